@@ -1,0 +1,122 @@
+"""Recurrence through time: the one hot operation.
+
+Notation, here and in every back end: T steps, B sequences, n hidden features; tensors through time are `[T, B, n]`;
+weights map columns, so a step is z_t = x_t + h_{t-1} W^T in rows. `reference` is the definition; this page is the
+interface. Inputs x_t carry the input projection and its bias.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from orthobench.recurrence import reference
+from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
+from orthobench.recurrence.trace import GradientTrace
+
+__all__ = [
+    "IDENTITY",
+    "LEAKY_RELU",
+    "MODRELU",
+    "RELU",
+    "TANH",
+    "Activation",
+    "GradientTrace",
+    "Kind",
+    "gated_recurrence",
+    "gru",
+    "lstm",
+    "recurrence",
+]
+
+
+def recurrence(
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    activation: Activation = TANH,
+    bias: Tensor | None = None,
+    step_size: float | None = None,
+    trace: GradientTrace | None = None,
+) -> Tensor:
+    """h_t = act(x_t + W h_{t-1}; b), or with a step size eps the Euler form h_t = h_{t-1} + eps act(...).
+
+    Args:
+        x: projected inputs `[T, B, n]`, T and B at least 1.
+        weight: W `[n, n]`.
+        h0: `[B, n]`.
+        activation: what follows the sum.
+        bias: the activation's vector b, `[activation.bias_size(n)]`.
+        step_size: eps of the Euler form (AntisymmetricRNN).
+        trace: receives ||dL/dh_t|| in the backward pass.
+
+    Returns:
+        All states h_1..h_T, `[T, B, n]`.
+
+    Raises:
+        ValueError: shapes that do not fit.
+    """
+    n = _check(x, weight, h0, gates=1, name="recurrence")
+    if activation.is_complex and n % 2:
+        raise ValueError(f"recurrence: a complex activation needs an even number of real features, not {n}")
+    if bias is not None and bias.shape != (activation.bias_size(n),):
+        raise ValueError(f"recurrence: bias {list(bias.shape)} should be [{activation.bias_size(n)}]")
+    return reference.recurrence(x, weight, h0, activation, bias, step_size, trace)
+
+
+def gated_recurrence(
+    x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None = None
+) -> Tensor:
+    """h_t = h_{t-1} + eps sigmoid(W h_{t-1} + g_t) o tanh(W h_{t-1} + x_t): the gated AntisymmetricRNN.
+
+    x is `[T, B, 2n]`, the candidate's inputs x_t first and the gate's g_t after them; the rest as in `recurrence`.
+    """
+    _check(x, weight, h0, gates=2, rows=1, name="gated_recurrence")
+    return reference.gated_recurrence(x, weight, h0, step_size, trace)
+
+
+def lstm(
+    x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, trace: GradientTrace | None = None
+) -> tuple[Tensor, Tensor]:
+    """LSTM without peepholes: c_t = s(f) c_{t-1} + s(i) tanh(g), h_t = s(o) tanh(c_t).
+
+    x is `[T, B, 4n]` and W `[4n, n]`, gates in the order i, f, g, o (torch's). Returns h and c, each `[T, B, n]`;
+    a trace receives both states.
+    """
+    _check(x, weight, h0, gates=4, name="lstm")
+    if c0.shape != h0.shape:
+        raise ValueError(f"lstm: c0 {list(c0.shape)} should be {list(h0.shape)}")
+    return reference.lstm(x, weight, h0, c0, trace)
+
+
+def gru(
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    candidate_bias: Tensor | None = None,
+    reset_after: bool = False,
+    trace: GradientTrace | None = None,
+) -> Tensor:
+    """GRU: h_t = z h_{t-1} + (1 - z) tanh(x^g_t + W_g (r h_{t-1})), gates r, z, g in this order (torch's).
+
+    x is `[T, B, 3n]`, W `[3n, n]`. With `reset_after` the last term is r (W_g h_{t-1} + b), b = `candidate_bias` `[n]`,
+    as cuDNN has it; without it b does not exist.
+    """
+    n = _check(x, weight, h0, gates=3, name="gru")
+    if candidate_bias is not None and (not reset_after or candidate_bias.shape != (n,)):
+        raise ValueError(f"gru: candidate_bias should be [{n}], and needs reset_after")
+    return reference.gru(x, weight, h0, candidate_bias, reset_after, trace)
+
+
+def _check(x: Tensor, weight: Tensor, h0: Tensor, *, gates: int, name: str, rows: int | None = None) -> int:
+    if x.dim() != 3 or 0 in x.shape:
+        raise ValueError(f"{name}: x {list(x.shape)} should be [time, batch, features], none of them 0")
+    n = weight.shape[-1]
+    expected = {
+        "x": (x.shape, (*x.shape[:2], gates * n)),
+        "weight": (weight.shape, ((rows or gates) * n, n)),
+        "h0": (h0.shape, (x.shape[1], n)),
+    }
+    for what, (actual, wanted) in expected.items():
+        if tuple(actual) != wanted:
+            raise ValueError(f"{name}: {what} {list(actual)} should be {list(wanted)}")
+    return n

@@ -1,0 +1,83 @@
+"""What the recurrences mean: plain PyTorch, differentiated by autograd, in any float type, on any device.
+
+Every back end is held against these functions in value and in gradient. Time is the first axis; the input
+projections (with their biases) are made before the loop, in one product.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from orthobench.recurrence.activations import Activation
+from orthobench.recurrence.trace import GradientTrace
+
+
+def recurrence(
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    activation: Activation,
+    bias: Tensor | None,
+    step_size: float | None,
+    trace: GradientTrace | None,
+) -> Tensor:
+    h, states = h0, []
+    for x_t in x.unbind(0):  # x[t] instead would make autograd write a zero [time, batch, n] tensor per step
+        update = activation(torch.addmm(x_t, h, weight.T), bias)
+        h = update if step_size is None else h + step_size * update
+        states.append(h)
+    if trace is not None:
+        trace.watch("h", states)
+    return torch.stack(states)
+
+
+def gated_recurrence(x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None) -> Tensor:
+    h, states = h0, []
+    for x_t in x.unbind(0):
+        candidate, gate = x_t.chunk(2, dim=-1)
+        mixed = h @ weight.T
+        h = h + step_size * (mixed + gate).sigmoid() * (mixed + candidate).tanh()
+        states.append(h)
+    if trace is not None:
+        trace.watch("h", states)
+    return torch.stack(states)
+
+
+def lstm(x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, trace: GradientTrace | None) -> tuple[Tensor, Tensor]:
+    h, c, hs, cs = h0, c0, [], []
+    for x_t in x.unbind(0):
+        i, f, g, o = torch.addmm(x_t, h, weight.T).chunk(4, dim=-1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        hs.append(h)
+        cs.append(c)
+    if trace is not None:
+        trace.watch("h", hs)
+        trace.watch("c", cs)
+    return torch.stack(hs), torch.stack(cs)
+
+
+def gru(
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    candidate_bias: Tensor | None,
+    reset_after: bool,
+    trace: GradientTrace | None,
+) -> Tensor:
+    n = h0.shape[-1]
+    gates_weight, candidate_weight = weight[: 2 * n].T, weight[2 * n :].T
+    h, states = h0, []
+    for x_t in x.unbind(0):
+        r, z = torch.addmm(x_t[:, : 2 * n], h, gates_weight).sigmoid().chunk(2, dim=-1)
+        if reset_after:
+            recurrent = h @ candidate_weight
+            mixed = r * (recurrent if candidate_bias is None else recurrent + candidate_bias)
+        else:
+            mixed = (r * h) @ candidate_weight
+        h = z * h + (1 - z) * (x_t[:, 2 * n :] + mixed).tanh()
+        states.append(h)
+    if trace is not None:
+        trace.watch("h", states)
+    return torch.stack(states)
