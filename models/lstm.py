@@ -1,0 +1,55 @@
+"""LSTM without peepholes, with a constant forget bias (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
+
+    i, f, g, o = W x_t + R h_{t-1} + b,   c_t = s(f + beta) c_{t-1} + s(i) tanh(g),   h_t = s(o) tanh(c_t)
+
+As TensorFlow 1's basic cell, which the scoRNN papers ran: one Glorot-uniform kernel over the stacked (m + n) x 4n
+matrix, zero biases, zero start, the forget bias beta added to the pre-activation and not trained.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench.model import Model, ModelSettings, Signature, State
+from orthobench.recurrence import GradientTrace, lstm
+
+
+class LSTMSettings(ModelSettings):
+    forget_bias: float = Field(1.0, description="beta, added to the forget gate's pre-activation")
+
+
+class LSTM(Model):
+    version = 1
+    title = "LSTM"
+    paper = "Hochreiter, Schmidhuber. Long Short-Term Memory. Neural Computation 9, 1997"
+    Settings = LSTMSettings
+
+    forget_offset: Tensor
+
+    def __init__(self, settings: LSTMSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        m, n = signature.input_size, settings.hidden_size
+        kernel = torch.empty(4 * n, m + n)
+        bound = math.sqrt(6 / (m + n + 4 * n))
+        nn.init.uniform_(kernel, -bound, bound, generator=generator)
+        self.input_weight = nn.Parameter(kernel[:, :m].clone())
+        self.recurrent_weight = nn.Parameter(kernel[:, m:].clone())
+        self.bias = nn.Parameter(torch.zeros(4 * n))
+        offset = torch.zeros(4, n)
+        offset[1] = settings.forget_bias
+        self.register_buffer("forget_offset", offset.flatten())
+
+    def initial_state(self, batch_size: int) -> State:
+        return super().initial_state(batch_size) * 2
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        x = nn.functional.linear(inputs, self.input_weight, self.bias + self.forget_offset)
+        h, c = lstm(x, self.recurrent_weight, *state, trace=trace)
+        return h, (h[-1], c[-1])
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        return dict(zip(("W_i", "W_f", "W_g", "W_o"), self.recurrent_weight.chunk(4), strict=True))

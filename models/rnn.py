@@ -1,0 +1,45 @@
+"""The plain recurrent network (Elman 1990): h_t = tanh(W h_{t-1} + U x_t + b), or with ReLU; W unconstrained.
+
+Glorot-uniform matrices, zero biases and a zero start, as in the baseline programs of the uRNN papers.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from orthobench.model import Model, ModelSettings, Signature, State
+from orthobench.recurrence import RELU, TANH, GradientTrace, recurrence
+
+_ACTIVATIONS = {"relu": RELU, "tanh": TANH}
+
+
+class RNNSettings(ModelSettings):
+    activation: Literal["tanh", "relu"] = "tanh"
+
+
+class RNN(Model):
+    version = 1
+    title = "RNN"
+    paper = "Elman. Finding Structure in Time. Cognitive Science 14, 1990"
+    Settings = RNNSettings
+
+    def __init__(self, settings: RNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        n = settings.hidden_size
+        self.activation = _ACTIVATIONS[settings.activation]
+        self.input_weight = nn.Parameter(torch.empty(n, signature.input_size))
+        self.recurrent_weight = nn.Parameter(torch.empty(n, n))
+        for weight in (self.input_weight, self.recurrent_weight):
+            nn.init.xavier_uniform_(weight, generator=generator)
+        self.bias = nn.Parameter(torch.zeros(n))
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        x = nn.functional.linear(inputs, self.input_weight, self.bias)
+        h = recurrence(x, self.recurrent_weight, *state, self.activation, trace=trace)
+        return h, (h[-1],)
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        return {"W": self.recurrent_weight}

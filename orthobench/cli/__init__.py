@@ -1,0 +1,73 @@
+"""The command line. Each command is one thin module; what is heavy is imported when a command runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from orthobench.cli import ls, plugins, report, run, show, sweep
+from orthobench.errors import UsageError
+
+app = typer.Typer(
+    name="orthobench",
+    help="Recurrent networks of the literature on the literature's tasks: one command, one database, one page.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for module in (run, sweep, report, ls, show, plugins):
+    app.command(module.__name__.rpartition(".")[2])(module.command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from orthobench import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line: bad input gets one line and exit code 2, an interrupted run 130."""
+    verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
+    try:
+        code = app(standalone_mode=False)
+    except UsageError as error:
+        _fail(str(error), verbose)
+    except typer.TyperException as error:
+        _fail(error.format_message().strip(), verbose)  # type: ignore[attr-defined]
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except Exception as error:
+        if verbose:
+            raise
+        first = (str(error).splitlines() or [""])[0]
+        typer.echo(f"error: {type(error).__name__}: {first} (orthobench -v shows where)", err=True)
+        sys.exit(1)
+    sys.exit(code or 0)
+
+
+def _fail(message: str, verbose: bool) -> None:
+    if verbose:
+        import traceback
+
+        traceback.print_exc()
+    typer.echo("error: " + " ".join(message.split()), err=True)
+    sys.exit(2)

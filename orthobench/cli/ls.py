@@ -1,0 +1,41 @@
+"""`orthobench ls`: the runs in the database."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, ModelFilter, TaskFilter, checkpoint_root
+
+
+def command(
+    task: TaskFilter = None,
+    model: ModelFilter = None,
+    status: Annotated[
+        Literal["running", "finished", "diverged", "failed", "interrupted"] | None,
+        typer.Option("--status", help="Only runs in this state."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Only this seed.")] = None,
+    db: Database = DEFAULT_DATABASE,
+    json: Json = False,
+) -> None:
+    """List the runs in the database."""
+    from orthobench.cli import records
+    from orthobench.store import open_store
+
+    with open_store(db) as store:
+        runs = store.runs(task=task, model=model, seed=seed)
+    listed = [record for run in runs if (record := records.brief(run, checkpoint_root(db)))["status"] in (status or record["status"],)]
+    if json:
+        records.print_json(listed)
+        return
+    if not listed:
+        typer.echo("no runs" if not runs else f"no runs are {status}")
+        return
+    from rich.table import Table
+
+    table = Table("run", "task", "model", "seed", "status", "epochs", "metric", "final", "best", "parameters", box=None)
+    for record in listed:
+        table.add_row(*(records.cell(record[column.header]) for column in table.columns))  # type: ignore[index]
+    records.console().print(table)

@@ -1,0 +1,34 @@
+"""Options that several commands share, and what they stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+Database = Annotated[str, typer.Option("--db", help="Database of runs: a file or an SQLAlchemy URL.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PluginFiles = Annotated[
+    list[Path] | None, typer.Option("--plugin", metavar="FILE", help="A Python file with a task or model of yours.")
+]
+Given = Annotated[
+    list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="A hyper-parameter; may be repeated.")
+]
+PresetName = Annotated[
+    Literal["paper", "quick"],
+    typer.Option("--preset", help="paper: the paper's settings; quick: a small version for a minute or two."),
+]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to train.")]
+TaskFilter = Annotated[str | None, typer.Option("--task", help="Only this task.")]
+ModelFilter = Annotated[str | None, typer.Option("--model", help="Only this model.")]
+
+DEFAULT_DATABASE = "results.db"
+
+
+def checkpoint_root(database: str) -> Path:
+    """Where checkpoints of a database's runs are kept: beside a file, or in the current folder."""
+    from orthobench.store.open import sqlite_file
+
+    file = sqlite_file(database)
+    return file.with_suffix(".checkpoints") if file else Path("orthobench.checkpoints")

@@ -1,0 +1,87 @@
+"""What is seen of a run while it trains: a live display on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from orthobench.store import Run
+from orthobench.train import Point
+
+
+class Progress:
+    """An observer of `train`; as a context it holds the live display."""
+
+    def __init__(self, label: str, live: bool | None = None) -> None:
+        self.label = label
+        self.live = sys.stderr.isatty() if live is None else live
+        self.run: Run | None = None
+        self.begun = self.spoke = time.monotonic()
+        self.begun_at = 0
+        if self.live:
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=24),
+                TextColumn("{task.fields[where]}  {task.fields[found]}", markup=False),
+                TimeRemainingColumn(),
+            )
+            self.bar = Bar(*columns, console=Console(stderr=True))
+            self.row = self.bar.add_task(label, total=None, where="", found="")
+
+    def __enter__(self) -> Self:
+        if self.live:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self.live:
+            self.bar.stop()
+
+    def started(self, run: Run) -> None:
+        self.run = run
+        self.begun = time.monotonic()
+        if not self.live:
+            print(f"{self.label}: run {run.key}, {run.parameter_count} parameters, {run.device}", file=sys.stderr)
+
+    def iterated(self, iteration: int) -> None:
+        assert self.run is not None
+        if not self.begun_at:
+            self.begun_at = iteration
+            self.begun = time.monotonic()
+        if self.live:
+            where = f"epoch {iteration / self.run.iterations_per_epoch:.1f}  {self._rate(iteration):.1f} it/s"
+            self.bar.update(self.row, total=self.run.total_iterations, completed=iteration, where=where)
+
+    def tested(self, point: Point) -> None:
+        assert self.run is not None
+        metric = self.run.metric
+        loss = "" if point.loss is None else f"loss {point.loss:.4g}  "
+        found = f"{loss}{metric} {point.metrics[metric]:.4g} (baseline {self.run.baselines[metric]:.4g})"
+        if self.live:
+            self.bar.update(self.row, total=self.run.total_iterations, completed=point.iteration, found=found)
+            return
+        now = time.monotonic()
+        ends = point.iteration in (0, self.run.total_iterations)
+        if ends or point.iteration % self.run.iterations_per_epoch == 0 or now - self.spoke > 10:
+            self.spoke = now
+            rate = self._rate(point.iteration)
+            left = f"  {rate:.1f} it/s  ETA {_clock((self.run.total_iterations - point.iteration) / rate)}" if rate else ""
+            epoch = f"epoch {point.iteration / self.run.iterations_per_epoch:.2g}"
+            print(f"{self.label}: {epoch}  {found}{left}", file=sys.stderr)
+
+    def _rate(self, iteration: int) -> float:
+        """Iterations a second since this process took the run up."""
+        spent = time.monotonic() - self.begun
+        return (iteration - self.begun_at) / spent if spent > 0 and self.begun_at else 0.0
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"

@@ -1,0 +1,63 @@
+"""Runs as plain records, for tables and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from orthobench.checkpoint import CheckpointFolder
+from orthobench.store import Run, Status
+
+
+def console() -> Any:
+    """A console for tables; piped output is not folded."""
+    import sys
+
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+
+
+def status(run: Run, checkpoints: Path) -> str:
+    """The run's state; one that says running while nobody works on it was cut off."""
+    if run.status == Status.RUNNING and not CheckpointFolder(checkpoints, run.key).is_locked():
+        return Status.INTERRUPTED
+    return run.status
+
+
+def brief(run: Run, checkpoints: Path) -> dict[str, Any]:
+    """One line of `ls`."""
+    return {
+        "run": run.key,
+        "task": run.task,
+        "model": run.model,
+        "seed": run.seed,
+        "status": status(run, checkpoints),
+        "epochs": round(run.epochs, 2),
+        "metric": run.metric,
+        "final": run.final_value,
+        "best": run.best_value,
+        "parameters": run.parameter_count,
+    }
+
+
+def cell(value: Any) -> str:
+    """A value as a table shows it."""
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def print_json(value: Any) -> None:
+    """Print strict JSON: what is not finite becomes null."""
+    print(json.dumps(_finite(value), indent=2, default=str))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,30 @@
+"""`orthobench report`: the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orthobench.cli.options import DEFAULT_DATABASE, Database, ModelFilter, TaskFilter
+
+
+def command(
+    html: Annotated[bool, typer.Option("--html", help="Write one self-contained page.")] = False,
+    out: Annotated[Path, typer.Option("-o", "--out", help="The page's file.")] = Path("reports/report.html"),
+    task: TaskFilter = None,
+    model: ModelFilter = None,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Set what was measured beside what the papers print, as one page that opens without a network."""
+    from orthobench.errors import UsageError
+
+    if not html:
+        raise UsageError("say which kind of report: --html")
+    from orthobench.report import write_html
+    from orthobench.store import open_store
+
+    with open_store(db) as store:
+        path = write_html(store, out, task=task, model=model)
+    typer.echo(path)

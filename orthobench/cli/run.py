@@ -1,0 +1,60 @@
+"""`orthobench run`: one run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orthobench.cli.options import (
+    DEFAULT_DATABASE,
+    Database,
+    Device,
+    Given,
+    PluginFiles,
+    PresetName,
+    checkpoint_root,
+)
+
+
+def command(
+    task: Annotated[str, typer.Argument(help="The task; `orthobench plugins` lists them.")],
+    model: Annotated[str, typer.Argument(help="The model.")],
+    set_: Given = None,
+    preset: PresetName = "paper",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of data, start and order.")] = 0,
+    device: Device = "auto",
+    db: Database = DEFAULT_DATABASE,
+    plugin: PluginFiles = None,
+    force: Annotated[bool, typer.Option("--force", help="Train again what is finished, replacing it.")] = False,
+) -> None:
+    """Train one model on one task; the defaults are the paper's.
+
+    Asked for again, a finished run is only shown, and one that was cut off goes on where it was.
+    """
+    from orthobench.settings import parse_assignments
+
+    given = parse_assignments(set_ or ())
+    from orthobench.checkpoint import CheckpointFolder
+    from orthobench.cli import training
+    from orthobench.plugins import Catalog
+    from orthobench.spec import resolve
+    from orthobench.store import open_store
+    from orthobench.train import Interrupted, pick_device
+
+    resolved = resolve(Catalog(plugin or ()), task, model, given, preset, seed)
+    pick_device(device)
+    training.writable(db)
+    checkpoints = checkpoint_root(db)
+    with open_store(db, create=True) as store, training.stop_on_signals() as stop:
+        if force and (before := store.find(resolved.spec.key)):
+            folder = CheckpointFolder(checkpoints, before.key)
+            with folder.lock():
+                store.delete(before.id)
+                folder.clear()
+        try:
+            finished = training.train_one(resolved, store, checkpoints, device, stop, f"{task} {model}")
+        except Interrupted:
+            typer.echo("stopped; the same command goes on from here", err=True)
+            raise typer.Exit(130) from None
+    typer.echo(training.describe(finished))

@@ -1,0 +1,70 @@
+"""`orthobench show`: everything about one run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, checkpoint_root
+
+
+def command(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name, or as many first digits as single it out.")],
+    db: Database = DEFAULT_DATABASE,
+    json: Json = False,
+) -> None:
+    """Show one run: what it is, where it was made, what came out, how to make it again."""
+    from orthobench.cli import records
+    from orthobench.store import open_store
+
+    with open_store(db) as store:
+        found = store.get(run)
+        metrics = store.metrics([found.id])
+    series: dict[str, list[dict[str, Any]]] = {}
+    for row in metrics:
+        point = {"epoch": row.epoch, "iteration": row.iteration, "value": row.value}
+        series.setdefault(f"{row.split}/{row.name}", []).append(point)
+    record = records.brief(found, checkpoint_root(db)) | {
+        "message": found.message,
+        "iterations": found.iterations,
+        "of": found.total_iterations,
+        "best_iteration": found.best_iteration,
+        "baselines": found.baselines,
+        "device": found.device,
+        "backend": found.backend,
+        "seconds": found.seconds,
+        "seconds_per_epoch": found.seconds_per_epoch,
+        "peak_memory": found.peak_memory,
+        "created_at": found.created_at.isoformat(timespec="seconds"),
+        "reproduce": reproduce(found.spec),
+        "spec": found.spec,
+        "environment": found.environment.facts,
+        "metrics": series,
+    }
+    if json:
+        records.print_json(record)
+        return
+    console = records.console()
+    for name, value in record.items():
+        if isinstance(value, dict):
+            console.print(f"[bold]{name}[/bold]")
+            for inner, entry in value.items():
+                text = _last(entry) if name == "metrics" else entry
+                console.print(f"    {inner:<28} ", end="")
+                console.print(records.cell(text), markup=False)
+        elif value is not None:
+            console.print(f"[bold]{name:<32}[/bold] ", end="")
+            console.print(records.cell(value), markup=False)
+
+
+def reproduce(spec: dict[str, Any]) -> str:
+    """The command that makes the run again, whatever the defaults have become."""
+    settings = spec["task_settings"] | spec["model_settings"] | spec["training"]
+    given = " ".join(f"-s {name}={'none' if value is None else value}" for name, value in settings.items())
+    return f"orthobench run {spec['task']} {spec['model']} --seed {spec['seed']} {given}"
+
+
+def _last(points: list[dict[str, Any]]) -> str:
+    first, last = points[0], points[-1]
+    return f"{first['value']:.4g} -> {last['value']:.4g} ({len(points)} points)"

@@ -1,0 +1,126 @@
+"""`orthobench sweep`: the runs of a grid, each once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orthobench.cli.options import (
+    DEFAULT_DATABASE,
+    Database,
+    Device,
+    Given,
+    PluginFiles,
+    PresetName,
+    checkpoint_root,
+)
+
+if TYPE_CHECKING:
+    from orthobench.sweep.plan import PlannedRun
+
+
+def command(
+    task: Annotated[str, typer.Argument(help="The task; `orthobench plugins` lists them.")],
+    models: Annotated[str, typer.Option("--models", metavar="A,B", help="The models, separated by commas.")],
+    grid: Annotated[
+        list[str] | None, typer.Option("--grid", metavar="KEY=V1,V2", help="Values to combine; may be repeated.")
+    ] = None,
+    set_: Given = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, 2, ...")] = 1,
+    preset: PresetName = "paper",
+    device: Device = "auto",
+    db: Database = DEFAULT_DATABASE,
+    plugin: PluginFiles = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
+) -> None:
+    """Train every model at every point of a grid, each once; asked again, only what is missing."""
+    from orthobench.errors import UsageError
+    from orthobench.settings import parse_assignments
+    from orthobench.sweep.grid import parse_grid
+
+    points, given = parse_grid(grid or ()), parse_assignments(set_ or ())
+    names = [name.strip() for name in models.split(",")]
+    if not all(names):
+        raise UsageError(f"--models '{models}' has an empty name: write --models scornn,lstm")
+
+    from orthobench.cli import training
+    from orthobench.plugins import Catalog
+    from orthobench.store import open_store
+    from orthobench.sweep.plan import plan, resolve_all
+    from orthobench.sweep.summary import summarize_runs
+    from orthobench.train import Interrupted, pick_device
+
+    runs = resolve_all(Catalog(plugin or ()), task, names, given, points, range(seeds), preset)
+    pick_device(device)
+    checkpoints = checkpoint_root(db)
+    if dry_run:
+        _print_plan(plan(runs, _existing(db), checkpoints))
+        return
+    training.writable(db)
+    with open_store(db, create=True) as store, training.stop_on_signals() as stop:
+        planned = plan(runs, store, checkpoints)
+        _print_plan(planned)
+        failed = 0
+        wanted = [one for one in planned if one.is_wanted]
+        for number, one in enumerate(wanted, 1):
+            spec = one.resolved.spec
+            chosen = "".join(f" {key}={value}" for key, value in one.chosen.items())
+            label = f"[{number}/{len(wanted)}] {spec.model}{chosen} seed {spec.seed}"
+            try:
+                training.train_one(one.resolved, store, checkpoints, device, stop, label)
+            except Interrupted:
+                typer.echo("stopped; the same command goes on from here", err=True)
+                raise typer.Exit(130) from None
+            except UsageError:
+                raise
+            except Exception as error:
+                failed += 1
+                typer.echo(f"{label} failed: {type(error).__name__}: {error}", err=True)
+        _print_summary(summarize_runs(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
+    if failed:
+        typer.echo(f"{failed} of {len(runs)} runs failed: `orthobench ls --status failed` lists them", err=True)
+        raise typer.Exit(1)
+
+
+def _existing(db: str):  # type: ignore[no-untyped-def]
+    from orthobench.store import open_store
+    from orthobench.store.open import sqlite_file
+
+    file = sqlite_file(db)
+    return None if file is not None and not file.exists() else open_store(db)
+
+
+def _print_plan(planned: list[PlannedRun]) -> None:
+    from rich.table import Table
+
+    from orthobench.cli.records import console
+
+    table = Table("run", "model", "settings", "seed", "state", box=None)
+    for one in planned:
+        spec = one.resolved.spec
+        settings = " ".join(f"{key}={value}" for key, value in one.chosen.items())
+        table.add_row(spec.key, spec.model, settings, str(spec.seed), one.state)
+    console().print(table)
+    states = [one.state for one in planned]
+    typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
+
+
+def _print_summary(rows) -> None:  # type: ignore[no-untyped-def]
+    from rich.table import Table
+
+    from orthobench.cli.records import cell, console
+
+    table = Table("model", "seeds", "metric", "final (mean ± 95 %)", "best", "diverged", "parameters", "s/epoch", box=None)
+    for row in rows:
+        table.add_row(
+            row.run.model,
+            str(len(row.runs)),
+            row.run.metric,
+            cell(row.final and str(row.final)),
+            cell(row.best and str(row.best)),
+            str(row.diverged),
+            str(row.run.parameter_count),
+            cell(row.seconds_per_epoch and row.seconds_per_epoch.mean),
+        )
+    console().print(table)

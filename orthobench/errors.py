@@ -1,0 +1,18 @@
+"""Errors that are the user's to mend: one line that says what is wrong and what would be right."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UsageError(Exception):
+    """Bad input; the command line prints its message as one line and exits with code 2."""
+
+
+def unknown(kind: str, word: str, known: Iterable[str]) -> UsageError:
+    """The error for a name that does not exist: with the nearest ones, or all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(word, names, n=2, cutoff=0.6)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names) or 'none'}"
+    return UsageError(f"unknown {kind} '{word}': {hint}")

@@ -1,0 +1,57 @@
+r"""The scaled Cayley transform W = (I + A)^{-1} (I - A) D of a skew-symmetric A, D = diag(+-1).
+
+Every orthogonal matrix is reached for a suitable D with all |a_ij| <= 1 (Helfrich, Willmott, Ye, ICML 2018, theorem
+3.1). The derivative is their theorem 3.2: with G = dL/dW and V = (I + A)^{-T} G (D + W^T), dL/dA = V^T - V, where
+dL/dA_ij moves a_ij by +d and a_ji by -d at once.
+
+torch's own `parametrizations.orthogonal` has a Cayley map too, but without D (so never an eigenvalue -1), in the
+parameter's own precision, and differentiated through the solve. Here the solve is made in float64 and its factors
+serve both directions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from orthobench.matrices.skew import skew, upper_entries
+
+
+class _ScaledCayley(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, upper: Tensor, signs: Tensor) -> Tensor:
+        a = skew(upper.double(), signs.numel())
+        identity = torch.eye(signs.numel(), dtype=a.dtype, device=a.device)
+        factors, pivots, _ = torch.linalg.lu_factor_ex(identity + a)
+        weight = torch.linalg.lu_solve(factors, pivots, (identity - a) * signs.double())
+        ctx.save_for_backward(factors, pivots, weight, signs)
+        return weight.to(upper.dtype).contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        factors, pivots, weight, signs = ctx.saved_tensors
+        right = gradient.double() @ (torch.diag(signs.double()) + weight.T)
+        v = torch.linalg.lu_solve(factors, pivots, right, adjoint=True)
+        return upper_entries(v.T - v).to(gradient.dtype), None
+
+
+def scaled_cayley(upper: Tensor, signs: Tensor) -> Tensor:
+    """W `[n, n]`, orthogonal to the rounding of its own type.
+
+    Args:
+        upper: the entries of A above its diagonal, `[n (n - 1) / 2]`.
+        signs: the diagonal of D, `[n]`, each +1 or -1.
+    """
+    weight: Tensor = _ScaledCayley.apply(upper, signs)
+    return weight
+
+
+def minus_ones_last(n: int, negative_ones: int) -> Tensor:
+    """The diagonal of D: +1, then `negative_ones` times -1 (the place the scoRNN program gives them), `[n]`."""
+    signs = torch.ones(n)
+    signs[n - negative_ones :] = -1
+    return signs

@@ -1,0 +1,20 @@
+"""Initial values that several of the papers share and torch does not have."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def glorot_vector_(vector: Tensor, generator: torch.Generator) -> Tensor:
+    """U(-s, s) with s = sqrt(3 / k) for a vector of length k: TensorFlow 1's default initialiser on a vector."""
+    bound = math.sqrt(3 / vector.numel())
+    return vector.uniform_(-bound, bound, generator=generator)
+
+
+def half_circle_angles(n: int, generator: torch.Generator) -> Tensor:
+    """floor(n / 2) angles t ~ U(0, pi / 2), float64 (scoRNN, section 4.2; after Henaff et al. 2016)."""
+    return torch.rand(n // 2, generator=generator, dtype=torch.float64) * (math.pi / 2)

@@ -1,0 +1,117 @@
+"""What a model plugin is: an input map, a recurrence, an output map, and how its parameters are trained."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench.matrices.initial import glorot_vector_
+from orthobench.optimizers import OptimizerName
+from orthobench.recurrence import GradientTrace
+from orthobench.settings import Settings
+
+Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class ModelSettings(Settings):
+    """The settings every model has; a model's own come in a subclass."""
+
+    hidden_size: Count = Field(128, description="number of hidden units n")
+    optimizer: OptimizerName = Field("rmsprop_tf1", description="optimiser of everything without one of its own")
+    learning_rate: Positive = Field(1e-3, description="its learning rate")
+    output_bias: Literal["zeros", "glorot"] = Field(
+        "zeros", description="start of the output bias; glorot: U(-sqrt(3/p), sqrt(3/p)), as in the copying programs"
+    )
+
+
+State = tuple[Tensor, ...]
+"""What is carried from step to step: h, or h and c, each `[B, n]`."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a task asks of a model: inputs `[T, B, input_size]`, and outputs of `output_size`.
+
+    readout "last": outputs `[B, output_size]` after the last step; "all": `[T, B, output_size]`.
+    """
+
+    input_size: int
+    output_size: int
+    readout: Literal["last", "all"]
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters that share an optimiser and its learning rate."""
+
+    parameters: list[nn.Parameter]
+    optimizer: OptimizerName
+    learning_rate: float
+
+
+class Model(nn.Module, ABC):
+    """Base of the model plugins: subclasses make the states, this makes the outputs y = V h + c.
+
+    Class attributes: `version`, raised whenever the same settings come to mean other numbers; `paper`, the reference;
+    `Settings`, the hyper-parameters. Every random draw of `__init__` comes from the generator it is given.
+    """
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    Settings: ClassVar[type[ModelSettings]] = ModelSettings
+
+    def __init__(self, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__()
+        self.signature = signature
+        self.hidden_size = settings.hidden_size
+        self.optimizer = settings.optimizer
+        self.learning_rate = settings.learning_rate
+        self.output_weight = nn.Parameter(torch.empty(signature.output_size, self.output_features(settings)))
+        self.output_bias = nn.Parameter(torch.zeros(signature.output_size))
+        nn.init.xavier_uniform_(self.output_weight, generator=generator)
+        if settings.output_bias == "glorot":
+            glorot_vector_(self.output_bias, generator)
+
+    @classmethod
+    def output_features(cls, settings: ModelSettings) -> int:
+        """How many features of the state the output map reads."""
+        return settings.hidden_size
+
+    def initial_state(self, batch_size: int) -> State:
+        """The state before the first step: zeros `[B, n]`, unless a model says otherwise."""
+        return (self.output_weight.new_zeros(batch_size, self.hidden_size),)
+
+    @abstractmethod
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        """Run the recurrence over inputs `[T, B, m]` from a state, handing a trace on to it.
+
+        Returns what the output map reads at every step, `[T, B, n]`, and the state to go on from.
+        """
+
+    def forward(
+        self, inputs: Tensor, state: State | None = None, trace: GradientTrace | None = None
+    ) -> tuple[Tensor, State]:
+        """The outputs that the signature asks for, and the final state, from the given or the model's own start."""
+        states, final = self.states(inputs, state or self.initial_state(inputs.shape[1]), trace)
+        read = states[-1] if self.signature.readout == "last" else states
+        return nn.functional.linear(read, self.output_weight, self.output_bias), final
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Which optimiser and learning rate each parameter gets; every trainable parameter in exactly one group."""
+        return [ParameterGroup(list(self.parameters()), self.optimizer, self.learning_rate)]
+
+    @abstractmethod
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        """The n x n matrices that the state is multiplied by, by name ("W"; for gated cells one per gate)."""
+
+    def parameter_count(self) -> int:
+        """Trainable real numbers, as the papers count them: a constrained matrix by its manifold's dimension."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
+

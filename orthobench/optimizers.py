@@ -1,0 +1,111 @@
+"""Optimisers as the papers' programs had them: frameworks differ in where epsilon stands and how averages start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+OptimizerName = Literal[
+    "adagrad_tf1",
+    "adam",
+    "adam_tf1",
+    "rmsprop_keras1",
+    "rmsprop_lasagne",
+    "rmsprop_tf1",
+    "rmsprop_theano",
+    "rmsprop_torch",
+    "sgd",
+    "sgd_momentum",
+]
+
+
+class RMSProp(Optimizer):
+    """r <- d r + (1 - d) g^2, then w <- w - lr g / root.
+
+    `root` is sqrt(r + epsilon) if `epsilon_inside`, else sqrt(r) + epsilon; r starts at `initial`. TensorFlow 1 starts
+    it at one, which damps the first hundred steps or so (for |g| = 1e-3 and d = 0.9 about 130).
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float,
+        decay: float = 0.9,
+        epsilon: float = 1e-10,
+        epsilon_inside: bool = True,
+        initial: float = 1.0,
+    ) -> None:
+        super().__init__(
+            params, {"lr": lr, "decay": decay, "epsilon": epsilon, "epsilon_inside": epsilon_inside, "initial": initial}
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["mean_square"] = torch.full_like(parameter, group["initial"])
+                mean_square = state["mean_square"]
+                mean_square.lerp_(parameter.grad.square(), 1 - group["decay"])
+                if group["epsilon_inside"]:
+                    root = (mean_square + group["epsilon"]).sqrt_()
+                else:
+                    root = mean_square.sqrt().add_(group["epsilon"])
+                parameter.addcdiv_(parameter.grad, root, value=-group["lr"])
+        return loss
+
+
+class AdamTF1(Optimizer):
+    """Adam as TensorFlow 1 has it: epsilon is added to sqrt(v) before the bias correction ("epsilon-hat")."""
+
+    def __init__(
+        self, params: Iterable[Tensor], lr: float, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "epsilon": epsilon})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state.update(step=0, m=torch.zeros_like(parameter), v=torch.zeros_like(parameter))
+                state["step"] += 1
+                state["m"].lerp_(parameter.grad, 1 - beta1)
+                state["v"].lerp_(parameter.grad.square(), 1 - beta2)
+                rate = group["lr"] * (1 - beta2 ** state["step"]) ** 0.5 / (1 - beta1 ** state["step"])
+                parameter.addcdiv_(state["m"], state["v"].sqrt().add_(group["epsilon"]), value=-rate)
+        return loss
+
+
+_MAKERS: dict[str, Callable[..., Optimizer]] = {
+    "adagrad_tf1": partial(torch.optim.Adagrad, initial_accumulator_value=0.1, eps=0.0),
+    "adam": torch.optim.Adam,
+    "adam_tf1": AdamTF1,
+    "rmsprop_keras1": partial(RMSProp, epsilon=1e-8, epsilon_inside=False, initial=0.0),
+    "rmsprop_lasagne": partial(RMSProp, epsilon=1e-6, initial=0.0),
+    "rmsprop_tf1": RMSProp,
+    "rmsprop_theano": partial(RMSProp, epsilon=0.0, initial=1e-3),
+    "rmsprop_torch": torch.optim.RMSprop,
+    "sgd": torch.optim.SGD,
+    "sgd_momentum": partial(torch.optim.SGD, momentum=0.9),
+}
+assert set(_MAKERS) == set(get_args(OptimizerName))
+
+
+def make_optimizer(name: OptimizerName, parameters: list[torch.nn.Parameter], learning_rate: float) -> Any:
+    """The named optimiser over these parameters."""
+    return _MAKERS[name](parameters, lr=learning_rate)

@@ -1,0 +1,188 @@
+"""Finds tasks and models: built in, installed by other packages (entry points), and in single files.
+
+Listing names imports no plugin. What cannot be loaded is kept with its reason and stops nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from orthobench.errors import UsageError, unknown
+
+PluginKind = Literal["task", "model"]
+KINDS: tuple[PluginKind, ...] = ("task", "model")
+
+
+class PluginError(Exception):
+    """Why a plugin cannot be used."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A task or model by name; `load` imports it and raises PluginError with the reason where that fails.
+
+    `revision` is added to the class's version number: for a single file a digest of its text, since such a file is
+    edited between tries without a thought for version numbers.
+    """
+
+    kind: PluginKind
+    name: str
+    origin: str
+    load: Callable[[], Any]
+    revision: str = ""
+
+
+class Catalog:
+    """All plugins of one process, by kind and name."""
+
+    def __init__(self, files: Iterable[Path] = ()) -> None:
+        self._plugins: dict[tuple[PluginKind, str], Plugin] = {}
+        self.broken: list[tuple[Plugin, str]] = []
+        for kind in KINDS:
+            for plugin in (*_built_in(kind), *_installed(kind)):
+                self._add(plugin)
+        for file in files:
+            for plugin in _from_file(file):
+                self._add(plugin)
+
+    def _add(self, plugin: Plugin) -> None:
+        first = self._plugins.setdefault((plugin.kind, plugin.name), plugin)
+        if first is not plugin:
+            self.broken.append((plugin, f"the name is taken by {first.origin}"))
+
+    def names(self, kind: PluginKind) -> list[str]:
+        return sorted(name for plugin_kind, name in self._plugins if plugin_kind == kind)
+
+    def find(self, kind: PluginKind, name: str) -> Plugin:
+        """The plugin of this name.
+
+        Raises:
+            UsageError: there is none; the message names the nearest.
+        """
+        try:
+            return self._plugins[kind, name]
+        except KeyError:
+            raise unknown(kind, name, self.names(kind)) from None
+
+    def load(self, kind: PluginKind, name: str) -> Any:
+        """The plugin's class.
+
+        Raises:
+            UsageError: there is no such plugin, or it cannot be loaded.
+        """
+        plugin = self.find(kind, name)
+        try:
+            return plugin.load()
+        except PluginError as error:
+            raise UsageError(f"{kind} '{name}' ({plugin.origin}) cannot be used: {error}") from error
+
+    def __iter__(self) -> Iterator[Plugin]:
+        return iter(sorted(self._plugins.values(), key=lambda plugin: (KINDS.index(plugin.kind), plugin.name)))
+
+
+def _built_in(kind: PluginKind) -> Iterator[Plugin]:
+    try:
+        package = importlib.import_module(f"orthobench.{kind}s")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "the built-in tasks and models are not beside this copy of orthobench: run `pip install -e .` in the "
+            "checkout, or leave its folder"
+        ) from error
+    for module in pkgutil.iter_modules(package.__path__):
+        path = f"{package.__name__}.{module.name}"
+        yield Plugin(kind, module.name, "built in", lambda path=path: _only_class(kind, _import(path)))  # type: ignore[misc]
+
+
+def _installed(kind: PluginKind) -> Iterator[Plugin]:
+    for point in entry_points(group=f"orthobench.{kind}s"):
+        distribution = point.dist.name if point.dist else point.value
+        yield Plugin(kind, point.name, distribution, lambda point=point: _checked(kind, _guarded(point.load)))  # type: ignore[misc]
+
+
+def _from_file(file: Path) -> Iterator[Plugin]:
+    """The tasks and models a file defines; each is named by its `name` attribute, or else as the file.
+
+    Raises:
+        UsageError: the file is not there, cannot be run, or defines neither.
+    """
+    try:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
+    except OSError as error:
+        raise UsageError(f"plugin file {file} cannot be read: {error.strerror}") from error
+    name = f"orthobench_local.{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"plugin file {file} is not a Python file: its name should end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        _guarded(lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
+    except PluginError as error:
+        raise UsageError(f"plugin file {file}: {error}") from error
+    found = [(kind, cls) for kind in KINDS for cls in _defined(kind, module)]
+    if not found:
+        raise UsageError(f"plugin file {file} defines no task and no model: derive a class from Task or Model")
+    for kind, cls in found:
+        plugin_name = getattr(cls, "name", file.stem)
+        yield Plugin(kind, plugin_name, str(file), lambda kind=kind, cls=cls: _checked(kind, cls), digest)  # type: ignore[misc]
+
+
+def _base(kind: PluginKind) -> type:
+    base: type = getattr(importlib.import_module(f"orthobench.{kind}"), kind.capitalize())
+    return base
+
+
+def _guarded(load: Callable[[], Any]) -> Any:
+    try:
+        return load()
+    except Exception as error:
+        raise PluginError(f"{type(error).__name__}: {error}") from error
+
+
+def _import(path: str) -> ModuleType:
+    module: ModuleType = _guarded(lambda: importlib.import_module(path))
+    return module
+
+
+def _defined(kind: PluginKind, module: ModuleType) -> list[type]:
+    base = _base(kind)
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, base)
+        and value.__module__ == module.__name__
+        and not inspect.isabstract(value)
+    ]
+
+
+def _only_class(kind: PluginKind, module: ModuleType) -> type:
+    classes = _defined(kind, module)
+    if len(classes) != 1:
+        raise PluginError(f"the file should define one {kind}, it defines {len(classes)}")
+    return _checked(kind, classes[0])
+
+
+def _checked(kind: PluginKind, cls: Any) -> type:
+    """The class, if it is what its kind asks for."""
+    base = _base(kind)
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        raise PluginError(f"{cls!r} is not a class derived from orthobench.{kind}.{base.__name__}")
+    if inspect.isabstract(cls):
+        raise PluginError(f"it does not define {', '.join(sorted(cls.__abstractmethods__))}")
+    wanted = ("title", "Settings", "metric", "goal") if kind == "task" else ("title", "paper", "Settings")
+    missing = [attribute for attribute in wanted if not hasattr(cls, attribute)]
+    if missing:
+        raise PluginError(f"it does not set {', '.join(missing)}")
+    return cls

@@ -1,0 +1,28 @@
+"""How much of the loss's gradient reaches each step: ||dL/dh_t|| for every t (scoRNN paper, figure 5)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from orthobench.probes import Reading, Subject
+from orthobench.recurrence import GradientTrace
+
+
+class GradientNorm:
+    """Over the run's probe batch: the Frobenius norm of the whole batch's gradient, and the mean norm of a sample's."""
+
+    every_epochs: ClassVar[int] = 1
+
+    def __call__(self, subject: Subject) -> Reading:
+        trace = GradientTrace()
+        outputs, _ = subject.model(subject.batch.inputs, trace=trace)
+        loss = subject.task.loss(outputs, subject.batch.targets)
+        parameters = [parameter for parameter in subject.model.parameters() if parameter.requires_grad]
+        torch.autograd.grad(loss, parameters, allow_unused=True)
+        vectors = {}
+        for state, norms in trace.norms.items():
+            vectors[f"gradient_norm/{state}"] = trace.frobenius(state).tolist()
+            vectors[f"gradient_norm_per_sample/{state}"] = norms.mean(-1).tolist()
+        return Reading({}, vectors)

@@ -1,0 +1,70 @@
+"""Settings: the hyper-parameters of tasks, models and training, as validated, frozen records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+
+from orthobench.errors import UsageError
+
+
+class Settings(BaseModel):
+    """Base of every group of hyper-parameters; text such as "1e-3" is accepted for a number, "none" for nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_none(cls, value: Any) -> Any:
+        return None if isinstance(value, str) and value.lower() in ("none", "null") else value
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Self:
+        """Validate, turning pydantic's report into one line.
+
+        Raises:
+            UsageError: a value is of the wrong kind or out of range.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            raise UsageError("; ".join(_explain(problem) for problem in error.errors())) from error
+
+    @classmethod
+    def tied_to(cls, changed: Iterable[str]) -> set[str]:
+        """The settings whose recorded values only make sense together with one of the changed settings."""
+        changed = set(changed)
+        return {name for name, field in cls.model_fields.items() if _ties(field) in changed}
+
+
+def _ties(field: FieldInfo) -> str | None:
+    extra = field.json_schema_extra
+    tied = extra.get("tied_to") if isinstance(extra, dict) else None
+    return tied if isinstance(tied, str) else None
+
+
+def _explain(problem: Any) -> str:
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if not problem["loc"]:
+        return str(message)
+    return f"{problem['loc'][0]}={problem['input']}: {message[0].lower()}{message[1:]}"
+
+
+def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
+    """Read `key=value` texts.
+
+    Raises:
+        UsageError: a text has no key, no value or no equals sign, or a key is given twice.
+    """
+    values: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not (key and equals and value):
+            raise UsageError(f"'{text}' is not a setting: write key=value, for example hidden_size=170")
+        if key in values:
+            raise UsageError(f"{key} is given twice ({values[key]} and {value}): give it once")
+        values[key] = value
+    return values

@@ -1,0 +1,116 @@
+"""What a run is: a task, a model, their settings, the training settings and a seed, in one canonical form.
+
+Settings are laid over each other: the plugins' defaults, the task's protocol, the paper's experiment, the preset, and
+what was asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from orthobench.errors import unknown
+from orthobench.papers import Experiment, experiments
+from orthobench.plugins import Catalog
+from orthobench.settings import Settings
+from orthobench.task import TrainingSettings
+
+Preset = Literal["paper", "quick"]
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """The canonical form of a run. Equal specs have equal keys, and no others do."""
+
+    task: str
+    model: str
+    task_settings: dict[str, Any]
+    model_settings: dict[str, Any]
+    training: dict[str, Any]
+    task_version: str
+    model_version: str
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Names the run: 16 hexadecimal digits."""
+        return _digest(asdict(self))
+
+    @property
+    def variant(self) -> str:
+        """Names the run without its seed: runs that differ by chance alone share it."""
+        return _digest({name: value for name, value in asdict(self).items() if name != "seed"})
+
+    @property
+    def condition(self) -> str:
+        """Names the task and its settings: runs whose metrics may be compared share it."""
+        return _digest({"task": self.task, "settings": self.task_settings, "version": self.task_version})
+
+    def with_seed(self, seed: int) -> RunSpec:
+        return replace(self, seed=seed)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A run's spec with the classes and validated settings that carry it out."""
+
+    spec: RunSpec
+    task_class: Any
+    model_class: Any
+    task_settings: Any
+    model_settings: Any
+    training: TrainingSettings
+
+    def with_seed(self, seed: int) -> Resolved:
+        return replace(self, spec=self.spec.with_seed(seed))
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def resolve(
+    catalog: Catalog, task: str, model: str, given: Mapping[str, Any], preset: Preset = "paper", seed: int = 0
+) -> Resolved:
+    """Make a run of what was asked for.
+
+    Raises:
+        UsageError: an unknown task, model or setting, or a value that does not fit; one line with the remedy.
+    """
+    task_class, model_class = catalog.load("task", task), catalog.load("model", model)
+    kinds: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)
+    known = {name for kind in kinds for name in kind.model_fields}
+    for name in given:
+        if name not in known:
+            raise unknown("setting", name, known)
+
+    asked = ({k: v for k, v in task_class.quick.items() if k in known} if preset == "quick" else {}) | dict(given)
+    values = dict(task_class.protocol)
+    if experiment := _nearest(experiments(task, model), given):
+        recorded = experiment.settings
+        changed = [name for name, value in asked.items() if str(value) != str(recorded.get(name, value))]
+        tied = {name for kind in kinds for name in kind.tied_to(changed)}
+        values |= {name: value for name, value in recorded.items() if name not in tied}
+    values |= asked
+
+    read = [kind.read({name: values[name] for name in kind.model_fields if name in values}) for kind in kinds]
+    task_settings, model_settings, training = read
+    plugins = catalog.find("task", task), catalog.find("model", model)
+    versions = [f"{c.version}{p.revision and '+'}{p.revision}" for c, p in zip((task_class, model_class), plugins, strict=True)]
+    dumped = [settings.model_dump(mode="json") for settings in read]
+    spec = RunSpec(task, model, *dumped, *versions, seed)
+    return Resolved(spec, task_class, model_class, task_settings, model_settings, training)  # type: ignore[arg-type]
+
+
+def _nearest(candidates: list[Experiment], given: Mapping[str, Any]) -> Experiment | None:
+    """The experiment that agrees with the most of the given settings; of equals, the first."""
+
+    def agreement(experiment: Experiment) -> int:
+        settings = experiment.settings
+        return sum(str(settings[name]) == str(value) for name, value in given.items() if name in settings)
+
+    return max(candidates, key=agreement, default=None)

@@ -1,0 +1,187 @@
+"""Reading and writing runs. Every method is one transaction: what it wrote is there, whole, when it returns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+from sqlalchemy import Engine, delete, insert, select
+from sqlalchemy.orm import Session
+
+from orthobench.errors import UsageError
+from orthobench.store.tables import Environment, Metric, Run, Status, Trace
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    """A number to log; split is "train", "test", "valid" or, for what a probe measured, "probe"."""
+
+    split: str
+    name: str
+    epoch: int
+    iteration: int
+    value: float
+
+
+@dataclass(frozen=True)
+class TraceRow:
+    """A vector to log."""
+
+    name: str
+    epoch: int
+    iteration: int
+    values: Sequence[float]
+
+
+class Store:
+    """One database. Runs it returns are detached: plain records to read."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._writer = engine.execution_options(writes=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    @contextmanager
+    def _read(self) -> Iterator[Session]:
+        with Session(self.engine, expire_on_commit=False) as session:
+            yield session
+
+    @contextmanager
+    def _write(self) -> Iterator[Session]:
+        with Session(self._writer, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    # Writing
+
+    def start(self, facts: Mapping[str, Any], environment_digest: str, environment: Mapping[str, Any]) -> Run:
+        """Enter a run as running, anew or again after it was cut off, and the environment it is in.
+
+        `facts` are the columns of `Run`; those of a run that exists already are brought up to date.
+        """
+        with self._write() as session:
+            place = session.scalar(select(Environment).where(Environment.digest == environment_digest))
+            if place is None:
+                place = Environment(digest=environment_digest, facts=dict(environment))
+                session.add(place)
+                session.flush()
+            run = session.scalar(select(Run).where(Run.key == facts["key"]))
+            if run is None:
+                run = Run(seconds={})
+                session.add(run)
+            for name, value in facts.items():
+                setattr(run, name, value)
+            run.status, run.message, run.environment = Status.RUNNING, None, place
+            return run
+
+    def rewind(self, run_id: int, iteration: int) -> None:
+        """Forget what was logged after this iteration: a run goes on from its checkpoint, not from its last row."""
+        with self._write() as session:
+            for table in (Metric, Trace):
+                session.execute(delete(table).where(table.run_id == run_id, table.iteration > iteration))
+
+    def log(
+        self, run_id: int, metrics: Iterable[MetricRow], traces: Iterable[TraceRow], progress: Mapping[str, Any]
+    ) -> None:
+        """Add rows, and bring the run's own columns (`progress`) up to date."""
+        with self._write() as session:
+            if rows := [_metric_columns(run_id, row) for row in metrics]:
+                session.execute(insert(Metric), rows)
+            if vectors := [{"run_id": run_id, **vars(row)} for row in traces]:
+                session.execute(insert(Trace), vectors)
+            self._update(session, run_id, progress)
+
+    def update(self, run_id: int, changes: Mapping[str, Any]) -> None:
+        """Change columns of a run."""
+        with self._write() as session:
+            self._update(session, run_id, changes)
+
+    def delete(self, run_id: int) -> None:
+        """Remove a run with all its rows."""
+        with self._write() as session:
+            session.execute(delete(Run).where(Run.id == run_id))
+
+    @staticmethod
+    def _update(session: Session, run_id: int, changes: Mapping[str, Any]) -> None:
+        run = session.get_one(Run, run_id)
+        for name, value in changes.items():
+            setattr(run, name, value)
+
+    # Reading
+
+    def find(self, key: str) -> Run | None:
+        """The run of exactly this key."""
+        with self._read() as session:
+            return session.scalar(select(Run).where(Run.key == key))
+
+    def get(self, prefix: str) -> Run:
+        """The one run whose key begins so.
+
+        Raises:
+            UsageError: there is none, or more than one.
+        """
+        with self._read() as session:
+            runs = session.scalars(select(Run).where(Run.key.startswith(prefix, autoescape=True)).limit(2)).all()
+        if not runs:
+            raise UsageError(f"there is no run '{prefix}': `orthobench ls` lists them")
+        if len(runs) > 1:
+            raise UsageError(f"'{prefix}' begins the names of several runs: give more of its digits")
+        return runs[0]
+
+    def runs(
+        self,
+        *,
+        task: str | None = None,
+        model: str | None = None,
+        status: str | None = None,
+        seed: int | None = None,
+        keys: Sequence[str] | None = None,
+    ) -> list[Run]:
+        """The runs that fit all that is given, in the order they were started."""
+        query = select(Run).order_by(Run.id)
+        wanted = {Run.task: task, Run.model: model, Run.status: status, Run.seed: seed}
+        for column, value in wanted.items():
+            if value is not None:
+                query = query.where(column == value)
+        if keys is not None:
+            query = query.where(Run.key.in_(keys))
+        with self._read() as session:
+            return list(session.scalars(query))
+
+    def metrics(self, run_ids: Sequence[int], split: str | None = None, name: str | None = None) -> list[Metric]:
+        """Numbers of these runs by run, split, name and iteration; those not finite come back as what they were."""
+        query = select(Metric).where(Metric.run_id.in_(run_ids))
+        if split is not None:
+            query = query.where(Metric.split == split)
+        if name is not None:
+            query = query.where(Metric.name == name)
+        query = query.order_by(Metric.run_id, Metric.split, Metric.name, Metric.iteration)
+        with self._read() as session:
+            rows = list(session.scalars(query))
+        for row in rows:
+            if row.value is None and row.kind is not None:
+                row.value = float(row.kind)
+        return rows
+
+    def traces(self, run_ids: Sequence[int], name: str | None = None) -> list[Trace]:
+        """Vectors of these runs by run, name and iteration."""
+        query = select(Trace).where(Trace.run_id.in_(run_ids))
+        if name is not None:
+            query = query.where(Trace.name == name)
+        with self._read() as session:
+            return list(session.scalars(query.order_by(Trace.run_id, Trace.name, Trace.iteration)))
+
+
+def _metric_columns(run_id: int, row: MetricRow) -> dict[str, Any]:
+    finite = math.isfinite(row.value)
+    return {"run_id": run_id, **vars(row), "value": row.value if finite else None, "kind": None if finite else str(row.value)}

@@ -1,0 +1,146 @@
+"""The tables. A change here needs a migration in `migrations/versions` (a test compares the two)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import JSON, DateTime, Float, ForeignKey, Index, LargeBinary, MetaData, String, UniqueConstraint
+from sqlalchemy.engine import Dialect
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.types import TypeDecorator
+
+
+class Status(StrEnum):
+    RUNNING = "running"
+    FINISHED = "finished"
+    DIVERGED = "diverged"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether asking again trains nothing. A diverged run is a result."""
+        return self in (Status.FINISHED, Status.DIVERGED)
+
+
+class FloatArray(TypeDecorator[Sequence[float]]):
+    """A vector of float32, kept as little-endian bytes: NaN and infinities survive on every database."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[float] | None, dialect: Dialect) -> bytes | None:
+        return None if value is None else array("f", value).tobytes()
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[float] | None:
+        return None if value is None else array("f", value).tolist()
+
+
+def utc_now() -> datetime:
+    """Now, in UTC without a zone: SQLite would lose the zone."""
+    return datetime.now(UTC).replace(tzinfo=None)
+
+
+class Base(DeclarativeBase):
+    type_annotation_map = {dict[str, Any]: JSON, datetime: DateTime, str: String}  # noqa: RUF012
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(column_0_label)s",
+            "uq": "uq_%(table_name)s_%(column_0_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+
+
+class Environment(Base):
+    """Where runs were made; one row serves all runs made in the same surroundings."""
+
+    __tablename__ = "environment"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    digest: Mapped[str] = mapped_column(unique=True)
+    facts: Mapped[dict[str, Any]]
+
+
+class Run(Base):
+    """One run: what it is (`spec`, named by `key`), how far it got, and its result in short."""
+
+    __tablename__ = "run"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(unique=True)
+    variant: Mapped[str] = mapped_column(index=True)
+    condition: Mapped[str] = mapped_column(index=True)
+    task: Mapped[str] = mapped_column(index=True)
+    model: Mapped[str] = mapped_column(index=True)
+    seed: Mapped[int]
+    spec: Mapped[dict[str, Any]]
+    status: Mapped[str]
+    message: Mapped[str | None]
+    environment_id: Mapped[int] = mapped_column(ForeignKey("environment.id"))
+    device: Mapped[str]
+    backend: Mapped[str | None]
+    parameter_count: Mapped[int]
+    metric: Mapped[str]
+    goal: Mapped[str]
+    baselines: Mapped[dict[str, Any]]
+    iterations: Mapped[int] = mapped_column(default=0)
+    total_iterations: Mapped[int]
+    iterations_per_epoch: Mapped[int]
+    final_value: Mapped[float | None] = mapped_column(Float)
+    best_value: Mapped[float | None] = mapped_column(Float)
+    best_iteration: Mapped[int | None]
+    seconds: Mapped[dict[str, Any]]
+    peak_memory: Mapped[int | None]
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    updated_at: Mapped[datetime] = mapped_column(default=utc_now, onupdate=utc_now)
+
+    environment: Mapped[Environment] = relationship(lazy="joined")
+
+    @property
+    def epochs(self) -> float:
+        return self.iterations / self.iterations_per_epoch
+
+    @property
+    def seconds_per_epoch(self) -> float | None:
+        """Training alone: without tests, probes and logging."""
+        training = self.seconds.get("train")
+        return training / self.epochs if training and self.iterations else None
+
+
+class Metric(Base):
+    """One number of one run at one iteration. A value that is not finite is null and named in `kind`."""
+
+    __tablename__ = "metric"
+    __table_args__ = (
+        UniqueConstraint("run_id", "split", "name", "iteration"),
+        Index("ix_metric_series", "run_id", "split", "name"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"))
+    split: Mapped[str]
+    name: Mapped[str]
+    epoch: Mapped[int]
+    iteration: Mapped[int]
+    value: Mapped[float | None] = mapped_column(Float)
+    kind: Mapped[str | None]
+
+
+class Trace(Base):
+    """One vector of one run at one iteration, such as ||dL/dh_t|| for every t."""
+
+    __tablename__ = "trace"
+    __table_args__ = (UniqueConstraint("run_id", "name", "iteration"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"))
+    name: Mapped[str]
+    epoch: Mapped[int]
+    iteration: Mapped[int]
+    values: Mapped[Sequence[float]] = mapped_column(FloatArray)

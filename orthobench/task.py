@@ -1,0 +1,92 @@
+"""What a task plugin is: data made or opened from settings and a seed, a loss, metrics, and what chance would score."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Protocol
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from orthobench.model import Signature
+from orthobench.settings import Settings
+
+Size = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs `[T, B, m]` and the targets that the task's loss expects."""
+
+    inputs: Tensor
+    targets: Tensor
+
+
+class Split(Protocol):
+    """A part of the data. Batches are asked for by example numbers, so their order is the trainer's."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, examples: Tensor) -> Batch:
+        """The examples with these numbers, `[B]`, on the task's device."""
+
+
+class TrainingSettings(Settings):
+    """How a run is trained and how often it is tested: the protocol."""
+
+    batch_size: Size = Field(50, description="sequences per iteration")
+    epochs: Size = Field(10, description="passes over the training set")
+    max_iterations: Size | None = Field(None, description="stop after this many iterations, if that is earlier")
+    evaluate_every: Size | None = Field(None, description="iterations between tests; none: once an epoch")
+    evaluation_batch_size: Size = Field(1000, description="sequences per test batch")
+    shuffle: bool = Field(True, description="a new order of the training set in every epoch")
+    clip_norm: float | None = Field(None, gt=0, description="largest norm of the whole gradient")
+    clip_value: float | None = Field(None, gt=0, description="largest absolute value of a gradient entry")
+
+
+class SyntheticSettings(Settings):
+    """Settings that every generated data set has."""
+
+    train_size: Size = Field(100_000, description="training sequences")
+    test_size: Size = Field(10_000, description="test sequences")
+
+
+class Task(ABC):
+    """Base of the task plugins.
+
+    Class attributes: `version`, raised whenever the same settings come to mean other data or other numbers; `metric`,
+    the test metric the literature reports, and its `goal`; `protocol`, the literature's training settings; `quick`,
+    settings of all kinds for a run of a minute or two.
+    """
+
+    version: ClassVar[int] = 1
+    title: ClassVar[str]
+    Settings: ClassVar[type[Settings]]
+    metric: ClassVar[str]
+    goal: ClassVar[Literal["min", "max"]]
+    protocol: ClassVar[Mapping[str, Any]] = {}
+    quick: ClassVar[Mapping[str, Any]] = {}
+
+    signature: Signature
+    train: Split
+    test: Split
+
+    @abstractmethod
+    def __init__(self, settings: Settings, seed: int, device: torch.device) -> None:
+        """Make or open the data. The same settings and seed give the same data on every device."""
+
+    @abstractmethod
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """What training minimises, a scalar, averaged over the batch."""
+
+    @abstractmethod
+    def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
+        """Test metrics of a batch as (total, weight); the value over a split is sum of totals / sum of weights."""
+
+    @classmethod
+    @abstractmethod
+    def baselines(cls, settings: Any) -> dict[str, float]:
+        """By metric, what the best predictor that remembers nothing scores."""

@@ -1,0 +1,348 @@
+"""One run from start to end: train, test, probe, log, checkpoint; go on from a checkpoint if there is one.
+
+The order of things makes a run cut off anywhere end with the numbers of an uncut one. Rows are committed before the
+checkpoint that stands after them; on the way back, rows beyond the checkpoint are forgotten. The order of examples
+is a function of seed and epoch, so a checkpoint holds no more of it than the iteration.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from orthobench import environment, seeds
+from orthobench.checkpoint import CheckpointFolder
+from orthobench.errors import UsageError
+from orthobench.probes import Subject, default_probes
+from orthobench.optimizers import make_optimizer
+from orthobench.spec import Resolved
+from orthobench.store import MetricRow, Run, Status, Store, TraceRow
+
+DeviceName = Literal["auto", "cpu", "cuda"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a run stands after a test: what an observer shows."""
+
+    iteration: int
+    epoch: int
+    loss: float | None
+    metrics: dict[str, float]
+
+
+class Observer(Protocol):
+    """Watches a run; the command line's progress display is one."""
+
+    def started(self, run: Run) -> None: ...
+    def iterated(self, iteration: int) -> None: ...
+    def tested(self, point: Point) -> None: ...
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; its checkpoint is written."""
+
+
+def pick_device(name: DeviceName) -> torch.device:
+    """The device of this name; auto is CUDA where there is one.
+
+    Raises:
+        UsageError: CUDA was asked for and is not there.
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("there is no CUDA device here: use --device cpu, or auto")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def train(
+    resolved: Resolved,
+    store: Store,
+    checkpoints: CheckpointFolder,
+    device: torch.device,
+    observer: Observer,
+    should_stop: Callable[[], bool] = lambda: False,
+    checkpoint_every: float = 30.0,
+) -> Run:
+    """Carry out a run and return its record; a run that is finished or diverged already is only looked up.
+
+    Args:
+        should_stop: asked after every iteration; when true a checkpoint is written and Interrupted raised.
+        checkpoint_every: seconds between checkpoints, and never more than a hundredth of the time goes to them.
+
+    Raises:
+        UsageError: the run cannot be started (another process is at it, the data is not there, ...).
+        Interrupted: `should_stop` said so.
+    """
+    done = store.find(resolved.spec.key)
+    if done is not None and Status(done.status).is_final:
+        return done
+    with checkpoints.lock():
+        trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every)
+        try:
+            trainer.run_to_end()
+        except Interrupted:
+            trainer.close(Status.INTERRUPTED)
+            raise
+        except BaseException as error:
+            status = Status.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Status.FAILED
+            trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
+            raise
+        checkpoints.clear()
+    finished = store.find(resolved.spec.key)
+    assert finished is not None
+    return finished
+
+
+class _Trainer:
+    def __init__(
+        self,
+        resolved: Resolved,
+        store: Store,
+        checkpoints: CheckpointFolder,
+        device: torch.device,
+        observer: Observer,
+        should_stop: Callable[[], bool],
+        checkpoint_every: float,
+    ) -> None:
+        spec = resolved.spec
+        self.training = resolved.training
+        self.store, self.checkpoints, self.device = store, checkpoints, device
+        self.observer, self.should_stop, self.checkpoint_every = observer, should_stop, checkpoint_every
+        self.seed = spec.seed
+
+        torch.set_flush_denormal(True)
+        torch.manual_seed(seeds.derive(self.seed, "global"))
+        self.task = resolved.task_class(resolved.task_settings, self.seed, device)
+        model = resolved.model_class(
+            resolved.model_settings, self.task.signature, seeds.generator(self.seed, "model", spec.model)
+        )
+        self.model = model.to(device)
+        self.optimizers = [
+            make_optimizer(group.optimizer, group.parameters, group.learning_rate)
+            for group in self.model.parameter_groups()
+        ]
+        self.metric = resolved.task_class.metric
+        self.better = min if resolved.task_class.goal == "min" else max
+
+        self.per_epoch = len(self.task.train) // self.training.batch_size
+        if self.per_epoch == 0:
+            raise UsageError(
+                f"batch_size={self.training.batch_size} is more than the training set of {len(self.task.train)}: "
+                "give a smaller batch_size"
+            )
+        total = self.training.epochs * self.per_epoch
+        self.total = min(total, self.training.max_iterations or total)
+        self.test_every = self.training.evaluate_every or self.per_epoch
+
+        self.iteration = 0
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last test
+        self.loss_count = 0
+        self.best: tuple[float, int] | None = None
+        self.seconds: dict[str, float] = {}
+        self.saved_at = time.perf_counter()
+        self.save_cost = 0.0
+
+        facts = environment.describe(device)
+        self.run = store.start(
+            {
+                "key": spec.key,
+                "variant": spec.variant,
+                "condition": spec.condition,
+                "task": spec.task,
+                "model": spec.model,
+                "seed": spec.seed,
+                "spec": asdict(spec),
+                "device": device.type,
+                "backend": "reference",
+                "parameter_count": self.model.parameter_count(),
+                "metric": self.metric,
+                "goal": resolved.task_class.goal,
+                "baselines": self.task.baselines(resolved.task_settings),
+                "total_iterations": self.total,
+                "iterations_per_epoch": self.per_epoch,
+            },
+            environment.digest(facts),
+            facts,
+        )
+
+    # The course of a run
+
+    def run_to_end(self) -> None:
+        self.observer.started(self.run)
+        if not self._restore():
+            self.store.rewind(self.run.id, -1)
+            self._look(test=True, probe=True)
+        while self.iteration < self.total:
+            self._advance()
+            self.observer.iterated(self.iteration)
+            epoch_ends = self.iteration % self.per_epoch == 0 or self.iteration == self.total
+            test = epoch_ends or self.iteration % self.test_every == 0
+            if test and not self._look(test=True, probe=epoch_ends):
+                return self.close(Status.DIVERGED, f"not finite at iteration {self.iteration}")
+            if self.should_stop():
+                self._save()
+                raise Interrupted
+            if test and self._checkpoint_is_due():
+                self._save()
+        return self.close(Status.FINISHED)
+
+    def _advance(self) -> None:
+        """One iteration: a batch, its gradient, a step of every optimiser."""
+        with self._timed("train"):
+            batch = self.task.train.batch(self._examples())
+            outputs, _ = self.model(batch.inputs)
+            loss = self.task.loss(outputs, batch.targets)
+            self.model.zero_grad()
+            loss.backward()
+            self._clip()
+            for optimizer in self.optimizers:
+                optimizer.step()
+            self.loss_sum += loss.detach()
+            self.loss_count += 1
+            self.iteration += 1
+
+    def _examples(self) -> Tensor:
+        """The numbers of the next batch's examples; what does not fill a batch at an epoch's end is left out."""
+        epoch, position = divmod(self.iteration, self.per_epoch)
+        size, start = len(self.task.train), position * self.training.batch_size
+        if self.training.shuffle:
+            if position == 0 or not hasattr(self, "_order") or self._order_epoch != epoch:
+                self._order_epoch = epoch
+                self._order = torch.randperm(size, generator=seeds.generator(self.seed, "order", epoch))
+            examples = self._order[start : start + self.training.batch_size]
+        else:
+            examples = torch.arange(start, start + self.training.batch_size)
+        return examples.to(self.device)
+
+    def _clip(self) -> None:
+        if self.training.clip_value is not None:
+            torch.nn.utils.clip_grad_value_(self.model.parameters(), self.training.clip_value)
+        if self.training.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
+
+    def _look(self, *, test: bool, probe: bool) -> bool:
+        """Test and probe the model as it stands and log what was found; false if it has diverged."""
+        epoch = self.iteration // self.per_epoch
+        rows: list[MetricRow] = []
+        vectors: list[TraceRow] = []
+        loss = None
+        if self.loss_count:
+            loss = float(self.loss_sum) / self.loss_count
+            rows.append(MetricRow("train", "loss", epoch, self.iteration, loss))
+            self.loss_sum.zero_()
+            self.loss_count = 0
+        with self._timed("test"):
+            metrics = self._test()
+        rows += [MetricRow("test", name, epoch, self.iteration, value) for name, value in metrics.items()]
+        if probe:
+            with self._timed("probe"):
+                values, vectors = self._probe(epoch)
+            rows += values
+        value = metrics[self.metric]
+        if math.isfinite(value) and (self.best is None or self.better(value, self.best[0]) != self.best[0]):
+            self.best = (value, self.iteration)
+        with self._timed("log"):
+            progress = self._progress() | {"final_value": value if math.isfinite(value) else None}
+            self.store.log(self.run.id, rows, vectors, progress)
+        self.observer.tested(Point(self.iteration, epoch, loss, metrics))
+        return math.isfinite(value) and (loss is None or math.isfinite(loss))
+
+    @torch.no_grad()
+    def _test(self) -> dict[str, float]:
+        """Every metric over the whole test set."""
+        self.model.eval()
+        totals: dict[str, tuple[Tensor, float]] = {}
+        for examples in torch.arange(len(self.task.test), device=self.device).split(self.training.evaluation_batch_size):
+            batch = self.task.test.batch(examples)
+            outputs, _ = self.model(batch.inputs)
+            for name, (total, weight) in self.task.measure(outputs, batch.targets).items():
+                before, weights = totals.get(name, (0.0, 0.0))
+                totals[name] = (before + total.double(), weights + weight)
+        self.model.train()
+        return {name: float(total) / weight for name, (total, weight) in totals.items()}
+
+    def _probe(self, epoch: int) -> tuple[list[MetricRow], list[TraceRow]]:
+        examples = torch.arange(self.training.batch_size, device=self.device)
+        subject = Subject(self.model, self.task, self.task.train.batch(examples))
+        rows: list[MetricRow] = []
+        vectors: list[TraceRow] = []
+        for probe in default_probes():
+            if epoch % probe.every_epochs and self.iteration != self.total:
+                continue
+            reading = probe(subject)
+            rows += [MetricRow("probe", name, epoch, self.iteration, value) for name, value in reading.values.items()]
+            vectors += [TraceRow(name, epoch, self.iteration, vector) for name, vector in reading.vectors.items()]
+        return rows, vectors
+
+    # Where a run stands, and how it goes on
+
+    def close(self, status: Status, message: str | None = None) -> None:
+        self.store.update(self.run.id, self._progress() | {"status": status, "message": message})
+
+    def _progress(self) -> dict[str, Any]:
+        best, at = self.best or (None, None)
+        return {
+            "iterations": self.iteration,
+            "best_value": best,
+            "best_iteration": at,
+            "seconds": {what: round(spent, 4) for what, spent in self.seconds.items()},
+            "peak_memory": environment.peak_memory(),
+        }
+
+    def _checkpoint_is_due(self) -> bool:
+        since = time.perf_counter() - self.saved_at
+        return since >= self.checkpoint_every and since >= 100 * self.save_cost
+
+    def _save(self) -> None:
+        begun = time.perf_counter()
+        with self._timed("checkpoint"):
+            self.checkpoints.save(
+                {
+                    "iteration": self.iteration,
+                    "model": self.model.state_dict(),
+                    "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+                    "loss_sum": self.loss_sum,
+                    "loss_count": self.loss_count,
+                    "best": self.best,
+                    "seconds": dict(self.seconds),
+                    "random": torch.get_rng_state(),
+                    "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+                }
+            )
+        self.saved_at = time.perf_counter()
+        self.save_cost = self.saved_at - begun
+
+    def _restore(self) -> bool:
+        """Go back to the checkpoint, in memory and in the database; false if there is none."""
+        state = self.checkpoints.load()
+        if state is None:
+            return False
+        self.iteration = state["iteration"]
+        self.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        self.loss_sum = state["loss_sum"].to(self.device)
+        self.loss_count = state["loss_count"]
+        self.best = state["best"]
+        self.seconds = state["seconds"]
+        torch.set_rng_state(state["random"])
+        if state["random_cuda"] is not None and self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random_cuda"], self.device)
+        self.store.rewind(self.run.id, self.iteration)
+        return True
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        """Add the time spent inside to the run's account. Queued CUDA work is counted where it is waited for."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - begun

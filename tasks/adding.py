@@ -1,0 +1,87 @@
+"""The adding problem (Hochreiter and Schmidhuber 1997), as in the scoRNN papers' programs.
+
+Two channels of length T: values U[0, 1), and markers, zero but for two ones, one in each half. The target is the sum
+of the two marked values, asked for after the last step. Loss and metric: mean squared error.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench import seeds
+from orthobench.model import Signature
+from orthobench.task import Batch, SyntheticSettings, Task
+
+
+class AddingSettings(SyntheticSettings):
+    sequence_length: int = Field(200, ge=4, description="T; 200, 400 and 750 in the papers")
+    marker_layout: Literal["scornn", "halves", "anywhere"] = Field(
+        "scornn",
+        description="where the markers may stand; scornn: [0, f) and [f, T) with f = floor((T - 1) / 2); "
+        "halves: [0, T / 2) and [T / 2, T) (uRNN programs); anywhere: two distinct steps (oRNN program)",
+    )
+
+
+class Adding(Task):
+    version = 1
+    title = "adding problem"
+    Settings = AddingSettings
+    metric = "mse"
+    goal = "min"
+    protocol = {"batch_size": 50, "epochs": 10, "evaluate_every": 100, "shuffle": False}
+    quick = {
+        "sequence_length": 100,
+        "train_size": 10_000,
+        "test_size": 1_000,
+        "epochs": 10,
+        "evaluate_every": 50,
+    }
+
+    def __init__(self, settings: AddingSettings, seed: int, device: torch.device) -> None:
+        self.signature = Signature(input_size=2, output_size=1, readout="last")
+        self.train = AddingSplit(settings, settings.train_size, seeds.generator(seed, "adding", "train"), device)
+        self.test = AddingSplit(settings, settings.test_size, seeds.generator(seed, "adding", "test"), device)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.mse_loss(outputs, targets)
+
+    def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
+        return {"mse": (nn.functional.mse_loss(outputs, targets, reduction="sum"), targets.shape[0])}
+
+    @classmethod
+    def baselines(cls, settings: AddingSettings) -> dict[str, float]:
+        return {"mse": 2 / 12}  # always answering 1 leaves the variance of a sum of two U[0, 1)
+
+
+class AddingSplit:
+    """`size` sequences: values `[size, T]`, and the two marked steps of each, `[size, 2]`."""
+
+    def __init__(self, settings: AddingSettings, size: int, generator: torch.Generator, device: torch.device) -> None:
+        self.values = torch.rand(size, settings.sequence_length, generator=generator).to(device)
+        self.marked = _marked_steps(settings, size, generator).to(device)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def batch(self, examples: Tensor) -> Batch:
+        values, marked = self.values[examples], self.marked[examples]
+        markers = torch.zeros_like(values).scatter_(1, marked, 1.0)
+        inputs = torch.stack((values.T, markers.T), dim=-1)
+        return Batch(inputs, values.gather(1, marked).sum(1, keepdim=True))
+
+
+def _marked_steps(settings: AddingSettings, size: int, generator: torch.Generator) -> Tensor:
+    length = settings.sequence_length
+
+    def draw(first: int, past: int) -> Tensor:
+        return torch.randint(first, past, (size,), generator=generator)
+
+    if settings.marker_layout == "anywhere":
+        one, other = draw(0, length), draw(0, length - 1)
+        return torch.stack((one, other + (other >= one)), dim=1)
+    border = (length - 1) // 2 if settings.marker_layout == "scornn" else length // 2
+    return torch.stack((draw(0, border), draw(border, length)), dim=1)

@@ -1,0 +1,102 @@
+"""The copying memory problem (Hochreiter and Schmidhuber 1997; Arjovsky, Shah, Bengio 2016), T + 20 steps.
+
+Ten symbols, a delay, a marker, and the answer: the ten symbols in order. Inputs are one-hot over blank (0), the eight
+symbols (1 to 8) and the marker (9); targets are the nine classes 0 to 8, at every step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench import seeds
+from orthobench.model import Signature
+from orthobench.task import Batch, Size, SyntheticSettings, Task
+
+BLANK, SYMBOLS, MARKER, COPIED = 0, 8, 9, 10
+
+
+class CopyingSettings(SyntheticSettings):
+    sequence_length: Size = Field(1000, description="T, the delay; 1000 and 2000 in the papers")
+    train_size: Size = Field(20_000, description="training sequences")
+    test_size: Size = Field(1_000, description="test sequences")
+    layout: Literal["scornn", "exprnn", "two_markers"] = Field(
+        "scornn",
+        description="scornn: the marker stands one step before the answer; exprnn: at the answer's first step; "
+        "two_markers: a second one directly after the symbols (ENRNN's text)",
+    )
+
+
+class Copying(Task):
+    version = 1
+    title = "copying problem"
+    Settings = CopyingSettings
+    metric = "cross_entropy"
+    goal = "min"
+    protocol = {
+        "batch_size": 20,
+        "epochs": 10,
+        "evaluate_every": 50,
+        "evaluation_batch_size": 100,
+        "shuffle": False,
+    }
+    quick = {
+        "sequence_length": 50,
+        "train_size": 4_000,
+        "test_size": 200,
+        "epochs": 10,
+        "evaluate_every": 50,
+    }
+
+    def __init__(self, settings: CopyingSettings, seed: int, device: torch.device) -> None:
+        self.signature = Signature(input_size=MARKER + 1, output_size=SYMBOLS + 1, readout="all")
+        self.train = CopyingSplit(settings, settings.train_size, seeds.generator(seed, "copying", "train"), device)
+        self.test = CopyingSplit(settings, settings.test_size, seeds.generator(seed, "copying", "test"), device)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
+        """Cross-entropy in nats and accuracy over all steps, and accuracy over the ten copied ones."""
+        entropy = nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="sum")
+        correct = outputs.argmax(-1) == targets
+        return {
+            "cross_entropy": (entropy, targets.numel()),
+            "accuracy": (correct.sum(), targets.numel()),
+            "recall": (correct[-COPIED:].sum(), targets[-COPIED:].numel()),
+        }
+
+    @classmethod
+    def baselines(cls, settings: CopyingSettings) -> dict[str, float]:
+        """Blanks up to the answer, then one of eight symbols by chance."""
+        steps = settings.sequence_length + 2 * COPIED
+        return {
+            "cross_entropy": COPIED * math.log(SYMBOLS) / steps,
+            "accuracy": (steps - COPIED + COPIED / SYMBOLS) / steps,
+            "recall": 1 / SYMBOLS,
+        }
+
+
+class CopyingSplit:
+    """`size` sequences, kept as their ten symbols `[10, size]`."""
+
+    def __init__(self, settings: CopyingSettings, size: int, generator: torch.Generator, device: torch.device) -> None:
+        self.symbols = torch.randint(1, SYMBOLS + 1, (COPIED, size), generator=generator).to(device)
+        self.blank = torch.full((settings.sequence_length + 2 * COPIED, 1), BLANK, device=device)
+        self.template = self.blank.clone()
+        self.template[-COPIED if settings.layout == "exprnn" else -COPIED - 1] = MARKER
+        if settings.layout == "two_markers":
+            self.template[COPIED] = MARKER
+
+    def __len__(self) -> int:
+        return self.symbols.shape[1]
+
+    def batch(self, examples: Tensor) -> Batch:
+        symbols = self.symbols[:, examples]
+        inputs = torch.cat((symbols, self.template[COPIED:].expand(-1, len(examples))))
+        targets = torch.cat((self.blank[COPIED:].expand(-1, len(examples)), symbols))
+        return Batch(nn.functional.one_hot(inputs, MARKER + 1).float(), targets)
