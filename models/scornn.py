@@ -64,6 +64,7 @@ class ScoRNN(Model):
     version = 1
     title = "scoRNN"
     paper = "Helfrich, Willmott, Ye. Orthogonal Recurrent Neural Networks with Scaled Cayley Transform. ICML 2018"
+    orthogonal = True
     Settings = ScoRNNSettings
 
     signs: Tensor

@@ -58,13 +58,15 @@ class ParameterGroup:
 class Model(nn.Module, ABC):
     """Base of the model plugins: subclasses make the states, this makes the outputs y = V h + c.
 
-    Class attributes: `version`, raised whenever the same settings come to mean other numbers; `paper`, the reference;
-    `Settings`, the hyper-parameters. Every random draw of `__init__` comes from the generator it is given.
+    Class attributes: `version`, raised whenever the same settings come to mean other numbers; `title` and `paper`, what
+    it is and the reference; `Settings`, the hyper-parameters; `orthogonal`, whether every recurrent matrix is
+    orthogonal by construction, before and after training. Every random draw of `__init__` comes from the generator it is given.
     """
 
     version: ClassVar[int] = 1
     title: ClassVar[str]
     paper: ClassVar[str]
+    orthogonal: ClassVar[bool] = False
     Settings: ClassVar[type[ModelSettings]] = ModelSettings
 
     def __init__(self, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -14,7 +14,10 @@ def command(
     check: Annotated[bool, typer.Option("--check", help="Hold each against the plugins' contract.")] = False,
     json: Json = False,
 ) -> None:
-    """List the tasks and models there are, and those that cannot be used with the reason."""
+    """List tasks and models.
+
+    Those that cannot be used are listed with the reason.
+    """
     from orthobench.cli import records
     from orthobench.plugins import Catalog, PluginError
 

@@ -17,7 +17,10 @@ def command(
     model: ModelFilter = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Set what was measured beside what the papers print, as one page that opens without a network."""
+    """Write the page: measured beside printed.
+
+    One file that opens without a network: learning curves, tables, orthogonality, gradient norms.
+    """
     from orthobench.errors import UsageError
 
     if not html:

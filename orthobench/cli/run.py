@@ -28,7 +28,7 @@ def command(
     plugin: PluginFiles = None,
     force: Annotated[bool, typer.Option("--force", help="Train again what is finished, replacing it.")] = False,
 ) -> None:
-    """Train one model on one task; the defaults are the paper's.
+    """Train one model on one task, as its paper did.
 
     Asked for again, a finished run is only shown, and one that was cut off goes on where it was.
     """

@@ -14,7 +14,10 @@ def command(
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:
-    """Show one run: what it is, where it was made, what came out, how to make it again."""
+    """Show one run.
+
+    What it is, where it was made, what came out, and how to make it again.
+    """
     from orthobench.cli import records
     from orthobench.store import open_store
 

@@ -34,7 +34,7 @@ def command(
     plugin: PluginFiles = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
 ) -> None:
-    """Train every model at every point of a grid, each once; asked again, only what is missing."""
+    """Train the runs of a grid, each once; again, what is missing."""
     from orthobench.errors import UsageError
     from orthobench.settings import parse_assignments
     from orthobench.sweep.grid import parse_grid

@@ -6,6 +6,7 @@ The settings are the defaults of a run, and the printed results stand beside the
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -26,8 +27,15 @@ class Printed(_Record):
     outcome: str | None = None
 
 
+class Protocol(_Record):
+    """What all of a paper's experiments on one task share."""
+
+    task_settings: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+
+
 class Experiment(_Record):
-    """One model on one task as a paper ran it."""
+    """One model on one task as a paper ran it; its settings include the paper's protocol for the task."""
 
     artifact: str = Field(description="where it is printed, such as 'figure 2'")
     task: str
@@ -40,6 +48,12 @@ class Experiment(_Record):
     printed: list[Printed] = []
     notes: list[str] = []
     paper: str = ""
+
+    def differences(self, settings: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Where a run's settings are not this experiment's: by name, the run's value and the paper's."""
+        return {
+            name: (settings.get(name), value) for name, value in self.settings.items() if settings.get(name) != value
+        }
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -54,7 +68,22 @@ class Paper(_Record):
     venue: str
     year: int
     priority: int = Field(description="papers with smaller numbers come first where defaults are looked up")
+    protocol: dict[str, Protocol] = {}
     experiment: list[Experiment]
+
+    def experiments(self) -> list[Experiment]:
+        """The experiments, each with its task's protocol filled in."""
+        return [self._complete(experiment) for experiment in self.experiment]
+
+    def _complete(self, experiment: Experiment) -> Experiment:
+        shared = self.protocol.get(experiment.task, Protocol())
+        return experiment.model_copy(
+            update={
+                "paper": self.key,
+                "task_settings": shared.task_settings | experiment.task_settings,
+                "training": shared.training | experiment.training,
+            }
+        )
 
     @property
     def citation(self) -> str:
@@ -72,8 +101,8 @@ def papers() -> tuple[Paper, ...]:
 def experiments(task: str, model: str) -> list[Experiment]:
     """Every paper's experiments with this model on this task, first choice first."""
     return [
-        experiment.model_copy(update={"paper": paper.key})
+        experiment
         for paper in papers()
-        for experiment in paper.experiment
+        for experiment in paper.experiments()
         if (experiment.task, experiment.model) == (task, model)
     ]

@@ -1,0 +1,145 @@
+"""The figures, as Plotly figures without colours of their own ground: the page gives them its light or dark one."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from orthobench.report.collect import Condition, Variant
+
+# Okabe and Ito's palette, told apart with every common colour blindness; yellow and black are left out as they
+# vanish on a light or a dark ground. Then line styles tell apart what shares a colour.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+DASHES = ("solid", "dash", "dot", "dashdot")
+AXIS_NAMES = {"mse": "test MSE", "cross_entropy": "test cross-entropy (nats)", "accuracy": "test accuracy"}
+
+
+@dataclass(frozen=True)
+class Style:
+    color: str
+    dash: str
+
+    @property
+    def band(self) -> str:
+        red, green, blue = (int(self.color[i : i + 2], 16) for i in (1, 3, 5))
+        return f"rgba({red},{green},{blue},0.18)"
+
+
+class Styles:
+    """A colour for every model, the same on the whole page; variants of a model differ by their line."""
+
+    def __init__(self, conditions: list[Condition]) -> None:
+        self._models = sorted({variant.run.model for condition in conditions for variant in condition.variants})
+
+    def of(self, condition: Condition, variant: Variant) -> Style:
+        rank = self._models.index(variant.run.model)
+        same = [other for other in condition.variants if other.run.model == variant.run.model]
+        line = same.index(variant) + rank // len(PALETTE)
+        return Style(PALETTE[rank % len(PALETTE)], DASHES[line % len(DASHES)])
+
+
+def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
+    """The test metric over epochs: the mean over seeds, in the band from the lowest seed to the highest."""
+    figure = _figure("epoch", AXIS_NAMES.get(condition.metric, f"test {condition.metric}"))
+    last = 0.0
+    for variant, style in _styled(condition, styles):
+        test = variant.curves[(variant.curves["split"] == "test") & (variant.curves["name"] == condition.metric)]
+        band = _over_seeds(test)
+        if band.empty:
+            continue
+        epochs = band.index.to_numpy() / variant.run.iterations_per_epoch
+        last = max(last, float(epochs[-1]))
+        _add_band(figure, epochs, band, variant.label, style)
+    if condition.baseline is not None:
+        if condition.goal == "min":  # an untrained model is often far off and would flatten everything else
+            figure.update_yaxes(range=[0, 2.5 * condition.baseline])
+        figure.add_scatter(
+            x=[0, last],
+            y=[condition.baseline] * 2,
+            mode="lines",
+            name=f"baseline {condition.baseline:.4g}",
+            line={"dash": "dash", "width": 1.5, "color": "#888888"},
+        )
+    return figure
+
+
+def orthogonality(condition: Condition, styles: Styles) -> go.Figure | None:
+    """||W^T W - I||_F over epochs; one line a matrix, log scale."""
+    figure = _figure("epoch", "‖WᵀW − I‖<sub>F</sub>", logarithmic=True)
+    for variant, style in _styled(condition, styles):
+        probed = variant.curves[variant.curves["name"].str.startswith("orthogonality/")]
+        for name, rows in probed.groupby("name"):
+            band = _over_seeds(rows)
+            matrix = str(name).partition("/")[2]
+            label = variant.label if matrix == "W" else f"{variant.label} {matrix}"
+            _add_band(figure, band.index.to_numpy() / variant.run.iterations_per_epoch, band, label, style)
+    return figure if figure.data else None
+
+
+def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
+    """||dL/dh_t||_F over the steps of the sequence: dotted before training, solid at the end; mean over seeds."""
+    figure = _figure("step t", "‖∂L/∂h<sub>t</sub>‖<sub>F</sub>", logarithmic=True)
+    for variant, style in _styled(condition, styles):
+        traced = variant.traces[variant.traces["name"].str.startswith("gradient_norm/")]
+        for name, rows in traced.groupby("name"):
+            state = str(name).partition("/")[2]
+            for moment, dash in ((rows["iteration"].min(), "dot"), (rows["iteration"].max(), style.dash)):
+                vectors = pd.DataFrame(rows[rows["iteration"] == moment]["values"].tolist())
+                epoch = moment / variant.run.iterations_per_epoch
+                figure.add_scatter(
+                    x=list(range(1, vectors.shape[1] + 1)),
+                    y=vectors.mean().to_numpy(),
+                    mode="lines",
+                    name=html.escape(f"{variant.label} {state}, epoch {epoch:.3g}"),
+                    line={"color": style.color, "dash": dash, "width": 1.6 if state == "h" else 1.0},
+                )
+    return figure if figure.data else None
+
+
+def _styled(condition: Condition, styles: Styles) -> Iterator[tuple[Variant, Style]]:
+    return ((variant, styles.of(condition, variant)) for variant in condition.variants)
+
+
+def _over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
+    """By iteration, over seeds: mean, lowest and highest value. What is not finite counts for nothing."""
+    finite = rows[rows["value"].map(lambda value: value is not None and abs(value) < float("inf"))]
+    return finite.groupby("iteration")["value"].agg(["mean", "min", "max", "count"])
+
+
+def _add_band(figure: go.Figure, x: object, band: pd.DataFrame, label: str, style: Style) -> None:
+    name = html.escape(label)
+    if band["count"].max() > 1:
+        edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "legendgroup": name}
+        figure.add_scatter(x=x, y=band["max"].to_numpy(), **edge)
+        figure.add_scatter(x=x, y=band["min"].to_numpy(), fill="tonexty", fillcolor=style.band, **edge)
+    figure.add_scatter(
+        x=x,
+        y=band["mean"].to_numpy(),
+        mode="lines",
+        name=name,
+        legendgroup=name,
+        line={"color": style.color, "dash": style.dash, "width": 2},
+    )
+
+
+def _figure(x_title: str, y_title: str, logarithmic: bool = False) -> go.Figure:
+    y_axis = {"title": {"text": y_title}, "exponentformat": "power", "automargin": True}
+    if logarithmic:
+        y_axis["type"] = "log"
+    else:
+        y_axis["rangemode"] = "tozero"
+    return go.Figure(
+        layout={
+            "template": "none",
+            "xaxis": {"title": {"text": x_title}, "automargin": True},
+            "yaxis": y_axis,
+            "hovermode": "x unified",
+            "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
+            "showlegend": True,
+            "margin": {"l": 60, "r": 16, "t": 24, "b": 48},
+        }
+    )

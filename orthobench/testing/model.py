@@ -1,0 +1,123 @@
+"""What every model plugin must do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from orthobench.model import Model, Signature
+from orthobench.optimizers import make_optimizer
+from orthobench.probes.orthogonality import orthogonality
+from orthobench.recurrence import GradientTrace
+from orthobench.task import TrainingSettings
+from orthobench.testing.require import require, require_apart
+
+TIME, BATCH, INPUTS, OUTPUTS, HIDDEN = 7, 3, 2, 4, 8
+
+
+def _make(model_class: Any, readout: Any = "all", seed: int = 1) -> Model:
+    settings = model_class.Settings.read({"hidden_size": HIDDEN})
+    made = model_class(settings, Signature(INPUTS, OUTPUTS, readout), torch.Generator().manual_seed(seed))
+    require(isinstance(made, Model), "the class does not make a Model")
+    model: Model = made
+    return model
+
+
+def _inputs(time: int = TIME) -> torch.Tensor:
+    return torch.randn(time, BATCH, INPUTS, generator=torch.Generator().manual_seed(2))
+
+
+def settings_have_names_of_their_own(model_class: Any) -> None:
+    """No setting is called as one of the training settings."""
+    require_apart(model_class.Settings.model_fields, TrainingSettings.model_fields, "the training")
+
+
+def outputs_have_the_shape_asked_for(model_class: Any) -> None:
+    """[B, p] for readout "last", [T, B, p] for "all", finite; the last of "all" is "last"."""
+    last, _ = _make(model_class, "last")(_inputs())
+    everything, _ = _make(model_class, "all")(_inputs())
+    require(last.shape == (BATCH, OUTPUTS), f"readout last gives {list(last.shape)}, not {[BATCH, OUTPUTS]}")
+    wanted = [TIME, BATCH, OUTPUTS]
+    require(list(everything.shape) == wanted, f"readout all gives {list(everything.shape)}, not {wanted}")
+    require(bool(everything.isfinite().all()), "outputs are not finite")
+    torch.testing.assert_close(everything[-1], last)
+
+
+def the_state_goes_on(model_class: Any) -> None:
+    """Two halves of a sequence, the second from the first's final state, give what the whole gives."""
+    model = _make(model_class)
+    whole, _ = model(_inputs())
+    first, state = model(_inputs()[:3])
+    second, _ = model(_inputs()[3:], state)
+    torch.testing.assert_close(torch.cat((first, second)), whole, rtol=1e-4, atol=1e-5)
+
+
+def chance_comes_from_the_generator(model_class: Any) -> None:
+    """The same generator gives the same model, another one another, and torch's own stream is left alone."""
+    before = torch.get_rng_state()
+    one, same, other = (_make(model_class, seed=seed).state_dict() for seed in (1, 1, 2))
+    require(bool((torch.get_rng_state() == before).all()), "the model draws from torch's global generator")
+    require(all(torch.equal(one[name], same[name]) for name in one), "the same generator gives another model")
+    require(any(not torch.equal(one[name], other[name]) for name in one), "another generator gives the same model")
+
+
+def every_parameter_is_trained_once(model_class: Any) -> None:
+    """Every trainable parameter is in exactly one group, and a loss reaches it with a finite gradient."""
+    model = _make(model_class)
+    grouped = [id(parameter) for group in model.parameter_groups() for parameter in group.parameters]
+    outputs, _ = model(_inputs())
+    outputs.square().mean().backward()
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            require(grouped.count(id(parameter)) == 1, f"{name} is in {grouped.count(id(parameter))} parameter groups")
+            require(parameter.grad is not None and bool(parameter.grad.isfinite().all()), f"{name} gets no gradient")
+    require(model.parameter_count() > 0, "it counts no parameters")
+
+
+def the_gradient_is_traced(model_class: Any) -> None:
+    """A trace receives ||dL/dh_t|| for every step and sample, and changes nothing."""
+    model, trace = _make(model_class), GradientTrace()
+    outputs, _ = model(_inputs(), trace=trace)
+    torch.testing.assert_close(outputs, model(_inputs())[0])
+    outputs.square().mean().backward()
+    require("h" in trace.norms, "the trace received no state called h: hand it on to the recurrence")
+    for state, norms in trace.norms.items():
+        require(norms.shape == (TIME, BATCH), f"the trace of {state} is {list(norms.shape)}, not {[TIME, BATCH]}")
+        require(bool((norms[-1] > 0).all()), f"no gradient reached the last {state}")
+
+
+def matrices_are_what_they_say(model_class: Any) -> None:
+    """Recurrent matrices are square; an orthogonal model's are orthogonal, at the start and after five steps."""
+    model = _make(model_class)
+    optimizers = [make_optimizer(g.optimizer, g.parameters, 10 * g.learning_rate) for g in model.parameter_groups()]
+    for _ in range(6):
+        for name, matrix in model.recurrent_matrices().items():
+            n = matrix.shape[-1]
+            require(matrix.shape == (n, n), f"{name} is {list(matrix.shape)}, not square")
+            if model_class.orthogonal:
+                distance, allowed = orthogonality(matrix.detach()), 10 * n * torch.finfo(matrix.dtype).eps
+                require(distance <= allowed, f"{name} is not orthogonal: ||W'W - I|| = {distance:.2g}")
+        model.zero_grad()
+        model(_inputs())[0].square().mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def the_state_dict_is_the_model(model_class: Any) -> None:
+    """A model loaded with another's state_dict gives its outputs, bit for bit."""
+    one, other = _make(model_class, seed=1), _make(model_class, seed=2)
+    other.load_state_dict(one.state_dict())
+    require(torch.equal(one(_inputs())[0], other(_inputs())[0]), "the state_dict does not hold the whole model")
+
+
+CHECKS = (
+    settings_have_names_of_their_own,
+    outputs_have_the_shape_asked_for,
+    the_state_goes_on,
+    chance_comes_from_the_generator,
+    every_parameter_is_trained_once,
+    the_gradient_is_traced,
+    matrices_are_what_they_say,
+    the_state_dict_is_the_model,
+)

@@ -1,0 +1,110 @@
+"""What every task plugin must do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from orthobench.model import ModelSettings
+from orthobench.task import Batch, Task, TrainingSettings
+from orthobench.testing.require import require, require_apart
+
+BATCH = 5
+
+
+def _settings(task_class: Any) -> Any:
+    """The quick settings, with as little data as they allow."""
+    fields = task_class.Settings.model_fields
+    values = {name: value for name, value in task_class.quick.items() if name in fields}
+    small = {name: 2 * BATCH for name in ("train_size", "test_size") if name in fields}
+    return task_class.Settings.read(values | small)
+
+
+def _make(task_class: Any, seed: int = 1) -> Task:
+    task: Task = task_class(_settings(task_class), seed, torch.device("cpu"))
+    return task
+
+
+def _first(split: Any) -> Batch:
+    batch: Batch = split.batch(torch.arange(BATCH))
+    return batch
+
+
+def _outputs(task: Task, batch: Batch) -> torch.Tensor:
+    signature, time = task.signature, batch.inputs.shape[0]
+    shape = (BATCH, signature.output_size) if signature.readout == "last" else (time, BATCH, signature.output_size)
+    return torch.zeros(shape, requires_grad=True)
+
+
+def settings_have_names_of_their_own(task_class: Any) -> None:
+    """No setting is called as one of the training or common model settings, and presets set only what exists."""
+    require_apart(task_class.Settings.model_fields, TrainingSettings.model_fields, "the training")
+    require_apart(task_class.Settings.model_fields, ModelSettings.model_fields, "every model")
+    strange = set(task_class.protocol) - set(TrainingSettings.model_fields)
+    require(not strange, f"protocol sets {', '.join(sorted(strange))}, which is no training setting")
+    TrainingSettings.read(task_class.protocol)
+
+
+def batches_fit_the_signature(task_class: Any) -> None:
+    """Inputs are finite, [T, B, m]; examples come as asked for, in any order."""
+    task = _make(task_class)
+    for split in (task.train, task.test):
+        require(len(split) >= BATCH, f"a split holds {len(split)} examples")
+        inputs = _first(split).inputs
+        wanted = [inputs.shape[0], BATCH, task.signature.input_size]
+        require(list(inputs.shape) == wanted, f"inputs are {list(inputs.shape)}, not [T, B, m] = {wanted}")
+        require(bool(inputs.isfinite().all()), "inputs are not finite")
+        turned = split.batch(torch.arange(BATCH).flip(0)).inputs
+        require(torch.equal(turned, inputs.flip(1)), "examples do not come in the order asked for")
+
+
+def the_seed_makes_the_data(task_class: Any) -> None:
+    """The same seed gives the same data, training and test data differ, and torch's own stream is left alone."""
+    before = torch.get_rng_state()
+    one, same = _make(task_class), _make(task_class)
+    require(bool((torch.get_rng_state() == before).all()), "the task draws from torch's global generator")
+    for first, second in ((one.train, same.train), (one.test, same.test)):
+        require(torch.equal(_first(first).inputs, _first(second).inputs), "the same seed gives other inputs")
+        require(torch.equal(_first(first).targets, _first(second).targets), "the same seed gives other targets")
+    require(not torch.equal(_first(one.train).inputs, _first(one.test).inputs), "training and test data are the same")
+
+
+def the_loss_can_be_minimised(task_class: Any) -> None:
+    """The loss is one finite number with a gradient."""
+    task = _make(task_class)
+    batch = _first(task.train)
+    outputs = _outputs(task, batch)
+    loss = task.loss(outputs, batch.targets)
+    require(loss.dim() == 0 and bool(loss.isfinite()), "the loss is not one finite number")
+    loss.backward()
+    gradient = outputs.grad
+    require(gradient is not None and bool(gradient.isfinite().all() and gradient.any()), "the loss has no gradient")
+
+
+def metrics_add_up(task_class: Any) -> None:
+    """The task's metric is among those measured, has a baseline, and is the same in one batch or in two."""
+    task, settings = _make(task_class), _settings(task_class)
+    require(task_class.goal in ("min", "max"), f"goal is {task_class.goal!r}, not 'min' or 'max'")
+    batch = _first(task.test)
+    outputs = _outputs(task, batch).detach()
+    axis = 0 if task.signature.readout == "last" else 1
+    whole = task.measure(outputs, batch.targets)
+    require(task_class.metric in whole, f"{task_class.metric} is not measured: {sorted(whole)}")
+    require(task_class.metric in task.baselines(settings), f"there is no baseline of {task_class.metric}")
+    halves = [
+        task.measure(outputs.narrow(axis, start, size), task.test.batch(torch.arange(start, start + size)).targets)
+        for start, size in ((0, 2), (2, BATCH - 2))
+    ]
+    for name, (total, weight) in whole.items():
+        joined = sum(float(half[name][0]) for half in halves) / sum(half[name][1] for half in halves)
+        require(abs(joined - float(total) / weight) < 1e-5, f"{name} depends on the size of the test batches")
+
+
+CHECKS = (
+    settings_have_names_of_their_own,
+    batches_fit_the_signature,
+    the_seed_makes_the_data,
+    the_loss_can_be_minimised,
+    metrics_add_up,
+)
