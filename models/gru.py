@@ -38,7 +38,8 @@ class GRU(Model):
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = nn.functional.linear(inputs, self.input_weight, self.bias)
-        h = gru(x, self.recurrent_weight, *state, self.candidate_bias, self.reset_after, trace=trace)
+        (h0,) = state
+        h = gru(x, self.recurrent_weight, h0, self.candidate_bias, self.reset_after, trace=trace)
         return h, (h[-1],)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:

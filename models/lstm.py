@@ -48,7 +48,8 @@ class LSTM(Model):
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = nn.functional.linear(inputs, self.input_weight, self.bias + self.forget_offset)
-        h, c = lstm(x, self.recurrent_weight, *state, trace=trace)
+        h0, c0 = state
+        h, c = lstm(x, self.recurrent_weight, h0, c0, trace=trace)
         return h, (h[-1], c[-1])
 
     def recurrent_matrices(self) -> dict[str, Tensor]:

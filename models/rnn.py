@@ -38,7 +38,8 @@ class RNN(Model):
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = nn.functional.linear(inputs, self.input_weight, self.bias)
-        h = recurrence(x, self.recurrent_weight, *state, self.activation, trace=trace)
+        (h0,) = state
+        h = recurrence(x, self.recurrent_weight, h0, self.activation, trace=trace)
         return h, (h[-1],)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:

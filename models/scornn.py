@@ -76,7 +76,7 @@ class ScoRNN(Model):
         self.recurrent_optimizer = settings.recurrent_optimizer
         self.recurrent_learning_rate = settings.recurrent_learning_rate
 
-        # [[0, s], [-s, 0]] with s = tan(t / 2) = sqrt((1 - cos t) / (1 + cos t)) has the eigenvalues e^{+-it} after Cayley.
+        # s = tan(t / 2) = sqrt((1 - cos t) / (1 + cos t)): Cayley makes [[0, s], [-s, 0]] a rotation by t.
         s = torch.tan(half_circle_angles(n, generator) / 2)
         if settings.initialization == "zeros":
             s = torch.zeros_like(s)
@@ -89,7 +89,8 @@ class ScoRNN(Model):
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = nn.functional.linear(inputs, self.input_weight)
         weight = scaled_cayley(self.skew_entries, self.signs)
-        h = recurrence(x, weight, *state, self.activation, self.bias, trace=trace)
+        (h0,) = state
+        h = recurrence(x, weight, h0, self.activation, self.bias, trace=trace)
         return h, (h[-1],)
 
     def parameter_groups(self) -> list[ParameterGroup]:

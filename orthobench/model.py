@@ -60,7 +60,8 @@ class Model(nn.Module, ABC):
 
     Class attributes: `version`, raised whenever the same settings come to mean other numbers; `title` and `paper`, what
     it is and the reference; `Settings`, the hyper-parameters; `orthogonal`, whether every recurrent matrix is
-    orthogonal by construction, before and after training. Every random draw of `__init__` comes from the generator it is given.
+    orthogonal by construction, before and after training. Every random draw of `__init__` comes from the generator it
+    is given.
     """
 
     version: ClassVar[int] = 1
@@ -116,4 +117,3 @@ class Model(nn.Module, ABC):
     def parameter_count(self) -> int:
         """Trainable real numbers, as the papers count them: a constrained matrix by its manifold's dimension."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
-

@@ -167,20 +167,20 @@ def _defined(kind: PluginKind, module: ModuleType) -> list[type]:
     ]
 
 
-def _only_class(kind: PluginKind, module: ModuleType) -> type:
+def _only_class(kind: PluginKind, module: ModuleType) -> Any:
     classes = _defined(kind, module)
     if len(classes) != 1:
         raise PluginError(f"the file should define one {kind}, it defines {len(classes)}")
     return _checked(kind, classes[0])
 
 
-def _checked(kind: PluginKind, cls: Any) -> type:
+def _checked(kind: PluginKind, cls: Any) -> Any:
     """The class, if it is what its kind asks for."""
     base = _base(kind)
-    if not (isinstance(cls, type) and issubclass(cls, base)):
+    if not (inspect.isclass(cls) and issubclass(cls, base)):
         raise PluginError(f"{cls!r} is not a class derived from orthobench.{kind}.{base.__name__}")
     if inspect.isabstract(cls):
-        raise PluginError(f"it does not define {', '.join(sorted(cls.__abstractmethods__))}")
+        raise PluginError(f"it does not define {', '.join(sorted(getattr(cls, '__abstractmethods__', ())))}")
     wanted = ("title", "Settings", "metric", "goal") if kind == "task" else ("title", "paper", "Settings")
     missing = [attribute for attribute in wanted if not hasattr(cls, attribute)]
     if missing:

@@ -100,9 +100,12 @@ def resolve(
     read = [kind.read({name: values[name] for name in kind.model_fields if name in values}) for kind in kinds]
     task_settings, model_settings, training = read
     plugins = catalog.find("task", task), catalog.find("model", model)
-    versions = [f"{c.version}{p.revision and '+'}{p.revision}" for c, p in zip((task_class, model_class), plugins, strict=True)]
+    versions = [
+        f"{cls.version}+{plugin.revision}" if plugin.revision else str(cls.version)
+        for cls, plugin in zip((task_class, model_class), plugins, strict=True)
+    ]
     dumped = [settings.model_dump(mode="json") for settings in read]
-    spec = RunSpec(task, model, *dumped, *versions, seed)
+    spec = RunSpec(task, model, dumped[0], dumped[1], dumped[2], versions[0], versions[1], seed)
     return Resolved(spec, task_class, model_class, task_settings, model_settings, training)  # type: ignore[arg-type]
 
 

@@ -75,7 +75,7 @@ class Task(ABC):
     test: Split
 
     @abstractmethod
-    def __init__(self, settings: Settings, seed: int, device: torch.device) -> None:
+    def __init__(self, settings: Any, seed: int, device: torch.device) -> None:
         """Make or open the data. The same settings and seed give the same data on every device."""
 
     @abstractmethod

@@ -20,8 +20,8 @@ from torch import Tensor
 from orthobench import environment, seeds
 from orthobench.checkpoint import CheckpointFolder
 from orthobench.errors import UsageError
-from orthobench.probes import Subject, default_probes
 from orthobench.optimizers import make_optimizer
+from orthobench.probes import Subject, default_probes
 from orthobench.spec import Resolved
 from orthobench.store import MetricRow, Run, Status, Store, TraceRow
 
@@ -145,6 +145,7 @@ class _Trainer:
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last test
         self.loss_count = 0
         self.best: tuple[float, int] | None = None
+        self.order: tuple[int, Tensor] | None = None  # of the examples, for one epoch
         self.seconds: dict[str, float] = {}
         self.saved_at = time.perf_counter()
         self.save_cost = 0.0
@@ -212,14 +213,12 @@ class _Trainer:
         """The numbers of the next batch's examples; what does not fill a batch at an epoch's end is left out."""
         epoch, position = divmod(self.iteration, self.per_epoch)
         size, start = len(self.task.train), position * self.training.batch_size
-        if self.training.shuffle:
-            if position == 0 or not hasattr(self, "_order") or self._order_epoch != epoch:
-                self._order_epoch = epoch
-                self._order = torch.randperm(size, generator=seeds.generator(self.seed, "order", epoch))
-            examples = self._order[start : start + self.training.batch_size]
-        else:
-            examples = torch.arange(start, start + self.training.batch_size)
-        return examples.to(self.device)
+        if not self.training.shuffle:
+            return torch.arange(start, start + self.training.batch_size, device=self.device)
+        if self.order is None or self.order[0] != epoch:
+            order = torch.randperm(size, generator=seeds.generator(self.seed, "order", epoch))
+            self.order = (epoch, order.to(self.device))
+        return self.order[1][start : start + self.training.batch_size]
 
     def _clip(self) -> None:
         if self.training.clip_value is not None:
@@ -259,7 +258,9 @@ class _Trainer:
         """Every metric over the whole test set."""
         self.model.eval()
         totals: dict[str, tuple[Tensor, float]] = {}
-        for examples in torch.arange(len(self.task.test), device=self.device).split(self.training.evaluation_batch_size):
+        for examples in torch.arange(len(self.task.test), device=self.device).split(
+            self.training.evaluation_batch_size
+        ):
             batch = self.task.test.batch(examples)
             outputs, _ = self.model(batch.inputs)
             for name, (total, weight) in self.task.measure(outputs, batch.targets).items():

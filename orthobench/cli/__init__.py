@@ -49,7 +49,7 @@ def main() -> None:
     except UsageError as error:
         _fail(str(error), verbose)
     except typer.TyperException as error:
-        _fail(error.format_message().strip(), verbose)  # type: ignore[attr-defined]
+        _fail(error.format_message().strip(), verbose)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except BrokenPipeError:

@@ -26,7 +26,9 @@ def command(
 
     with open_store(db) as store:
         runs = store.runs(task=task, model=model, seed=seed)
-    listed = [record for run in runs if (record := records.brief(run, checkpoint_root(db)))["status"] in (status or record["status"],)]
+    listed = [records.brief(run, checkpoint_root(db)) for run in runs]
+    if status is not None:
+        listed = [record for record in listed if record["status"] == status]
     if json:
         records.print_json(listed)
         return

@@ -60,19 +60,19 @@ class Progress:
 
     def tested(self, point: Point) -> None:
         assert self.run is not None
-        metric = self.run.metric
+        metric, total = self.run.metric, self.run.total_iterations
         loss = "" if point.loss is None else f"loss {point.loss:.4g}  "
         found = f"{loss}{metric} {point.metrics[metric]:.4g} (baseline {self.run.baselines[metric]:.4g})"
         if self.live:
-            self.bar.update(self.row, total=self.run.total_iterations, completed=point.iteration, found=found)
+            self.bar.update(self.row, total=total, completed=point.iteration, found=found)
             return
         now = time.monotonic()
-        ends = point.iteration in (0, self.run.total_iterations)
-        if ends or point.iteration % self.run.iterations_per_epoch == 0 or now - self.spoke > 10:
+        epoch_ends = point.iteration % self.run.iterations_per_epoch == 0 or point.iteration == total
+        if epoch_ends or now - self.spoke > 10:
             self.spoke = now
             rate = self._rate(point.iteration)
-            left = f"  {rate:.1f} it/s  ETA {_clock((self.run.total_iterations - point.iteration) / rate)}" if rate else ""
-            epoch = f"epoch {point.iteration / self.run.iterations_per_epoch:.2g}"
+            left = f"  {rate:.1f} it/s  ETA {_clock((total - point.iteration) / rate)}" if rate else ""
+            epoch = f"epoch {point.iteration / self.run.iterations_per_epoch:.2f}"
             print(f"{self.label}: {epoch}  {found}{left}", file=sys.stderr)
 
     def _rate(self, iteration: int) -> float:

@@ -10,7 +10,7 @@ from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, checkpoint_
 
 
 def command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name, or as many first digits as single it out.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name, or its first digits.")],
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:

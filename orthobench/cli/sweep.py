@@ -17,7 +17,9 @@ from orthobench.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from orthobench.store import Store
     from orthobench.sweep.plan import PlannedRun
+    from orthobench.variants import Variant
 
 
 def command(
@@ -48,8 +50,8 @@ def command(
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
     from orthobench.sweep.plan import plan, resolve_all
-    from orthobench.sweep.summary import summarize_runs
     from orthobench.train import Interrupted, pick_device
+    from orthobench.variants import variants
 
     runs = resolve_all(Catalog(plugin or ()), task, names, given, points, range(seeds), preset)
     pick_device(device)
@@ -77,13 +79,13 @@ def command(
             except Exception as error:
                 failed += 1
                 typer.echo(f"{label} failed: {type(error).__name__}: {error}", err=True)
-        _print_summary(summarize_runs(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
+        _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     if failed:
         typer.echo(f"{failed} of {len(runs)} runs failed: `orthobench ls --status failed` lists them", err=True)
         raise typer.Exit(1)
 
 
-def _existing(db: str):  # type: ignore[no-untyped-def]
+def _existing(db: str) -> Store | None:
     from orthobench.store import open_store
     from orthobench.store.open import sqlite_file
 
@@ -106,16 +108,17 @@ def _print_plan(planned: list[PlannedRun]) -> None:
     typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
 
 
-def _print_summary(rows) -> None:  # type: ignore[no-untyped-def]
+def _print_summary(rows: list[Variant]) -> None:
     from rich.table import Table
 
     from orthobench.cli.records import cell, console
 
-    table = Table("model", "seeds", "metric", "final (mean ± 95 %)", "best", "diverged", "parameters", "s/epoch", box=None)
+    headings = ("model", "seeds", "metric", "final (mean ± 95 %)", "best", "diverged", "parameters", "s/epoch")
+    table = Table(*headings, box=None)
     for row in rows:
         table.add_row(
-            row.run.model,
-            str(len(row.runs)),
+            row.label,
+            f"{len(row.finished)} of {len(row.runs)}",
             row.run.metric,
             cell(row.final and str(row.final)),
             cell(row.best and str(row.best)),

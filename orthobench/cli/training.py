@@ -19,7 +19,6 @@ from orthobench.store import Run, Status, Store
 from orthobench.train import DeviceName, pick_device, train
 
 
-
 class StopRequest:
     """Whether the user asked to stop: the first Ctrl-C ends the run at its next iteration, the second at once."""
 
@@ -86,5 +85,3 @@ def writable(database: str) -> None:
         raise UsageError(f"database {file} cannot be made: there is no folder {folder}")
     if not os.access(folder, os.W_OK) or (file.exists() and not os.access(file, os.W_OK)):
         raise UsageError(f"database {file} cannot be written: name one elsewhere with --db")
-
-

@@ -28,7 +28,8 @@ class _ScaledCayley(torch.autograd.Function):
         factors, pivots, _ = torch.linalg.lu_factor_ex(identity + a)
         weight = torch.linalg.lu_solve(factors, pivots, (identity - a) * signs.double())
         ctx.save_for_backward(factors, pivots, weight, signs)
-        return weight.to(upper.dtype).contiguous()
+        result: Tensor = weight.to(upper.dtype).contiguous()
+        return result
 
     @staticmethod
     @once_differentiable

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-
 from orthobench.model import Model
 from orthobench.task import Batch, Task
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -21,7 +22,7 @@ class GradientNorm:
         loss = subject.task.loss(outputs, subject.batch.targets)
         parameters = [parameter for parameter in subject.model.parameters() if parameter.requires_grad]
         torch.autograd.grad(loss, parameters, allow_unused=True)
-        vectors = {}
+        vectors: dict[str, Sequence[float]] = {}
         for state, norms in trace.norms.items():
             vectors[f"gradient_norm/{state}"] = trace.frobenius(state).tolist()
             vectors[f"gradient_norm_per_sample/{state}"] = norms.mean(-1).tolist()

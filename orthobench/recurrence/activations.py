@@ -53,9 +53,9 @@ class Activation:
             case Kind.MODRELU:
                 return z.sign() * _shifted(z.abs() + self.epsilon, bias)
             case Kind.COMPLEX_MODRELU | Kind.COMPLEX_MODRELU_SMOOTH:
-                pairs = z.unflatten(-1, (-1, 2))
+                pairs = z.reshape(*z.shape[:-1], -1, 2)
                 scale = self._complex_scale(pairs.square().sum(-1), bias)
-                return (pairs * scale.unsqueeze(-1)).flatten(-2)
+                return (pairs * scale.unsqueeze(-1)).reshape(z.shape)
         shifted = z if bias is None else z + bias
         match self.kind:
             case Kind.TANH:

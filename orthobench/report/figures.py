@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pandas as pd
 import plotly.graph_objects as go
 
-from orthobench.report.collect import Condition, Variant
+from orthobench.report.collect import Condition, Measured
 
 # Okabe and Ito's palette, told apart with every common colour blindness; yellow and black are left out as they
 # vanish on a light or a dark ground. Then line styles tell apart what shares a colour.
@@ -35,7 +35,7 @@ class Styles:
     def __init__(self, conditions: list[Condition]) -> None:
         self._models = sorted({variant.run.model for condition in conditions for variant in condition.variants})
 
-    def of(self, condition: Condition, variant: Variant) -> Style:
+    def of(self, condition: Condition, variant: Measured) -> Style:
         rank = self._models.index(variant.run.model)
         same = [other for other in condition.variants if other.run.model == variant.run.model]
         line = same.index(variant) + rank // len(PALETTE)
@@ -100,7 +100,7 @@ def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
     return figure if figure.data else None
 
 
-def _styled(condition: Condition, styles: Styles) -> Iterator[tuple[Variant, Style]]:
+def _styled(condition: Condition, styles: Styles) -> Iterator[tuple[Measured, Style]]:
     return ((variant, styles.of(condition, variant)) for variant in condition.variants)
 
 

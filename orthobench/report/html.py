@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -34,7 +33,7 @@ def write_html(store: Store, out: Path, task: str | None = None, model: str | No
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(text, encoding="utf-8")
-        os.replace(part, out)
+        part.replace(out)
     except OSError as error:
         raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with --out") from error
     return out.resolve()

@@ -71,7 +71,9 @@ def _url(location: str) -> URL:
         url = make_url(location)
         url.get_dialect()
     except (ArgumentError, NoSuchModuleError) as error:
-        raise UsageError(f"'{location}' is not a database: give a file, or a URL such as sqlite:///results.db") from error
+        raise UsageError(
+            f"'{location}' is not a database: give a file, or a URL such as sqlite:///results.db"
+        ) from error
     return url
 
 

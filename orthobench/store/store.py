@@ -184,4 +184,9 @@ class Store:
 
 def _metric_columns(run_id: int, row: MetricRow) -> dict[str, Any]:
     finite = math.isfinite(row.value)
-    return {"run_id": run_id, **vars(row), "value": row.value if finite else None, "kind": None if finite else str(row.value)}
+    return {
+        "run_id": run_id,
+        **vars(row),
+        "value": row.value if finite else None,
+        "kind": None if finite else str(row.value),
+    }

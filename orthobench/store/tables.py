@@ -46,7 +46,7 @@ def utc_now() -> datetime:
 
 
 class Base(DeclarativeBase):
-    type_annotation_map = {dict[str, Any]: JSON, datetime: DateTime, str: String}  # noqa: RUF012
+    type_annotation_map = {dict[str, Any]: JSON, datetime: DateTime, str: String}
     metadata = MetaData(
         naming_convention={
             "ix": "ix_%(column_0_label)s",

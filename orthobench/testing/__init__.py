@@ -30,4 +30,3 @@ def problems(kind: PluginKind, plugin: Any) -> list[str]:
             told = str(error).splitlines()[0] if str(error) else type(error).__name__
             found.append(f"{check.__name__}: {told}")
     return found
-
