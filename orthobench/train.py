@@ -74,7 +74,7 @@ def train(
 
     Args:
         should_stop: asked after every iteration; when true a checkpoint is written and Interrupted raised.
-        checkpoint_every: seconds between checkpoints, and never more than a hundredth of the time goes to them.
+        checkpoint_every: seconds between checkpoints; more where they would take over a hundredth of the time.
 
     Raises:
         UsageError: the run cannot be started (another process is at it, the data is not there, ...).
@@ -298,8 +298,8 @@ class _Trainer:
         }
 
     def _checkpoint_is_due(self) -> bool:
-        since = time.perf_counter() - self.saved_at
-        return since >= self.checkpoint_every and since >= 100 * self.save_cost
+        slow = self.save_cost / (0.01 * self.checkpoint_every) if self.checkpoint_every else 0.0
+        return time.perf_counter() - self.saved_at >= self.checkpoint_every * max(1.0, slow)
 
     def _save(self) -> None:
         begun = time.perf_counter()

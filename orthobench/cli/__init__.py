@@ -45,7 +45,7 @@ def main() -> None:
     """Run the command line: bad input gets one line and exit code 2, an interrupted run 130."""
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="orthobench", standalone_mode=False)
     except UsageError as error:
         _fail(str(error), verbose)
     except typer.TyperException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,12 @@ def open_store(location: str, *, create: bool = False) -> Store:
     file = Path(url.database) if _is_file(url) and url.database else None
     if file is not None:
         _check_file(file, create)
-    engine = create_engine(url)
+    try:
+        engine = create_engine(url)
+    except ImportError as error:
+        raise UsageError(
+            f"database {location} needs a driver that is not installed: pip install {error.name}"
+        ) from error
     if url.get_backend_name() == "sqlite":
         _prepare_sqlite(engine)
     try:
@@ -43,7 +49,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
         if version is None and not create:
             raise UsageError(f"{location} holds no orthobench runs: name another database with --db")
         if version is None or version < HEAD:
-            _upgrade(engine, file if version else None)
+            _upgrade(engine, file)
         elif version > HEAD:
             raise UsageError(
                 f"{location} was written by a newer orthobench (schema {version}, this one knows {HEAD}): "
@@ -128,12 +134,23 @@ def _version(engine: Engine) -> str | None:
         return None if version is None else str(version)
 
 
-def _upgrade(engine: Engine, backup: Path | None) -> None:
+def _upgrade(engine: Engine, file: Path | None) -> None:
+    """Bring the schema up to date; processes that want to at once do so one after the other."""
+    from filelock import FileLock
+
+    with FileLock(file.with_name(f".{file.name}.lock")) if file else nullcontext():
+        version = _version(engine)
+        if version == HEAD:
+            return
+        if file is not None and version is not None:
+            shutil.copy2(file, file.with_name(f"{file.name}.backup-{version}"))
+        _migrate(engine)
+
+
+def _migrate(engine: Engine) -> None:
     from alembic import command
     from alembic.config import Config
 
-    if backup is not None:
-        shutil.copy2(backup, backup.with_name(f"{backup.name}.backup-{_version(engine)}"))
     if engine.dialect.name == "sqlite":
         with engine.connect() as connection:
             connection.connection.driver_connection.execute("PRAGMA journal_mode = WAL")  # type: ignore[union-attr]

@@ -1,0 +1,200 @@
+"""The command line as its users meet it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"torch", "pandas", "plotly", "sqlalchemy", "alembic", "numpy", "scipy", "pydantic"}
+
+
+def test_importing_the_command_line_loads_nothing_heavy():
+    code = f"import sys, orthobench.cli; print(sorted(set(sys.modules) & {HEAVY}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_listing_runs_needs_no_torch(orthobench, tmp_path, tiny_options):
+    assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
+    code = "import sys; sys.argv = ['orthobench', 'ls']; from orthobench.cli import main\n"
+    code += "try: main()\nexcept SystemExit: pass\n"
+    code += f"print(sorted(set(sys.modules) & {HEAVY - {'sqlalchemy', 'pydantic'}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert "adding" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("sweep",), ("report",), ("ls",), ("show",), ("plugins",)])
+def test_every_command_has_help(orthobench, command):
+    outcome = orthobench(*command, "--help")
+    assert outcome.code == 0
+    assert "Usage: orthobench" in outcome.out
+
+
+def test_run_show_ls_and_run_again(orthobench, tiny_options):
+    first = orthobench("run", "adding", "scornn", *tiny_options)
+    assert first.code == 0
+    key = re.match(r"run ([0-9a-f]{16}) finished: mse ", first.out).group(1)
+    assert "epoch 3.00" in first.err
+    assert "baseline 0.1667" in first.err
+
+    again = orthobench("run", "adding", "scornn", *tiny_options)
+    assert again.out == first.out
+    assert again.err == ""
+
+    (listed,) = json.loads(orthobench("ls", "--json").out)
+    assert (listed["run"], listed["status"], listed["epochs"]) == (key, "finished", 3)
+    assert key in orthobench("ls", "--task", "adding", "--model", "scornn", "--status", "finished", "--seed", "0").out
+    assert orthobench("ls", "--model", "lstm").out == "no runs\n"
+    assert json.loads(orthobench("ls", "--status", "failed", "--json").out) == []
+
+    shown = json.loads(orthobench("show", key[:6], "--json").out)
+    assert shown["spec"]["model_settings"]["hidden_size"] == 8
+    assert shown["environment"]["packages"]["torch"]
+    assert [point["iteration"] for point in shown["metrics"]["test/mse"]] == [0, 2, 4, 6, 8, 10, 12]
+    assert "hidden_size" in orthobench("show", key).out
+
+
+def test_a_run_is_reproduced_by_the_command_it_shows(orthobench, tiny_options):
+    orthobench("run", "adding", "scornn", *tiny_options, "-s", "clip_norm=1", "--seed", "3")
+    (listed,) = json.loads(orthobench("ls", "--json").out)
+    command = json.loads(orthobench("show", listed["run"], "--json").out)["reproduce"].split()
+    assert command[0] == "orthobench"
+    again = orthobench(*command[1:], "--db", "again.db")
+    assert again.out.split()[1] == listed["run"]
+    (twin,) = json.loads(orthobench("ls", "--json", "--db", "again.db").out)
+    assert twin == listed
+
+
+def test_force_trains_again(orthobench, tiny_options):
+    first = orthobench("run", "adding", "rnn", *tiny_options)
+    forced = orthobench("run", "adding", "rnn", *tiny_options, "--force")
+    assert forced.out == first.out
+    assert "epoch 3.00" in forced.err
+    assert len(json.loads(orthobench("ls", "--json").out)) == 1
+
+
+def test_a_sweep_makes_each_run_once(orthobench, tiny_options):
+    sweep = ("sweep", "adding", "--models", "scornn,lstm", "--seeds", "2", *tiny_options)
+    dry = orthobench(*sweep, "--dry-run")
+    assert "4 missing" in dry.out
+    assert orthobench("ls").code == 2  # nothing was made
+
+    first = orthobench(*sweep)
+    assert first.code == 0
+    assert "4 missing" in first.out
+    assert "±" in first.out
+    assert first.err.count("epoch 3.00") == 4
+
+    wider = orthobench(*sweep, "--models", "scornn,lstm,rnn")
+    assert "4 finished, 2 missing" in wider.out or "2 missing" in wider.out
+    assert wider.err.count("epoch 3.00") == 2
+    assert len(json.loads(orthobench("ls", "--json").out)) == 6
+    assert "6 finished" in orthobench(*sweep, "--models", "scornn,lstm,rnn").out
+
+
+def test_a_grid_labels_its_variants(orthobench, tiny_options):
+    outcome = orthobench("sweep", "copying", "--models", "rnn", *tiny_options, "--grid", "learning_rate=1e-3,1e-2")
+    assert outcome.code == 0
+    assert "rnn learning_rate=0.01" in outcome.out
+
+
+def test_one_failing_run_does_not_end_a_sweep(orthobench, tmp_path, tiny_options):
+    (tmp_path / "bad.py").write_text(
+        "from orthobench.models.rnn import RNN\n"
+        "class Bad(RNN):\n    title = 'bad'\n    def states(self, *_): raise ArithmeticError('on purpose')\n"
+    )
+    options = ("--plugin", "bad.py", "--models", "bad,rnn", *tiny_options)
+    outcome = orthobench("sweep", "adding", *options)
+    assert outcome.code == 1
+    assert "1 of 2 runs failed" in outcome.err
+    states = {entry["model"]: entry["status"] for entry in json.loads(orthobench("ls", "--json").out)}
+    assert states == {"bad": "failed", "rnn": "finished"}
+
+
+BAD = [
+    (("run", "addin", "lstm"), "unknown task 'addin': did you mean adding?"),
+    (("run", "adding", "lsmt"), "unknown model 'lsmt': did you mean lstm?"),
+    (("run", "adding", "lstm", "-s", "hidden_sise=3"), "did you mean hidden_size?"),
+    (("run", "adding", "lstm", "-s", "hidden_size=-3"), "hidden_size=-3: should be greater than or equal to 1"),
+    (("run", "adding", "lstm", "-s", "hidden_size"), "'hidden_size' is not a setting"),
+    (("run", "adding", "lstm", "--preset", "fast"), "'fast' is not one of 'paper', 'quick'"),
+    (("run", "adding", "lstm", "--seed", "-1"), "'--seed': Input should be greater than or equal to 0"),
+    (("run", "adding", "lstm", "--device", "tpu"), "'tpu' is not one of"),
+    (("run", "adding", "lstm", "--db", "no/such/results.db"), "there is no folder"),
+    (("run", "adding", "lstm", "--db", "what://x"), "is not a database"),
+    (("run", "adding", "lstm", "--sed", "1"), "--seed"),
+    (("run", "adding"), "Missing argument 'model'"),
+    (("run", "adding", "lstm", "--plugin", "none.py"), "plugin file none.py cannot be read"),
+    (("swep",), "swep"),
+    (("sweep", "adding", "--models", "lstm,"), "has an empty name"),
+    (("sweep", "adding", "--models", "lstm,scorn"), "did you mean scornn?"),
+    (("sweep", "adding", "--models", "lstm", "--grid", "hidden_size="), "hidden_size="),
+    (("sweep", "adding", "--models", "lstm", "--grid", "hidden_size=1,x"), "hidden_size=x"),
+    (("sweep", "adding", "--models", "lstm", "--seeds", "0"), "'--seeds': Input should be greater than or equal to 1"),
+    (("ls",), "there is no database results.db"),
+    (("show", "abc"), "there is no database results.db"),
+    (("report", "--html"), "there is no database results.db"),
+    (("report",), "--html"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+def test_bad_input_gets_one_line_and_leaves_nothing(orthobench, tmp_path, arguments, told):
+    outcome = orthobench(*arguments)
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: ")
+    assert told in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert outcome.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_verbose_shows_the_traceback(orthobench):
+    outcome = orthobench("-v", "run", "addin", "lstm")
+    assert outcome.code == 2
+    assert "Traceback" in outcome.err
+
+
+def test_a_run_that_does_not_exist(orthobench, tiny_options):
+    orthobench("run", "adding", "rnn", *tiny_options)
+    outcome = orthobench("show", "zzz")
+    assert (outcome.code, outcome.err) == (2, "error: there is no run 'zzz': `orthobench ls` lists them\n")
+
+
+def test_a_cut_off_run_is_not_listed_as_running(orthobench, tiny_options, tmp_path):
+    from orthobench.store import Status, open_store
+
+    orthobench("run", "adding", "rnn", *tiny_options)
+    with open_store(str(tmp_path / "results.db")) as store:
+        store.update(store.runs()[0].id, {"status": Status.RUNNING})
+    assert json.loads(orthobench("ls", "--json").out)[0]["status"] == "interrupted"
+    assert len(json.loads(orthobench("ls", "--json", "--status", "interrupted").out)) == 1
+
+
+def test_the_live_display_shows_a_run(tmp_path, tiny_options):
+    """A terminal gets bars: run under a pseudo-terminal and read what it was sent."""
+    import os
+    import pty
+
+    parent, child = pty.openpty()
+    arguments = [sys.executable, "-m", "orthobench", "run", "adding", "rnn", *tiny_options]
+    process = subprocess.Popen(arguments, cwd=tmp_path, stdout=child, stderr=child, stdin=child)
+    os.close(child)
+    seen = b""
+    while True:
+        try:
+            chunk = os.read(parent, 4096)
+        except OSError:
+            break
+        if not chunk:
+            break
+        seen += chunk
+    os.close(parent)
+    assert process.wait(60) == 0
+    for part in (b"adding rnn", b"it/s", b"mse", b"baseline", b"epoch 3.0"):
+        assert part in seen

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+TINY = {
+    "sequence_length": "10",
+    "train_size": "40",
+    "test_size": "20",
+    "batch_size": "10",
+    "epochs": "3",
+    "evaluate_every": "2",
+    "hidden_size": "8",
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    """Tests share the machine's cores; results do not depend on it."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tiny() -> dict[str, str]:
+    """Settings of a run that takes a fraction of a second."""
+    return dict(TINY)
+
+
+@pytest.fixture
+def tiny_options() -> list[str]:
+    return [option for name, value in TINY.items() for option in ("-s", f"{name}={value}")]
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def orthobench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run the command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> Outcome:
+        from orthobench.cli import main
+
+        monkeypatch.setattr(sys, "argv", ["orthobench", *arguments])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return Outcome(stop.value.code or 0, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[[Sequence[str]], subprocess.Popen[str]]:
+    """Start the command line as a process of its own, in an empty folder."""
+
+    def begin(arguments: Sequence[str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "orthobench", *arguments],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+    return begin

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+import torch
+
+from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
+from orthobench.matrices.initial import glorot_vector_, half_circle_angles
+from orthobench.matrices.skew import block_rotation_entries, skew, upper_entries
+
+SIZES = [(1, 0), (2, 1), (5, 2), (12, 12), (17, 9)]
+
+
+def _entries(n: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(n * (n - 1) // 2, generator=torch.Generator().manual_seed(n), dtype=dtype)
+
+
+def _literal(upper: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
+    """The paper's equation, with an inverse, for autograd to differentiate."""
+    n = signs.numel()
+    a = torch.zeros(n, n, dtype=upper.dtype)
+    a[tuple(torch.triu_indices(n, n, 1))] = upper
+    a = a - a.T
+    identity = torch.eye(n, dtype=upper.dtype)
+    return torch.linalg.inv(identity + a) @ (identity - a) @ torch.diag(signs.to(upper.dtype))
+
+
+@pytest.mark.parametrize(("n", "rho"), SIZES)
+def test_is_the_papers_equation(n, rho):
+    signs = minus_ones_last(n, rho)
+    torch.testing.assert_close(scaled_cayley(_entries(n), signs), _literal(_entries(n), signs))
+
+
+@pytest.mark.parametrize(("n", "rho"), SIZES)
+def test_gradient_is_theorem_3_2_and_autograd_and_finite_differences(n, rho):
+    signs, upper = minus_ones_last(n, rho), _entries(n).requires_grad_()
+    gradient = torch.randn(n, n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    (ours,) = torch.autograd.grad(scaled_cayley(upper, signs), upper, gradient)
+    (automatic,) = torch.autograd.grad(_literal(upper, signs), upper, gradient)
+    torch.testing.assert_close(ours, automatic)
+
+    a, w, g = (x.detach().numpy() for x in (skew(upper, n), _literal(upper, signs), gradient))
+    v = np.linalg.inv(np.eye(n) + a).T @ g @ (np.diag(signs.numpy()) + w.T)
+    theorem = (v.T - v)[np.triu_indices(n, 1)]
+    np.testing.assert_allclose(ours.numpy(), theorem, rtol=1e-9, atol=1e-12)
+
+    if n > 1:
+        assert torch.autograd.gradcheck(lambda u: scaled_cayley(u, signs), upper)
+
+
+def test_a_step_down_the_gradient_lowers_the_loss():
+    signs, upper = minus_ones_last(8, 3), _entries(8).requires_grad_()
+    target = torch.randn(8, 8, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+    def loss(entries):
+        return (scaled_cayley(entries, signs) - target).square().sum()
+
+    value = loss(upper)
+    (gradient,) = torch.autograd.grad(value, upper)
+    assert loss(upper - 1e-4 * gradient) < value < loss(upper + 1e-4 * gradient)
+
+
+@pytest.mark.parametrize("n", [1, 2, 33, 170])
+def test_float32_is_orthogonal_to_its_rounding(n):
+    w = scaled_cayley(_entries(n, torch.float32), minus_ones_last(n, n // 3))
+    assert w.dtype == torch.float32
+    assert w.is_contiguous()
+    distance = torch.linalg.matrix_norm(w.double().T @ w.double() - torch.eye(n, dtype=torch.float64))
+    assert distance <= 10 * n * torch.finfo(torch.float32).eps
+
+
+@pytest.mark.parametrize("rho", range(5))
+def test_determinant_is_minus_one_to_the_rho(rho):
+    w = scaled_cayley(_entries(7), minus_ones_last(7, rho))
+    assert torch.linalg.det(w).item() == pytest.approx((-1) ** rho)
+
+
+@pytest.mark.parametrize("n", [6, 7])
+def test_half_circle_start_has_these_eigenvalues(n):
+    angles = half_circle_angles(n, torch.Generator().manual_seed(0))
+    assert ((angles >= 0) & (angles <= torch.pi / 2)).all()
+    w = scaled_cayley(block_rotation_entries(torch.tan(angles / 2), n), torch.ones(n))
+    found = np.sort(np.angle(np.linalg.eigvals(w.numpy())))
+    wanted = np.sort(np.concatenate([angles.numpy(), -angles.numpy(), np.zeros(n % 2)]))
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
+def test_upper_entries_are_what_skew_takes():
+    matrix = skew(_entries(5), 5)
+    assert torch.equal(matrix, -matrix.T)
+    assert torch.equal(upper_entries(matrix), _entries(5))
+
+
+def test_glorot_vector_fills_the_interval_of_a_square_of_that_side():
+    vector = glorot_vector_(torch.empty(9), torch.Generator().manual_seed(0))
+    assert vector.abs().max() <= 3**0.5 / 3
+    many = torch.stack([glorot_vector_(torch.empty(9), torch.Generator().manual_seed(s)) for s in range(400)])
+    assert many.std().item() == pytest.approx(2 * (1 / 3) ** 0.5 / 12**0.5, rel=0.03)

@@ -1,0 +1,65 @@
+"""Every probe's number against an independent calculation."""
+
+import numpy as np
+import pytest
+import torch
+from orthobench.tasks.adding import Adding, AddingSettings
+
+from orthobench.model import Signature
+from orthobench.plugins import Catalog
+from orthobench.probes import Subject
+from orthobench.probes.gradient_norm import GradientNorm
+from orthobench.probes.orthogonality import Orthogonality, orthogonality
+from orthobench.recurrence import GradientTrace
+
+
+def subject(model_name: str) -> Subject:
+    task = Adding(AddingSettings(sequence_length=9, train_size=6, test_size=6), 0, torch.device("cpu"))
+    cls = Catalog().load("model", model_name)
+    signature = Signature(2, 1, "last")
+    model = cls(cls.Settings.read({"hidden_size": 5}), signature, torch.Generator().manual_seed(0))
+    return Subject(model, task, task.train.batch(torch.arange(6)))
+
+
+def test_orthogonality_is_numpys():
+    w = np.random.default_rng(0).normal(size=(6, 6)).astype(np.float32)
+    exact = np.linalg.norm(w.astype(float).T @ w.astype(float) - np.eye(6))
+    assert orthogonality(torch.from_numpy(w)) == pytest.approx(exact, rel=1e-12)
+    assert orthogonality(torch.eye(6)) == 0
+    assert orthogonality(2 * torch.eye(6)) == pytest.approx(3 * 6**0.5)
+
+
+def test_orthogonality_looks_at_every_matrix():
+    assert set(Orthogonality()(subject("lstm")).values) == {f"orthogonality/W_{gate}" for gate in "ifgo"}
+    assert Orthogonality()(subject("scornn")).values["orthogonality/W"] < 1e-5
+
+
+@pytest.mark.parametrize("model_name", ["scornn", "rnn", "lstm", "gru"])
+def test_gradient_norms_are_the_derivatives_by_perturbed_states(model_name):
+    """dL/dh_t is what the loss does when h_t is shifted and the rest of the sequence is run from there."""
+    about = subject(model_name)
+    model, batch = about.model.double(), about.batch
+    inputs, targets = batch.inputs.double(), batch.targets.double()
+    trace = GradientTrace()
+    outputs, _ = model(inputs, trace=trace)
+    about.task.loss(outputs, targets).backward()
+    for t in range(inputs.shape[0] - 1):
+        _, state = model(inputs[: t + 1])
+        leaves = tuple(part.detach().requires_grad_() for part in state)
+        rest, _ = model(inputs[t + 1 :], leaves)
+        gradients = torch.autograd.grad(about.task.loss(rest, targets), leaves)
+        torch.testing.assert_close(trace.norms["h"][t], gradients[0].norm(dim=-1) + 0 * trace.norms["h"][t])
+
+
+def test_the_probe_measures_and_leaves_the_model_alone():
+    about = subject("scornn")
+    before = {name: value.clone() for name, value in about.model.state_dict().items()}
+    reading = GradientNorm()(about)
+    assert all(torch.equal(value, before[name]) for name, value in about.model.state_dict().items())
+    assert all(parameter.grad is None for parameter in about.model.parameters())
+    trace = GradientTrace()
+    outputs, _ = about.model(about.batch.inputs, trace=trace)
+    about.task.loss(outputs, about.batch.targets).backward()
+    norms = trace.norms["h"].numpy()
+    np.testing.assert_allclose(reading.vectors["gradient_norm/h"], np.sqrt((norms**2).sum(1)), rtol=1e-5)
+    np.testing.assert_allclose(reading.vectors["gradient_norm_per_sample/h"], norms.mean(1), rtol=1e-5)

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import math
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+
+from orthobench.errors import UsageError
+from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
+from orthobench.store.open import HEAD, VERSION_TABLE
+from orthobench.store.tables import Base
+
+FACTS = {
+    "key": "abc0",
+    "variant": "v",
+    "condition": "c",
+    "task": "adding",
+    "model": "rnn",
+    "seed": 0,
+    "spec": {"a": [1, None]},
+    "device": "cpu",
+    "backend": "reference",
+    "parameter_count": 3,
+    "metric": "mse",
+    "goal": "min",
+    "baselines": {"mse": 0.5},
+    "total_iterations": 10,
+    "iterations_per_epoch": 5,
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with open_store(str(tmp_path / "r.db"), create=True) as opened:
+        yield opened
+
+
+def start(store: Store, **changes):
+    return store.start(FACTS | changes, "e", {"cpu": "x"})
+
+
+def test_migrations_make_the_tables(store):
+    with store.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+        assert context.get_current_revision() == HEAD
+        assert compare_metadata(context, Base.metadata) == []
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+
+
+def test_a_run_comes_back_as_it_was_entered(store):
+    entered = start(store)
+    run = store.get("abc")
+    assert run.id == entered.id
+    assert {name: getattr(run, name) for name in FACTS} == FACTS
+    assert (run.status, run.environment.facts) == (Status.RUNNING, {"cpu": "x"})
+    assert start(store).id == run.id
+
+
+def test_environments_are_shared(store):
+    one, other = start(store), start(store, key="def1")
+    assert one.environment_id == other.environment_id
+
+
+def test_numbers_that_are_not_finite_survive(store):
+    run = start(store)
+    values = [0.1, math.nan, math.inf, -math.inf]
+    store.log(run.id, [MetricRow("test", "mse", 0, i, v) for i, v in enumerate(values)], [], {"iterations": 3})
+    found = [metric.value for metric in store.metrics([run.id])]
+    assert found[0] == 0.1
+    assert math.isnan(found[1])
+    assert found[2:] == [math.inf, -math.inf]
+    store.log(run.id, [], [TraceRow("g", 0, 0, [1.0, math.inf])], {})
+    assert store.traces([run.id], "g")[0].values == [1.0, math.inf]
+
+
+def test_a_number_is_logged_once(store):
+    run = start(store)
+    rows = [MetricRow("test", "mse", 0, 0, 1.0)]
+    store.log(run.id, rows, [], {})
+    with pytest.raises(Exception, match="UNIQUE"):
+        store.log(run.id, [MetricRow("test", "other", 0, 0, 1.0), *rows], [], {"iterations": 9})
+    assert len(store.metrics([run.id])) == 1  # the failed transaction left nothing
+    assert store.get("abc").iterations == 0
+
+
+def test_rewind_forgets_what_came_after(store):
+    run = start(store)
+    rows = [MetricRow("test", "mse", 0, i, 1.0) for i in range(5)]
+    store.log(run.id, rows, [TraceRow("g", 0, i, [1.0]) for i in range(5)], {})
+    store.rewind(run.id, 2)
+    assert [metric.iteration for metric in store.metrics([run.id])] == [0, 1, 2]
+    assert [trace.iteration for trace in store.traces([run.id])] == [0, 1, 2]
+    store.delete(run.id)
+    assert store.metrics([run.id]) == []
+    assert store.runs() == []
+
+
+def test_runs_are_filtered(store):
+    start(store)
+    start(store, key="abd1", model="lstm", seed=1)
+    assert [run.key for run in store.runs(model="lstm")] == ["abd1"]
+    assert [run.key for run in store.runs(task="adding", seed=0)] == ["abc0"]
+    assert store.runs(status="finished") == []
+    with pytest.raises(UsageError, match="several"):
+        store.get("ab")
+    with pytest.raises(UsageError, match="no run"):
+        store.get("%")
+
+
+def test_writers_wait_for_each_other(tmp_path):
+    """Four threads, each with a connection of its own, lose no row and see no lock."""
+    path = str(tmp_path / "r.db")
+    errors: list[Exception] = []
+
+    def write(number: int) -> None:
+        try:
+            with open_store(path, create=True) as store:
+                run = start(store, key=f"k{number}")
+                for i in range(25):
+                    store.log(run.id, [MetricRow("test", "mse", 0, i, 1.0)], [], {"iterations": i})
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    with open_store(path) as store:
+        assert len(store.metrics([run.id for run in store.runs()])) == 100
+
+
+def _sqlite(path: Path, *statements: str) -> None:
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda path: path.write_bytes(b"not a database at all"), "is not a database"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0" + b"x" * 2000), "cannot be opened"),
+        (lambda path: path.mkdir(), "is a folder"),
+        (lambda path: None, "there is no database"),
+        (lambda path: _sqlite(path, "CREATE TABLE other (a)"), "holds no orthobench runs"),
+        (
+            lambda path: _sqlite(
+                path, f"CREATE TABLE {VERSION_TABLE} (version_num)", f"INSERT INTO {VERSION_TABLE} VALUES ('9999')"
+            ),
+            "newer orthobench",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_one_line(tmp_path, make, told):
+    path = tmp_path / "r.db"
+    make(path)
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(UsageError, match=told) as error:
+        open_store(str(path))
+    assert "\n" not in str(error.value)
+    assert (path.read_bytes() if path.is_file() else None) == before
+
+
+@pytest.mark.parametrize("location", ["nowhere/r.db", "strange://host/db", "sqlite+pysqlcipher:///x"])
+def test_places_that_are_none(tmp_path, monkeypatch, location):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError):
+        open_store(location, create=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_any_sqlalchemy_url_is_a_place(tmp_path):
+    with open_store(f"sqlite:///{tmp_path / 'u.db'}", create=True) as store:
+        start(store)
+    with open_store(str(tmp_path / "u.db")) as store:
+        assert len(store.runs()) == 1

@@ -1,0 +1,57 @@
+import pytest
+import torch
+from orthobench.tasks.adding import Adding, AddingSettings
+
+CPU = torch.device("cpu")
+
+
+def _task(seed: int = 0, **settings) -> Adding:
+    values = {"train_size": 20_000, "test_size": 10, "sequence_length": 20, **settings}
+    return Adding(AddingSettings(**values), seed, CPU)
+
+
+def test_target_is_the_sum_of_the_two_marked_values():
+    batch = _task().train.batch(torch.arange(50))
+    assert batch.inputs.shape == (20, 50, 2)
+    values, markers = batch.inputs.unbind(-1)
+    assert set(markers.unique().tolist()) == {0.0, 1.0}
+    assert (markers.sum(0) == 2).all()
+    torch.testing.assert_close((values * markers).sum(0), batch.targets[:, 0])
+    assert 0 <= values.min() < values.max() < 1
+
+
+@pytest.mark.parametrize(
+    ("layout", "length", "first", "second"),
+    [
+        ("scornn", 200, (0, 98), (99, 199)),
+        ("scornn", 21, (0, 9), (10, 20)),
+        ("halves", 200, (0, 99), (100, 199)),
+        ("halves", 21, (0, 9), (10, 20)),
+    ],
+)
+def test_markers_stand_where_the_programs_put_them(layout, length, first, second):
+    marked = _task(sequence_length=length, marker_layout=layout).train.marked
+    for column, (low, high) in zip(marked.unbind(1), (first, second), strict=True):
+        assert (column.min().item(), column.max().item()) == (low, high)
+
+
+def test_markers_anywhere_are_two_distinct_steps_equally_often():
+    marked = _task(marker_layout="anywhere").train.marked
+    assert (marked[:, 0] != marked[:, 1]).all()
+    counts = torch.bincount(marked.flatten(), minlength=20).float()
+    assert ((counts / 2000 - 1).abs() < 0.1).all()
+
+
+def test_baseline_is_the_variance_of_the_data():
+    task = _task()
+    targets = task.train.batch(torch.arange(20_000)).targets
+    total, weight = task.measure(torch.ones_like(targets), targets)["mse"]
+    baseline = Adding.baselines(AddingSettings())["mse"]
+    assert baseline == pytest.approx(0.1667, abs=5e-5)
+    assert float(total) / weight == pytest.approx(baseline, rel=0.03)
+    assert task.loss(torch.ones_like(targets), targets).item() == pytest.approx(float(total) / weight)
+
+
+def test_another_seed_is_other_data():
+    one, other = (_task(seed).train.batch(torch.arange(5)).inputs for seed in (0, 1))
+    assert not torch.equal(one, other)

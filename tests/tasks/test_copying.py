@@ -1,0 +1,52 @@
+import math
+
+import pytest
+import torch
+from orthobench.tasks.copying import Copying, CopyingSettings
+
+CPU = torch.device("cpu")
+
+
+def _batch(layout: str = "scornn", delay: int = 30, size: int = 50):
+    settings = CopyingSettings(sequence_length=delay, train_size=2000, test_size=10, layout=layout)
+    task = Copying(settings, 0, CPU)
+    return task, task.train.batch(torch.arange(size))
+
+
+@pytest.mark.parametrize(("layout", "markers"), [("scornn", [39]), ("exprnn", [40]), ("two_markers", [10, 39])])
+def test_sequence_layout(layout, markers):
+    _, batch = _batch(layout)
+    inputs = batch.inputs.argmax(-1)
+    assert batch.inputs.shape == (50, 50, 10)
+    assert (batch.inputs.sum(-1) == 1).all()
+    assert ((inputs[:10] >= 1) & (inputs[:10] <= 8)).all()
+    assert torch.equal(batch.targets[40:], inputs[:10])
+    assert (batch.targets[:40] == 0).all()
+    expected = torch.zeros(40, dtype=torch.long)
+    expected[torch.tensor(markers) - 10] = 9
+    assert torch.equal(inputs[10:], expected.unsqueeze(1).expand(-1, 50))
+
+
+def test_symbols_are_uniform():
+    task, _ = _batch()
+    counts = torch.bincount(task.train.symbols.flatten(), minlength=9)[1:].float()
+    assert ((counts / 2500 - 1).abs() < 0.1).all()
+
+
+@pytest.mark.parametrize(("delay", "printed"), [(1000, 0.020387), (2000, 0.010294), (200, 0.094520)])
+def test_baseline_is_ten_ln_eight_over_t_plus_twenty(delay, printed):
+    baselines = Copying.baselines(CopyingSettings(sequence_length=delay))
+    assert baselines["cross_entropy"] == pytest.approx(printed, abs=5e-7)
+
+
+def test_a_predictor_without_memory_scores_the_baseline():
+    """It is sure of the blanks, and guesses among the eight symbols where the answer is due."""
+    task, batch = _batch(size=2000)
+    logits = torch.full((50, 2000, 9), -1e4)
+    logits[:40, :, 0] = 0
+    logits[40:, :, 1:] = torch.rand(10, 2000, 8, generator=torch.Generator().manual_seed(0)) * 1e-4
+    measured = {name: float(total) / weight for name, (total, weight) in task.measure(logits, batch.targets).items()}
+    baselines = Copying.baselines(CopyingSettings(sequence_length=30))
+    assert measured["cross_entropy"] == pytest.approx(10 * math.log(8) / 50, rel=1e-3)
+    assert measured == pytest.approx(baselines, rel=0.05)
+    assert task.loss(logits, batch.targets).item() == pytest.approx(measured["cross_entropy"], rel=1e-5)

@@ -1,0 +1,77 @@
+"""Imports run one way, as ARCHITECTURE.md draws them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ALLOWED = {
+    "errors": set(),
+    "statistics": set(),
+    "matrices": set(),
+    "recurrence": set(),
+    "seeds": set(),
+    "optimizers": set(),
+    "environment": set(),
+    "settings": {"errors"},
+    "model": {"matrices", "optimizers", "recurrence", "settings"},
+    "task": {"model", "settings"},
+    "plugins": {"errors", "model", "task"},
+    "papers": set(),
+    "spec": {"errors", "papers", "plugins", "settings", "task"},
+    "probes": {"model", "recurrence", "task"},
+    "checkpoint": {"errors"},
+    "store": {"errors"},
+    "variants": {"statistics", "store"},
+    "train": {"checkpoint", "environment", "errors", "optimizers", "probes", "seeds", "spec", "store"},
+    "sweep": {"checkpoint", "errors", "plugins", "settings", "spec", "store"},
+    "report": {"errors", "papers", "store", "variants", ""},
+    "testing": {"model", "optimizers", "plugins", "probes", "recurrence", "task"},
+    "models": {"matrices", "model", "optimizers", "recurrence"},
+    "tasks": {"model", "seeds", "task"},
+    "__main__": {"cli"},
+    "": set(),
+}
+
+
+def rooms() -> dict[str, list[Path]]:
+    found: dict[str, list[Path]] = {}
+    for path in (ROOT / "orthobench").rglob("*.py"):
+        parts = path.relative_to(ROOT / "orthobench").with_suffix("").parts
+        found.setdefault("" if parts == ("__init__",) else parts[0], []).append(path)
+    for name in ("models", "tasks"):
+        found[name] = list((ROOT / name).glob("*.py"))
+    return found
+
+
+def imported(path: Path) -> set[str]:
+    """The rooms a file imports from, wherever in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "orthobench":
+            names |= {
+                alias.name
+                if (ROOT / "orthobench" / alias.name).exists() or (ROOT / "orthobench" / f"{alias.name}.py").exists()
+                else ""
+                for alias in node.names
+            }
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("orthobench."):
+            names.add(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("orthobench.")}
+    return names
+
+
+@pytest.mark.parametrize("room", sorted(rooms()))
+def test_a_room_imports_only_what_it_may(room):
+    if room == "cli":
+        pytest.skip("the command line stands on everything; that nothing stands on it is every other room's test")
+    for path in rooms()[room]:
+        assert imported(path) - {room} <= ALLOWED[room], path
+
+
+def test_the_check_sees_imports():
+    assert {"errors", "store", "spec"} <= imported(ROOT / "orthobench" / "train.py")

@@ -1,0 +1,114 @@
+import pytest
+
+from orthobench.errors import UsageError
+from orthobench.papers import experiments, papers
+from orthobench.plugins import Catalog
+from orthobench.settings import parse_assignments
+from orthobench.spec import resolve
+
+CATALOG = Catalog()
+
+
+def settings(task="adding", model="scornn", preset="paper", **given):
+    spec = resolve(CATALOG, task, model, given, preset).spec
+    return spec.task_settings | spec.model_settings | spec.training
+
+
+def test_defaults_are_the_papers():
+    found = settings()
+    wanted = {
+        "sequence_length": 200,
+        "hidden_size": 170,
+        "negative_ones": 85,
+        "optimizer": "adam_tf1",
+        "recurrent_learning_rate": 1e-4,
+        "batch_size": 50,
+        "epochs": 10,
+        "train_size": 100_000,
+        "shuffle": False,
+    }
+    assert {name: found[name] for name in wanted} == wanted
+    assert settings(model="lstm")["forget_bias"] == 2
+
+
+def test_the_nearest_experiment_gives_the_defaults():
+    assert settings(sequence_length="400")["negative_ones"] == 119
+    assert settings(model="lstm", sequence_length="750")["forget_bias"] == 0
+    assert settings("copying", sequence_length="2000")["output_bias"] == "glorot"
+
+
+def test_what_is_tied_to_a_changed_setting_falls_back_to_its_default():
+    assert settings(hidden_size="64")["negative_ones"] == 32
+    assert settings(hidden_size="64", negative_ones="5")["negative_ones"] == 5
+    assert settings(hidden_size="170")["negative_ones"] == 85
+
+
+def test_a_share_of_units_is_recorded_as_their_number():
+    assert settings(negative_ones="0.1")["negative_ones"] == 17
+    assert settings(negative_ones="0")["negative_ones"] == 0
+    assert settings(hidden_size="10", negative_ones="1.0")["negative_ones"] == 10
+
+
+def test_what_is_asked_for_wins_over_the_preset():
+    assert settings(preset="quick")["sequence_length"] == 100
+    assert settings(preset="quick", sequence_length="30")["sequence_length"] == 30
+
+
+def test_every_experiment_can_be_run_and_is_its_own_default():
+    for paper in papers():
+        for experiment in paper.experiments():
+            given = {name: str(value) for name, value in experiment.settings.items()}
+            spec = resolve(CATALOG, experiment.task, experiment.model, given).spec
+            everything = spec.task_settings | spec.model_settings | spec.training
+            assert experiment.differences(everything) == {}
+            assert experiment in experiments(experiment.task, experiment.model)
+
+
+def test_equal_runs_have_equal_keys_and_no_others():
+    def key(seed=0, **given):
+        return resolve(CATALOG, "adding", "scornn", given, seed=seed).spec.key
+
+    assert key() == key(hidden_size="170", learning_rate="0.001") == key(learning_rate="1e-3")
+    different = [key(), key(seed=1), key(learning_rate="2e-3"), key(sequence_length="100"), key(shuffle="true")]
+    assert len(set(different)) == len(different)
+
+
+def test_seeds_share_a_variant_and_models_a_condition():
+    one, other = (resolve(CATALOG, "adding", "scornn", {}, seed=seed).spec for seed in (0, 1))
+    lstm = resolve(CATALOG, "adding", "lstm", {}).spec
+    assert one.variant == other.variant != lstm.variant
+    assert one.condition == lstm.condition
+    assert one.with_seed(1) == other
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"hiden_size": "3"}, "unknown setting 'hiden_size': did you mean hidden_size"),
+        ({"hidden_size": "-3"}, "hidden_size=-3: should be greater than or equal to 1"),
+        ({"learning_rate": "fast"}, "learning_rate=fast: should be a valid number"),
+        ({"learning_rate": "nan"}, "learning_rate=nan: should be a finite number"),
+        ({"negative_ones": "171"}, "negative_ones=171 should be a whole number from 0 to hidden_size (170)"),
+        ({"negative_ones": "-1"}, "negative_ones=-1 should be"),
+        ({"optimizer": "rmsprob"}, "optimizer=rmsprob: should be 'adagrad_tf1'"),
+        ({"shuffle": "maybe"}, "shuffle=maybe: should be a valid boolean"),
+        ({"epochs": "1.5"}, "epochs=1.5: should be a valid integer"),
+    ],
+)
+def test_bad_settings_are_told_in_one_line(given, told):
+    with pytest.raises(UsageError) as error:
+        resolve(CATALOG, "adding", "scornn", given)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("texts", [["hidden_size"], ["=3"], ["a="], ["a=1", "a=2"], [""]])
+def test_bad_assignments_are_refused(texts):
+    with pytest.raises(UsageError):
+        parse_assignments(texts)
+
+
+@pytest.mark.parametrize(("task", "near"), [("addin", "adding"), ("Copying", "copying")])
+def test_unknown_names_are_answered_with_the_nearest(task, near):
+    with pytest.raises(UsageError, match=f"did you mean {near}"):
+        resolve(CATALOG, task, "lstm", {})
