@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -106,7 +107,7 @@ def _styled(condition: Condition, styles: Styles) -> Iterator[tuple[Measured, St
 
 def _over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     """By iteration, over seeds: mean, lowest and highest value. What is not finite counts for nothing."""
-    finite = rows[rows["value"].map(lambda value: value is not None and abs(value) < float("inf"))]
+    finite = rows[np.isfinite(rows["value"].astype(float))]
     return finite.groupby("iteration")["value"].agg(["mean", "min", "max", "count"])
 
 

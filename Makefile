@@ -1,0 +1,37 @@
+# Everything runs in a virtual environment of the checkout's own.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+DEMO := demo
+
+.PHONY: demo install test test-all lint bench clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(INSTALLED)
+	mkdir -p $(DEMO)
+	cd $(DEMO) && $(abspath $(BIN))/orthobench sweep adding --models scornn,lstm --preset quick
+	cd $(DEMO) && $(abspath $(BIN))/orthobench report --html
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+test-all: $(INSTALLED)
+	$(BIN)/python -m pytest -m ''
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(INSTALLED)
+	$(BIN)/python benchmarks/logging_cost.py
+
+clean:
+	rm -rf $(VENV) $(DEMO) build dist *.egg-info

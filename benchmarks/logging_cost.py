@@ -1,0 +1,45 @@
+"""What testing, probes, logging and checkpoints cost, as shares of a run's training time.
+
+Runs the quick presets into a temporary database and reads the account each run keeps of its own seconds. Both kinds
+of seconds come from the same process and the same minutes, so the shares hold on a busy machine too.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import torch
+
+from orthobench.checkpoint import CheckpointFolder
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.store import Run, open_store
+from orthobench.train import Point, train
+
+
+class Silent:
+    def started(self, run: Run) -> None: ...
+    def iterated(self, iteration: int) -> None: ...
+    def tested(self, point: Point) -> None: ...
+
+
+def main() -> None:
+    catalog = Catalog()
+    parts = ("test", "probe", "log", "checkpoint")
+    print(f"{'run':<16} {'train s':>8} " + " ".join(f"{part:>10}" for part in parts) + "   log + checkpoint")
+    with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/r.db", create=True) as store:
+        for task in ("adding", "copying"):
+            for model in ("scornn", "lstm"):
+                resolved = resolve(catalog, task, model, {}, "quick")
+                checkpoints = CheckpointFolder(Path(folder), resolved.spec.key)
+                # A checkpoint every two seconds is fifteen times what a run makes by itself.
+                run = train(resolved, store, checkpoints, torch.device("cpu"), Silent(), checkpoint_every=2.0)
+                seconds = run.seconds
+                shares = [seconds.get(part, 0.0) / seconds["train"] for part in parts]
+                cells = " ".join(f"{share:>10.2%}" for share in shares)
+                print(f"{task} {model:<8} {seconds['train']:>8.1f} {cells}   {shares[2] + shares[3]:.2%}")
+
+
+if __name__ == "__main__":
+    main()

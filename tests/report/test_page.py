@@ -1,0 +1,214 @@
+"""The report: what it says, and that a real browser shows it with the network off."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from orthobench.report.collect import collect
+from orthobench.store import MetricRow, Status, open_store
+
+
+class Text(html.parser.HTMLParser):
+    """The page's visible text, and every address it would fetch."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.addresses: list[str] = []
+        self.scripts = 0
+        self.hidden = False
+        self.feed(page)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag, attributes):
+        self.hidden = tag in ("script", "style")
+        self.scripts += tag == "script"
+        self.addresses += [value for name, value in attributes if name in ("src", "href") and value[:1] != "#"]
+
+    def handle_endtag(self, tag):
+        self.hidden = False
+
+    def handle_data(self, data):
+        if not self.hidden:
+            self.words.append(data)
+
+
+@pytest.fixture
+def page(orthobench, tiny_options, tmp_path) -> Path:
+    """The report of a small sweep: two models, two seeds, two conditions."""
+    assert orthobench("sweep", "adding", "--models", "scornn,lstm", "--seeds", "2", *tiny_options).code == 0
+    assert orthobench("run", "copying", "rnn", *tiny_options).code == 0
+    outcome = orthobench("report", "--html")
+    assert outcome.code == 0
+    path = Path(outcome.out.strip())
+    assert path == tmp_path / "reports" / "report.html"
+    return path
+
+
+def test_the_page_says_what_was_measured_and_printed(page, tmp_path):
+    read = Text(page.read_text("utf-8"))
+    for part in (
+        "adding, T = 10",
+        "copying, T = 10",
+        "scornn",
+        "lstm",
+        "2 of 2",
+        "±",
+        "scores 0.1667",
+        "drops towards zero",
+        "precipitous drop",
+        "ICML 2018, figure 2",
+        "sequence_length 10 (paper 200)",
+        "no paper's result",
+    ):
+        assert part in read.text
+    with open_store(str(tmp_path / "results.db")) as store:
+        for condition in collect(store):
+            for variant in condition.variants:
+                assert f"{variant.final.mean:.4g}" in read.text
+                assert f"{variant.run.parameter_count:,}" in read.text
+
+
+def test_the_page_needs_no_network(page):
+    text = page.read_text("utf-8")
+    read = Text(text)
+    assert read.addresses == ["data:,"]
+    assert not re.search(r"@import|url\(", text[: text.index("<body>")])
+    assert read.scripts == 3  # the data, Plotly once, ours
+    assert page.stat().st_size < 8e6
+
+
+def test_figures_hold_the_numbers_of_the_database(page, tmp_path):
+    data = json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', page.read_text("utf-8"), re.S)[1])
+    with open_store(str(tmp_path / "results.db")) as store:
+        adding = next(condition for condition in collect(store) if condition.task == "adding")
+        curves = data[adding.key]["curves"]["data"]
+        names = [trace.get("name") for trace in curves if trace.get("showlegend", True)]
+        assert names == ["scornn", "lstm", "baseline 0.1667"]
+        assert curves[-1]["line"]["dash"] == "dash"
+        assert set(data[adding.key]) == {"curves", "orthogonality", "gradients"}
+        gradients = data[adding.key]["gradients"]["data"]
+        assert {trace["name"] for trace in gradients} >= {"scornn h, epoch 0", "scornn h, epoch 3", "lstm c, epoch 3"}
+
+
+def test_an_empty_or_unfinished_database_is_told(orthobench, tiny_options, tmp_path):
+    with open_store(str(tmp_path / "results.db"), create=True):
+        pass
+    assert orthobench("report", "--html").code == 0
+    assert "Nothing measured yet" in Text((tmp_path / "reports" / "report.html").read_text("utf-8")).text
+
+    orthobench("run", "adding", "rnn", *tiny_options)
+    with open_store(str(tmp_path / "results.db")) as store:
+        run = store.runs()[0]
+        store.update(run.id, {"status": Status.DIVERGED, "final_value": None, "best_value": None})
+        store.rewind(run.id, -1)
+    assert orthobench("report", "--html").code == 0
+    text = Text((tmp_path / "reports" / "report.html").read_text("utf-8")).text
+    assert "1 diverged" in text
+    assert "0 of 1" in text
+
+
+HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+
+
+@pytest.fixture
+def hostile_page(orthobench, tiny_options, tmp_path) -> Path:
+    orthobench("run", "adding", "rnn", *tiny_options)
+    with open_store(str(tmp_path / "results.db")) as store:
+        run = store.runs()[0]
+        spec = run.spec | {"task_settings": run.spec["task_settings"] | {"marker_layout": HOSTILE}}
+        store.update(run.id, {"model": HOSTILE, "message": HOSTILE, "spec": spec})
+        store.log(run.id, [MetricRow("probe", f"orthogonality/{HOSTILE}", 0, 0, 1.0)], [], {})
+    return Path(orthobench("report", "--html").out.strip())
+
+
+def test_names_never_become_markup(hostile_page):
+    read = Text(hostile_page.read_text("utf-8"))
+    assert read.scripts == 3
+    assert HOSTILE in " ".join(read.words)
+
+
+@pytest.fixture
+def browser(tmp_path_factory):
+    """A headless Chromium that reaches no host."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not (chromium and driver):
+        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
+        "--window-size=1200,1600",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    opened = webdriver.Chrome(options=options, service=Service(driver))
+    yield opened
+    opened.quit()
+
+
+def _requests(browser) -> list[str]:
+    messages = (json.loads(entry["message"])["message"] for entry in browser.get_log("performance"))
+    sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    return [url for url in sent if not url.startswith(("data:", "chrome:", "about:"))]
+
+
+@pytest.mark.browser
+def test_a_browser_shows_the_page_with_the_network_off(browser, page):
+    browser.get(page.as_uri())
+    plots = browser.find_elements("css selector", ".plot")
+    assert len(plots) == 6
+    for plot in plots:
+        assert plot.find_elements("css selector", "svg.main-svg"), "a figure was not drawn"
+        assert plot.size["height"] > 200
+    first = plots[0]
+    lines = first.find_elements("css selector", ".scatterlayer .trace path.js-line")
+    assert len([line for line in lines if line.get_attribute("d")]) >= 3
+    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    assert _requests(browser) == [page.as_uri()]
+
+
+@pytest.mark.browser
+def test_the_page_fits_a_phone_and_turns_dark(browser, page):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser.set_window_size(500, 900)
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True},
+    )
+    browser.get(page.as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    light = browser.execute_script("return document.querySelector('.plot').layout.paper_bgcolor")
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    )
+    assert light == "#ffffff"
+    WebDriverWait(browser, 20).until(
+        lambda page: page.execute_script("return document.querySelector('.plot').layout.paper_bgcolor") == "#14171b"
+    )
+
+
+@pytest.mark.browser
+def test_hostile_names_do_nothing_in_a_browser(browser, hostile_page):
+    browser.get(hostile_page.as_uri())
+    assert browser.execute_script("return typeof window.hacked") == "undefined"
+    assert browser.find_elements("css selector", "svg.main-svg")

@@ -1,0 +1,53 @@
+"""What the documents show works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from orthobench.plugins import Catalog
+from orthobench.testing import problems
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = re.findall(
+    r"`(models|tasks)/(\w+)\.py`[^\n]*:\n\n```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.S
+)
+COMMANDS = re.findall(r"^    (orthobench [^#\n]+)", (ROOT / "README.md").read_text("utf-8"), re.M)
+
+
+@pytest.mark.parametrize(("kind", "name", "code"), EXAMPLES, ids=[name for _, name, _ in EXAMPLES])
+def test_the_guides_examples_meet_the_contract(kind, name, code, tmp_path):
+    path = tmp_path / f"{name}.py"
+    path.write_text(code)
+    kind = kind.removesuffix("s")
+    assert problems(kind, Catalog([path]).load(kind, name)) == []
+
+
+def test_the_guide_has_a_model_and_a_task():
+    assert [kind for kind, *_ in EXAMPLES] == ["models", "tasks"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_readmes_commands_are_understood(command, orthobench, tiny_options):
+    """Each runs, small: the last of two values given for a setting would be an error, so those shown are kept."""
+    words = command.split()[1:]
+    shown = {word.partition("=")[0] for word in words if "=" in word}
+    if words[0] in ("run", "sweep"):
+        pairs = list(zip(tiny_options[::2], tiny_options[1::2], strict=True))
+        words += [w for flag, value in pairs if value.partition("=")[0] not in shown for w in (flag, value)]
+    else:
+        assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
+    outcome = orthobench(*words)
+    if words[0] == "show":
+        assert "no run '3fa9'" in outcome.err
+    else:
+        assert outcome.code == 0, outcome.err
+
+
+def test_the_architecture_names_every_room():
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    rooms = {path.stem for path in (ROOT / "orthobench").iterdir() if path.suffix == ".py" or path.is_dir()}
+    for room in rooms - {"__init__", "__main__", "__pycache__", "py", "errors", "environment"}:
+        assert re.search(rf"\b{room}\b", text), room

@@ -1,0 +1,74 @@
+"""A built wheel, installed elsewhere, is the whole program."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    folder, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
+    for name in ("orthobench", "models", "tasks"):  # built from a copy: setuptools leaves its work in the source
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_a_wheel_holds_every_file_of_the_packages(wheel):
+    held = set(zipfile.ZipFile(wheel).namelist())
+    sources = {path.relative_to(ROOT) for path in (ROOT / "orthobench").rglob("*") if path.is_file()}
+    sources |= {
+        Path("orthobench") / path.relative_to(ROOT)
+        for name in ("models", "tasks")
+        for path in (ROOT / name).glob("*.py")
+    }
+    wanted = {path.as_posix() for path in sources if "__pycache__" not in path.parts}
+    assert wanted <= held
+    assert not {name for name in held if name.startswith(("models/", "tasks/", "tests/"))}
+
+
+def test_an_installed_wheel_runs(wheel, tmp_path):
+    """In an environment of its own, which borrows the dependencies (several GB) from this one."""
+    folder = tmp_path / "venv"
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    site = subprocess.run(
+        [python, "-c", "import site; print(site.getsitepackages()[0])"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    dependencies = Path(next(p for p in sys.path if p.endswith("site-packages")))
+    # Only the folder itself: a .pth file in it would bring this checkout's editable install along.
+    environment = {**os.environ, "PYTHONPATH": str(dependencies)}
+
+    def run(code: str) -> str:
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def orthobench(*arguments: str) -> str:
+        return run(f"import sys; sys.argv = ['orthobench', *{arguments}]; from orthobench.cli import main; main()")
+
+    where = run("import orthobench, orthobench.models as m, orthobench.tasks as t; print(*m.__path__, *t.__path__)")
+    assert all(path.startswith(site) for path in where.split())
+    listed = orthobench("plugins")
+    for name in ("adding", "copying", "scornn", "lstm"):
+        assert name in listed
+    tiny = ("sequence_length=5", "train_size=20", "test_size=10", "batch_size=10", "epochs=1")
+    assert "finished" in orthobench("run", "adding", "rnn", *(option for value in tiny for option in ("-s", value)))
+    assert Path(orthobench("report", "--html").strip()).is_file()
