@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,17 +64,22 @@ def orthobench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Callable[[Sequence[str]], subprocess.Popen[str]]:
-    """Start the command line as a process of its own, in an empty folder."""
+def start(tmp_path: Path):
+    """Start the command line as a process of its own, in an empty folder; what is left of it ends with the test."""
+    started: list[subprocess.Popen[bytes]] = []
 
-    def begin(arguments: Sequence[str]) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    def begin(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
             [sys.executable, "-m", "orthobench", *arguments],
             cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
+        started.append(process)
+        return process
 
-    return begin
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()

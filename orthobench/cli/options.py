@@ -20,6 +20,9 @@ PresetName = Annotated[
     typer.Option("--preset", help="paper: the paper's settings; quick: a small version for a minute or two."),
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to train.")]
+CheckpointEvery = Annotated[
+    float, typer.Option("--checkpoint-every", min=0, metavar="SECONDS", help="Time between checkpoints.")
+]
 TaskFilter = Annotated[str | None, typer.Option("--task", help="Only this task.")]
 ModelFilter = Annotated[str | None, typer.Option("--model", help="Only this model.")]
 

@@ -8,6 +8,7 @@ import typer
 
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
+    CheckpointEvery,
     Database,
     Device,
     Given,
@@ -26,6 +27,7 @@ def command(
     device: Device = "auto",
     db: Database = DEFAULT_DATABASE,
     plugin: PluginFiles = None,
+    checkpoint_every: CheckpointEvery = 30.0,
     force: Annotated[bool, typer.Option("--force", help="Train again what is finished, replacing it.")] = False,
 ) -> None:
     """Train one model on one task, as its paper did.
@@ -53,7 +55,9 @@ def command(
                 store.delete(before.id)
                 folder.clear()
         try:
-            finished = training.train_one(resolved, store, checkpoints, device, stop, f"{task} {model}")
+            finished = training.train_one(
+                resolved, store, checkpoints, device, stop, f"{task} {model}", checkpoint_every
+            )
         except Interrupted:
             typer.echo("stopped; the same command goes on from here", err=True)
             raise typer.Exit(130) from None

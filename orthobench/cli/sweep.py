@@ -8,6 +8,7 @@ import typer
 
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
+    CheckpointEvery,
     Database,
     Device,
     Given,
@@ -34,6 +35,7 @@ def command(
     device: Device = "auto",
     db: Database = DEFAULT_DATABASE,
     plugin: PluginFiles = None,
+    checkpoint_every: CheckpointEvery = 30.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
 ) -> None:
     """Train the runs of a grid, each once; again, what is missing."""
@@ -70,7 +72,7 @@ def command(
             chosen = "".join(f" {key}={value}" for key, value in one.chosen.items())
             label = f"[{number}/{len(wanted)}] {spec.model}{chosen} seed {spec.seed}"
             try:
-                training.train_one(one.resolved, store, checkpoints, device, stop, label)
+                training.train_one(one.resolved, store, checkpoints, device, stop, label, checkpoint_every)
             except Interrupted:
                 typer.echo("stopped; the same command goes on from here", err=True)
                 raise typer.Exit(130) from None

@@ -47,7 +47,13 @@ def stop_on_signals() -> Iterator[StopRequest]:
 
 
 def train_one(
-    resolved: Resolved, store: Store, checkpoints: Path, device: DeviceName, stop: StopRequest, label: str
+    resolved: Resolved,
+    store: Store,
+    checkpoints: Path,
+    device: DeviceName,
+    stop: StopRequest,
+    label: str,
+    checkpoint_every: float,
 ) -> Run:
     """Train with a display. The record that comes back may be of a run made before."""
     with Progress(label) as progress:
@@ -58,6 +64,7 @@ def train_one(
             pick_device(device),
             progress,
             stop,
+            checkpoint_every,
         )
 
 
