@@ -34,4 +34,4 @@ def checkpoint_root(database: str) -> Path:
     from orthobench.store.open import sqlite_file
 
     file = sqlite_file(database)
-    return file.with_suffix(".checkpoints") if file else Path("orthobench.checkpoints")
+    return file.parent / f"{file.stem}.checkpoints" if file else Path("orthobench.checkpoints")

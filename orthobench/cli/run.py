@@ -42,11 +42,12 @@ def command(
     from orthobench.plugins import Catalog
     from orthobench.spec import resolve
     from orthobench.store import open_store
+    from orthobench.store.open import check_writable
     from orthobench.train import Interrupted, pick_device
 
     resolved = resolve(Catalog(plugin or ()), task, model, given, preset, seed)
     pick_device(device)
-    training.writable(db)
+    check_writable(db)
     checkpoints = checkpoint_root(db)
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
         if force and (before := store.find(resolved.spec.key)):

@@ -55,10 +55,10 @@ def command(
             for inner, entry in value.items():
                 text = _last(entry) if name == "metrics" else entry
                 console.print(f"    {inner:<28} ", end="")
-                console.print(records.cell(text), markup=False)
+                console.print(records.cell(text), markup=False, soft_wrap=True)
         elif value is not None:
             console.print(f"[bold]{name:<32}[/bold] ", end="")
-            console.print(records.cell(value), markup=False)
+            console.print(records.cell(value), markup=False, soft_wrap=True)
 
 
 def reproduce(spec: dict[str, Any]) -> str:

@@ -51,6 +51,7 @@ def command(
     from orthobench.cli import training
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
+    from orthobench.store.open import check_writable
     from orthobench.sweep.plan import plan, resolve_all
     from orthobench.train import Interrupted, pick_device
     from orthobench.variants import variants
@@ -61,7 +62,7 @@ def command(
     if dry_run:
         _print_plan(plan(runs, _existing(db), checkpoints))
         return
-    training.writable(db)
+    check_writable(db)
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
         planned = plan(runs, store, checkpoints)
         _print_plan(planned)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ import typer
 
 from orthobench.checkpoint import CheckpointFolder
 from orthobench.cli.progress import Progress
-from orthobench.errors import UsageError
 from orthobench.spec import Resolved
 from orthobench.store import Run, Status, Store
 from orthobench.train import DeviceName, pick_device, train
@@ -74,21 +72,3 @@ def describe(run: Run) -> str:
     best = "-" if run.best_value is None else f"{run.best_value:.4g}"
     text = f"run {run.key} {run.status}: {run.metric} {value}, best {best}, baseline {run.baselines[run.metric]:.4g}"
     return f"{text} ({run.message})" if run.status == Status.DIVERGED else text
-
-
-def writable(database: str) -> None:
-    """Refuse a database that could not be written, before anything is made.
-
-    Raises:
-        UsageError: its folder is not there or is not writable.
-    """
-    from orthobench.store.open import sqlite_file
-
-    file = sqlite_file(database)
-    if file is None:
-        return
-    folder = file.parent
-    if not folder.is_dir():
-        raise UsageError(f"database {file} cannot be made: there is no folder {folder}")
-    if not os.access(folder, os.W_OK) or (file.exists() and not os.access(file, os.W_OK)):
-        raise UsageError(f"database {file} cannot be written: name one elsewhere with --db")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from contextlib import nullcontext
@@ -68,6 +69,20 @@ def sqlite_file(location: str) -> Path | None:
     """The file behind a location, or None for a database server or memory."""
     url = _url(location)
     return Path(url.database) if _is_file(url) and url.database else None
+
+
+def check_writable(location: str) -> None:
+    """Refuse a place where no database could be written, before any work is done for it.
+
+    Raises:
+        UsageError: the folder is not there or is not writable, or the file is something else.
+    """
+    file = sqlite_file(location)
+    if file is None:
+        return
+    _check_file(file, create=True)
+    if not os.access(file if file.exists() else file.parent, os.W_OK) or not os.access(file.parent, os.W_OK):
+        raise UsageError(f"database {file} cannot be written: name one elsewhere with --db")
 
 
 def _url(location: str) -> URL:

@@ -127,6 +127,8 @@ BAD = [
     (("run", "adding", "lstm", "--device", "tpu"), "'tpu' is not one of"),
     (("run", "adding", "lstm", "--db", "no/such/results.db"), "there is no folder"),
     (("run", "adding", "lstm", "--db", "what://x"), "is not a database"),
+    (("run", "adding", "lstm", "--db", "/"), "is a folder"),
+    (("ls", "--db", "."), "is a folder"),
     (("run", "adding", "lstm", "--sed", "1"), "--seed"),
     (("run", "adding"), "Missing argument 'model'"),
     (("run", "adding", "lstm", "--plugin", "none.py"), "plugin file none.py cannot be read"),
