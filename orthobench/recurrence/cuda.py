@@ -41,7 +41,9 @@ class RowPlan:
     warps: int
 
     def constants(self) -> dict[str, int]:
-        return {"N": self.size, "THREE": self.three, "num_warps": self.warps, "num_stages": 1, **_FUSED}
+        # Without the limit, ptxas may take 40 registers and spill all of W where W does not fit anyway.
+        options = {"num_warps": self.warps, "num_stages": 1, "maxnreg": 255, **_FUSED}
+        return {"N": self.size, "THREE": self.three, **options}
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,13 @@ def row_plan(features: int) -> RowPlan | None:
         return RowPlan(128, False, warps=4)
     if features <= 192:
         return RowPlan(256, True, warps=8)
-    return RowPlan(256, False, warps=16)
+    return RowPlan(256, False, warps=8)
 
 
 def step_plan(batch: int, columns: int, processors: int, gates: int = 1) -> StepPlan:
     """Choose the smallest tile whose grid runs in one wave: a step is bound by latency, not by throughput."""
-    tiles = ((16, 32), (32, 32), (32, 64), (64, 64))
-    for rows, width in tiles if gates == 1 else tiles[2:]:
+    tiles = ((16, 32), (32, 32), (32, 64), (64, 64)) if gates == 1 else ((16, 64), (32, 64), (64, 64))
+    for rows, width in tiles:
         if -(-batch // rows) * -(-columns * gates // width) <= processors:
             return StepPlan(rows, width)
     return StepPlan(*tiles[-1])

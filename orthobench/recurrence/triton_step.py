@@ -1,7 +1,8 @@
 """Step kernels: one launch per time step, product and pointwise part fused; for any n, and for LSTM and GRU.
 
 Launches cost more than the work, so a training step should be captured in a CUDA graph: shapes are static and nothing
-waits for the host. Products run on tensor cores in 3xTF32, which keeps float32 accuracy. The matrix is given as
+waits for the host. Products run on tensor cores as three of TF32, which keeps float32 accuracy; Triton's own "tf32x3"
+does the same in three times the instructions, most of them to keep infinities (here they become NaN). The matrix is given as
 M `[columns, K]` with out_j = sum_k in_k M[j, k], the order in which both directions read it contiguously.
 
 n is a compile-time constant: its divisibility decides how wide loads may be (1030 is no multiple of 4).
@@ -22,6 +23,13 @@ _step = triton.jit(do_not_specialize=["t", "t_other", "t_previous"])
 
 
 @triton.jit
+def _halves(v):
+    """Split into the nearest number with TF32's 11 bits, and the rest."""
+    high = ((v.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return high, v - high
+
+
+@triton.jit
 def _tile_product(
     in_ptr, m_ptr, rows, columns, columns_ok, B,
     K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
@@ -34,7 +42,11 @@ def _tile_product(
         k = start + tl.arange(0, BK)
         a = tl.load(in_row + k[None, :], mask=(rows < B)[:, None] & (k < K)[None, :], other=0.0)
         m = tl.load(m_row + k[:, None], mask=columns_ok[None, :] & (k < K)[:, None], other=0.0)
-        acc = tl.dot(a, m, acc, input_precision="tf32x3")
+        a_high, a_low = _halves(a)
+        m_high, m_low = _halves(m)
+        acc = tl.dot(a_low, m_high, acc, input_precision="tf32")
+        acc = tl.dot(a_high, m_low, acc, input_precision="tf32")
+        acc = tl.dot(a_high, m_high, acc, input_precision="tf32")
     return acc
 
 
