@@ -2,8 +2,8 @@
 
 Launches cost more than the work, so a training step should be captured in a CUDA graph: shapes are static and nothing
 waits for the host. Products run on tensor cores as three of TF32, which keeps float32 accuracy; Triton's own "tf32x3"
-does the same in three times the instructions, most of them to keep infinities (here they become NaN). The matrix is given as
-M `[columns, K]` with out_j = sum_k in_k M[j, k], the order in which both directions read it contiguously.
+does the same in twice the instructions, the others being there to keep infinities (here they become NaN). The matrix is
+given as M `[columns, K]` with out_j = sum_k in_k M[j, k], the order in which both directions read it contiguously.
 
 n is a compile-time constant: its divisibility decides how wide loads may be (1030 is no multiple of 4).
 """
@@ -31,11 +31,11 @@ def _halves(v):
 
 @triton.jit
 def _tile_product(
-    in_ptr, m_ptr, rows, columns, columns_ok, B,
+    in_ptr, m_ptr, rows, columns, columns_ok, B, STRIDE: tl.constexpr,
     K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """in[rows] M[columns]^T, `[BM, BN]`."""
-    in_row = in_ptr + rows[:, None] * K
+    """in[rows] M[columns]^T, `[BM, BN]`, from the first K of STRIDE columns of `in`."""
+    in_row = in_ptr + rows[:, None] * STRIDE
     m_row = m_ptr + columns[None, :].to(tl.int64) * K
     acc = tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
@@ -66,7 +66,7 @@ def _gate_products(
     column = tl.arange(0, BN)
     gate = column % 4
     unit = tl.program_id(1) * (BN // 4) + column // 4
-    acc = _tile_product(in_ptr, m_ptr, rows, gate * n + unit, (unit < n) & (gate < GATES), B, n, BM, BN, BK)
+    acc = _tile_product(in_ptr, m_ptr, rows, gate * n + unit, (unit < n) & (gate < GATES), B, n, n, BM, BN, BK)
     even, odd = tl.split(tl.reshape(acc, (BM, BN // 4, 2, 2)))
     first, third = tl.split(even)
     second, fourth = tl.split(odd)
@@ -85,7 +85,7 @@ def step_forward(
     rows, units, offsets, ok = _place(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
     previous_ptr += t_other * slab
-    mixed = _tile_product(previous_ptr, m_ptr, rows, units, units < n, B, n, BM, BN, BK)
+    mixed = _tile_product(previous_ptr, m_ptr, rows, units, units < n, B, n, n, BM, BN, BK)
     wide = offsets
     if GATED:
         wide = offsets + rows[:, None] * n
@@ -129,7 +129,7 @@ def step_backward(
     slab = tl.cast(B, tl.int64) * n
     g = tl.load(grad_ptr + t * slab + offsets, mask=ok, other=0.0)
     if not LAST:
-        g += _tile_product(mixed_ptr + t_other * slab, m_ptr, rows, units, units < n, B, n, BM, BN, BK)
+        g += _tile_product(mixed_ptr + t_other * slab, m_ptr, rows, units, units < n, B, n, n, BM, BN, BK)
         if RESIDUAL:
             g += tl.load(total_ptr + t_other * slab + offsets, mask=ok, other=0.0)
     if TOTAL:
@@ -197,7 +197,7 @@ def lstm_backward(
     gc = tl.load(grad_c_ptr + t * slab + offsets, mask=ok, other=0.0)
     carry_c_ptr += offsets
     if not LAST:
-        gh += _tile_product(dx_ptr + 4 * t_other * slab, m_ptr, rows, units, units < n, B, 4 * n, BM, BN, BK)
+        gh += _tile_product(dx_ptr + 4 * t_other * slab, m_ptr, rows, units, units < n, B, 4 * n, 4 * n, BM, BN, BK)
         gc += tl.load(carry_c_ptr, mask=ok, other=0.0)
     wide = 4 * t * slab + offsets + 3 * rows[:, None] * n
     gates_ptr += wide
@@ -255,7 +255,7 @@ def gru_backward(
     gh = tl.load(grad_ptr + t * slab + offsets, mask=ok, other=0.0)
     carry_ptr += offsets
     if not LAST:
-        gh += _tile_product(mixed_ptr + 3 * t_other * slab, m_ptr, rows, units, units < n, B, 3 * n, BM, BN, BK)
+        gh += _tile_product(mixed_ptr + 3 * t_other * slab, m_ptr, rows, units, units < n, B, 3 * n, 3 * n, BM, BN, BK)
         gh += tl.load(carry_ptr, mask=ok, other=0.0)
     if TRACE:
         tl.store(total_ptr + t * slab + offsets, gh, mask=ok)
@@ -278,3 +278,83 @@ def gru_backward(
     tl.store(mixed_ptr, dr, mask=ok)
     tl.store(mixed_ptr + n, dz, mask=ok)
     tl.store(mixed_ptr + 2 * n, dg * r, mask=ok)
+
+
+@_step
+def gru_gates_forward(
+    x_ptr, m_ptr, previous_ptr, gates_ptr, reset_ptr, t, t_other, B,
+    n: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """First half of a step that resets before the product: r, z (in `gates` `[T, B, 3n]`), and r h_{t-1}."""
+    rows, _, offsets, ok = _place(B, n, BM, BN // 4)
+    slab = tl.cast(B, tl.int64) * n
+    previous_ptr += t_other * slab
+    r, z, _, _ = _gate_products(previous_ptr, m_ptr, rows, B, n, 2, BM, BN, BK)
+    wide = 3 * t * slab + offsets + 2 * rows[:, None] * n
+    r = sigmoid(r + tl.load(x_ptr + wide, mask=ok, other=0.0))
+    z = sigmoid(z + tl.load(x_ptr + wide + n, mask=ok, other=0.0))
+    h = tl.load(previous_ptr + offsets, mask=ok, other=0.0)
+    tl.store(gates_ptr + wide, r, mask=ok)
+    tl.store(gates_ptr + wide + n, z, mask=ok)
+    tl.store(reset_ptr + t * slab + offsets, r * h, mask=ok)
+
+
+@_step
+def gru_candidate_forward(
+    x_ptr, m_ptr, previous_ptr, gates_ptr, reset_ptr, states_ptr, t, t_other, B,
+    n: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Second half: the candidate g (third in `gates`) and h_t."""
+    rows, units, offsets, ok = _place(B, n, BM, BN)
+    slab = tl.cast(B, tl.int64) * n
+    mixed = _tile_product(reset_ptr + t * slab, m_ptr, rows, units, units < n, B, n, n, BM, BN, BK)
+    wide = 3 * t * slab + offsets + 2 * rows[:, None] * n
+    g = tanh(mixed + tl.load(x_ptr + wide + 2 * n, mask=ok, other=0.0))
+    z = tl.load(gates_ptr + wide + n, mask=ok, other=0.0)
+    h = tl.load(previous_ptr + t_other * slab + offsets, mask=ok, other=0.0)
+    tl.store(gates_ptr + wide + 2 * n, g, mask=ok)
+    tl.store(states_ptr + t * slab + offsets, z * h + (1.0 - z) * g, mask=ok)
+
+
+@_step
+def gru_candidate_backward(
+    grad_ptr, m_ptr, gates_ptr, previous_ptr, dx_ptr, carry_ptr, total_ptr, t, t_other, t_previous, B,
+    n: tl.constexpr, TRACE: tl.constexpr, LAST: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """First half of the way back: dL/dx_t of z and g; `carry` `[B, n]` holds the direct part of dL/dh_{t-1}."""
+    rows, units, offsets, ok = _place(B, n, BM, BN)
+    slab = tl.cast(B, tl.int64) * n
+    gh = tl.load(grad_ptr + t * slab + offsets, mask=ok, other=0.0)
+    carry_ptr += offsets
+    if not LAST:
+        next_ptr = dx_ptr + 3 * t_other * slab
+        gh += _tile_product(next_ptr, m_ptr, rows, units, units < n, B, 3 * n, 2 * n, BM, BN, BK)
+        gh += tl.load(carry_ptr, mask=ok, other=0.0)
+    if TRACE:
+        tl.store(total_ptr + t * slab + offsets, gh, mask=ok)
+    wide = 3 * t * slab + offsets + 2 * rows[:, None] * n
+    z = tl.load(gates_ptr + wide + n, mask=ok, other=0.0)
+    g = tl.load(gates_ptr + wide + 2 * n, mask=ok, other=0.0)
+    h = tl.load(previous_ptr + t_previous * slab + offsets, mask=ok, other=0.0)
+    tl.store(carry_ptr, gh * z, mask=ok)
+    tl.store(dx_ptr + wide + n, gh * (h - g) * z * (1.0 - z), mask=ok)
+    tl.store(dx_ptr + wide + 2 * n, gh * (1.0 - z) * (1.0 - g * g), mask=ok)
+
+
+@_step
+def gru_gates_backward(
+    m_ptr, gates_ptr, previous_ptr, dx_ptr, carry_ptr, t, t_previous, B,
+    n: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """Second half: dL/dx_t of r, and its share of `carry`."""
+    rows, units, offsets, ok = _place(B, n, BM, BN)
+    slab = tl.cast(B, tl.int64) * n
+    candidate_ptr = dx_ptr + 3 * t * slab + 2 * n
+    d_reset = _tile_product(candidate_ptr, m_ptr, rows, units, units < n, B, 3 * n, n, BM, BN, BK)
+    wide = 3 * t * slab + offsets + 2 * rows[:, None] * n
+    r = tl.load(gates_ptr + wide, mask=ok, other=0.0)
+    h = tl.load(previous_ptr + t_previous * slab + offsets, mask=ok, other=0.0)
+    carry_ptr += offsets
+    tl.store(carry_ptr, tl.load(carry_ptr, mask=ok, other=0.0) + d_reset * r, mask=ok)
+    tl.store(dx_ptr + wide, d_reset * h * r * (1.0 - r), mask=ok)

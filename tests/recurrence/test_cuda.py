@@ -12,6 +12,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -112,6 +113,10 @@ def plain(
     return Case("recurrence", [x, orthogonal(n), h0, b], (activation, step_size), traced)
 
 
+def version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
 def name(value: object) -> str | None:
     return f"{value.kind}-{value.epsilon:g}" if isinstance(value, Activation) else None
 
@@ -125,7 +130,7 @@ class TestKernels:
     pytestmark = runs_kernels
 
     @pytest.mark.parametrize("step_size", [None, 0.1], ids=["plain", "euler"])
-    @pytest.mark.parametrize("n", [18, 140, 258], ids=["row", "row_tiled", "step"])
+    @pytest.mark.parametrize("n", [18, pytest.param(140, marks=pytest.mark.slow), 258], ids=["row", "tiled", "step"])
     @pytest.mark.parametrize("activation", ACTIVATIONS, ids=name)
     def test_activations(self, activation: Activation, n: int, step_size: float | None) -> None:
         plain(n, activation, step_size=step_size).check()
@@ -133,6 +138,9 @@ class TestKernels:
     @pytest.mark.parametrize("n", [1, 17, 64, 65, 128, 129, 170, 192, 193, 256, 257, 300])
     def test_sizes(self, n: int) -> None:
         plain(n, TANH).check()
+
+    def test_complex_pairs_in_tiles(self) -> None:
+        plain(170, Activation(Kind.COMPLEX_MODRELU, epsilon=0.01)).check()
 
     @pytest.mark.parametrize("n", [17, 257])
     @pytest.mark.parametrize(("steps", "batch"), [(1, 1), (1, 3), (2, 1), (5, 37)])
@@ -185,7 +193,7 @@ class TestKernels:
             torch.testing.assert_close(a, e, rtol=0, atol=0)
 
     @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-    @pytest.mark.parametrize("n", [18, 170, 258])
+    @pytest.mark.parametrize("n", [18, pytest.param(170, marks=pytest.mark.slow), 258])
     @pytest.mark.parametrize("activation", ACTIVATIONS, ids=name)
     def test_nan_goes_through(self, activation: Activation, n: int, bad: float) -> None:
         """A NaN, or an infinity that the product meets twice, spoils its own sequence and no other."""
@@ -216,24 +224,17 @@ class TestKernels:
             assert error < 3 * torch.linalg.vector_norm(b - e) + 1e-6 * torch.linalg.vector_norm(e)
 
 
+@pytest.mark.parametrize("which", ["gpu and not slow", pytest.param("gpu and slow", marks=pytest.mark.slow)])
 @pytest.mark.skipif(ON_GPU or INTERPRETED, reason="the kernels' tests run in this process")
-def test_in_the_interpreter() -> None:
-    pytest.importorskip("triton")
-    # NumPy, which stands for the GPU there, warns of overflow and NaN where a GPU does not.
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        __file__,
-        "-m",
-        "gpu and not slow",
-        "-p",
-        "no:cacheprovider",
-        "-W",
-        "ignore::RuntimeWarning",
-    ]
+def test_in_the_interpreter(which: str) -> None:
+    triton = pytest.importorskip("triton")
+    if version(triton.__version__) < (3, 8) and version(np.__version__) >= (2, 4):
+        pytest.skip("this Triton's interpreter needs an older NumPy")
+    # NumPy stands for the GPU there. It warns of overflow and NaN where a GPU does not, and older interpreters use
+    # what it deprecates.
+    ignored = [f"-Wignore::{warning}" for warning in ("RuntimeWarning", "DeprecationWarning")]
     child = subprocess.run(
-        command,
+        [sys.executable, "-m", "pytest", __file__, "-m", which, "-p", "no:cacheprovider", *ignored],
         env={**os.environ, "TRITON_INTERPRET": "1"},
         cwd=Path(__file__).parents[2],
         capture_output=True,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orthobench.recurrence import cuda
+from orthobench.recurrence import cuda_launch
 
 triton = pytest.importorskip("triton")
 if os.environ.get("TRITON_INTERPRET") == "1":
@@ -78,7 +78,7 @@ def compiled(kernel: Any, constants: dict[str, Any], folder: Path) -> Compiled:
 def test_row_kernels_hold_the_matrix_in_registers(
     n: int, spill: int, kind: str, direction: str, tmp_path: Path
 ) -> None:
-    plan = cuda.row_plan(n)
+    plan = cuda_launch.row_plan(n)
     assert plan is not None
     constants = {"KIND": kind, "RESIDUAL": False, **plan.constants()}
     if direction == "forward":
@@ -94,7 +94,7 @@ def test_row_kernels_hold_the_matrix_in_registers(
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize("n", [17, 170])
 def test_gated_row_kernels(n: int, direction: str, tmp_path: Path) -> None:
-    plan = cuda.row_plan(n)
+    plan = cuda_launch.row_plan(n)
     assert plan is not None
     constants = {"KIND": "gated", "RESIDUAL": True, **plan.constants()}
     kernel, extra = (
@@ -106,6 +106,7 @@ def test_gated_row_kernels(n: int, direction: str, tmp_path: Path) -> None:
 
 
 PLAIN = {"KIND": "modrelu", "RESIDUAL": False}
+INTERLEAVED = {"lstm_forward", "gru_forward", "gru_gates_forward"}
 STEP_KERNELS = {
     "step_forward": {**PLAIN, "KEEP": False},
     "step_backward": {**PLAIN, "BIAS": True, "TOTAL": False, "LAST": False},
@@ -113,6 +114,10 @@ STEP_KERNELS = {
     "lstm_backward": {"TRACE": False, "LAST": False},
     "gru_forward": {},
     "gru_backward": {"TRACE": False, "LAST": False},
+    "gru_gates_forward": {},
+    "gru_candidate_forward": {},
+    "gru_candidate_backward": {"TRACE": False, "LAST": False},
+    "gru_gates_backward": {},
 }
 
 
@@ -127,10 +132,14 @@ STEP_KERNELS = {
         ("lstm_backward", 128),
         ("gru_forward", 128),
         ("gru_backward", 128),
+        ("gru_gates_forward", 128),
+        ("gru_candidate_forward", 128),
+        ("gru_candidate_backward", 128),
+        ("gru_gates_backward", 128),
     ],
 )
 def test_step_kernels(name: str, n: int, tmp_path: Path) -> None:
-    plan = cuda.step_plan(128, n, 132, gates=4 if name in ("lstm_forward", "gru_forward") else 1)
+    plan = cuda_launch.step_plan(128, n, 132, gates=4 if name in INTERLEAVED else 1)
     found = compiled(getattr(triton_step, name), {"n": n, **STEP_KERNELS[name], **plan.constants()}, tmp_path)
     assert found.spilled <= 64, found
     assert found.shared < SHARED_LIMIT, found
