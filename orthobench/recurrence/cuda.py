@@ -10,6 +10,7 @@ Importing this module needs neither Triton nor a GPU; `unsupported` says what a 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ def unsupported(op: str, x: Tensor, weight: Tensor, activation: Activation | Non
     """Why this back end does not serve a call of `op`, or None."""
     if x.device.type != "cuda" or weight.device != x.device:
         return f"{op}: x is on {x.device} and the weight on {weight.device}, not on one CUDA device"
-    if importlib.util.find_spec("triton") is None:
+    if not _has_triton():
         return "triton is not installed"
     if torch.cuda.get_device_capability(x.device) < (8, 0):
         return f"{torch.cuda.get_device_name(x.device)} has no TF32 tensor cores"
@@ -38,6 +39,11 @@ def unsupported(op: str, x: Tensor, weight: Tensor, activation: Activation | Non
     if activation is not None:
         return _unsupported_activation(activation)
     return None
+
+
+@functools.cache
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
 
 def _unsupported_activation(activation: Activation) -> str | None:

@@ -81,7 +81,8 @@ def kernels() -> Any:
 
 def step_launch(name: str, like: Tensor, batch: int, n: int, gates: int = 1) -> tuple[Any, dict[str, Any]]:
     """Give a step kernel on its grid, and its compile-time constants."""
-    processors = torch.cuda.get_device_properties(like.device).multi_processor_count if like.is_cuda else 1
+    # Not on CUDA means in Triton's interpreter, which has tiles as an H100 would.
+    processors = torch.cuda.get_device_properties(like.device).multi_processor_count if like.is_cuda else 132
     plan = step_plan(batch, n, processors, gates)
     grid = (-(-batch // plan.rows), -(-n * gates // plan.columns))
     return getattr(kernels().step, name)[grid], {"n": n, **plan.constants()}
