@@ -55,7 +55,7 @@ def compiled(kernel: Any, constants: dict[str, Any], folder: Path) -> Compiled:
     constants = {k: v for k, v in constants.items() if k not in OPTIONS}
     kinds = {a: "*fp32" if a.endswith("_ptr") else "i32" if a in INTEGERS else "fp32" for a in kernel.arg_names}
     signature = kinds | dict.fromkeys(constants, "constexpr")
-    aligned = [i for i, a in enumerate(kernel.arg_names) if a.endswith("_ptr") or a == "B"]
+    aligned = [i for i, a in enumerate(kernel.arg_names) if a.endswith("_ptr") or (a == "B" and a not in constants)]
     attributes = {(i,): [["tt.divisibility", 16]] for i in aligned}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
     result = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
@@ -144,3 +144,18 @@ def test_step_kernels(name: str, n: int, tmp_path: Path) -> None:
     assert found.spilled <= 64, found
     assert found.shared < SHARED_LIMIT, found
     assert {i for i in found.instructions if re.match(r"HG?MMA", i)}, "the product should run on tensor cores"
+
+
+# Triton turns an argument that is 1 into a constant, which compiles differently (and never does in the interpreter).
+def test_row_kernels_of_one(tmp_path: Path) -> None:
+    plan = cuda_launch.row_plan(1)
+    assert plan is not None
+    constants = {"KIND": "gated", "RESIDUAL": True, **plan.constants(), "T": 1, "B": 1, "n": 1}
+    compiled(triton_row.row_forward, constants | {"KEEP": True}, tmp_path)
+    compiled(triton_row.row_backward, constants | {"BIAS": False, "TRACE": True}, tmp_path)
+
+
+@pytest.mark.parametrize("name", STEP_KERNELS)
+def test_step_kernels_of_one(name: str, tmp_path: Path) -> None:
+    plan = cuda_launch.step_plan(1, 1, 132, gates=4 if name in INTERLEAVED else 1)
+    compiled(getattr(triton_step, name), {"n": 1, "B": 1, **STEP_KERNELS[name], **plan.constants()}, tmp_path)
