@@ -1,0 +1,110 @@
+"""Shared by the CUDA back end's autograd functions: the choice of a kernel and its tile, launches, weight gradients."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orthobench.recurrence.trace import GradientTrace
+
+MAX_ROW_FEATURES = 256
+_FUSED = {"enable_fp_fusion": True}  # newer Tritons leave multiply-adds apart unless told
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """How a row kernel holds n features: in one tile of `size`, or in 3 x 3 tiles of 64."""
+
+    size: int
+    three: bool
+    warps: int
+
+    def constants(self) -> dict[str, int]:
+        # Without the limit, ptxas may take 40 registers and spill all of W where W does not fit anyway.
+        options = {"num_warps": self.warps, "num_stages": 1, "maxnreg": 255, **_FUSED}
+        return {"N": self.size, "THREE": self.three, **options}
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Tile of a step kernel: rows, columns, depth of a slice of the product."""
+
+    rows: int
+    columns: int
+    depth: int = 64
+    warps: int = 4
+    stages: int = 3
+
+    def constants(self) -> dict[str, int]:
+        tile = {"BM": self.rows, "BN": self.columns, "BK": self.depth}
+        return {**tile, "num_warps": self.warps, "num_stages": self.stages, **_FUSED}
+
+
+def row_plan(features: int) -> RowPlan | None:
+    """Choose the row kernel for this many features, if there is one.
+
+    As few warps as registers allow: a thread then owns a whole column of W, and the sum needs no exchange. With Triton
+    3.6 and 3.8 all of these but the last compile for sm_90 without a spill.
+    """
+    if features > MAX_ROW_FEATURES:
+        return None
+    if features <= 64:
+        return RowPlan(64, False, warps=2)
+    if features <= 128:
+        return RowPlan(128, False, warps=4)
+    if features <= 192:
+        return RowPlan(256, True, warps=8)
+    return RowPlan(256, False, warps=8)
+
+
+def step_plan(batch: int, columns: int, processors: int, gates: int = 1) -> StepPlan:
+    """Choose the smallest tile whose grid runs in one wave: a step is bound by latency, not by throughput."""
+    tiles = ((16, 32), (32, 32), (32, 64), (64, 64)) if gates == 1 else ((16, 64), (32, 64), (64, 64))
+    for rows, width in tiles:
+        if -(-batch // rows) * -(-columns * gates // width) <= processors:
+            return StepPlan(rows, width)
+    return StepPlan(*tiles[-1])
+
+
+@functools.cache
+def kernels() -> Any:
+    """Import the kernels' modules, and with them Triton."""
+    from orthobench.recurrence import triton_row, triton_step
+
+    return SimpleNamespace(row=triton_row, step=triton_step)
+
+
+def step_launch(name: str, like: Tensor, batch: int, n: int, gates: int = 1) -> tuple[Any, dict[str, Any]]:
+    """Give a step kernel on its grid, and its compile-time constants."""
+    # Not on CUDA means in Triton's interpreter, which has tiles as an H100 would.
+    processors = torch.cuda.get_device_properties(like.device).multi_processor_count if like.is_cuda else 132
+    plan = step_plan(batch, n, processors, gates)
+    grid = (-(-batch // plan.rows), -(-n * gates // plan.columns))
+    return getattr(kernels().step, name)[grid], {"n": n, **plan.constants()}
+
+
+def weight_gradient(d_mixed: Tensor, states: Tensor, h0: Tensor) -> Tensor:
+    """dL/dW = sum_t d_mixed_t^T h_{t-1}, from `[T, B, k]` and `[T, B, n]`."""
+    gradient = d_mixed[0].T @ h0
+    if len(states) > 1:
+        gradient.addmm_(d_mixed[1:].flatten(0, 1).T, states[:-1].flatten(0, 1))
+    return gradient
+
+
+def register(trace: GradientTrace | None, state: str, states: Tensor) -> Tensor | None:
+    """Give the trace its norms of one state `[T, B]`, which the backward pass will fill."""
+    if trace is None:
+        return None
+    trace.norms[state] = states.new_zeros(states.shape[:2])
+    return trace.norms[state]
+
+
+def record(norms: Tensor | None, total: Tensor) -> None:
+    """Fill norms given by `register` from the total derivatives `[T, B, n]`."""
+    if norms is not None:
+        torch.linalg.vector_norm(total, dim=-1, out=norms)

@@ -1,0 +1,282 @@
+"""The CUDA back end against the reference in float64, in value and in every gradient.
+
+With a GPU these tests run on it. Without one they run in Triton's interpreter, which must be chosen before Triton is
+imported: `test_in_the_interpreter` starts a process of its own, where the tensors are on the CPU.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from orthobench.recurrence import (
+    IDENTITY,
+    LEAKY_RELU,
+    MODRELU,
+    RELU,
+    TANH,
+    Activation,
+    GradientTrace,
+    Kind,
+    cuda,
+    reference,
+)
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+ON_GPU = torch.cuda.is_available() and not INTERPRETED
+DEVICE = "cuda" if ON_GPU else "cpu"
+
+runs_kernels = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not (ON_GPU or INTERPRETED), reason="no GPU: covered by test_in_the_interpreter"),
+]
+
+# Rounding at T <= 6; a wrong term is orders above it. Gradients of biases and weights sum terms of both signs.
+TOLERANCE = 3e-6
+
+ACTIVATIONS = [
+    IDENTITY,
+    TANH,
+    RELU,
+    LEAKY_RELU,
+    MODRELU,
+    Activation(Kind.MODRELU, epsilon=0.01),
+    Activation(Kind.COMPLEX_MODRELU, epsilon=0.01),
+    Activation(Kind.COMPLEX_MODRELU_SMOOTH, epsilon=1e-5),
+]
+
+
+@dataclass
+class Case:
+    """A call: the tensors that have gradients, and the rest."""
+
+    op: str
+    tensors: list[Tensor | None]
+    rest: tuple[object, ...] = ()
+    traced: bool = True
+    seed: int = field(default=0)
+
+    def run(self, back_end: object, dtype: torch.dtype, device: str) -> list[Tensor]:
+        """Outputs, gradients, gradient norms."""
+        tensors = [None if t is None else t.detach().to(device, dtype).requires_grad_() for t in self.tensors]
+        trace = GradientTrace() if self.traced else None
+        outputs = getattr(back_end, self.op)(*self.arrange(tensors), trace)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        generator = torch.Generator().manual_seed(self.seed)
+        weights = [torch.randn(o.shape, generator=generator).to(device, dtype) for o in outputs]
+        torch.autograd.backward(outputs, weights)
+        norms = list(trace.norms.values()) if trace is not None else []
+        return [*(o.detach() for o in outputs), *(t.grad for t in tensors if t is not None), *norms]
+
+    def arrange(self, tensors: list[Tensor | None]) -> list[object]:
+        if self.op == "recurrence":
+            activation, step_size = self.rest
+            return [*tensors[:3], activation, tensors[3], step_size]
+        return [*tensors, *self.rest]
+
+    def check(self) -> None:
+        actual = self.run(cuda, torch.float32, DEVICE)
+        expected = self.run(reference, torch.float64, "cpu")
+        for i, (a, e) in enumerate(zip(actual, expected, strict=True)):
+            error = torch.linalg.vector_norm(a.cpu().double() - e) / torch.linalg.vector_norm(e).clamp_min(1e-3)
+            shapes = [list(t.shape) for t in self.tensors if t is not None]
+            assert error < TOLERANCE, f"result {i} of {self.op} {shapes}"
+
+
+def orthogonal(n: int) -> Tensor:
+    return torch.linalg.qr(torch.randn(n, n)).Q
+
+
+def plain(
+    n: int,
+    activation: Activation,
+    *,
+    steps: int = 3,
+    batch: int = 2,
+    bias: bool = True,
+    step_size: float | None = None,
+    traced: bool = True,
+) -> Case:
+    # Negative, so that modReLU has no jump: a unit that falls on the other side would differ by more than rounding.
+    b = -0.3 * torch.rand(activation.bias_size(n)) if bias else None
+    x, h0 = torch.randn(steps, batch, n), torch.randn(batch, n)
+    return Case("recurrence", [x, orthogonal(n), h0, b], (activation, step_size), traced)
+
+
+def version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
+def name(value: object) -> str | None:
+    return f"{value.kind}-{value.epsilon:g}" if isinstance(value, Activation) else None
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+class TestKernels:
+    pytestmark = runs_kernels
+
+    @pytest.mark.parametrize("step_size", [None, 0.1], ids=["plain", "euler"])
+    @pytest.mark.parametrize("n", [18, pytest.param(140, marks=pytest.mark.slow), 258], ids=["row", "tiled", "step"])
+    @pytest.mark.parametrize("activation", ACTIVATIONS, ids=name)
+    def test_activations(self, activation: Activation, n: int, step_size: float | None) -> None:
+        plain(n, activation, step_size=step_size).check()
+
+    @pytest.mark.parametrize("n", [1, 17, 64, 65, 128, 129, 170, 192, 193, 256, 257, 300])
+    def test_sizes(self, n: int) -> None:
+        plain(n, TANH).check()
+
+    def test_complex_pairs_in_tiles(self) -> None:
+        plain(170, Activation(Kind.COMPLEX_MODRELU, epsilon=0.01)).check()
+
+    @pytest.mark.parametrize("n", [17, 257])
+    @pytest.mark.parametrize(("steps", "batch"), [(1, 1), (1, 3), (2, 1), (3, 37)])
+    def test_short_and_ragged(self, steps: int, batch: int, n: int) -> None:
+        plain(n, MODRELU, steps=steps, batch=batch).check()
+        plain(n, TANH, steps=steps, batch=batch, bias=False, traced=False, step_size=0.5).check()
+
+    @pytest.mark.parametrize("traced", [True, False])
+    @pytest.mark.parametrize("n", [1, 17, 170, 257])
+    def test_gated(self, n: int, traced: bool) -> None:
+        x, w, h0 = torch.randn(4, 3, 2 * n), orthogonal(n), torch.randn(3, n)
+        Case("gated_recurrence", [x, w - w.T, h0], (0.1,), traced).check()
+
+    @pytest.mark.parametrize("traced", [True, False])
+    @pytest.mark.parametrize(("n", "steps", "batch"), [(1, 1, 1), (17, 3, 2), (70, 4, 33)])
+    def test_lstm(self, n: int, steps: int, batch: int, traced: bool) -> None:
+        x, w = torch.randn(steps, batch, 4 * n), torch.randn(4 * n, n) / n**0.5
+        Case("lstm", [x, w, torch.randn(batch, n), torch.randn(batch, n)], traced=traced).check()
+
+    @pytest.mark.parametrize("reset_after", [True, False])
+    @pytest.mark.parametrize("bias", [True, False])
+    @pytest.mark.parametrize(("n", "steps", "batch"), [(1, 1, 1), (17, 3, 2), (70, 4, 33)])
+    def test_gru(self, n: int, steps: int, batch: int, bias: bool, reset_after: bool) -> None:
+        # Far from saturation, where 1 - g^2 would lose digits in any float32 arithmetic.
+        x, w = 0.3 * torch.randn(steps, batch, 3 * n), 0.3 * torch.randn(3 * n, n) / n**0.5
+        b = 0.3 * torch.randn(n) if bias and reset_after else None
+        Case("gru", [x, w, torch.randn(batch, n), b], (reset_after,), traced=bias).check()
+
+    @given(
+        n=st.integers(1, 270),
+        steps=st.integers(1, 5),
+        batch=st.integers(1, 4),
+        activation=st.sampled_from([TANH, RELU, MODRELU]),
+        step_size=st.sampled_from([None, 0.3]),
+        bias=st.booleans(),
+        traced=st.booleans(),
+    )
+    @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    def test_random_shapes(self, n: int, activation: Activation, **options: object) -> None:
+        plain(n, activation, **options).check()
+
+    @pytest.mark.parametrize("n", [20, 257])
+    def test_strided_inputs(self, n: int) -> None:
+        case = plain(n, TANH)
+        contiguous = case.run(cuda, torch.float32, DEVICE)
+        x, w, h0, b = case.tensors
+        strided = [x.movedim(0, 2).contiguous().movedim(2, 0), w.T.contiguous().T, h0.T.contiguous().T, b]
+        case.tensors = [*strided]
+        for a, e in zip(case.run(cuda, torch.float32, DEVICE), contiguous, strict=True):
+            torch.testing.assert_close(a, e, rtol=0, atol=0)
+
+    @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+    @pytest.mark.parametrize("n", [18, pytest.param(170, marks=pytest.mark.slow), 258])
+    @pytest.mark.parametrize("activation", ACTIVATIONS, ids=name)
+    def test_nan_goes_through(self, activation: Activation, n: int, bad: float) -> None:
+        """A NaN, or an infinity that the product meets twice, spoils its own sequence and no other."""
+        if activation.kind is Kind.TANH and bad == float("inf"):
+            pytest.skip("tanh maps infinity to 1")
+        case = plain(n, activation, steps=3)
+        x, w, h0, b = (t.to(DEVICE) for t in case.tensors)
+        x[0, 0, 3] = bad
+        states = cuda.recurrence(x, w, h0, activation, b, None, None)
+        assert states[2, 0].isnan().all()
+        assert states[:, 1].isfinite().all()
+
+    def test_only_what_is_asked_for_is_differentiated(self) -> None:
+        x, w, h0, _ = (t.to(DEVICE) for t in plain(17, TANH).tensors)
+        w.requires_grad_()
+        cuda.recurrence(x, w, h0, TANH, None, None, None).sum().backward()
+        assert w.grad is not None
+        assert x.grad is None
+
+    @pytest.mark.parametrize("n", [17, 257])
+    def test_accuracy_over_a_long_sequence(self, n: int) -> None:
+        case = plain(n, TANH, steps=12, batch=1)
+        actual = case.run(cuda, torch.float32, DEVICE)
+        expected = case.run(reference, torch.float64, "cpu")
+        baseline = case.run(reference, torch.float32, "cpu")
+        for a, e, b in zip(actual, expected, baseline, strict=True):
+            error = torch.linalg.vector_norm(a.cpu() - e)
+            assert error < 3 * torch.linalg.vector_norm(b - e) + 1e-6 * torch.linalg.vector_norm(e)
+
+
+@pytest.mark.parametrize("which", ["gpu and not slow", pytest.param("gpu and slow", marks=pytest.mark.slow)])
+@pytest.mark.skipif(ON_GPU or INTERPRETED, reason="the kernels' tests run in this process")
+def test_in_the_interpreter(which: str) -> None:
+    triton = pytest.importorskip("triton")
+    if version(triton.__version__) < (3, 8) and version(np.__version__) >= (2, 4):
+        pytest.skip("this Triton's interpreter needs an older NumPy")
+    # NumPy stands for the GPU there. It warns of overflow and NaN where a GPU does not, and older interpreters use
+    # what it deprecates.
+    ignored = [f"-Wignore::{warning}" for warning in ("RuntimeWarning", "DeprecationWarning")]
+    child = subprocess.run(
+        [sys.executable, "-m", "pytest", __file__, "-m", which, "-p", "no:cacheprovider", *ignored],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.returncode == 0, child.stdout[-8000:] + child.stderr[-2000:]
+
+
+def test_reasons() -> None:
+    x, w = torch.zeros(1, 1, 2), torch.zeros(2, 2)
+    assert "cpu" in str(cuda.unsupported("recurrence", x, w, TANH))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not ON_GPU, reason="no GPU")
+def test_reasons_on_a_gpu() -> None:
+    x, w = torch.zeros(1, 1, 2, device="cuda"), torch.zeros(2, 2, device="cuda")
+    assert cuda.unsupported("recurrence", x, w, TANH) is None
+    assert cuda.unsupported("lstm", x, w, None) is None
+    assert "float64" in str(cuda.unsupported("recurrence", x.double(), w.double(), TANH))
+    assert "slope" in str(cuda.unsupported("recurrence", x, w, Activation(Kind.LEAKY_RELU, slope=0.0)))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not ON_GPU, reason="no GPU")
+@pytest.mark.parametrize("n", [170, 300])
+def test_in_a_cuda_graph(n: int) -> None:
+    case = plain(n, TANH, steps=5, batch=8)
+    x, w, h0, b = (t.to("cuda").requires_grad_() for t in case.tensors)
+
+    def step() -> tuple[Tensor, ...]:
+        return torch.autograd.grad(cuda.recurrence(x, w, h0, TANH, b, None, None).sum(), (x, w, h0, b))
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        expected = step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        actual = step()
+    graph.replay()
+    for a, e in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, e)
