@@ -48,12 +48,12 @@ class Activation:
         return features // 2 if self.is_complex else features
 
     def __call__(self, z: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The activation of z `[..., n]`, elementwise or over pairs of columns; same shape."""
+        """Apply it to z `[..., n]`, elementwise or over pairs of columns; same shape."""
         match self.kind:
             case Kind.MODRELU:
                 return z.sign() * _shifted(z.abs() + self.epsilon, bias)
             case Kind.COMPLEX_MODRELU | Kind.COMPLEX_MODRELU_SMOOTH:
-                pairs = z.unflatten(-1, (-1, 2))
+                pairs = z.reshape(*z.shape[:-1], -1, 2)
                 scale = self._complex_scale(pairs.square().sum(-1), bias)
                 return (pairs * scale.unsqueeze(-1)).flatten(-2)
         shifted = z if bias is None else z + bias

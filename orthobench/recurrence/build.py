@@ -37,7 +37,7 @@ def cache_folder() -> Path:
 
 @functools.cache
 def library(*extra_flags: str) -> ctypes.CDLL:
-    """The compiled back end, built if this machine's is not in the cache. `extra_flags` come last on the command line.
+    """Load the compiled back end, built if this machine's is not in the cache; `extra_flags` end the command line.
 
     Raises:
         BuildError: it cannot be built or loaded.
@@ -96,7 +96,7 @@ def _compiler_version(*compiler: str) -> str:
 
 @functools.cache
 def _processor() -> str:
-    """What -march=native depends on: objects must not travel to a machine that lacks an instruction."""
+    """Describe what -march=native depends on: objects must not travel to a machine that lacks an instruction."""
     description = [platform.machine(), platform.processor()]
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

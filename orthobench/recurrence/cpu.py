@@ -49,6 +49,12 @@ def unsupported(op: str, x: Tensor, weight: Tensor, activation: Activation | Non
         return f"the C kernels are for float32, not {x.dtype}".replace("torch.", "")
     if activation is not None and activation.kind is Kind.LEAKY_RELU and activation.slope < 0:
         return "leaky ReLU with a negative slope: its output does not tell its side"
+    return missing()
+
+
+@functools.cache
+def missing() -> str | None:
+    """Why this machine has no C kernels, or None. The first call builds them."""
     try:
         _library()
     except build.BuildError as error:
@@ -156,7 +162,7 @@ class _Op(Function):
 
     @staticmethod
     def problem(ctx: Any, width: int, states: Tensor, *grads: Tensor | None) -> dict[str, Any]:
-        """The fields of a backward problem that all operations have."""
+        """Collect the fields of a backward problem that all operations have."""
         names = ("grad_last", "grad_c_last") if ctx.last else ("grad_h", "grad_c")
         fields: dict[str, Any] = dict(ctx.settings)
         fields |= {name: grad.contiguous() for name, grad in zip(names, grads, strict=False) if grad is not None}
@@ -175,7 +181,9 @@ class _Recurrence(_Op):
         # The complex kinds' input, or the Euler form's update, is not to be had from h.
         saved = workspace.take(*x.shape) if keep and (_complex(settings) or settings["euler"]) else None
         packed = _pack(weight)
-        _loop("recurrence_forward", settings, x=x, packed=packed, bias=_columns(settings, bias), h0=h0, h=h, saved=saved)
+        _loop(
+            "recurrence_forward", settings, x=x, packed=packed, bias=_columns(settings, bias), h0=h0, h=h, saved=saved
+        )
         return (h,), (saved,)
 
     @staticmethod
@@ -188,7 +196,11 @@ class _Recurrence(_Op):
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         weight, h0, bias, h, saved = ctx.saved_tensors
         bias = _columns(ctx.settings, bias)
-        fields = _Op.problem(ctx, weight.shape[0], h, *grads) | {"bias": bias, "saved": saved, "packed": _pack_transposed(weight)}
+        fields = _Op.problem(ctx, weight.shape[0], h, *grads) | {
+            "bias": bias,
+            "saved": saved,
+            "packed": _pack_transposed(weight),
+        }
         if bias is not None:
             fields["dbias"] = torch.zeros_like(h0)
         _loop("recurrence_backward", **fields)
@@ -249,7 +261,9 @@ class _LSTM(_Op):
 
 class _GRU(_Op):
     @staticmethod
-    def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor, candidate_bias: Tensor | None) -> Any:
+    def run(
+        settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor, candidate_bias: Tensor | None
+    ) -> Any:
         n = h0.shape[-1]
         h, recurrent = (workspace.take(*x.shape[:2], n) for _ in range(2))
         saved = workspace.take(*x.shape)
@@ -304,7 +318,7 @@ def _library() -> ctypes.CDLL:
 
 
 def load(*flags: str) -> ctypes.CDLL:
-    """The compiled kernels with their signatures, built with these flags at the end of the usual ones."""
+    """Load the kernels with their signatures, built with these flags at the end of the usual ones."""
     library = build.library(*flags)
     size, pointer = ctypes.c_int64, ctypes.c_void_p
     library.problem_size.restype = library.vector_length.restype = size
@@ -326,7 +340,7 @@ def _complex(settings: _Settings) -> bool:
 
 
 def _columns(settings: _Settings, bias: Tensor | None) -> Tensor | None:
-    """The bias per real column: both columns of a complex unit have its one."""
+    """Bias per real column: both columns of a complex unit have its one."""
     return bias.repeat_interleave(2) if bias is not None and _complex(settings) else bias
 
 

@@ -28,7 +28,7 @@ class Workspace:
         self._returned: deque[np.ndarray] = deque()
 
     def take(self, *shape: int) -> Tensor:
-        """An uninitialised contiguous float32 tensor, aligned to 64 bytes."""
+        """Lend an uninitialised contiguous float32 tensor, aligned to 64 bytes."""
         size = 4 * math.prod(shape)
         if size < _POOLED_FROM:
             return torch.empty(shape)
