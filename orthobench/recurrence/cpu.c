@@ -702,17 +702,17 @@ int gru_backward(const struct problem *p, int64_t first, int64_t last) {
 
 /* ------------------------------------------------------------------ dL/dW over all time steps */
 
-/* out[rows][vecs] += sum over k of a[k][rows] b[k][vecs]. */
-INLINE void outer_tile(const int rows, const int vecs, int64_t depth, const float *restrict a, int64_t lda,
-                       const float *restrict b, int64_t ldb, float *restrict out, int64_t ldo, int last_count) {
+enum { DEPTH = 128 }; /* rows summed in registers: a panel of them, DEPTH x 2 vectors, stays in L1 */
+
+/* out[rows][vecs] += sum over k of a[k][rows] b[k][vecs], a's rows ROWS apart. */
+INLINE void outer_tile(const int rows, const int vecs, int64_t depth, const float *restrict a, const float *restrict b,
+                       float *restrict out, int64_t ldo, int last_count) {
     vf sums[ROWS][2] = {{{0}}};
     for (int64_t k = 0; k < depth; k++) {
-        vf w[2];
-#pragma GCC unroll 2
-        for (int v = 0; v < vecs; v++) w[v] = load(b + k * ldb + v * VL, v == vecs - 1 ? last_count : VL);
+        const vf *w = (const vf *)(b + k * vecs * VL);
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
-            const vf value = all(a[k * lda + i]);
+            const vf value = all(a[k * ROWS + i]);
 #pragma GCC unroll 2
             for (int v = 0; v < vecs; v++) sums[i][v] += value * w[v];
         }
@@ -727,31 +727,58 @@ INLINE void outer_tile(const int rows, const int vecs, int64_t depth, const floa
         }
 }
 
-static void multiply_outer(int rows, int vecs, int64_t depth, const float *a, int64_t lda, const float *b, int64_t ldb,
-                           float *out, int64_t ldo, int last_count) {
+static void multiply_outer(int rows, int vecs, int64_t depth, const float *a, const float *b, float *out, int64_t ldo,
+                           int last_count) {
     switch (rows * 2 + vecs - 1) {
-#define CASE(N)                                                                          \
-    case N * 2: outer_tile(N, 1, depth, a, lda, b, ldb, out, ldo, last_count);           \
-        return;                                                                          \
-    case N * 2 + 1: outer_tile(N, 2, depth, a, lda, b, ldb, out, ldo, last_count); return;
+#define CASE(N)                                                            \
+    case N * 2: outer_tile(N, 1, depth, a, b, out, ldo, last_count);       \
+        return;                                                            \
+    case N * 2 + 1: outer_tile(N, 2, depth, a, b, out, ldo, last_count);   \
+        return;
         EACH_ROWS(CASE)
 #undef CASE
     }
 }
 
-/* out [width, n] (ld n) += dz[first:last, :width]^T b[first:last, :n]. */
+INLINE void prefetch_row(const float *row, int64_t floats) {
+    for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(row + i, 0, 2);
+}
+
+/* out [width, n] (ld n) += dz[first:last, :width]^T b[first:last, :n]. `memory`: DEPTH x (width + n), each rounded up
+ * to whole blocks. The rows are copied into blocks, in passing order: read in place, rows a power of two apart fall
+ * on the same few cache sets, and no prefetcher follows a walk down columns. */
 static void accumulate_outer(int64_t first, int64_t last, int64_t width, int64_t n, const float *dz, int64_t ldz,
-                             const float *b, int64_t ldb, float *out) {
-    enum { DEPTH = 128 }; /* a panel of b, DEPTH x 2 vectors, stays in L1 */
-    const int64_t blocks = (width + ROWS - 1) / ROWS;
+                             const float *b, int64_t ldb, float *out, float *memory) {
+    const int64_t blocks = (width + ROWS - 1) / ROWS, panels = (n + 2 * VL - 1) / (2 * VL), tiles = blocks * panels;
+    float *const packed_b = memory, *const packed_a = memory + panels * 2 * VL * DEPTH;
     for (int64_t k = first; k < last; k += DEPTH) {
         const int64_t depth = last - k < DEPTH ? last - k : DEPTH;
-        for (int64_t col = 0; col < n; col += 2 * VL) {
+        const int64_t next_depth = last - k - depth < DEPTH ? last - k - depth : DEPTH;
+        for (int64_t r = 0; r < depth; r++) {
+            for (int64_t col = 0; col < n; col += VL) {
+                const int64_t panel = col / (2 * VL), vecs = n - panel * 2 * VL > VL ? 2 : 1;
+                float *const to = packed_b + panel * 2 * VL * DEPTH + r * vecs * VL + col % (2 * VL);
+                *(vf *)to = load(b + (k + r) * ldb + col, lanes(n - col));
+            }
+            for (int64_t block = 0; block < blocks; block++) {
+                const int64_t row = width * block / blocks, height = width * (block + 1) / blocks - row;
+                float *const to = packed_a + (block * DEPTH + r) * ROWS;
+                for (int64_t i = 0; i < height; i += VL)
+                    store(to + i, load(dz + (k + r) * ldz + row + i, lanes(height - i)), lanes(height - i));
+            }
+        }
+        int64_t fetched = 0, tile = 0;
+        for (int64_t panel = 0; panel < panels; panel++) {
+            const int64_t col = panel * 2 * VL;
             const int vecs = n - col > VL ? 2 : 1, last_count = lanes(n - col - (vecs - 1) * VL);
             for (int64_t block = 0; block < blocks; block++) {
                 const int64_t row = width * block / blocks;
                 const int height = (int)(width * (block + 1) / blocks - row);
-                multiply_outer(height, vecs, depth, dz + k * ldz + row, ldz, b + k * ldb + col, ldb,
+                for (tile++; fetched < next_depth * tile / tiles; fetched++) {
+                    prefetch_row(b + (k + depth + fetched) * ldb, n);
+                    prefetch_row(dz + (k + depth + fetched) * ldz, width);
+                }
+                multiply_outer(height, vecs, depth, packed_a + block * DEPTH * ROWS, packed_b + col * DEPTH,
                                out + row * n + col, n, last_count);
             }
         }
@@ -760,14 +787,19 @@ static void accumulate_outer(int64_t first, int64_t last, int64_t width, int64_t
 
 /* out [width, n] = sum over k in [first, last) of dz[k]^T state[k - batch], k counting rows of [T * B]; the states
  * before the first step's are in `initial`. */
-void weight_gradient(int64_t first, int64_t last, int64_t batch, int64_t width, int64_t n, const float *dz, int64_t ldz,
-                     const float *states, const float *initial, float *out) {
+int weight_gradient(int64_t first, int64_t last, int64_t batch, int64_t width, int64_t n, const float *dz, int64_t ldz,
+                    const float *states, const float *initial, float *out) {
     const uint64_t denormals = flush_denormals();
     const int64_t split = first > batch ? first : last < batch ? last : batch;
+    float *const memory = aligned_alloc(64, (size_t)((width + ROWS + VL + n + 2 * VL) * DEPTH * 4));
+    if (!memory) return 1;
     memset(out, 0, (size_t)(width * n) * 4);
-    if (first < split) accumulate_outer(first, split, width, n, dz, ldz, initial, n, out);
-    if (split < last) accumulate_outer(split - batch, last - batch, width, n, dz + batch * ldz, ldz, states, n, out);
+    if (first < split) accumulate_outer(first, split, width, n, dz, ldz, initial, n, out, memory);
+    if (split < last)
+        accumulate_outer(split - batch, last - batch, width, n, dz + batch * ldz, ldz, states, n, out, memory);
+    free(memory);
     restore_denormals(denormals);
+    return 0;
 }
 
 /* out[i] = parts[0][i] + parts[1][i] + ..., in this order. */

@@ -330,8 +330,7 @@ def load(*flags: str) -> ctypes.CDLL:
     library.pack.argtypes = (pointer, pointer, size, size, size, size, size)
     library.weight_gradient.argtypes = (size,) * 5 + (pointer, size, pointer, pointer, pointer)
     library.add_parts.argtypes = (size, size, pointer, pointer)
-    for function in (library.pack, library.weight_gradient, library.add_parts):
-        function.restype = None
+    library.pack.restype = library.add_parts.restype = None
     return library
 
 
@@ -387,25 +386,31 @@ def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride
 def _weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Tensor | None = None) -> Tensor:
     """Sum over t and batch of dz_t^T state_{t-1}, or without an initial state of dz_t^T state_t.
 
-    dz is `[T, B, width]`, its rows possibly part of longer ones; the result is `[width, n]`. The work is divided by
-    the sizes alone, never by the number of threads: steps while the parts fit the cache, columns of dz beyond.
+    dz is `[T, B, width]`, its rows possibly part of longer ones; the result is `[width, n]`. While a sum fits the cache
+    the steps are divided, by the sizes alone, and the parts' sums added in order; beyond, the columns of dz are divided
+    among the threads, which leaves every sum as it is.
     """
     library = _library()
     steps, batch, width = dz.shape
     n, rows = states.shape[-1], steps * batch
     result = dz.new_empty(width, n) if out is None else out
     by_columns = width * n > 1 << 17
-    columns = threads.ranges(width, 16 if by_columns else 1)
+    columns = threads.ranges(width, torch.get_num_threads() if by_columns else 1)
     segments = threads.ranges(rows, 1 if by_columns else min(16, max(1, rows * width * n // _SMALL)))
     parts = result.unsqueeze(0) if len(segments) == 1 else dz.new_empty(len(segments), width, n)
     shift = 0 if initial is None else batch
 
     def task(part: Tensor, first: int, last: int, start: int, stop: int) -> Callable[[], None]:
         source, target = dz[..., start:stop], part[start:stop]
-        return lambda: library.weight_gradient(
-            *(first, last, shift, stop - start, n, source.data_ptr(), dz.stride(1), states.data_ptr()),
-            *(None if initial is None else initial.data_ptr(), target.data_ptr()),
-        )
+
+        def run() -> None:
+            if library.weight_gradient(
+                *(first, last, shift, stop - start, n, source.data_ptr(), dz.stride(1), states.data_ptr()),
+                *(None if initial is None else initial.data_ptr(), target.data_ptr()),
+            ):
+                raise MemoryError("weight_gradient")
+
+        return run
 
     threads.run([task(part, *rows_, *cols) for part, rows_ in zip(parts, segments, strict=True) for cols in columns])
     if len(segments) > 1:

@@ -64,7 +64,7 @@ class Case:
 
     @property
     def tolerance(self) -> float:
-        """For float32. The derivative of z / |z| enlarges rounding errors by 1 / |z|, up to a hundred (see `margin`)."""
+        """For float32. The derivative of z / |z| enlarges rounding errors by 1 / |z|, here up to 100 (`margin`)."""
         return 2e-5 if self.activation and self.activation.is_complex else 5e-6
 
     def margin(self, arguments: list[Any]) -> float:
