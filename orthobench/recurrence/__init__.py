@@ -12,6 +12,7 @@ from torch import Tensor
 from orthobench.recurrence import dispatch
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
 from orthobench.recurrence.dispatch import BACKENDS, last_used, set_backend, use_backend
+from orthobench.recurrence.projection import project
 from orthobench.recurrence.trace import GradientTrace
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "gru",
     "last_used",
     "lstm",
+    "project",
     "recurrence",
     "set_backend",
     "use_backend",

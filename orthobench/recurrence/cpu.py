@@ -204,7 +204,7 @@ class _Recurrence(_Op):
         if bias is not None:
             fields["dbias"] = torch.zeros_like(h0)
         _loop("recurrence_backward", **fields)
-        dweight = _weight_gradient(fields["dx"], h, h0) if ctx.needs_input_grad[4] else None
+        dweight = weight_gradient(fields["dx"], h, h0) if ctx.needs_input_grad[4] else None
         dbias = None if bias is None else _total(fields["dbias"])
         if dbias is not None and _complex(ctx.settings):
             dbias = dbias[::2].contiguous()
@@ -231,7 +231,7 @@ class _Gated(_Op):
         dmixed = workspace.take(*h.shape)
         fields = _Op.problem(ctx, 2 * h.shape[-1], h, *grads) | {"saved": saved, "dmixed": dmixed}
         _loop("gated_backward", packed=_pack_transposed(weight), **fields)
-        dweight = _weight_gradient(dmixed, h, h0) if ctx.needs_input_grad[4] else None
+        dweight = weight_gradient(dmixed, h, h0) if ctx.needs_input_grad[4] else None
         return None, None, None, fields["dx"], dweight, fields["dh0"]
 
 
@@ -255,7 +255,7 @@ class _LSTM(_Op):
         fields = _Op.problem(ctx, weight.shape[0], h, *grads)
         fields |= {"saved": saved, "c": c, "c0": c0, "dc0": torch.empty_like(c0)}
         _loop("lstm_backward", packed=_pack_transposed(weight), **fields)
-        dweight = _weight_gradient(fields["dx"], h, h0) if ctx.needs_input_grad[4] else None
+        dweight = weight_gradient(fields["dx"], h, h0) if ctx.needs_input_grad[4] else None
         return None, None, None, fields["dx"], dweight, fields["dh0"], fields["dc0"]
 
 
@@ -300,11 +300,11 @@ class _GRU(_Op):
         dweight, dx = None, fields["dx"]
         if ctx.needs_input_grad[4]:
             dweight = torch.empty_like(weight)
-            _weight_gradient(dx[..., : 2 * n], h, h0, dweight[: 2 * n])
+            weight_gradient(dx[..., : 2 * n], h, h0, dweight[: 2 * n])
             if reset_after:
-                _weight_gradient(fields["dmixed"], h, h0, dweight[2 * n :])
+                weight_gradient(fields["dmixed"], h, h0, dweight[2 * n :])
             else:
-                _weight_gradient(dx[..., 2 * n :], recurrent, None, dweight[2 * n :])
+                weight_gradient(dx[..., 2 * n :], recurrent, None, dweight[2 * n :])
         dbias = None if candidate_bias is None else _total(fields["dbias"])
         return None, None, None, dx, dweight, fields["dh0"], dbias
 
@@ -383,7 +383,7 @@ def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride
     return packed
 
 
-def _weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Tensor | None = None) -> Tensor:
+def weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Tensor | None = None) -> Tensor:
     """Sum over t and batch of dz_t^T state_{t-1}, or without an initial state of dz_t^T state_t.
 
     dz is `[T, B, width]`, its rows possibly part of longer ones; the result is `[width, n]`. While a sum fits the cache
