@@ -44,7 +44,7 @@ def library(*extra_flags: str) -> ctypes.CDLL:
     """
     try:
         return ctypes.CDLL(str(compiled(*extra_flags)))
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
         raise BuildError(str(error)) from error
 
 

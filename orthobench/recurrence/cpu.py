@@ -27,7 +27,6 @@ _POINTERS = (
     *("grad_h", "grad_last", "grad_c", "grad_c_last", "dx", "dmixed", "dbias", "dh0", "dc0", "norms", "c_norms"),
 )
 
-
 _Settings = dict[str, int | float]
 
 
@@ -145,7 +144,7 @@ class _Op(Function):
         raise NotImplementedError
 
     @staticmethod
-    def keep(
+    def finish(
         ctx: Any,
         states: tuple[Tensor, ...],
         kept: tuple[Tensor | None, ...],
@@ -154,6 +153,7 @@ class _Op(Function):
         last: bool,
         *inputs: Tensor | None,
     ) -> tuple[Tensor, ...]:
+        """Save what backward needs and return what the caller asked for; after the results of `run`, its arguments."""
         ctx.settings, ctx.norms, ctx.last = settings, norms, last
         # x is not needed again: kept alive it would be the largest tensor of the step.
         ctx.save_for_backward(*inputs[1:], *states, *kept)
@@ -161,7 +161,7 @@ class _Op(Function):
         return _last(states) if last else states
 
     @staticmethod
-    def problem(ctx: Any, width: int, states: Tensor, *grads: Tensor | None) -> dict[str, Any]:
+    def backward_fields(ctx: Any, width: int, states: Tensor, *grads: Tensor | None) -> dict[str, Any]:
         """Collect the fields of a backward problem that all operations have."""
         names = ("grad_last", "grad_c_last") if ctx.last else ("grad_h", "grad_c")
         fields: dict[str, Any] = dict(ctx.settings)
@@ -189,14 +189,14 @@ class _Recurrence(_Op):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
         settings, _, _, *inputs = arguments
-        return _Op.keep(ctx, *_Recurrence.run(settings, True, *inputs), *arguments)
+        return _Op.finish(ctx, *_Recurrence.run(settings, True, *inputs), *arguments)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         weight, h0, bias, h, saved = ctx.saved_tensors
         bias = _columns(ctx.settings, bias)
-        fields = _Op.problem(ctx, weight.shape[0], h, *grads) | {
+        fields = _Op.backward_fields(ctx, weight.shape[0], h, *grads) | {
             "bias": bias,
             "saved": saved,
             "packed": _pack_transposed(weight),
@@ -222,14 +222,14 @@ class _Gated(_Op):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
         settings, _, _, *inputs = arguments
-        return _Op.keep(ctx, *_Gated.run(settings, True, *inputs), *arguments)
+        return _Op.finish(ctx, *_Gated.run(settings, True, *inputs), *arguments)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         weight, h0, h, saved = ctx.saved_tensors
         dmixed = workspace.take(*h.shape)
-        fields = _Op.problem(ctx, 2 * h.shape[-1], h, *grads) | {"saved": saved, "dmixed": dmixed}
+        fields = _Op.backward_fields(ctx, 2 * h.shape[-1], h, *grads) | {"saved": saved, "dmixed": dmixed}
         _loop("gated_backward", packed=_pack_transposed(weight), **fields)
         dweight = weight_gradient(dmixed, h, h0) if ctx.needs_input_grad[4] else None
         return None, None, None, fields["dx"], dweight, fields["dh0"]
@@ -246,13 +246,13 @@ class _LSTM(_Op):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
         settings, _, _, *inputs = arguments
-        return _Op.keep(ctx, *_LSTM.run(settings, True, *inputs), *arguments)
+        return _Op.finish(ctx, *_LSTM.run(settings, True, *inputs), *arguments)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         weight, h0, c0, h, c, saved = ctx.saved_tensors
-        fields = _Op.problem(ctx, weight.shape[0], h, *grads)
+        fields = _Op.backward_fields(ctx, weight.shape[0], h, *grads)
         fields |= {"saved": saved, "c": c, "c0": c0, "dc0": torch.empty_like(c0)}
         _loop("lstm_backward", packed=_pack_transposed(weight), **fields)
         dweight = weight_gradient(fields["dx"], h, h0) if ctx.needs_input_grad[4] else None
@@ -279,14 +279,18 @@ class _GRU(_Op):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
         settings, _, _, *inputs = arguments
-        return _Op.keep(ctx, *_GRU.run(settings, True, *inputs), *arguments)
+        return _Op.finish(ctx, *_GRU.run(settings, True, *inputs), *arguments)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         weight, h0, candidate_bias, h, saved, recurrent = ctx.saved_tensors
         n, reset_after = h0.shape[-1], ctx.settings["kind"]
-        fields = _Op.problem(ctx, weight.shape[0], h, *grads) | {"saved": saved, "recurrent": recurrent, "h0": h0}
+        fields = _Op.backward_fields(ctx, weight.shape[0], h, *grads) | {
+            "saved": saved,
+            "recurrent": recurrent,
+            "h0": h0,
+        }
         if reset_after:
             fields["dmixed"] = workspace.take(*h.shape)
         if candidate_bias is not None:
@@ -393,6 +397,7 @@ def weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Ten
     library = _library()
     steps, batch, width = dz.shape
     n, rows = states.shape[-1], steps * batch
+    row_length = dz.stride(1) if batch > 1 else dz.stride(0)  # of an axis of length 1 the stride means nothing
     result = dz.new_empty(width, n) if out is None else out
     by_columns = width * n > 1 << 17
     columns = threads.ranges(width, torch.get_num_threads() if by_columns else 1)
@@ -405,7 +410,7 @@ def weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Ten
 
         def run() -> None:
             if library.weight_gradient(
-                *(first, last, shift, stop - start, n, source.data_ptr(), dz.stride(1), states.data_ptr()),
+                *(first, last, shift, stop - start, n, source.data_ptr(), row_length, states.data_ptr()),
                 *(None if initial is None else initial.data_ptr(), target.data_ptr()),
             ):
                 raise MemoryError("weight_gradient")

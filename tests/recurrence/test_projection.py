@@ -28,6 +28,14 @@ def test_is_linear(steps: int, batch: int, m: int, n: int, has_bias: bool, batch
         torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-4)
 
 
+def test_one_sample_batch_first() -> None:
+    """The stride of an axis of length 1 is arbitrary."""
+    weight = torch.randn(5, 4, requires_grad=True)
+    inputs, way = torch.randn(1, 30, 4).transpose(0, 1), torch.randn(1, 30, 5).transpose(0, 1)
+    project(inputs, weight).backward(way)
+    torch.testing.assert_close(weight.grad, way[:, 0].T @ inputs[:, 0])
+
+
 def test_only_the_gradients_asked_for() -> None:
     inputs, weight = torch.randn(3, 2, 4, requires_grad=True), torch.randn(5, 4)
     project(inputs, weight).sum().backward()
