@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from orthobench.recurrence import reference
+from orthobench.recurrence import dispatch
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
+from orthobench.recurrence.dispatch import BACKENDS, last_used, set_backend, use_backend
+from orthobench.recurrence.projection import project
 from orthobench.recurrence.trace import GradientTrace
 
 __all__ = [
+    "BACKENDS",
     "IDENTITY",
     "LEAKY_RELU",
     "MODRELU",
@@ -24,8 +27,12 @@ __all__ = [
     "Kind",
     "gated_recurrence",
     "gru",
+    "last_used",
     "lstm",
+    "project",
     "recurrence",
+    "set_backend",
+    "use_backend",
 ]
 
 
@@ -37,6 +44,8 @@ def recurrence(
     bias: Tensor | None = None,
     step_size: float | None = None,
     trace: GradientTrace | None = None,
+    last: bool = False,
+    backend: str | None = None,
 ) -> Tensor:
     """h_t = act(x_t + W h_{t-1}; b), or with a step size eps the Euler form h_t = h_{t-1} + eps act(...).
 
@@ -48,44 +57,62 @@ def recurrence(
         bias: the activation's vector b, `[activation.bias_size(n)]`.
         step_size: eps of the Euler form (AntisymmetricRNN).
         trace: receives ||dL/dh_t|| in the backward pass.
+        last: return h_T alone. Faster than taking it from all states, whose gradient would be nearly all zeros.
+        backend: one of `BACKENDS` or "auto"; by default what `use_backend` or `set_backend` says, else "auto".
 
     Returns:
-        All states h_1..h_T, `[T, B, n]`.
+        All states h_1..h_T, `[T, B, n]`, or with `last` h_T, `[B, n]`.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: shapes, types or devices that do not fit, or a back end that cannot serve the call.
     """
-    n = _check(x, weight, h0, gates=1, name="recurrence")
+    n = _check(x, weight, h0, bias, gates=1, name="recurrence")
     if activation.is_complex and n % 2:
         raise ValueError(f"recurrence: a complex activation needs an even number of real features, not {n}")
     if bias is not None and bias.shape != (activation.bias_size(n),):
         raise ValueError(f"recurrence: bias {list(bias.shape)} should be [{activation.bias_size(n)}]")
-    return reference.recurrence(x, weight, h0, activation, bias, step_size, trace)
+    arguments = (h0, activation, bias, step_size, trace)
+    states: Tensor = dispatch.call("recurrence", backend, last, x, weight, *arguments, activation=activation)
+    return states
 
 
 def gated_recurrence(
-    x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None = None
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    step_size: float,
+    trace: GradientTrace | None = None,
+    last: bool = False,
+    backend: str | None = None,
 ) -> Tensor:
     """h_t = h_{t-1} + eps sigmoid(W h_{t-1} + g_t) o tanh(W h_{t-1} + x_t): the gated AntisymmetricRNN.
 
     x is `[T, B, 2n]`, the candidate's inputs x_t first and the gate's g_t after them; the rest as in `recurrence`.
     """
     _check(x, weight, h0, gates=2, rows=1, name="gated_recurrence")
-    return reference.gated_recurrence(x, weight, h0, step_size, trace)
+    states: Tensor = dispatch.call("gated_recurrence", backend, last, x, weight, h0, step_size, trace)
+    return states
 
 
 def lstm(
-    x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, trace: GradientTrace | None = None
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    trace: GradientTrace | None = None,
+    last: bool = False,
+    backend: str | None = None,
 ) -> tuple[Tensor, Tensor]:
     """LSTM without peepholes: c_t = s(f) c_{t-1} + s(i) tanh(g), h_t = s(o) tanh(c_t).
 
     x is `[T, B, 4n]` and W `[4n, n]`, gates in the order i, f, g, o (torch's). Returns h and c, each `[T, B, n]`;
     a trace receives both states.
     """
-    _check(x, weight, h0, gates=4, name="lstm")
+    _check(x, weight, h0, c0, gates=4, name="lstm")
     if c0.shape != h0.shape:
         raise ValueError(f"lstm: c0 {list(c0.shape)} should be {list(h0.shape)}")
-    return reference.lstm(x, weight, h0, c0, trace)
+    h, c = dispatch.call("lstm", backend, last, x, weight, h0, c0, trace)
+    return h, c
 
 
 def gru(
@@ -95,19 +122,31 @@ def gru(
     candidate_bias: Tensor | None = None,
     reset_after: bool = False,
     trace: GradientTrace | None = None,
+    last: bool = False,
+    backend: str | None = None,
 ) -> Tensor:
     """GRU: h_t = z h_{t-1} + (1 - z) tanh(x^g_t + W_g (r h_{t-1})), gates r, z, g in this order (torch's).
 
     x is `[T, B, 3n]`, W `[3n, n]`. With `reset_after` the last term is r (W_g h_{t-1} + b), b = `candidate_bias` `[n]`,
     as cuDNN has it; without it b does not exist.
     """
-    n = _check(x, weight, h0, gates=3, name="gru")
+    n = _check(x, weight, h0, candidate_bias, gates=3, name="gru")
     if candidate_bias is not None and (not reset_after or candidate_bias.shape != (n,)):
         raise ValueError(f"gru: candidate_bias should be [{n}], and needs reset_after")
-    return reference.gru(x, weight, h0, candidate_bias, reset_after, trace)
+    states: Tensor = dispatch.call("gru", backend, last, x, weight, h0, candidate_bias, reset_after, trace)
+    return states
 
 
-def _check(x: Tensor, weight: Tensor, h0: Tensor, *, gates: int, name: str, rows: int | None = None) -> int:
+def _check(
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    extra: Tensor | None = None,
+    *,
+    gates: int,
+    name: str,
+    rows: int | None = None,
+) -> int:
     if x.dim() != 3 or 0 in x.shape:
         raise ValueError(f"{name}: x {list(x.shape)} should be [time, batch, features], none of them 0")
     n = weight.shape[-1]
@@ -119,4 +158,7 @@ def _check(x: Tensor, weight: Tensor, h0: Tensor, *, gates: int, name: str, rows
     for what, (actual, wanted) in expected.items():
         if tuple(actual) != wanted:
             raise ValueError(f"{name}: {what} {list(actual)} should be {list(wanted)}")
+    for tensor in (weight, h0, extra):
+        if tensor is not None and (tensor.dtype, tensor.device) != (x.dtype, x.device):
+            raise ValueError(f"{name}: {tensor.dtype} on {tensor.device} beside x, {x.dtype} on {x.device}")
     return n

@@ -48,7 +48,7 @@ class Activation:
         return features // 2 if self.is_complex else features
 
     def __call__(self, z: Tensor, bias: Tensor | None = None) -> Tensor:
-        """The activation of z `[..., n]`, elementwise or over pairs of columns; same shape."""
+        """Apply it to z `[..., n]`, elementwise or over pairs of columns; same shape."""
         match self.kind:
             case Kind.MODRELU:
                 return z.sign() * _shifted(z.abs() + self.epsilon, bias)

@@ -1,0 +1,810 @@
+/* Recurrences through time on the CPU, in float32.
+ *
+ * Every *_forward and *_backward here is single threaded and runs all time steps on the batch rows [first, last):
+ * rows do not depend on one another, so the caller gives each thread a range and nothing ever waits. One row's
+ * arithmetic is the same whatever the range. Tensors are contiguous and time major, [T, B, n]; matrices that the time
+ * loop multiplies by are packed once (pack), in panels of two vectors. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "vectors.h"
+
+enum kind { IDENTITY, TANH, RELU, LEAKY_RELU, MODRELU, COMPLEX_MODRELU, COMPLEX_MODRELU_SMOOTH };
+
+struct problem {
+    int64_t steps, batch, features;
+    int64_t kind;        /* enum kind; of the GRU: whether r is applied after the product */
+    int64_t euler;       /* h_t = h_{t-1} + step_size * act(...) */
+    float slope, epsilon, step_size, unused;
+    const float *x;      /* [T, B, gates * n] */
+    const float *packed; /* the forward matrix, or the backward one */
+    const float *packed_candidate;
+    const float *bias;   /* [n] or NULL */
+    const float *h0, *c0;
+    float *h, *c;        /* [T, B, n] */
+    float *saved;        /* what the backward pass needs beside h, see each op; NULL where nothing */
+    float *recurrent;    /* GRU [T, B, n]: r h_{t-1}, or with r after the product W_g h_{t-1} + b */
+    /* Backward only. Absent gradients are NULL; `last` is that of the last state alone, [B, n]. */
+    const float *grad_h, *grad_last, *grad_c, *grad_c_last;
+    float *dx;           /* [T, B, gates * n] */
+    float *dmixed;       /* [T, B, n]: derivative by the product W h_{t-1} where it is not (all of) dx */
+    float *dbias;        /* [B, n], zeroed: every row's own sum over time */
+    float *dh0, *dc0;    /* [B, n] */
+    float *norms, *c_norms; /* [T, B] or NULL */
+};
+
+int64_t vector_length(void) { return VL; }
+int64_t problem_size(void) { return (int64_t)sizeof(struct problem); }
+
+/* ------------------------------------------------------------------ products */
+
+/* out[rows][vecs] (+)= a[rows][depth] panel[depth][vecs]: one block of accumulators. */
+INLINE void tile(const int rows, const int vecs, int64_t depth, const float *restrict a, int64_t lda,
+                 const float *restrict panel, float *restrict out, int64_t ldo, int accumulate) {
+    vf sums[ROWS][2];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++)
+            sums[i][v] = accumulate ? *(const vf *)(out + i * ldo + v * VL) : (vf){0};
+    for (int64_t k = 0; k < depth; k++) {
+        const vf *w = (const vf *)(panel + k * vecs * VL);
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            const vf value = all(a[i * lda + k]);
+#pragma GCC unroll 2
+            for (int v = 0; v < vecs; v++) sums[i][v] += value * w[v];
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++) *(vf *)(out + i * ldo + v * VL) = sums[i][v];
+}
+
+#define EACH_ROWS(CASE) CASE(1) CASE(2) CASE(3) CASE(4) EACH_ROWS_AVX2(CASE)
+#if ROWS >= 6
+#define EACH_ROWS_AVX2(CASE) CASE(5) CASE(6) EACH_ROWS_AVX512(CASE)
+#else
+#define EACH_ROWS_AVX2(CASE)
+#endif
+#if ROWS >= 14
+#define EACH_ROWS_AVX512(CASE) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12) CASE(13) CASE(14)
+#else
+#define EACH_ROWS_AVX512(CASE)
+#endif
+
+static void multiply(int rows, int vecs, int64_t depth, const float *a, int64_t lda, const float *panel, float *out,
+                     int64_t ldo, int accumulate) {
+    switch (rows * 2 + vecs - 1) {
+#define CASE(N)                                                         \
+    case N * 2: tile(N, 1, depth, a, lda, panel, out, ldo, accumulate); \
+        return;                                                         \
+    case N * 2 + 1: tile(N, 2, depth, a, lda, panel, out, ldo, accumulate); return;
+        EACH_ROWS(CASE)
+#undef CASE
+    }
+}
+
+/* Output columns [col, col + count) of a matrix whose entry for output j and input k is from[j * sj + k * sk]. */
+static void pack_vector(float *to, int64_t stride, int64_t depth, const float *from, int64_t sj, int64_t sk, int count) {
+    for (int64_t k = 0; k < depth; k++)
+        for (int lane = count; lane < VL; lane++) to[k * stride + lane] = 0;
+    if (sk == 1) {
+        for (int lane = 0; lane < count; lane++)
+            for (int64_t k = 0; k < depth; k++) to[k * stride + lane] = from[lane * sj + k];
+    } else {
+        for (int64_t k = 0; k < depth; k++)
+            for (int lane = 0; lane < count; lane++) to[k * stride + lane] = from[lane * sj + k * sk];
+    }
+}
+
+/* A matrix of `gates` blocks of n output columns in panels. With one gate a panel is two vectors of columns (the last
+ * may be one); with two or four the gates of VL units lie side by side, so that one block of sums holds all of them. */
+void pack(float *to, const float *from, int64_t n, int64_t depth, int64_t sj, int64_t sk, int64_t gates) {
+    if (gates == 1) {
+        for (int64_t col = 0; col < n; col += 2 * VL) {
+            const int vecs = n - col > VL ? 2 : 1;
+            for (int v = 0; v < vecs; v++)
+                pack_vector(to + col * depth + v * VL, vecs * VL, depth, from + (col + v * VL) * sj, sj, sk,
+                            lanes(n - col - v * VL));
+        }
+        return;
+    }
+    for (int64_t col = 0; col < n; col += VL)
+        for (int64_t gate = 0; gate < gates; gate++)
+            pack_vector(to + (col * gates + gate / 2 * 2 * VL) * depth + gate % 2 * VL, 2 * VL, depth,
+                        from + (gate * n + col) * sj, sj, sk, lanes(n - col));
+}
+
+/* ------------------------------------------------------------------ one time step */
+
+struct step {
+    const struct problem *p;
+    int64_t t, first;
+    const float *prev;      /* h_{t-1} of the batch rows from `first`, [rows, n] */
+    const float *prev_cell; /* c_{t-1}, likewise */
+    float *direct;          /* [rows, n]: the part of dL/dh_t that came past the product */
+    float *cell;            /* [rows, n]: the part of dL/dc_t from c_{t+1} */
+    float *squares, *cell_squares; /* [rows, VL]: partial sums of squares for the norms, or NULL */
+};
+
+struct operand {
+    const float *a;
+    int64_t lda, depth;
+    const float *packed;
+};
+
+/* Takes the sums of `rows` batch rows from `row` (counted from s->first) for the units from `col`. */
+typedef void epilogue(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block);
+
+/* Sum of the operands' products over all rows and n units, block by block, each given to `finish` while in L1. */
+static void sweep(const struct step *s, int64_t rows, const struct operand *operands, int count, int gates,
+                  epilogue *finish) {
+    _Alignas(64) float block[ROWS * 4 * VL];
+    const int64_t n = s->p->features;
+    const int64_t blocks = (rows + ROWS - 1) / ROWS;
+    const int parts = gates == 4 ? 2 : 1;
+    if (!count) memset(block, 0, sizeof block);
+    for (int64_t col = 0; col < n; col += gates == 1 ? 2 * VL : VL) {
+        const int vecs = gates > 1 || n - col > VL ? 2 : 1;
+        for (int64_t b = 0; b < blocks; b++) {
+            const int64_t row = rows * b / blocks;
+            const int height = (int)(rows * (b + 1) / blocks - row);
+            for (int o = 0; o < count; o++) {
+                const struct operand *at = operands + o;
+                for (int part = 0; part < parts; part++)
+                    multiply(height, vecs, at->depth, at->a + row * at->lda, at->lda,
+                             at->packed + (col * gates + part * 2 * VL) * at->depth, block + part * 2 * VL,
+                             parts * 2 * VL, o);
+            }
+            finish(s, row, height, col, vecs, block);
+        }
+    }
+}
+
+INLINE int64_t offset(const struct step *s, int64_t row, int64_t width) {
+    return (s->t * s->p->batch + s->first + row) * width;
+}
+
+/* The next time step's rows, asked for one step ahead: no hardware prefetcher follows this walk. */
+INLINE void ahead(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 0, 2); }
+INLINE void ahead_to_write(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 1, 2); }
+
+static void finish_norms(const struct step *s, int64_t rows, float *squares, float *norms) {
+    for (int64_t row = 0; row < rows; row++) {
+        norms[s->t * s->p->batch + s->first + row] = sqrtf(sum_of(*(vf *)(squares + row * VL)));
+        *(vf *)(squares + row * VL) = (vf){0};
+    }
+}
+
+static float *scratch(int64_t floats) {
+    float *memory = aligned_alloc(64, (size_t)(floats * 4 + 127) / 64 * 64);
+    if (memory) memset(memory, 0, (size_t)floats * 4);
+    return memory;
+}
+
+/* The gradient that arrives at the outputs of step t, [B, n] from batch row `first`, or NULL. */
+INLINE const float *arriving(const float *all_steps, const float *last, const struct step *s, int64_t row, int64_t col) {
+    const int64_t n = s->p->features;
+    if (all_steps) return all_steps + offset(s, row, n) + col;
+    if (last && s->t == s->p->steps - 1) return last + (s->first + row) * n + col;
+    return NULL;
+}
+
+/* dL/dh_0, or any [B, n] sum that has only a product and a direct part. */
+static void initial_gradient(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    const int64_t n = s->p->features;
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = (row + i) * n + col + v * VL;
+            const int count = lanes(n - col - v * VL);
+            vf g = *(const vf *)(block + (i * 2 + v) * VL);
+            if (s->direct) g += load(s->direct + at, count);
+            store(s->p->dh0 + s->first * n + at, g, count);
+        }
+}
+
+/* ------------------------------------------------------------------ h_t = act(x_t + W h_{t-1}; b) */
+
+struct modulus { vf squared, radius, q, shifted; };
+
+/* Of every pair's complex unit, in both its lanes: |z|^2, the modulus' derivative's denominator, the modulus q as the
+ * kind defines it, and max(q + b, 0). */
+INLINE struct modulus complex_modulus(int kind, vf z, vf bias, float epsilon) {
+    const vf squares = z * z;
+    struct modulus m;
+    m.squared = squares + swap_pairs(squares);
+    m.radius = square_root(kind == COMPLEX_MODRELU ? m.squared : m.squared + epsilon);
+    m.q = kind == COMPLEX_MODRELU ? m.radius + epsilon : m.radius;
+    m.shifted = relu(m.q + bias);
+    return m;
+}
+
+INLINE vf activate(const int kind, vf z, vf bias, const struct problem *p) {
+    switch (kind) {
+        case IDENTITY: return z + bias;
+        case TANH: return hyperbolic_tangent(z + bias);
+        case RELU: return relu(z + bias);
+        case LEAKY_RELU: {
+            /* + 0 turns -0 into 0: the backward pass reads the branch taken from the sign bit. */
+            const vf shifted = z + bias;
+            return choose(shifted < 0, shifted * p->slope, shifted + 0.0f);
+        }
+        case MODRELU: {
+            const vf size = relu(magnitude(z) + p->epsilon + bias);
+            return only(z != 0, (vf)((vi)size | ((vi)z & (int32_t)0x80000000)));
+        }
+        case COMPLEX_MODRELU: {
+            const struct modulus m = complex_modulus(kind, z, bias, p->epsilon);
+            return only(m.squared != 0, z * (m.shifted / m.q));
+        }
+        default: {
+            const struct modulus m = complex_modulus(kind, z, bias, p->epsilon);
+            return z * (m.shifted / (m.q + p->epsilon));
+        }
+    }
+}
+
+struct derivative { vf z, bias; };
+
+/* dL/dz and this element's addend of dL/db, from g = dL/da. `a` is the activation's output; of the complex kinds,
+ * whose output does not give the input back, it is the input z. */
+INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, const struct problem *p) {
+    switch (kind) {
+        case IDENTITY: return (struct derivative){g, g};
+        case TANH: {
+            const vf d = g * (1.0f - a * a);
+            return (struct derivative){d, d};
+        }
+        case RELU: {
+            const vf d = only(~(a <= 0), g);
+            return (struct derivative){d, d};
+        }
+        case LEAKY_RELU: {
+            const vf d = choose((vi)a < 0, g * p->slope, g);
+            return (struct derivative){d, d};
+        }
+        case MODRELU: {
+            const vf d = only(a != 0, g);
+            return (struct derivative){d, (vf)((vi)d ^ ((vi)a & (int32_t)0x80000000))};
+        }
+        default: {
+            const struct modulus m = complex_modulus(kind, a, bias, p->epsilon);
+            const vf product = g * a, along = product + swap_pairs(product);
+            const vf over = kind == COMPLEX_MODRELU ? m.q : m.q + p->epsilon;
+            const vf scale = m.shifted / over, active = only(~(m.shifted <= 0), all(1.0f));
+            struct derivative d;
+            d.z = g * scale + a * (along * (active - scale) / (over * m.radius));
+            d.bias = along * active / over;
+            if (kind == COMPLEX_MODRELU) {
+                d.z = only(m.squared != 0, d.z);
+                d.bias = only(m.squared != 0, d.bias);
+            }
+            return d;
+        }
+    }
+}
+
+/* saved: of the complex kinds z, else in the Euler form the activation's output, else NULL: h is enough. */
+INLINE void activation_forward(const int kind, const int euler, const struct step *s, int64_t row, int rows,
+                               int64_t col, int vecs, const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, next = p->batch * n;
+    for (int v = 0; v < vecs; v++) {
+        const int64_t at = col + v * VL;
+        const int count = lanes(n - at);
+        const vf bias = p->bias ? load(p->bias + at, count) : (vf){0};
+        for (int i = 0; i < rows; i++) {
+            const int64_t here = offset(s, row + i, n) + at;
+            const vf z = *(const vf *)(block + (i * 2 + v) * VL) + load(p->x + here, count);
+            ahead(p->x + here, next);
+            ahead_to_write(p->h + here, next);
+            vf a = activate(kind, z, bias, p);
+            if (p->saved) store(p->saved + here, kind >= COMPLEX_MODRELU ? z : a, count);
+            if (euler) a = load(s->prev + (row + i) * n + at, count) + p->step_size * a;
+            store(p->h + here, a, count);
+        }
+    }
+}
+
+INLINE void activation_backward(const int kind, const int euler, const struct step *s, int64_t row, int rows,
+                                int64_t col, int vecs, const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, before = -p->batch * n;
+    const float *const output = p->saved ? p->saved : p->h;
+    const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
+    for (int v = 0; v < vecs; v++) {
+        const int64_t at = col + v * VL;
+        const int count = lanes(n - at);
+        const vf bias = p->bias ? load(p->bias + at, count) : (vf){0};
+        for (int i = 0; i < rows; i++) {
+            const int64_t here = offset(s, row + i, n) + at, local = (row + i) * n + at;
+            vf g = *(const vf *)(block + (i * 2 + v) * VL);
+            if (arriving_here) {
+                g += load(arriving_here + i * n + v * VL, count);
+                ahead(arriving_here + i * n + v * VL, before);
+            }
+            const vf a = load(output + here, count);
+            ahead(output + here, before);
+            ahead_to_write(p->dx + here, before);
+            if (euler) {
+                g += load(s->direct + local, count);
+                store(s->direct + local, g, count);
+            }
+            if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
+            const struct derivative d = differentiate(kind, euler ? g * p->step_size : g, a, bias, p);
+            store(p->dx + here, d.z, count);
+            if (p->dbias) {
+                float *const sum = p->dbias + s->first * n + local;
+                store(sum, load(sum, count) + d.bias, count);
+            }
+        }
+    }
+}
+
+#define EACH_KIND(CASE) \
+    CASE(IDENTITY) CASE(TANH) CASE(RELU) CASE(LEAKY_RELU) CASE(MODRELU) CASE(COMPLEX_MODRELU) CASE(COMPLEX_MODRELU_SMOOTH)
+
+#define CASE(KIND)                                                                                           \
+    case KIND:                                                                                               \
+        if (s->p->euler) activation_forward(KIND, 1, s, row, rows, col, vecs, block);                        \
+        else activation_forward(KIND, 0, s, row, rows, col, vecs, block);                                    \
+        return;
+static void finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    switch (s->p->kind) { EACH_KIND(CASE) }
+}
+#undef CASE
+#define CASE(KIND)                                                                                           \
+    case KIND:                                                                                               \
+        if (s->p->euler) activation_backward(KIND, 1, s, row, rows, col, vecs, block);                       \
+        else activation_backward(KIND, 0, s, row, rows, col, vecs, block);                                   \
+        return;
+static void finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    switch (s->p->kind) { EACH_KIND(CASE) }
+}
+#undef CASE
+
+/* The state that step t starts from, [rows, n] from batch row `first`. */
+INLINE const float *state_before(const struct problem *p, const float *states, const float *initial, int64_t t,
+                                 int64_t first) {
+    return (t ? states + (t - 1) * p->batch * p->features : initial) + first * p->features;
+}
+
+static int forward(const struct problem *p, int64_t first, int64_t last, epilogue *finish) {
+    const uint64_t denormals = flush_denormals();
+    const int64_t n = p->features;
+    struct step s = {.p = p, .first = first};
+    for (s.t = 0; s.t < p->steps; s.t++) {
+        s.prev = state_before(p, p->h, p->h0, s.t, first);
+        sweep(&s, last - first, &(struct operand){s.prev, n, n, p->packed}, 1, 1, finish);
+    }
+    restore_denormals(denormals);
+    return 0;
+}
+
+/* `dmixed` [T, B, width] is what the packed matrix multiplies. */
+static int backward(const struct problem *p, int64_t first, int64_t last, epilogue *finish, const float *dmixed) {
+    const uint64_t denormals = flush_denormals();
+    const int64_t n = p->features, rows = last - first;
+    float *const memory = scratch(rows * (n + VL));
+    if (!memory) return 1;
+    struct step s = {.p = p, .first = first};
+    s.direct = p->euler ? memory + rows * VL : NULL;
+    s.squares = p->norms ? memory : NULL;
+    for (s.t = p->steps - 1; s.t >= -1; s.t--) {
+        const int more = s.t < p->steps - 1;
+        const struct operand carried = {dmixed + offset(&s, 0, n) + p->batch * n, n, n, p->packed};
+        sweep(&s, rows, &carried, more, 1, s.t < 0 ? initial_gradient : finish);
+        if (s.t >= 0 && s.squares) finish_norms(&s, rows, s.squares, p->norms);
+    }
+    free(memory);
+    restore_denormals(denormals);
+    return 0;
+}
+
+int recurrence_forward(const struct problem *p, int64_t first, int64_t last) {
+    return forward(p, first, last, finish_forward);
+}
+
+int recurrence_backward(const struct problem *p, int64_t first, int64_t last) {
+    return backward(p, first, last, finish_backward, p->dx);
+}
+
+/* ------------------------------------------------------------------ gated: h_t = h_{t-1} + eps sigmoid tanh
+ * saved [T, B, 2n]: tanh's output, then the sigmoid's. */
+
+static void gated_finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                 const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, next = p->batch * 2 * n;
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, 2 * n) + at;
+            const int count = lanes(n - at);
+            const vf mixed = *(const vf *)(block + (i * 2 + v) * VL);
+            const vf a = hyperbolic_tangent(mixed + load(p->x + here, count));
+            const vf gate = sigmoid(mixed + load(p->x + here + n, count));
+            ahead(p->x + here, next);
+            ahead(p->x + here + n, next);
+            if (p->saved) {
+                store(p->saved + here, a, count);
+                store(p->saved + here + n, gate, count);
+            }
+            const vf h = load(s->prev + (row + i) * n + at, count) + p->step_size * gate * a;
+            store(p->h + offset(s, row + i, n) + at, h, count);
+        }
+}
+
+static void gated_finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                  const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, before = -p->batch * n;
+    const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, 2 * n) + at, local = (row + i) * n + at;
+            const int count = lanes(n - at);
+            vf g = *(const vf *)(block + (i * 2 + v) * VL) + load(s->direct + local, count);
+            if (arriving_here) g += load(arriving_here + i * n + v * VL, count);
+            store(s->direct + local, g, count);
+            if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
+            const vf a = load(p->saved + here, count), gate = load(p->saved + here + n, count);
+            ahead(p->saved + here, 2 * before);
+            ahead(p->saved + here + n, 2 * before);
+            g *= p->step_size;
+            const vf dcandidate = g * gate * (1.0f - a * a), dgate = g * a * gate * (1.0f - gate);
+            store(p->dx + here, dcandidate, count);
+            store(p->dx + here + n, dgate, count);
+            store(p->dmixed + offset(s, row + i, n) + at, dcandidate + dgate, count);
+        }
+}
+
+int gated_forward(const struct problem *p, int64_t first, int64_t last) {
+    return forward(p, first, last, gated_finish_forward);
+}
+
+int gated_backward(const struct problem *p, int64_t first, int64_t last) {
+    return backward(p, first, last, gated_finish_backward, p->dmixed);
+}
+
+/* ------------------------------------------------------------------ LSTM
+ * saved [T, B, 4n]: the gates i, f, g, o after their functions. */
+
+static void lstm_finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, next = p->batch * 4 * n;
+    const int count = lanes(n - col);
+    (void)vecs;
+    for (int i = 0; i < rows; i++) {
+        const int64_t here = offset(s, row + i, 4 * n) + col;
+        vf gates[4];
+        for (int gate = 0; gate < 4; gate++) {
+            gates[gate] = *(const vf *)(block + (i * 4 + gate) * VL) + load(p->x + here + gate * n, count);
+            ahead(p->x + here + gate * n, next);
+            if (p->saved) ahead_to_write(p->saved + here + gate * n, next);
+            gates[gate] = gate == 2 ? hyperbolic_tangent(gates[gate]) : sigmoid(gates[gate]);
+            if (p->saved) store(p->saved + here + gate * n, gates[gate], count);
+        }
+        const int64_t out = offset(s, row + i, n) + col;
+        const vf c = gates[1] * load(s->prev_cell + (row + i) * n + col, count) + gates[0] * gates[2];
+        store(p->c + out, c, count);
+        store(p->h + out, gates[3] * hyperbolic_tangent(c), count);
+    }
+}
+
+static void lstm_finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                 const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, before = -p->batch * n;
+    const float *const arriving_h = arriving(p->grad_h, p->grad_last, s, row, col);
+    const float *const arriving_c = arriving(p->grad_c, p->grad_c_last, s, row, col);
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, 4 * n) + at, local = (row + i) * n + at;
+            const int count = lanes(n - at);
+            vf dh = *(const vf *)(block + (i * 2 + v) * VL), dc = load(s->cell + local, count);
+            if (arriving_h) dh += load(arriving_h + i * n + v * VL, count);
+            if (arriving_c) dc += load(arriving_c + i * n + v * VL, count);
+            vf gates[4];
+            for (int gate = 0; gate < 4; gate++) {
+                gates[gate] = load(p->saved + here + gate * n, count);
+                ahead(p->saved + here + gate * n, 4 * before);
+                ahead_to_write(p->dx + here + gate * n, 4 * before);
+            }
+            const vf input = gates[0], forget = gates[1], g = gates[2], output = gates[3];
+            const vf squashed = hyperbolic_tangent(load(p->c + offset(s, row + i, n) + at, count));
+            dc += dh * output * (1.0f - squashed * squashed);
+            if (s->squares) {
+                *(vf *)(s->squares + (row + i) * VL) += dh * dh;
+                *(vf *)(s->cell_squares + (row + i) * VL) += dc * dc;
+            }
+            store(p->dx + here, dc * g * input * (1.0f - input), count);
+            store(p->dx + here + n, dc * load(s->prev_cell + local, count) * forget * (1.0f - forget), count);
+            store(p->dx + here + 2 * n, dc * input * (1.0f - g * g), count);
+            store(p->dx + here + 3 * n, dh * squashed * output * (1.0f - output), count);
+            store(s->cell + local, dc * forget, count);
+        }
+}
+
+int lstm_forward(const struct problem *p, int64_t first, int64_t last) {
+    const uint64_t denormals = flush_denormals();
+    const int64_t n = p->features;
+    struct step s = {.p = p, .first = first};
+    for (s.t = 0; s.t < p->steps; s.t++) {
+        s.prev = state_before(p, p->h, p->h0, s.t, first);
+        s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
+        sweep(&s, last - first, &(struct operand){s.prev, n, n, p->packed}, 1, 4, lstm_finish_forward);
+    }
+    restore_denormals(denormals);
+    return 0;
+}
+
+int lstm_backward(const struct problem *p, int64_t first, int64_t last) {
+    const uint64_t denormals = flush_denormals();
+    const int64_t n = p->features, rows = last - first;
+    float *const memory = scratch(rows * (n + 2 * VL));
+    if (!memory) return 1;
+    struct step s = {.p = p, .first = first};
+    s.squares = p->norms ? memory : NULL;
+    s.cell_squares = p->norms ? memory + rows * VL : NULL;
+    s.cell = memory + rows * 2 * VL;
+    for (s.t = p->steps - 1; s.t >= -1; s.t--) {
+        const int more = s.t < p->steps - 1;
+        const struct operand carried = {p->dx + offset(&s, 0, 4 * n) + p->batch * 4 * n, 4 * n, 4 * n, p->packed};
+        if (s.t >= 0) s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
+        sweep(&s, rows, &carried, more, 1, s.t < 0 ? initial_gradient : lstm_finish_backward);
+        if (s.t < 0 || !s.squares) continue;
+        finish_norms(&s, rows, s.squares, p->norms);
+        finish_norms(&s, rows, s.cell_squares, p->c_norms);
+    }
+    memcpy(p->dc0 + first * n, s.cell, (size_t)(rows * n) * 4);
+    free(memory);
+    restore_denormals(denormals);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ GRU
+ * saved [T, B, 3n]: the gates r, z, g after their functions. kind: 1 if r is applied after the product. */
+
+static void gru_finish_gates(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, next = p->batch * 3 * n;
+    const int count = lanes(n - col);
+    (void)vecs;
+    for (int i = 0; i < rows; i++) {
+        const int64_t here = offset(s, row + i, 3 * n) + col;
+        const vf r = sigmoid(*(const vf *)(block + i * 2 * VL) + load(p->x + here, count));
+        const vf z = sigmoid(*(const vf *)(block + (i * 2 + 1) * VL) + load(p->x + here + n, count));
+        ahead(p->x + here, next);
+        ahead(p->x + here + n, next);
+        store(p->saved + here, r, count);
+        store(p->saved + here + n, z, count);
+        if (!p->kind)
+            store(p->recurrent + offset(s, row + i, n) + col, r * load(s->prev + (row + i) * n + col, count), count);
+    }
+}
+
+static void gru_finish_candidate(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                 const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features;
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, 3 * n) + at, out = offset(s, row + i, n) + at;
+            const int count = lanes(n - at);
+            vf mixed = *(const vf *)(block + (i * 2 + v) * VL);
+            if (p->kind) {
+                if (p->bias) mixed += load(p->bias + at, count);
+                store(p->recurrent + out, mixed, count);
+                mixed *= load(p->saved + here, count);
+            }
+            const vf g = hyperbolic_tangent(mixed + load(p->x + here + 2 * n, count));
+            const vf z = load(p->saved + here + n, count);
+            ahead(p->x + here + 2 * n, p->batch * 3 * n);
+            store(p->saved + here + 2 * n, g, count);
+            store(p->h + out, z * load(s->prev + (row + i) * n + at, count) + (1.0f - z) * g, count);
+        }
+}
+
+int gru_forward(const struct problem *p, int64_t first, int64_t last) {
+    const uint64_t denormals = flush_denormals();
+    const int64_t n = p->features, rows = last - first;
+    struct step s = {.p = p, .first = first};
+    for (s.t = 0; s.t < p->steps; s.t++) {
+        s.prev = state_before(p, p->h, p->h0, s.t, first);
+        sweep(&s, rows, &(struct operand){s.prev, n, n, p->packed}, 1, 2, gru_finish_gates);
+        const float *const multiplied = p->kind ? s.prev : p->recurrent + offset(&s, 0, n);
+        sweep(&s, rows, &(struct operand){multiplied, n, n, p->packed_candidate}, 1, 1, gru_finish_candidate);
+    }
+    restore_denormals(denormals);
+    return 0;
+}
+
+/* What dL/dh_t gives without another product: all but r's gate when r comes before the product. */
+static void gru_finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, before = -p->batch * n;
+    const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, 3 * n) + at, local = (row + i) * n + at;
+            const int count = lanes(n - at);
+            vf dh = *(const vf *)(block + (i * 2 + v) * VL) + load(s->direct + local, count);
+            if (arriving_here) dh += load(arriving_here + i * n + v * VL, count);
+            if (s->squares) *(vf *)(s->squares + (row + i) * VL) += dh * dh;
+            vf gates[3];
+            for (int gate = 0; gate < 3; gate++) {
+                gates[gate] = load(p->saved + here + gate * n, count);
+                ahead(p->saved + here + gate * n, 3 * before);
+                ahead_to_write(p->dx + here + gate * n, 3 * before);
+            }
+            const vf r = gates[0], z = gates[1], g = gates[2];
+            const vf dcandidate = dh * (1.0f - z) * (1.0f - g * g);
+            store(p->dx + here + n, dh * (load(s->prev + local, count) - g) * z * (1.0f - z), count);
+            store(p->dx + here + 2 * n, dcandidate, count);
+            store(s->direct + local, dh * z, count);
+            if (!p->kind) continue;
+            const int64_t out = offset(s, row + i, n) + at;
+            const vf drecurrent = dcandidate * r;
+            store(p->dx + here, drecurrent * load(p->recurrent + out, count) * (1.0f - r), count);
+            store(p->dmixed + out, drecurrent, count);
+            if (p->dbias) {
+                float *const sum = p->dbias + s->first * n + local;
+                store(sum, load(sum, count) + drecurrent, count);
+            }
+        }
+}
+
+/* block: dL/d(r h_{t-1}). */
+static void gru_finish_reset(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features;
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, 3 * n) + at, local = (row + i) * n + at;
+            const int count = lanes(n - at);
+            const vf d = *(const vf *)(block + (i * 2 + v) * VL), r = load(p->saved + here, count);
+            store(p->dx + here, d * load(s->prev + local, count) * r * (1.0f - r), count);
+            store(s->direct + local, load(s->direct + local, count) + d * r, count);
+        }
+}
+
+int gru_backward(const struct problem *p, int64_t first, int64_t last) {
+    const uint64_t denormals = flush_denormals();
+    const int64_t n = p->features, rows = last - first;
+    float *const memory = scratch(rows * (n + VL));
+    if (!memory) return 1;
+    struct step s = {.p = p, .first = first};
+    s.squares = p->norms ? memory : NULL;
+    s.direct = memory + rows * VL;
+    for (s.t = p->steps - 1; s.t >= -1; s.t--) {
+        struct operand carried[2];
+        int count = 0;
+        if (s.t < p->steps - 1) {
+            const int64_t later = offset(&s, 0, 1) + p->batch;
+            carried[count++] = (struct operand){p->dx + later * 3 * n, 3 * n, 2 * n, p->packed};
+            if (p->kind) carried[count++] = (struct operand){p->dmixed + later * n, n, n, p->packed_candidate};
+        }
+        if (s.t >= 0) s.prev = state_before(p, p->h, p->h0, s.t, first);
+        sweep(&s, rows, carried, count, 1, s.t < 0 ? initial_gradient : gru_finish_backward);
+        if (s.t < 0) break;
+        if (s.squares) finish_norms(&s, rows, s.squares, p->norms);
+        const struct operand candidate = {p->dx + offset(&s, 0, 3 * n) + 2 * n, 3 * n, n, p->packed_candidate};
+        if (!p->kind) sweep(&s, rows, &candidate, 1, 1, gru_finish_reset);
+    }
+    free(memory);
+    restore_denormals(denormals);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ dL/dW over all time steps */
+
+enum { DEPTH = 128 }; /* rows summed in registers: a panel of them, DEPTH x 2 vectors, stays in L1 */
+
+/* out[rows][vecs] += sum over k of a[k][rows] b[k][vecs], a's rows ROWS apart. */
+INLINE void outer_tile(const int rows, const int vecs, int64_t depth, const float *restrict a, const float *restrict b,
+                       float *restrict out, int64_t ldo, int last_count) {
+    vf sums[ROWS][2] = {{{0}}};
+    for (int64_t k = 0; k < depth; k++) {
+        const vf *w = (const vf *)(b + k * vecs * VL);
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            const vf value = all(a[k * ROWS + i]);
+#pragma GCC unroll 2
+            for (int v = 0; v < vecs; v++) sums[i][v] += value * w[v];
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++) {
+            const int count = v == vecs - 1 ? last_count : VL;
+            float *const to = out + i * ldo + v * VL;
+            store(to, load(to, count) + sums[i][v], count);
+        }
+}
+
+static void multiply_outer(int rows, int vecs, int64_t depth, const float *a, const float *b, float *out, int64_t ldo,
+                           int last_count) {
+    switch (rows * 2 + vecs - 1) {
+#define CASE(N)                                                            \
+    case N * 2: outer_tile(N, 1, depth, a, b, out, ldo, last_count);       \
+        return;                                                            \
+    case N * 2 + 1: outer_tile(N, 2, depth, a, b, out, ldo, last_count);   \
+        return;
+        EACH_ROWS(CASE)
+#undef CASE
+    }
+}
+
+INLINE void prefetch_row(const float *row, int64_t floats) {
+    for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(row + i, 0, 2);
+}
+
+/* out [width, n] (ld n) += dz[first:last, :width]^T b[first:last, :n]. `memory`: DEPTH x (width + n), each rounded up
+ * to whole blocks. The rows are copied into blocks, in passing order: read in place, rows a power of two apart fall
+ * on the same few cache sets, and no prefetcher follows a walk down columns. */
+static void accumulate_outer(int64_t first, int64_t last, int64_t width, int64_t n, const float *dz, int64_t ldz,
+                             const float *b, int64_t ldb, float *out, float *memory) {
+    const int64_t blocks = (width + ROWS - 1) / ROWS, panels = (n + 2 * VL - 1) / (2 * VL), tiles = blocks * panels;
+    float *const packed_b = memory, *const packed_a = memory + panels * 2 * VL * DEPTH;
+    for (int64_t k = first; k < last; k += DEPTH) {
+        const int64_t depth = last - k < DEPTH ? last - k : DEPTH;
+        const int64_t next_depth = last - k - depth < DEPTH ? last - k - depth : DEPTH;
+        for (int64_t r = 0; r < depth; r++) {
+            for (int64_t col = 0; col < n; col += VL) {
+                const int64_t panel = col / (2 * VL), vecs = n - panel * 2 * VL > VL ? 2 : 1;
+                float *const to = packed_b + panel * 2 * VL * DEPTH + r * vecs * VL + col % (2 * VL);
+                *(vf *)to = load(b + (k + r) * ldb + col, lanes(n - col));
+            }
+            for (int64_t block = 0; block < blocks; block++) {
+                const int64_t row = width * block / blocks, height = width * (block + 1) / blocks - row;
+                float *const to = packed_a + (block * DEPTH + r) * ROWS;
+                for (int64_t i = 0; i < height; i += VL)
+                    store(to + i, load(dz + (k + r) * ldz + row + i, lanes(height - i)), lanes(height - i));
+            }
+        }
+        int64_t fetched = 0, tile = 0;
+        for (int64_t panel = 0; panel < panels; panel++) {
+            const int64_t col = panel * 2 * VL;
+            const int vecs = n - col > VL ? 2 : 1, last_count = lanes(n - col - (vecs - 1) * VL);
+            for (int64_t block = 0; block < blocks; block++) {
+                const int64_t row = width * block / blocks;
+                const int height = (int)(width * (block + 1) / blocks - row);
+                for (tile++; fetched < next_depth * tile / tiles; fetched++) {
+                    prefetch_row(b + (k + depth + fetched) * ldb, n);
+                    prefetch_row(dz + (k + depth + fetched) * ldz, width);
+                }
+                multiply_outer(height, vecs, depth, packed_a + block * DEPTH * ROWS, packed_b + col * DEPTH,
+                               out + row * n + col, n, last_count);
+            }
+        }
+    }
+}
+
+/* out [width, n] = sum over k in [first, last) of dz[k]^T state[k - batch], k counting rows of [T * B]; the states
+ * before the first step's are in `initial`. */
+int weight_gradient(int64_t first, int64_t last, int64_t batch, int64_t width, int64_t n, const float *dz, int64_t ldz,
+                    const float *states, const float *initial, float *out) {
+    const uint64_t denormals = flush_denormals();
+    const int64_t split = first > batch ? first : last < batch ? last : batch;
+    float *const memory = aligned_alloc(64, (size_t)((width + ROWS + VL + n + 2 * VL) * DEPTH * 4));
+    if (!memory) return 1;
+    memset(out, 0, (size_t)(width * n) * 4);
+    if (first < split) accumulate_outer(first, split, width, n, dz, ldz, initial, n, out, memory);
+    if (split < last)
+        accumulate_outer(split - batch, last - batch, width, n, dz + batch * ldz, ldz, states, n, out, memory);
+    free(memory);
+    restore_denormals(denormals);
+    return 0;
+}
+
+/* out[i] = parts[0][i] + parts[1][i] + ..., in this order. */
+void add_parts(int64_t parts, int64_t size, const float *from, float *out) {
+    memcpy(out, from, (size_t)size * 4);
+    for (int64_t part = 1; part < parts; part++)
+        for (int64_t i = 0; i < size; i++) out[i] += from[part * size + i];
+}

@@ -1,0 +1,430 @@
+"""The recurrences on the CPU in float32: `cpu.c` under autograd.
+
+Forward keeps h and what h does not give back (see `cpu.c`, "saved"); backward runs the loop in reverse and then makes
+dL/dW as one product over all steps. No number depends on how many threads there are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from orthobench.recurrence import build, threads, workspace
+from orthobench.recurrence.activations import Activation, Kind
+from orthobench.recurrence.trace import GradientTrace
+
+_SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
+_KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in cpu.c
+_POINTERS = (
+    *("x", "packed", "packed_candidate", "bias", "h0", "c0", "h", "c", "saved", "recurrent"),
+    *("grad_h", "grad_last", "grad_c", "grad_c_last", "dx", "dmixed", "dbias", "dh0", "dc0", "norms", "c_norms"),
+)
+
+_Settings = dict[str, int | float]
+
+
+class _Problem(ctypes.Structure):
+    """`struct problem` of cpu.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("steps", "batch", "features", "kind", "euler")),
+        *((name, ctypes.c_float) for name in ("slope", "epsilon", "step_size", "unused")),
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+    )
+
+
+def unsupported(op: str, x: Tensor, weight: Tensor, activation: Activation | None = None) -> str | None:
+    """Why this back end cannot serve the call, or None."""
+    if x.device.type != "cpu":
+        return f"the tensors are on {x.device.type}"
+    if x.dtype is not torch.float32 or weight.dtype is not torch.float32:
+        return f"the C kernels are for float32, not {x.dtype}".replace("torch.", "")
+    if activation is not None and activation.kind is Kind.LEAKY_RELU and activation.slope < 0:
+        return "leaky ReLU with a negative slope: its output does not tell its side"
+    return missing()
+
+
+@functools.cache
+def missing() -> str | None:
+    """Why this machine has no C kernels, or None. The first call builds them."""
+    try:
+        _library()
+    except build.BuildError as error:
+        return f"the C kernels cannot be built: {error}"
+    return None
+
+
+def recurrence(
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    activation: Activation,
+    bias: Tensor | None,
+    step_size: float | None,
+    trace: GradientTrace | None,
+    last: bool = False,
+) -> Tensor:
+    """As `reference.recurrence`; with `last` only h_T `[B, n]`, which spares a gradient of the size of all states."""
+    settings: _Settings = {
+        "kind": _KINDS[activation.kind],
+        "slope": activation.slope,
+        "epsilon": activation.epsilon,
+        "euler": step_size is not None,
+        "step_size": step_size or 0.0,
+    }
+    trace_norms = _norms(trace, x, "h")
+    return _call(_Recurrence, settings, trace_norms, last, x, weight, h0, bias)[0]
+
+
+def gated_recurrence(
+    x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None, last: bool = False
+) -> Tensor:
+    settings: _Settings = {"euler": True, "step_size": step_size}
+    return _call(_Gated, settings, _norms(trace, x, "h"), last, x, weight, h0)[0]
+
+
+def lstm(
+    x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, trace: GradientTrace | None, last: bool = False
+) -> tuple[Tensor, Tensor]:
+    h, c = _call(_LSTM, {}, _norms(trace, x, "h", "c"), last, x, weight, h0, c0)
+    return h, c
+
+
+def gru(
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    candidate_bias: Tensor | None,
+    reset_after: bool,
+    trace: GradientTrace | None,
+    last: bool = False,
+) -> Tensor:
+    settings: _Settings = {"kind": int(reset_after)}
+    return _call(_GRU, settings, _norms(trace, x, "h"), last, x, weight, h0, candidate_bias)[0]
+
+
+def _norms(trace: GradientTrace | None, x: Tensor, *states: str) -> tuple[Tensor, ...]:
+    """For each state the tensor `[T, B]` in the trace that the backward pass fills; none without a trace."""
+    if trace is None:
+        return ()
+    for state in states:
+        trace.norms[state] = x.new_zeros(x.shape[:2])
+    return tuple(trace.norms[state] for state in states)
+
+
+def _call(
+    function: type[_Op], settings: _Settings, norms: tuple[Tensor, ...], last: bool, *inputs: Tensor | None
+) -> tuple[Tensor, ...]:
+    # torch.linalg.solve, for one, returns W column by column.
+    inputs = tuple(None if tensor is None else tensor.contiguous() for tensor in inputs)
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs):
+        outputs: tuple[Tensor, ...] = function.apply(settings, norms, last, *inputs)
+        return outputs
+    states, _ = function.run(settings, False, *inputs)
+    return _last(states) if last else states
+
+
+def _last(states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(state[-1].clone() for state in states)
+
+
+class _Op(Function):
+    """What the four operations share under autograd."""
+
+    @staticmethod
+    def run(settings: _Settings, keep: bool, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
+        """(states over all steps, what the backward pass needs besides them if `keep`)."""
+        raise NotImplementedError
+
+    @staticmethod
+    def finish(
+        ctx: Any,
+        states: tuple[Tensor, ...],
+        kept: tuple[Tensor | None, ...],
+        settings: _Settings,
+        norms: tuple[Tensor, ...],
+        last: bool,
+        *inputs: Tensor | None,
+    ) -> tuple[Tensor, ...]:
+        """Save what backward needs and return what the caller asked for; after the results of `run`, its arguments."""
+        ctx.settings, ctx.norms, ctx.last = settings, norms, last
+        # x is not needed again: kept alive it would be the largest tensor of the step.
+        ctx.save_for_backward(*inputs[1:], *states, *kept)
+        ctx.set_materialize_grads(False)
+        return _last(states) if last else states
+
+    @staticmethod
+    def backward_fields(ctx: Any, width: int, states: Tensor, *grads: Tensor | None) -> dict[str, Any]:
+        """Collect the fields of a backward problem that all operations have."""
+        names = ("grad_last", "grad_c_last") if ctx.last else ("grad_h", "grad_c")
+        fields: dict[str, Any] = dict(ctx.settings)
+        fields |= {name: grad.contiguous() for name, grad in zip(names, grads, strict=False) if grad is not None}
+        fields |= dict(zip(("norms", "c_norms"), ctx.norms, strict=False))
+        return fields | {
+            "h": states,
+            "dh0": states.new_empty(states.shape[1:]),
+            "dx": workspace.take(*states.shape[:2], width),
+        }
+
+
+class _Recurrence(_Op):
+    @staticmethod
+    def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor, bias: Tensor | None) -> Any:
+        h = workspace.take(*x.shape)
+        # The complex kinds' input, or the Euler form's update, is not to be had from h.
+        saved = workspace.take(*x.shape) if keep and (_complex(settings) or settings["euler"]) else None
+        packed = _pack(weight)
+        _loop(
+            "recurrence_forward", settings, x=x, packed=packed, bias=_columns(settings, bias), h0=h0, h=h, saved=saved
+        )
+        return (h,), (saved,)
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
+        settings, _, _, *inputs = arguments
+        return _Op.finish(ctx, *_Recurrence.run(settings, True, *inputs), *arguments)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        weight, h0, bias, h, saved = ctx.saved_tensors
+        bias = _columns(ctx.settings, bias)
+        fields = _Op.backward_fields(ctx, weight.shape[0], h, *grads) | {
+            "bias": bias,
+            "saved": saved,
+            "packed": _pack_transposed(weight),
+        }
+        if bias is not None:
+            fields["dbias"] = torch.zeros_like(h0)
+        _loop("recurrence_backward", **fields)
+        dweight = weight_gradient(fields["dx"], h, h0) if ctx.needs_input_grad[4] else None
+        dbias = None if bias is None else _total(fields["dbias"])
+        if dbias is not None and _complex(ctx.settings):
+            dbias = dbias[::2].contiguous()
+        return None, None, None, fields["dx"], dweight, fields["dh0"], dbias
+
+
+class _Gated(_Op):
+    @staticmethod
+    def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor) -> Any:
+        h = workspace.take(*x.shape[:2], h0.shape[-1])
+        saved = workspace.take(*x.shape) if keep else None
+        _loop("gated_forward", settings, x=x, packed=_pack(weight), h0=h0, h=h, saved=saved)
+        return (h,), (saved,)
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
+        settings, _, _, *inputs = arguments
+        return _Op.finish(ctx, *_Gated.run(settings, True, *inputs), *arguments)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        weight, h0, h, saved = ctx.saved_tensors
+        dmixed = workspace.take(*h.shape)
+        fields = _Op.backward_fields(ctx, 2 * h.shape[-1], h, *grads) | {"saved": saved, "dmixed": dmixed}
+        _loop("gated_backward", packed=_pack_transposed(weight), **fields)
+        dweight = weight_gradient(dmixed, h, h0) if ctx.needs_input_grad[4] else None
+        return None, None, None, fields["dx"], dweight, fields["dh0"]
+
+
+class _LSTM(_Op):
+    @staticmethod
+    def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor) -> Any:
+        h, c = (workspace.take(*x.shape[:2], h0.shape[-1]) for _ in range(2))
+        saved = workspace.take(*x.shape) if keep else None
+        _loop("lstm_forward", settings, x=x, packed=_pack(weight, gates=4), h0=h0, c0=c0, h=h, c=c, saved=saved)
+        return (h, c), (saved,)
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
+        settings, _, _, *inputs = arguments
+        return _Op.finish(ctx, *_LSTM.run(settings, True, *inputs), *arguments)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        weight, h0, c0, h, c, saved = ctx.saved_tensors
+        fields = _Op.backward_fields(ctx, weight.shape[0], h, *grads)
+        fields |= {"saved": saved, "c": c, "c0": c0, "dc0": torch.empty_like(c0)}
+        _loop("lstm_backward", packed=_pack_transposed(weight), **fields)
+        dweight = weight_gradient(fields["dx"], h, h0) if ctx.needs_input_grad[4] else None
+        return None, None, None, fields["dx"], dweight, fields["dh0"], fields["dc0"]
+
+
+class _GRU(_Op):
+    @staticmethod
+    def run(
+        settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor, candidate_bias: Tensor | None
+    ) -> Any:
+        n = h0.shape[-1]
+        h, recurrent = (workspace.take(*x.shape[:2], n) for _ in range(2))
+        saved = workspace.take(*x.shape)
+        _loop(
+            "gru_forward",
+            settings,
+            **{"x": x, "h0": h0, "h": h, "saved": saved, "recurrent": recurrent, "bias": candidate_bias},
+            packed=_pack(weight[: 2 * n], gates=2),
+            packed_candidate=_pack(weight[2 * n :]),
+        )
+        return (h,), (saved, recurrent)
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
+        settings, _, _, *inputs = arguments
+        return _Op.finish(ctx, *_GRU.run(settings, True, *inputs), *arguments)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        weight, h0, candidate_bias, h, saved, recurrent = ctx.saved_tensors
+        n, reset_after = h0.shape[-1], ctx.settings["kind"]
+        fields = _Op.backward_fields(ctx, weight.shape[0], h, *grads) | {
+            "saved": saved,
+            "recurrent": recurrent,
+            "h0": h0,
+        }
+        if reset_after:
+            fields["dmixed"] = workspace.take(*h.shape)
+        if candidate_bias is not None:
+            fields["dbias"] = torch.zeros_like(h0)
+        _loop(
+            "gru_backward",
+            packed=_pack_transposed(weight[: 2 * n]),
+            packed_candidate=_pack_transposed(weight[2 * n :]),
+            **fields,
+        )
+        dweight, dx = None, fields["dx"]
+        if ctx.needs_input_grad[4]:
+            dweight = torch.empty_like(weight)
+            weight_gradient(dx[..., : 2 * n], h, h0, dweight[: 2 * n])
+            if reset_after:
+                weight_gradient(fields["dmixed"], h, h0, dweight[2 * n :])
+            else:
+                weight_gradient(dx[..., 2 * n :], recurrent, None, dweight[2 * n :])
+        dbias = None if candidate_bias is None else _total(fields["dbias"])
+        return None, None, None, dx, dweight, fields["dh0"], dbias
+
+
+# ---------------------------------------------------------------------- calls into cpu.c
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return load()
+
+
+def load(*flags: str) -> ctypes.CDLL:
+    """Load the kernels with their signatures, built with these flags at the end of the usual ones."""
+    library = build.library(*flags)
+    size, pointer = ctypes.c_int64, ctypes.c_void_p
+    library.problem_size.restype = library.vector_length.restype = size
+    if library.problem_size() != ctypes.sizeof(_Problem):
+        raise build.BuildError("cpu.c and cpu.py disagree about struct problem")
+    for op in ("recurrence", "gated", "lstm", "gru"):
+        for direction in ("forward", "backward"):
+            getattr(library, f"{op}_{direction}").argtypes = (ctypes.POINTER(_Problem), size, size)
+    library.pack.argtypes = (pointer, pointer, size, size, size, size, size)
+    library.weight_gradient.argtypes = (size,) * 5 + (pointer, size, pointer, pointer, pointer)
+    library.add_parts.argtypes = (size, size, pointer, pointer)
+    library.pack.restype = library.add_parts.restype = None
+    return library
+
+
+def _complex(settings: _Settings) -> bool:
+    return settings["kind"] in (_KINDS[Kind.COMPLEX_MODRELU], _KINDS[Kind.COMPLEX_MODRELU_SMOOTH])
+
+
+def _columns(settings: _Settings, bias: Tensor | None) -> Tensor | None:
+    """Bias per real column: both columns of a complex unit have its one."""
+    return bias.repeat_interleave(2) if bias is not None and _complex(settings) else bias
+
+
+def _loop(function: str, settings: _Settings | None = None, **fields: Any) -> None:
+    """Run one direction over all steps, the batch rows split over the threads."""
+    fields |= settings or {}
+    steps, batch, features = fields["h"].shape
+    problem = _Problem(steps, batch, features)
+    for name, value in fields.items():
+        setattr(problem, name, value.data_ptr() if isinstance(value, Tensor) else value)
+    library = _library()
+    work = steps * fields["packed"].numel() * batch
+    parts = threads.ranges(batch, torch.get_num_threads() if work > _SMALL else 1)
+    kernel = getattr(library, function)
+
+    def task(first: int, last: int) -> Callable[[], None]:
+        def run() -> None:
+            if kernel(ctypes.byref(problem), first, last):
+                raise MemoryError(function)
+
+        return run
+
+    threads.run([task(*part) for part in parts])
+
+
+def _pack(weight: Tensor, gates: int = 1) -> Tensor:
+    """W `[gates * n, depth]` for h W^T; see `pack` in cpu.c."""
+    return _packed(weight, weight.shape[0] // gates, weight.shape[1], weight.stride(0), 1, gates)
+
+
+def _pack_transposed(weight: Tensor) -> Tensor:
+    """W `[depth, n]` for dz W."""
+    return _packed(weight, weight.shape[1], weight.shape[0], 1, weight.stride(0), 1)
+
+
+def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride: int, gates: int) -> Tensor:
+    library = _library()
+    width = -(-n // library.vector_length()) * library.vector_length()
+    packed = workspace.take(width * gates * depth)
+    library.pack(packed.data_ptr(), weight.data_ptr(), n, depth, output_stride, input_stride, gates)
+    return packed
+
+
+def weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Tensor | None = None) -> Tensor:
+    """Sum over t and batch of dz_t^T state_{t-1}, or without an initial state of dz_t^T state_t.
+
+    dz is `[T, B, width]`, its rows possibly part of longer ones; the result is `[width, n]`. While a sum fits the cache
+    the steps are divided, by the sizes alone, and the parts' sums added in order; beyond, the columns of dz are divided
+    among the threads, which leaves every sum as it is.
+    """
+    library = _library()
+    steps, batch, width = dz.shape
+    n, rows = states.shape[-1], steps * batch
+    row_length = dz.stride(1) if batch > 1 else dz.stride(0)  # of an axis of length 1 the stride means nothing
+    result = dz.new_empty(width, n) if out is None else out
+    by_columns = width * n > 1 << 17
+    columns = threads.ranges(width, torch.get_num_threads() if by_columns else 1)
+    segments = threads.ranges(rows, 1 if by_columns else min(16, max(1, rows * width * n // _SMALL)))
+    parts = result.unsqueeze(0) if len(segments) == 1 else dz.new_empty(len(segments), width, n)
+    shift = 0 if initial is None else batch
+
+    def task(part: Tensor, first: int, last: int, start: int, stop: int) -> Callable[[], None]:
+        source, target = dz[..., start:stop], part[start:stop]
+
+        def run() -> None:
+            if library.weight_gradient(
+                *(first, last, shift, stop - start, n, source.data_ptr(), row_length, states.data_ptr()),
+                *(None if initial is None else initial.data_ptr(), target.data_ptr()),
+            ):
+                raise MemoryError("weight_gradient")
+
+        return run
+
+    threads.run([task(part, *rows_, *cols) for part, rows_ in zip(parts, segments, strict=True) for cols in columns])
+    if len(segments) > 1:
+        library.add_parts(len(segments), width * n, parts.data_ptr(), result.data_ptr())
+    return result
+
+
+def _total(per_row: Tensor) -> Tensor:
+    """Sum over the batch `[B, n]`, always in the same order."""
+    total = per_row.new_empty(per_row.shape[1:])
+    _library().add_parts(per_row.shape[0], total.numel(), per_row.data_ptr(), total.data_ptr())
+    return total

@@ -1,0 +1,312 @@
+"""The recurrences in plain PyTorch with a hand-written backward pass: for machines without a C compiler.
+
+Unlike in `reference` no graph of the loop is built: forward keeps the states and the inputs of f, backward is
+one product per step, and dL/dW is one product over all steps. Works in every float type and on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from orthobench.recurrence.activations import Activation, Kind
+from orthobench.recurrence.trace import GradientTrace
+
+
+def unsupported(op: str, x: Tensor, weight: Tensor, activation: Activation | None = None) -> str | None:
+    """Why this back end cannot serve the call: it always can."""
+    return None
+
+
+def recurrence(
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    activation: Activation,
+    bias: Tensor | None,
+    step_size: float | None,
+    trace: GradientTrace | None,
+) -> Tensor:
+    result: Tensor = _Recurrence.apply(x, weight, h0, bias, activation, step_size, _norms(trace, x, "h"))
+    return result
+
+
+def gated_recurrence(x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None) -> Tensor:
+    result: Tensor = _Gated.apply(x, weight, h0, step_size, _norms(trace, x, "h"))
+    return result
+
+
+def lstm(x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, trace: GradientTrace | None) -> tuple[Tensor, Tensor]:
+    h, c = _LSTM.apply(x, weight, h0, c0, _norms(trace, x, "h", "c"))
+    return h, c
+
+
+def gru(
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    candidate_bias: Tensor | None,
+    reset_after: bool,
+    trace: GradientTrace | None,
+) -> Tensor:
+    result: Tensor = _GRU.apply(x, weight, h0, candidate_bias, reset_after, _norms(trace, x, "h"))
+    return result
+
+
+def _norms(trace: GradientTrace | None, x: Tensor, *states: str) -> tuple[Tensor, ...]:
+    if trace is None:
+        return ()
+    for state in states:
+        trace.norms[state] = x.new_zeros(x.shape[:2])
+    return tuple(trace.norms[state] for state in states)
+
+
+class _Recurrence(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        h0: Tensor,
+        bias: Tensor | None,
+        activation: Activation,
+        step_size: float | None,
+        norms: tuple[Tensor, ...],
+    ) -> Tensor:
+        states, inputs, h = x.new_empty(*x.shape), x.new_empty(*x.shape), h0
+        for x_t, state, z in zip(x.unbind(0), states.unbind(0), inputs.unbind(0), strict=True):
+            update = activation(torch.addmm(x_t, h, weight.T, out=z), bias)
+            h = state.copy_(update if step_size is None else h + step_size * update)
+        ctx.activation, ctx.step_size, ctx.norms = activation, step_size, norms
+        ctx.save_for_backward(weight, h0, bias, states, inputs)
+        return states
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        weight, h0, bias, states, inputs = ctx.saved_tensors
+        carry, direct, dz = torch.zeros_like(h0), torch.zeros_like(h0), torch.empty_like(inputs)
+        differentiate, bias_gradient = _derivative(ctx.activation, inputs, bias)
+        updates = torch.empty_like(inputs) if bias is not None else None
+        for t, g in _backwards(grad):
+            total = g + carry + direct
+            _record(ctx.norms, t, total)
+            if ctx.step_size is not None:
+                direct, total = total, ctx.step_size * total
+            if updates is not None:
+                updates[t] = total
+            dz[t] = differentiate(t, total)
+            carry = dz[t] @ weight
+        dbias = None if updates is None else bias_gradient(updates)
+        return dz, _weight_gradient(dz, states, h0), carry + direct, dbias, None, None, None
+
+
+class _Gated(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, h0: Tensor, step_size: float, norms: tuple[Tensor, ...]) -> Tensor:
+        n, h = h0.shape[-1], h0
+        states, saved = x.new_empty(*x.shape[:2], n), torch.empty_like(x)
+        for x_t, state, kept in zip(x.unbind(0), states.unbind(0), saved.unbind(0), strict=True):
+            mixed = h @ weight.T
+            candidate = torch.tanh(mixed + x_t[:, :n], out=kept[:, :n])
+            gate = torch.sigmoid(mixed + x_t[:, n:], out=kept[:, n:])
+            h = state.copy_(h + step_size * gate * candidate)
+        ctx.step_size, ctx.norms = step_size, norms
+        ctx.save_for_backward(weight, h0, states, saved)
+        return states
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        weight, h0, states, saved = ctx.saved_tensors
+        n = h0.shape[-1]
+        candidate, gate = saved[..., :n], saved[..., n:]
+        slopes = (ctx.step_size * gate * (1 - candidate**2), ctx.step_size * candidate * gate * (1 - gate))
+        total, dx = torch.zeros_like(h0), torch.empty_like(saved)
+        for t, g in _backwards(grad):
+            total = total + g
+            _record(ctx.norms, t, total)
+            dx[t, :, :n] = total * slopes[0][t]
+            dx[t, :, n:] = total * slopes[1][t]
+            total = total + (dx[t, :, :n] + dx[t, :, n:]) @ weight
+        dweight = _weight_gradient(dx[..., :n] + dx[..., n:], states, h0)
+        return dx, dweight, total, None, None
+
+
+class _LSTM(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, norms: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor]:
+        n, h, c = h0.shape[-1], h0, c0
+        hs, cs, gates = x.new_empty(*x.shape[:2], n), x.new_empty(*x.shape[:2], n), torch.empty_like(x)
+        for t, x_t in enumerate(x.unbind(0)):
+            z = torch.addmm(x_t, h, weight.T)
+            i, f, o = (torch.sigmoid(z[:, k * n : k * n + n]) for k in (0, 1, 3))
+            g = torch.tanh(z[:, 2 * n : 3 * n])
+            torch.cat((i, f, g, o), dim=-1, out=gates[t])
+            c = cs[t].copy_(f * c + i * g)
+            h = hs[t].copy_(o * c.tanh())
+        ctx.norms = norms
+        ctx.save_for_backward(weight, h0, c0, hs, cs, gates)
+        return hs, cs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_h: Tensor, grad_c: Tensor) -> Any:
+        weight, h0, c0, hs, cs, gates = ctx.saved_tensors
+        dh, dc, dx = torch.zeros_like(h0), torch.zeros_like(c0), torch.empty_like(gates)
+        grads_c = grad_c.unbind(0)
+        for t, g_h in _backwards(grad_h):
+            i, f, g, o = gates[t].chunk(4, dim=-1)
+            squashed = cs[t].tanh()
+            dh = dh + g_h
+            dc = dc + grads_c[t] + dh * o * (1 - squashed**2)
+            _record(ctx.norms, t, dh, dc)
+            before = cs[t - 1] if t else c0
+            parts = (dc * g * i * (1 - i), dc * before * f * (1 - f), dc * i * (1 - g**2), dh * squashed * o * (1 - o))
+            torch.cat(parts, dim=-1, out=dx[t])
+            dh, dc = dx[t] @ weight, dc * f
+        return dx, _weight_gradient(dx, hs, h0), dh, dc, None
+
+
+class _GRU(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        h0: Tensor,
+        candidate_bias: Tensor | None,
+        reset_after: bool,
+        norms: tuple[Tensor, ...],
+    ) -> Tensor:
+        n, h = h0.shape[-1], h0
+        states, recurrent, gates = (x.new_empty(*x.shape[:2], width) for width in (n, n, 3 * n))
+        for t, x_t in enumerate(x.unbind(0)):
+            r, z = torch.addmm(x_t[:, : 2 * n], h, weight[: 2 * n].T).sigmoid().chunk(2, dim=-1)
+            if reset_after:
+                kept = h @ weight[2 * n :].T
+                kept = kept if candidate_bias is None else kept + candidate_bias
+                mixed = r * kept
+            else:
+                kept = r * h
+                mixed = kept @ weight[2 * n :].T
+            g = torch.tanh(x_t[:, 2 * n :] + mixed)
+            torch.cat((r, z, g), dim=-1, out=gates[t])
+            recurrent[t] = kept
+            h = states[t].copy_(z * h + (1 - z) * g)
+        ctx.reset_after, ctx.norms = reset_after, norms
+        ctx.save_for_backward(weight, h0, candidate_bias, states, recurrent, gates)
+        return states
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        weight, h0, candidate_bias, states, recurrent, gates = ctx.saved_tensors
+        n = h0.shape[-1]
+        gate_weight, candidate_weight = weight[: 2 * n], weight[2 * n :]
+        total, dx = torch.zeros_like(h0), torch.empty_like(gates)
+        dmixed = torch.empty_like(recurrent)  # derivative by the product with the candidate's weight
+        for t, g_t in _backwards(grad):
+            total = total + g_t
+            _record(ctx.norms, t, total)
+            r, z, g = gates[t].chunk(3, dim=-1)
+            before = states[t - 1] if t else h0
+            dcandidate = total * (1 - z) * (1 - g**2)
+            dz = total * (before - g) * z * (1 - z)
+            dmixed[t] = dcandidate * r if ctx.reset_after else dcandidate
+            through = dmixed[t] @ candidate_weight
+            dr = (dcandidate * recurrent[t] if ctx.reset_after else through * before) * r * (1 - r)
+            torch.cat((dr, dz, dcandidate), dim=-1, out=dx[t])
+            total = total * z + (through if ctx.reset_after else through * r) + dx[t, :, : 2 * n] @ gate_weight
+        into_candidate = (
+            _weight_gradient(dmixed, states, h0) if ctx.reset_after else _weight_gradient(dmixed, recurrent, None)
+        )
+        dweight = torch.cat((_weight_gradient(dx[..., : 2 * n], states, h0), into_candidate))
+        dbias = None if candidate_bias is None else dmixed.sum((0, 1))
+        return dx, dweight, total, dbias, None, None
+
+
+def _backwards(grad: Tensor) -> list[tuple[int, Tensor]]:
+    return list(enumerate(grad.unbind(0)))[::-1]
+
+
+def _record(norms: tuple[Tensor, ...], t: int, *gradients: Tensor) -> None:
+    for norm, gradient in zip(norms, gradients, strict=False):
+        norm[t] = torch.linalg.vector_norm(gradient, dim=-1)
+
+
+def _weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None) -> Tensor:
+    """Sum over t of dz_t^T h_{t-1}, or without an initial state of dz_t^T h_t: `[width, n]`."""
+    if initial is None:
+        return dz.flatten(0, 1).T @ states.flatten(0, 1)
+    first = dz[0].T @ initial
+    return first if len(dz) == 1 else torch.addmm(first, dz[1:].flatten(0, 1).T, states[:-1].flatten(0, 1))
+
+
+def _derivative(
+    activation: Activation, z: Tensor, bias: Tensor | None
+) -> tuple[Callable[[int, Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """Two functions for pre-activations z `[T, B, n]`: (t, dL/da_t) to dL/dz_t, and dL/da of all steps to dL/db."""
+    if activation.is_complex:
+        return _complex_derivative(activation, z, bias)
+    shifted = z if bias is None else z + bias
+    match activation.kind:
+        case Kind.TANH:
+            slope = by_bias = 1 - shifted.tanh() ** 2
+        case Kind.RELU:
+            slope = by_bias = (shifted > 0).to(z.dtype)
+        case Kind.LEAKY_RELU:
+            slope = by_bias = torch.where(shifted >= 0, torch.ones_like(z), activation.slope)
+        case Kind.MODRELU:
+            modulus = z.abs() + activation.epsilon
+            active = (modulus if bias is None else modulus + bias) > 0
+            by_bias = torch.where(active, z.sign(), 0.0)
+            slope = by_bias.abs()
+        case _:
+            slope = by_bias = torch.ones_like(z)
+    # NaN compares as false, and 0 would hide it.
+    slope, by_bias = (torch.where(z.isnan(), z, factor) for factor in (slope, by_bias))
+    return lambda t, g: g * slope[t], lambda g: (g * by_bias).sum((0, 1))
+
+
+def _complex_derivative(
+    activation: Activation, z: Tensor, bias: Tensor | None
+) -> tuple[Callable[[int, Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    pairs = _pairs(z)
+    squared = pairs.square().sum(-1)
+    if activation.kind is Kind.COMPLEX_MODRELU_SMOOTH:
+        zero = torch.zeros_like(squared, dtype=torch.bool)
+        radius = modulus = (squared + activation.epsilon).sqrt()
+        over = modulus + activation.epsilon
+    else:
+        zero = squared == 0
+        radius = torch.where(zero, 1.0, squared).sqrt()
+        over = modulus = radius + activation.epsilon
+    shifted = (modulus if bias is None else modulus + bias).relu()
+    active = (~(shifted <= 0)).to(z.dtype)
+    scale = torch.where(zero, 0.0, shifted / over)
+    bend = torch.where(zero, 0.0, (active - scale) / (over * radius))
+
+    def by_input(t: int, gradient: Tensor) -> Tensor:
+        g = _pairs(gradient)
+        along = (g * pairs[t]).sum(-1)
+        dz: Tensor = g * scale[t].unsqueeze(-1) + pairs[t] * (along * bend[t]).unsqueeze(-1)
+        return dz.flatten(-2)
+
+    def by_bias(gradient: Tensor) -> Tensor:
+        along = (_pairs(gradient) * pairs).sum(-1)
+        return torch.where(zero, 0.0, along * active / over).sum((0, 1))
+
+    return by_input, by_bias
+
+
+def _pairs(z: Tensor) -> Tensor:
+    """`[..., n]` as `[..., n / 2, 2]`."""
+    return z.reshape(*z.shape[:-1], -1, 2)

@@ -1,0 +1,46 @@
+"""Runs the parts of one call on as many threads as torch would use."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_pools.clear)
+
+
+def run(tasks: Sequence[Callable[[], None]]) -> None:
+    """All tasks, in order of their list, on up to torch.get_num_threads() threads; the caller's is one of them."""
+    helpers = min(torch.get_num_threads(), len(tasks)) - 1
+    waiting = deque(tasks)
+
+    def work() -> None:
+        while True:
+            try:
+                task = waiting.popleft()
+            except IndexError:
+                return
+            task()
+
+    if helpers < 1:
+        return work()
+    if helpers not in _pools:
+        _pools[helpers] = ThreadPoolExecutor(helpers, thread_name_prefix="recurrence")
+    futures = [_pools[helpers].submit(work) for _ in range(helpers)]
+    try:
+        work()
+    finally:
+        for future in futures:
+            future.result()
+    return None
+
+
+def ranges(size: int, parts: int) -> list[tuple[int, int]]:
+    """[0, size) in at most `parts` ranges of nearly equal length."""
+    parts = max(1, min(parts, size))
+    return [(size * i // parts, size * (i + 1) // parts) for i in range(parts)]

@@ -1,0 +1,162 @@
+/* Float vectors of the machine's width: loads and stores of part of one, and the functions the recurrences need.
+ *
+ * Built with GCC's vector extensions, so that AVX-512, AVX2 and everything else share one text; the few intrinsics
+ * are for what the extensions lack. Comparisons are written so that NaN comes out as NaN. */
+#ifndef ORTHOBENCH_VECTORS_H
+#define ORTHOBENCH_VECTORS_H
+
+#include <stdint.h>
+#include <string.h>
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#else
+#include <math.h>
+#endif
+
+/* VL floats in a vector; ROWS x 2 vectors of accumulators fill the register file. */
+#if defined(__AVX512F__)
+#define VL 16
+#define ROWS 14
+#elif defined(__AVX2__) && defined(__FMA__)
+#define VL 8
+#define ROWS 6
+#else
+#define VL 4
+#define ROWS 4
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vf __attribute__((vector_size(4 * VL)));
+typedef int32_t vi __attribute__((vector_size(4 * VL)));
+typedef float vf_unaligned __attribute__((vector_size(4 * VL), aligned(4), may_alias));
+
+INLINE vf all(float value) { return value - (vf){0}; }
+
+INLINE int lanes(int64_t left) { return left < VL ? (int)left : VL; }
+
+/* The first `count` lanes from memory, the others 0. Nothing behind them is touched. */
+INLINE vf load(const float *from, int count) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
+#else
+    if (count == VL) return *(const vf_unaligned *)from;
+    vf value = {0};
+    for (int lane = 0; lane < count; lane++) value[lane] = from[lane];
+    return value;
+#endif
+}
+
+INLINE void store(float *to, vf value, int count) {
+#if defined(__AVX512F__)
+    _mm512_mask_storeu_ps(to, (__mmask16)((1u << count) - 1), (__m512)value);
+#else
+    if (count == VL) {
+        *(vf_unaligned *)to = value;
+        return;
+    }
+    for (int lane = 0; lane < count; lane++) to[lane] = value[lane];
+#endif
+}
+
+INLINE vf choose(vi condition, vf yes, vf no) { return (vf)((condition & (vi)yes) | (~condition & (vi)no)); }
+
+/* `value` where the condition holds, else 0. */
+INLINE vf only(vi condition, vf value) { return (vf)(condition & (vi)value); }
+
+INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
+
+INLINE vf with_sign_of(vf magnitude_of, vf sign) {
+    return (vf)(((vi)magnitude_of & 0x7fffffff) | ((vi)sign & (int32_t)0x80000000));
+}
+
+INLINE vf relu(vf x) { return choose(x < 0, (vf){0}, x); }
+
+INLINE vf square_root(vf x) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_sqrt_ps((__m512)x);
+#elif VL == 8
+    return (vf)_mm256_sqrt_ps((__m256)x);
+#elif defined(__SSE__)
+    return (vf)_mm_sqrt_ps((__m128)x);
+#else
+    for (int lane = 0; lane < VL; lane++) x[lane] = sqrtf(x[lane]);
+    return x;
+#endif
+}
+
+/* Lanes 2j and 2j+1 exchanged. */
+INLINE vf swap_pairs(vf x) {
+    typedef int64_t pairs __attribute__((vector_size(4 * VL)));
+    typedef uint64_t upairs __attribute__((vector_size(4 * VL)));
+    upairs bits = (upairs)(pairs)x;
+    return (vf)((bits << 32) | (bits >> 32));
+}
+
+INLINE float sum_of(vf x) {
+    float total = 0;
+    for (int lane = 0; lane < VL; lane++) total += x[lane];
+    return total;
+}
+
+/* e^x, relative error below 2e-7; the argument is held in [-87, 88], outside of which float32 has nothing to say. */
+INLINE vf exponential(vf x) {
+    x = choose(x > 88.0f, all(88.0f), x);
+    x = choose(x < -87.0f, all(-87.0f), x);
+    const vf magic = all(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer, held in the low bits */
+    const vf shifted = x * 1.44269504088896341f + magic;
+    const vf whole = shifted - magic;
+    const vf rest = (x - whole * 0.693359375f) - whole * -2.12194440e-4f;
+    vf series = all(1.9875691500e-4f);
+    series = series * rest + 1.3981999507e-3f;
+    series = series * rest + 8.3334519073e-3f;
+    series = series * rest + 4.1665795894e-2f;
+    series = series * rest + 1.6666665459e-1f;
+    series = series * rest + 5.0000001201e-1f;
+    const vf mantissa = series * (rest * rest) + rest + 1.0f;
+    const vf scale = (vf)(((vi)shifted << 23) + (127 << 23));
+    return mantissa * scale;
+}
+
+INLINE vf sigmoid(vf x) { return 1.0f / (1.0f + exponential(-x)); }
+
+/* The exponential form loses relative accuracy near 0, the odd polynomial takes over there. Error below 2 ulp. */
+INLINE vf hyperbolic_tangent(vf x) {
+    const vf size = magnitude(x), square = x * x;
+    const vf far = with_sign_of(1.0f - 2.0f / (exponential(2.0f * size) + 1.0f), x);
+    vf series = all(-5.70498872745e-3f);
+    series = series * square + 2.06390887954e-2f;
+    series = series * square + -5.37397155531e-2f;
+    series = series * square + 1.33314422036e-1f;
+    series = series * square + -3.33332819422e-1f;
+    const vf near = series * square * x + x;
+    return choose(size < 0.625f, near, far);
+}
+
+/* Denormal numbers cost a hundred cycles each and appear in every vanishing gradient: off while a kernel runs. */
+INLINE uint64_t flush_denormals(void) {
+#if defined(__SSE__)
+    const unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040);
+    return before;
+#elif defined(__aarch64__)
+    uint64_t before;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" : : "r"(before | (1u << 24)));
+    return before;
+#else
+    return 0;
+#endif
+}
+
+INLINE void restore_denormals(uint64_t before) {
+#if defined(__SSE__)
+    _mm_setcsr((unsigned)before);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"(before));
+#else
+    (void)before;
+#endif
+}
+
+#endif

@@ -1,0 +1,56 @@
+"""Large tensors whose memory is used again: fresh pages cost as much time as the arithmetic on them.
+
+A tensor from here owns its memory like any other, for as long as anything (a view, a saved tensor, a user) holds its
+storage; only then does the memory go back to the pool.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import weakref
+from collections import deque
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_POOLED_FROM = 1 << 20  # bytes; below, the allocator of torch is as good
+_KEPT_FOR = 64  # takes after which an unused buffer is given back to the system
+
+
+class Workspace:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._clock = 0
+        self._free: list[tuple[int, np.ndarray]] = []  # when it came back, the bytes
+        # Filled by finalizers, which may run anywhere, under the lock too: a deque's append needs none.
+        self._returned: deque[np.ndarray] = deque()
+
+    def take(self, *shape: int) -> Tensor:
+        """Lend an uninitialised contiguous float32 tensor, aligned to 64 bytes."""
+        size = 4 * math.prod(shape)
+        if size < _POOLED_FROM:
+            return torch.empty(shape)
+        buffer = self._buffer(size)
+        start = -buffer.ctypes.data % 64
+        # A new array object for every loan: torch keeps it until the storage dies, which is what returns the buffer.
+        loan = buffer[start : start + size].view(np.float32)
+        weakref.finalize(loan, self._returned.append, buffer).atexit = False
+        return torch.from_numpy(loan).view(shape)
+
+    def _buffer(self, size: int) -> np.ndarray:
+        with self._lock:
+            self._clock += 1
+            while self._returned:
+                self._free.append((self._clock, self._returned.popleft()))
+            fitting = [entry for entry in self._free if size + 64 <= entry[1].nbytes <= 2 * size]
+            if fitting:
+                chosen = min(fitting, key=lambda entry: entry[1].nbytes)
+                self._free = [entry for entry in self._free if entry is not chosen]
+            self._free = [entry for entry in self._free if self._clock - entry[0] < _KEPT_FOR]
+        return chosen[1] if fitting else np.empty(size + 64, np.uint8)
+
+
+_shared = Workspace()
+take = _shared.take

@@ -1,0 +1,186 @@
+"""Every operation with every setting, and how a back end is held against the definition in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from orthobench.recurrence import Activation, GradientTrace, Kind, reference, workspace
+
+EPSILON = {Kind.COMPLEX_MODRELU: 0.01, Kind.COMPLEX_MODRELU_SMOOTH: 1e-5}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operation with its settings."""
+
+    name: str
+    op: str
+    activation: Activation | None = None
+    step_size: float | None = None
+    has_bias: bool = False
+    reset_after: bool = False
+
+    @property
+    def gates(self) -> int:
+        return {"recurrence": 1, "gated_recurrence": 2, "lstm": 4, "gru": 3}[self.op]
+
+    @property
+    def outputs(self) -> int:
+        return 2 if self.op == "lstm" else 1
+
+    def features(self, n: int) -> int:
+        """The nearest size from n up that the case takes."""
+        return n + n % 2 if self.activation and self.activation.is_complex else n
+
+    def arguments(self, steps: int, batch: int, n: int, seed: int) -> list[Any]:
+        """What the back ends' function of this name takes, but for the trace; tensors in float64."""
+        n = self.features(n)
+        generator = torch.Generator().manual_seed(seed)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        rows = n if self.op == "gated_recurrence" else self.gates * n
+        arguments: list[Any] = [normal(steps, batch, self.gates * n), normal(rows, n) / n**0.5, normal(batch, n)]
+        match self.op:
+            case "recurrence":
+                assert self.activation is not None
+                # The complex kinds' gradients have condition numbers up to |b| / |z|^2.
+                scale = 0.1 if self.activation.is_complex else 0.5
+                bias = scale * normal(self.activation.bias_size(n)) if self.has_bias else None
+                arguments += [self.activation, bias, self.step_size]
+            case "gated_recurrence":
+                arguments += [self.step_size]
+            case "lstm":
+                arguments += [normal(batch, n)]
+            case "gru":
+                arguments += [normal(n) if self.has_bias else None, self.reset_after]
+        return arguments
+
+    @property
+    def tolerance(self) -> float:
+        """For float32; the complex kinds are worse conditioned near z = 0, which `margin` keeps at a distance."""
+        return 2e-5 if self.activation and self.activation.is_complex else 5e-6
+
+    def margin(self, arguments: list[Any]) -> float:
+        """Distance of the closest pre-activation to a place where the derivative jumps or is ill conditioned."""
+        if self.activation is None:
+            return float("inf")
+        x, weight, h0, activation, bias, step_size = arguments
+        states = reference.recurrence(x, weight, h0, activation, bias, step_size, None)
+        z = x + torch.cat((h0[None], states[:-1])) @ weight.T
+        shift = 0 if bias is None else bias
+        match activation.kind:
+            case Kind.RELU | Kind.LEAKY_RELU:
+                distance = (z + shift).abs()
+            case Kind.MODRELU:
+                distance = torch.minimum(z.abs(), (z.abs() + activation.epsilon + shift).abs())
+            case Kind.COMPLEX_MODRELU | Kind.COMPLEX_MODRELU_SMOOTH:
+                size = z.unflatten(-1, (-1, 2)).norm(dim=-1)
+                smooth = activation.kind is Kind.COMPLEX_MODRELU_SMOOTH
+                modulus = (size.square() + activation.epsilon).sqrt() if smooth else size + activation.epsilon
+                distance = torch.minimum(size / 1000, (modulus + shift).abs())
+            case _:
+                return float("inf")
+        return float(distance.min())
+
+
+def _cases() -> Iterator[Case]:
+    activations = [Activation(kind, epsilon=EPSILON.get(kind, 0.0)) for kind in Kind]
+    for activation in (*activations, Activation(Kind.MODRELU, epsilon=0.01)):
+        for step_size in (None, 0.1):
+            for has_bias in (False, True):
+                form = ("" if step_size is None else "-euler") + ("-bias" if has_bias else "")
+                name = f"{activation.kind}{'-epsilon' if activation.epsilon else ''}{form}"
+                yield Case(name, "recurrence", activation, step_size, has_bias)
+    yield Case("gated", "gated_recurrence", step_size=0.3)
+    yield Case("lstm", "lstm")
+    yield Case("gru", "gru")
+    yield Case("gru-after", "gru", reset_after=True)
+    yield Case("gru-after-bias", "gru", reset_after=True, has_bias=True)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" in metafunc.fixturenames:
+        metafunc.parametrize("case", list(_cases()), ids=lambda case: case.name)
+
+
+def run(module: ModuleType, case: Case, arguments: list[Any], seed: int = 0, **options: Any) -> dict[str, Tensor]:
+    """Outputs, gradients of a random linear loss and gradient norms, by name."""
+    arguments = [a.detach().clone().requires_grad_() if isinstance(a, Tensor) else a for a in arguments]
+    trace = GradientTrace()
+    outputs = getattr(module, case.op)(*arguments, trace, **options)
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    generator = torch.Generator().manual_seed(seed)
+    steps, batch, n = *arguments[0].shape[:2], arguments[2].shape[-1]
+    ways = [torch.randn(steps, batch, n, generator=generator, dtype=torch.float64) for _ in outputs]
+    if options.get("last"):
+        ways = [way[-1] for way in ways]
+    torch.autograd.backward(outputs, [way.to(output) for way, output in zip(ways, outputs, strict=True)])
+    result = {f"output {i}": output.detach() for i, output in enumerate(outputs)}
+    result |= {f"gradient {i}": a.grad for i, a in enumerate(arguments) if isinstance(a, Tensor) and a.grad is not None}
+    return result | {f"norms of {state}": norms for state, norms in trace.norms.items()}
+
+
+def cast(arguments: list[Any], dtype: torch.dtype) -> list[Any]:
+    return [a.to(dtype) if isinstance(a, Tensor) else a for a in arguments]
+
+
+def distances(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:
+    """Relative Frobenius distance of each tensor, with a floor for sums that cancel."""
+    assert actual.keys() == expected.keys()
+    result = {}
+    for name, value in expected.items():
+        assert actual[name].shape == value.shape
+        scale = float(value.norm()) + 0.1 * value.numel() ** 0.5
+        result[name] = float((actual[name].double() - value.double()).norm()) / scale
+    return result
+
+
+@pytest.fixture(scope="session")
+def evaluate() -> Callable[..., dict[str, Tensor]]:
+    return run
+
+
+@pytest.fixture(scope="session")
+def agree() -> Callable[..., None]:
+    """Fail unless the module gives what the reference gives in float64, to `tolerance`."""
+
+    def check(
+        module: ModuleType, case: Case, arguments: list[Any], dtype: torch.dtype, tolerance: float, **options: Any
+    ) -> None:
+        # Both start from the numbers that the narrower type can hold.
+        arguments = cast(cast(arguments, dtype), torch.float64)
+        expected = run(reference, case, arguments)
+        actual = run(module, case, cast(arguments, dtype), **options)
+        wrong = {name: d for name, d in distances(actual, expected).items() if not d <= tolerance}
+        assert not wrong, wrong
+
+    return check
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _poison() -> Iterator[None]:
+    """Uninitialised memory holds NaN: what is read before it is written shows."""
+    take, empty, empty_like, new_empty = workspace.take, torch.empty, torch.empty_like, Tensor.new_empty
+
+    def poisoned(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def call(*args: Any, **kwargs: Any) -> Tensor:
+            result = function(*args, **kwargs)
+            return result.fill_(torch.nan) if result.is_floating_point() and not result.requires_grad else result
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workspace, "take", poisoned(take))
+        patch.setattr(torch, "empty", poisoned(empty))
+        patch.setattr(torch, "empty_like", poisoned(empty_like))
+        patch.setattr(Tensor, "new_empty", poisoned(new_empty))
+        yield

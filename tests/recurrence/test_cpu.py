@@ -1,0 +1,357 @@
+"""The C kernels against the definition."""
+
+from __future__ import annotations
+
+import gc
+import os
+import platform
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from orthobench.recurrence import (
+    LEAKY_RELU,
+    MODRELU,
+    RELU,
+    TANH,
+    Activation,
+    GradientTrace,
+    Kind,
+    build,
+    cpu,
+    recurrence,
+    reference,
+    workspace,
+)
+
+pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="no C compiler")
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 8), st.integers(1, 33), st.integers(1, 70), st.integers(0, 1000))
+def test_is_the_reference(case: Any, agree: Any, steps: int, batch: int, n: int, seed: int) -> None:
+    arguments = case.arguments(steps, batch, n, seed)
+    assume(case.margin(arguments) > 1e-5)
+    agree(cpu, case, arguments, torch.float32, case.tolerance)
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 170])
+def test_sizes_around_the_vector_width(case: Any, agree: Any, n: int) -> None:
+    seeds = (seed for seed in range(100) if case.margin(case.arguments(3, 15, n, seed)) > 1e-6)
+    agree(cpu, case, case.arguments(3, 15, n, next(seeds)), torch.float32, case.tolerance)
+
+
+@pytest.fixture(scope="module", params=["avx2", "scalar"])
+def lesser_machine(request: pytest.FixtureRequest) -> Iterator[None]:
+    if platform.machine() != "x86_64":
+        pytest.skip("the flags are x86's")
+    lesser = {"avx2": ("-mno-avx512f",), "scalar": ("-mno-avx", "-mno-avx2", "-mno-fma", "-mno-avx512f")}
+    library = cpu.load(*lesser[request.param])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu, "_library", lambda: library)
+        yield
+
+
+@pytest.mark.usefixtures("lesser_machine")
+def test_lesser_machines(case: Any, agree: Any) -> None:
+    assert cpu._library().vector_length() < 16
+    for seed, (steps, batch, n) in enumerate([(1, 1, 1), (4, 7, 8), (5, 20, 21)]):
+        seeds = (s for s in range(seed, 100) if case.margin(case.arguments(steps, batch, n, s)) > 1e-5)
+        agree(cpu, case, case.arguments(steps, batch, n, next(seeds)), torch.float32, case.tolerance)
+
+
+def test_takes_any_strides(case: Any, agree: Any) -> None:
+    """torch.linalg.solve returns W column by column; a batch-first x is a transposed view."""
+    seeds = (seed for seed in range(100) if case.margin(case.arguments(4, 3, 18, seed)) > 1e-5)
+    arguments = case.arguments(4, 3, 18, next(seeds))
+    arguments[0] = arguments[0].transpose(0, 1).contiguous().transpose(0, 1)
+    arguments[1] = arguments[1].T.contiguous().T
+    arguments[2] = arguments[2].T.contiguous().T
+    agree(cpu, case, arguments, torch.float32, case.tolerance)
+
+
+def test_gradients_of_any_strides_and_absent_ones() -> None:
+    x, weight = torch.randn(3, 2, 5, requires_grad=True), torch.randn(5, 5)
+    cpu.recurrence(x, weight, torch.zeros(2, 5), TANH, None, None, None).sum().backward()
+    copy = x.detach().clone().requires_grad_()
+    reference.recurrence(copy, weight, torch.zeros(2, 5), TANH, None, None, None).sum().backward()
+    torch.testing.assert_close(x.grad, copy.grad)
+    x, weight = torch.randn(3, 2, 20, requires_grad=True), torch.randn(20, 5)
+    _, c = cpu.lstm(x, weight, torch.zeros(2, 5), torch.zeros(2, 5), None)
+    (only_c,) = torch.autograd.grad(c.square().sum(), x)
+    _, c = reference.lstm(x, weight, torch.zeros(2, 5), torch.zeros(2, 5), None)
+    torch.testing.assert_close(only_c, torch.autograd.grad(c.square().sum(), x)[0])
+
+
+def test_last_state_alone(case: Any, evaluate: Any) -> None:
+    seeds = (seed for seed in range(100) if case.margin(case.arguments(4, 3, 18, seed)) > 1e-5)
+    arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(4, 3, 18, next(seeds))]
+    alone = evaluate(cpu, case, arguments, last=True)
+    inputs = [a.detach().clone().requires_grad_() if isinstance(a, Tensor) else a for a in arguments]
+    states = getattr(cpu, case.op)(*inputs, trace := GradientTrace())
+    states = states if isinstance(states, tuple) else (states,)
+    generator = torch.Generator().manual_seed(0)
+    ways = [torch.randn(4, 3, 18, generator=generator, dtype=torch.float64)[-1].float() for _ in states]
+    torch.autograd.backward([state[-1] for state in states], ways)
+    for i, state in enumerate(states):
+        assert torch.equal(alone[f"output {i}"], state[-1])
+    for i, tensor in enumerate(inputs):
+        if isinstance(tensor, Tensor):
+            assert torch.equal(alone[f"gradient {i}"], tensor.grad)
+    for state, norms in trace.norms.items():
+        assert torch.equal(alone[f"norms of {state}"], norms)
+
+
+def test_without_gradients_the_same_states(case: Any, evaluate: Any) -> None:
+    arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(4, 3, 18, 0)]
+    with torch.no_grad():
+        states = getattr(cpu, case.op)(*arguments, None)
+    states = states if isinstance(states, tuple) else (states,)
+    assert torch.equal(states[0], evaluate(cpu, case, arguments)["output 0"])
+
+
+@pytest.fixture
+def restored_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("restored_threads")
+@pytest.mark.parametrize(("steps", "batch", "n"), [(70, 37, 40), (3, 19, 400)])
+def test_threads_change_no_number(case: Any, evaluate: Any, steps: int, batch: int, n: int) -> None:
+    arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(steps, batch, n, 0)]
+    results = []
+    for count in (1, 2, 3, 2):
+        torch.set_num_threads(count)
+        results.append(evaluate(cpu, case, arguments))
+    for result in results[1:]:
+        for name, value in result.items():
+            assert torch.equal(value.nan_to_num(7.0), results[0][name].nan_to_num(7.0)), name
+
+
+# ---------------------------------------------------------------------- long sequences
+
+
+def frozen(h: Tensor, x: Tensor, weight: Tensor, h0: Tensor, activation: Activation, bias: Tensor) -> Tensor:
+    """The recurrence with every unit on the side of the kink where the states h have it: smooth in all arguments."""
+    steps, state = [], h0
+    for x_t, side in zip(x.unbind(0), h.unbind(0), strict=True):
+        z = torch.addmm(x_t, state, weight.T)
+        match activation.kind:
+            case Kind.MODRELU:
+                state = torch.where(side != 0, z + side.sign() * bias, 0.0)
+            case Kind.RELU:
+                state = torch.where(side > 0, z + bias, 0.0)
+            case _:
+                state = (z + bias) * torch.where(side < 0, activation.slope, 1.0)
+        steps.append(state)
+    return torch.stack(steps)
+
+
+def orthogonal(n: int) -> Tensor:
+    return torch.linalg.qr(torch.randn(n, n, dtype=torch.float64))[0].contiguous()
+
+
+@pytest.mark.parametrize("activation", [MODRELU, RELU, LEAKY_RELU], ids=lambda activation: activation.kind)
+def test_no_drift_with_frozen_kinks(activation: Activation) -> None:
+    torch.manual_seed(0)
+    steps, batch, n = 2020, 3, 45
+    x, weight, h0 = torch.randn(steps, batch, n) * 0.1, orthogonal(n).float(), torch.zeros(batch, n)
+    bias = torch.randn(n) * 0.02
+    inputs = [a.requires_grad_() for a in (x, weight, bias)]
+    h = cpu.recurrence(x, weight, h0, activation, bias, None, None)
+    way = torch.randn_like(h)
+    h.backward(way)
+    wide = [a.detach().double().requires_grad_() for a in inputs]
+    expected = frozen(h.detach(), wide[0], wide[1], h0.double(), activation, wide[2])
+    expected.backward(way.double())
+    pairs = [(h.detach(), expected.detach()), *((a.grad, b.grad) for a, b in zip(inputs, wide, strict=True))]
+    for actual, wanted in pairs:
+        assert float((actual.double() - wanted).norm() / wanted.norm()) < 2e-5
+
+
+@pytest.mark.parametrize("step_size", [None, 0.05])
+def test_no_drift_in_smooth_recurrences(step_size: float | None, agree: Any, case_of: Any) -> None:
+    torch.manual_seed(1)
+    case = case_of("tanh-euler" if step_size else "tanh")
+    steps, batch, n = 2020, 2, 30
+    weight = orthogonal(n)
+    weight = weight - weight.T - torch.eye(n) if step_size else 0.999 * weight
+    x = 0.1 * torch.randn(steps, batch, n, dtype=torch.float64)
+    h0 = torch.zeros(batch, n, dtype=torch.float64)
+    agree(cpu, case, [x, weight, h0, TANH, None, step_size], torch.float32, 1e-4)
+
+
+@pytest.fixture
+def case_of() -> Any:
+    from types import SimpleNamespace
+
+    return lambda name: SimpleNamespace(name=name, op="recurrence")
+
+
+# ---------------------------------------------------------------------- what is not a number, and denormals
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_nan_and_infinity_come_out(case: Any, value: float) -> None:
+    arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(4, 3, 18, 0)]
+    arguments[0][1, 1, 5] = value
+    with torch.no_grad():
+        actual, expected = (getattr(module, case.op)(*arguments, None) for module in (cpu, reference))
+    actual, expected = (r[0] if isinstance(r, tuple) else r for r in (actual, expected))
+    torch.testing.assert_close(actual, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
+    if value != value:
+        assert actual[1, 1].isnan().any()
+        assert not actual[:, 0].isnan().any()
+
+
+def test_nan_reaches_the_gradients(case: Any, evaluate: Any) -> None:
+    for where in (0, 1, 2):
+        arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(4, 3, 18, 0)]
+        arguments[where].view(-1)[7] = torch.nan
+        assert evaluate(cpu, case, arguments)["gradient 1"].isnan().any()
+
+
+def test_denormals_are_flushed_only_inside() -> None:
+    x = torch.full((3, 2, 4), 1e-40)
+    states = cpu.recurrence(x, torch.zeros(4, 4), torch.zeros(2, 4), TANH, None, None, None)
+    assert not states.any()
+    assert float(torch.tensor(1e-40) * 1.0) != 0
+
+
+def test_functions_are_accurate() -> None:
+    """Through the kernels: tanh, and the sigmoid as the LSTM's forget gate."""
+    z = torch.cat((torch.linspace(-30, 30, 40001), torch.logspace(-30, 1, 2000), torch.tensor([-200.0, 200.0, 0.0])))
+    n = len(z)
+    tanh = cpu.recurrence(z.view(n, 1, 1), torch.zeros(1, 1), torch.zeros(1, 1), TANH, None, None, None).flatten()
+    exact = z.double().tanh()
+    assert float(((tanh - exact) / exact.where(exact != 0, 1.0)).abs().max()) < 3e-7
+    gates = torch.zeros(n, 1, 4)
+    gates[:, 0, 0], gates[:, 0, 2], gates[:, 0, 1] = z, 20.0, -200.0
+    _, c = cpu.lstm(gates, torch.zeros(4, 1), torch.zeros(1, 1), torch.zeros(1, 1), None)
+    exact = z.double().sigmoid()
+    normal = exact > 1e-37
+    assert float(((c.flatten() - exact) / exact)[normal].abs().max()) < 4e-7
+
+
+# ---------------------------------------------------------------------- memory
+
+
+@pytest.mark.usefixtures("restored_threads")
+def test_no_memory_growth() -> None:
+    torch.set_num_threads(1)  # a thousand parallel sections would mostly wait on a busy machine
+    weight = torch.randn(40, 40, requires_grad=True)
+    process = psutil.Process()
+
+    def step(i: int) -> None:
+        x = torch.randn(60 + i % 7, 40 if i % 2 else 200, 40, requires_grad=True)
+        recurrence(x, weight, torch.zeros(x.shape[1], 40), MODRELU)[-1].sum().backward()
+        weight.grad = None
+
+    for i in range(100):
+        step(i)
+    gc.collect()
+    before = process.memory_info().rss
+    for i in range(1000):
+        step(i)
+    gc.collect()
+    assert process.memory_info().rss - before < 30e6
+
+
+def test_memory_in_use_is_never_lent_again() -> None:
+    pool = workspace.Workspace()
+    first = pool.take(1000, 1000).fill_(1)
+    view, address = first[10:], first.data_ptr()
+    del first
+    second = pool.take(1000, 1000).fill_(2)
+    assert second.data_ptr() != address
+    assert bool((view == 1).all())
+    del view
+    assert pool.take(1000, 1000).data_ptr() == address
+
+
+def test_states_survive_later_calls() -> None:
+    x, weight, h0 = torch.randn(200, 20, 80, requires_grad=True), torch.randn(80, 80) / 9, torch.zeros(20, 80)
+    first = cpu.recurrence(x, weight, h0, TANH, None, None, None)
+    copy = first.detach().clone()
+    (gradient,) = torch.autograd.grad(first.sum(), x, retain_graph=True)
+    for _ in range(3):
+        cpu.recurrence(
+            torch.randn(200, 20, 80, requires_grad=True), weight, h0, TANH, None, None, None
+        ).sum().backward()
+    assert torch.equal(first, copy)
+    assert torch.equal(gradient, torch.autograd.grad(first.sum(), x)[0])
+
+
+def test_double_backward_is_refused() -> None:
+    x = torch.randn(3, 2, 4, requires_grad=True)
+    states = recurrence(x, torch.eye(4), torch.zeros(2, 4), backend="cpu")
+    (gradient,) = torch.autograd.grad(states.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+def test_a_changed_state_is_noticed() -> None:
+    states = recurrence(torch.randn(3, 2, 4, requires_grad=True), torch.eye(4), torch.zeros(2, 4), backend="cpu")
+    loss = states.sum()
+    states.detach().zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_works_after_a_fork() -> None:
+    # Large enough for our threads, too small for torch's own, which do not survive a fork.
+    x, weight, h0 = torch.randn(16, 20, 100), torch.eye(100), torch.zeros(20, 100)
+    recurrence(x, weight, h0)
+    child = os.fork()
+    if not child:
+        finished = threading.Event()
+        threading.Timer(20, lambda: finished.is_set() or os._exit(1)).start()
+        recurrence(x, weight, h0)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+# ---------------------------------------------------------------------- the build
+
+
+def test_concurrent_builds_compile_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
+    builds, original = [], build._build
+    monkeypatch.setattr(build, "_build", lambda *args: (builds.append(args), original(*args)))
+    workers = [threading.Thread(target=build.compiled) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(builds) == 1
+    assert build.compiled().parent == tmp_path / "recurrence"
+    assert len(list(tmp_path.rglob("*.so"))) == 1
+    assert not list(tmp_path.rglob("*.partial"))
+    assert build.compiled("-O1") != build.compiled()
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/cc", "false"])
+def test_no_compiler_says_so(compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
+    monkeypatch.setenv("CC", compiler)
+    with pytest.raises(build.BuildError, match=compiler):
+        build.compiled()
+    assert not list(tmp_path.rglob("*.so"))
+
+
+def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ORTHOBENCH_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert build.cache_folder() == Path("/somewhere/orthobench")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert build.cache_folder() == Path.home() / ".cache" / "orthobench"

@@ -1,0 +1,50 @@
+"""The input projection is torch's linear."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orthobench.recurrence import project
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 30), st.integers(1, 9), st.integers(1, 40), st.integers(1, 60), st.booleans(), st.booleans())
+def test_is_linear(steps: int, batch: int, m: int, n: int, has_bias: bool, batch_first: bool) -> None:
+    results = []
+    torch.manual_seed(0)
+    inputs, weight, way = torch.randn(steps, batch, m), torch.randn(n, m), torch.randn(steps, batch, n)
+    bias = torch.randn(n) if has_bias else None
+    if batch_first:
+        inputs = inputs.transpose(0, 1).contiguous().transpose(0, 1)
+    for function, dtype in ((project, torch.float32), (torch.nn.functional.linear, torch.float64)):
+        tensors = [t.detach().to(dtype).requires_grad_() for t in (inputs, weight, bias) if t is not None]
+        x = function(*tensors)
+        x.backward(way.to(dtype))
+        results.append([x.detach(), *(t.grad for t in tensors)])
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_one_sample_batch_first() -> None:
+    """The stride of an axis of length 1 is arbitrary."""
+    weight = torch.randn(5, 4, requires_grad=True)
+    inputs, way = torch.randn(1, 30, 4).transpose(0, 1), torch.randn(1, 30, 5).transpose(0, 1)
+    project(inputs, weight).backward(way)
+    torch.testing.assert_close(weight.grad, way[:, 0].T @ inputs[:, 0])
+
+
+def test_only_the_gradients_asked_for() -> None:
+    inputs, weight = torch.randn(3, 2, 4, requires_grad=True), torch.randn(5, 4)
+    project(inputs, weight).sum().backward()
+    torch.testing.assert_close(inputs.grad, weight.sum(0).expand(3, 2, 4))
+    with torch.no_grad():
+        assert not project(inputs, weight).requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_other_types_are_torchs(dtype: torch.dtype) -> None:
+    inputs, weight = torch.randn(3, 2, 4).to(dtype), torch.randn(5, 4).to(dtype)
+    assert torch.equal(project(inputs, weight), torch.nn.functional.linear(inputs, weight))

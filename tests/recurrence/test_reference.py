@@ -1,0 +1,207 @@
+"""The definition against literal transcriptions of the equations, torch's own modules and finite differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from orthobench.recurrence import (
+    IDENTITY,
+    MODRELU,
+    RELU,
+    TANH,
+    Activation,
+    GradientTrace,
+    Kind,
+    gated_recurrence,
+    gru,
+    lstm,
+    recurrence,
+    reference,
+)
+
+
+def sigmoid(z: float) -> float:
+    return 1 / (1 + np.exp(-z))
+
+
+def activated(activation: Activation, z: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """One sample's units, one after another, as the papers write them."""
+    out = np.zeros_like(z)
+    for j in range(len(b)):
+        if activation.is_complex:
+            value = complex(z[2 * j], z[2 * j + 1])
+            if activation.kind is Kind.COMPLEX_MODRELU_SMOOTH:
+                rho = np.sqrt(activation.epsilon + abs(value) ** 2)
+                value = value * max(rho + b[j], 0) / (rho + activation.epsilon)
+            else:
+                q = abs(value) + activation.epsilon
+                value = value / q * max(q + b[j], 0)
+            out[2 * j], out[2 * j + 1] = value.real, value.imag
+            continue
+        match activation.kind:
+            case Kind.IDENTITY:
+                out[j] = z[j] + b[j]
+            case Kind.TANH:
+                out[j] = np.tanh(z[j] + b[j])
+            case Kind.RELU:
+                out[j] = max(z[j] + b[j], 0)
+            case Kind.LEAKY_RELU:
+                out[j] = z[j] + b[j] if z[j] + b[j] >= 0 else activation.slope * (z[j] + b[j])
+            case Kind.MODRELU:
+                out[j] = np.sign(z[j]) * max(abs(z[j]) + activation.epsilon + b[j], 0)
+    return out
+
+
+def transcribed(case: Any, arguments: list[Any]) -> np.ndarray:
+    """h of every step; every sample and step on its own."""
+    x, weight, h0, *rest = [a.numpy() if isinstance(a, Tensor) else a for a in arguments]
+    steps, batch, _ = x.shape
+    n = h0.shape[1]
+    states = np.zeros((steps, batch, n))
+    for sample in range(batch):
+        h = h0[sample]
+        c = rest[0][sample] if case.op == "lstm" else None
+        for t in range(steps):
+            x_t = x[t, sample]
+            match case.op:
+                case "recurrence":
+                    activation, bias, step_size = rest
+                    bias = np.zeros(activation.bias_size(n)) if bias is None else bias
+                    update = activated(activation, x_t + weight @ h, bias)
+                    h = update if step_size is None else h + step_size * update
+                case "gated_recurrence":
+                    h = h + rest[0] * sigmoid(weight @ h + x_t[n:]) * np.tanh(weight @ h + x_t[:n])
+                case "lstm":
+                    i, f, g, o = np.split(x_t + weight @ h, 4)
+                    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+                    h = sigmoid(o) * np.tanh(c)
+                case "gru":
+                    bias, reset_after = rest
+                    r = sigmoid(x_t[:n] + weight[:n] @ h)
+                    z = sigmoid(x_t[n : 2 * n] + weight[n : 2 * n] @ h)
+                    inner = weight[2 * n :] @ h + (0 if bias is None else bias)
+                    mixed = r * inner if reset_after else weight[2 * n :] @ (r * h)
+                    h = z * h + (1 - z) * np.tanh(x_t[2 * n :] + mixed)
+            states[t, sample] = h
+    return states
+
+
+def test_is_the_equations(case: Any) -> None:
+    arguments = case.arguments(4, 3, 6, seed=1)
+    states = getattr(reference, case.op)(*arguments, None)
+    states = states[0] if isinstance(states, tuple) else states
+    np.testing.assert_allclose(states.numpy(), transcribed(case, arguments), rtol=1e-12, atol=1e-12)
+
+
+def test_gradcheck(case: Any) -> None:
+    arguments = case.arguments(3, 2, 4, seed=2)
+    assert case.margin(arguments) > 2e-6, "choose another seed: finite differences must not cross a kink"
+    tensors = [a.requires_grad_() for a in arguments if isinstance(a, Tensor)]
+
+    def function(*replaced: Tensor) -> Any:
+        values = iter(replaced)
+        return getattr(reference, case.op)(*[next(values) if isinstance(a, Tensor) else a for a in arguments], None)
+
+    assert torch.autograd.gradcheck(function, tensors)
+
+
+def test_trace_is_the_total_derivative_at_every_step(case: Any, evaluate: Any) -> None:
+    """Against a run that starts at h_t as a leaf."""
+    steps, batch, n = 5, 2, 4
+    arguments = case.arguments(steps, batch, n, seed=3)
+    norms = evaluate(reference, case, arguments)
+    generator = torch.Generator().manual_seed(0)
+    ways = [torch.randn(steps, batch, n, generator=generator, dtype=torch.float64) for _ in range(case.outputs)]
+    x, weight, *rest = arguments
+    states = getattr(reference, case.op)(*arguments, None)
+    states = states if isinstance(states, tuple) else (states,)
+    for t in range(steps):
+        start = [state[t].detach().requires_grad_() for state in states]
+        loss = sum((way[t] * s).sum() for way, s in zip(ways, start, strict=True))
+        if t < steps - 1:
+            more = [start[0], start[1]] if case.op == "lstm" else [start[0], *rest[1:]]
+            later = getattr(reference, case.op)(x[t + 1 :], weight, *more, None)
+            later = later if isinstance(later, tuple) else (later,)
+            loss = loss + sum((way[t + 1 :] * s).sum() for way, s in zip(ways, later, strict=True))
+        if case.op == "lstm":  # c_t reaches the loss through h_t as well
+            output_gate = (x[t] + (states[0][t - 1] if t else arguments[2]) @ weight.T).chunk(4, dim=-1)[3].sigmoid()
+            gradient_h = torch.autograd.grad(loss, start[0], retain_graph=True)[0]
+            loss = loss + (gradient_h.detach() * output_gate * start[1].tanh()).sum()
+            gradients = [gradient_h, torch.autograd.grad(loss, start[1])[0]]
+        else:
+            gradients = list(torch.autograd.grad(loss, start))
+        for state, gradient in zip(("h", "c"), gradients, strict=False):
+            torch.testing.assert_close(norms[f"norms of {state}"][t], gradient.norm(dim=-1))
+
+
+def test_trace_over_the_batch() -> None:
+    trace = GradientTrace()
+    weight, x = torch.eye(2), torch.zeros(3, 2, 2, requires_grad=True)
+    recurrence(x, weight, torch.zeros(2, 2), IDENTITY, trace=trace)[-1].sum().backward()
+    torch.testing.assert_close(trace.frobenius(), torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize("activation", [TANH, RELU])
+def test_is_torch_rnn(activation: Activation) -> None:
+    net = torch.nn.RNN(3, 5, nonlinearity=str(activation.kind)).double()
+    inputs, h0 = torch.randn(7, 4, 3).double(), torch.randn(4, 5).double()
+    x = torch.nn.functional.linear(inputs, net.weight_ih_l0, net.bias_ih_l0 + net.bias_hh_l0)
+    actual = recurrence(x, net.weight_hh_l0, h0, activation)
+    torch.testing.assert_close(actual, net(inputs, h0[None])[0])
+
+
+def test_is_torch_lstm() -> None:
+    net = torch.nn.LSTM(3, 5).double()
+    inputs, h0, c0 = torch.randn(7, 4, 3).double(), torch.randn(4, 5).double(), torch.randn(4, 5).double()
+    x = torch.nn.functional.linear(inputs, net.weight_ih_l0, net.bias_ih_l0 + net.bias_hh_l0)
+    h, c = lstm(x, net.weight_hh_l0, h0, c0)
+    expected, (_, last_cell) = net(inputs, (h0[None], c0[None]))
+    torch.testing.assert_close(h, expected)
+    torch.testing.assert_close(c[-1], last_cell[0])
+
+
+def test_is_torch_gru() -> None:
+    net = torch.nn.GRU(3, 5).double()
+    inputs, h0 = torch.randn(7, 4, 3).double(), torch.randn(4, 5).double()
+    gate_bias = torch.cat((net.bias_hh_l0[:10], torch.zeros(5)))
+    x = torch.nn.functional.linear(inputs, net.weight_ih_l0, net.bias_ih_l0 + gate_bias)
+    actual = gru(x, net.weight_hh_l0, h0, net.bias_hh_l0[10:], reset_after=True)
+    torch.testing.assert_close(actual, net(inputs, h0[None])[0])
+
+
+def test_zero_stays_zero_in_modrelu() -> None:
+    bias = torch.full((3,), 0.5, requires_grad=True)
+    states = recurrence(torch.zeros(2, 1, 3), torch.eye(3), torch.zeros(1, 3), MODRELU, bias)
+    states.sum().backward()
+    assert not states.any()
+    assert not bias.grad.any()
+
+
+X, W, H = torch.zeros(3, 2, 4), torch.zeros(4, 4), torch.zeros(2, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: recurrence(X[:0], W, H), "none of them 0"),
+        (lambda: recurrence(X[:, :0], W, H[:0]), "none of them 0"),
+        (lambda: recurrence(X[0], W, H), "time, batch, features"),
+        (lambda: recurrence(X, W[:3], H), "weight"),
+        (lambda: recurrence(X, W, H[:1]), "h0"),
+        (lambda: recurrence(X, W, H, bias=torch.zeros(3)), "bias"),
+        (lambda: recurrence(X, W.double(), H), "float64"),
+        (lambda: recurrence(X[..., :3], W[:3, :3], H[:, :3], Activation(Kind.COMPLEX_MODRELU)), "even"),
+        (lambda: gated_recurrence(X, W, H, 0.1), "x"),
+        (lambda: lstm(X, W, H, H), "x"),
+        (lambda: lstm(torch.zeros(3, 2, 16), torch.zeros(16, 4), H, H[:1]), "c0"),
+        (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), H, torch.zeros(4)), "reset_after"),
+    ],
+)
+def test_refuses_what_does_not_fit(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
