@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.model import Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, gru
+from orthobench.recurrence import GradientTrace, gru, project
 
 
 class GRUSettings(ModelSettings):
@@ -37,10 +37,10 @@ class GRU(Model):
         self.reset_after = settings.reset_after
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = nn.functional.linear(inputs, self.input_weight, self.bias)
+        x = project(inputs, self.input_weight, self.bias)
         (h0,) = state
-        h = gru(x, self.recurrent_weight, h0, self.candidate_bias, self.reset_after, trace=trace)
-        return h, (h[-1],)
+        h = gru(x, self.recurrent_weight, h0, self.candidate_bias, self.reset_after, trace=trace, last=self.reads_last)
+        return h, (self.last(h),)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         return dict(zip(("W_r", "W_z", "W_g"), self.recurrent_weight.chunk(3), strict=True))

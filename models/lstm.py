@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.model import Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, lstm
+from orthobench.recurrence import GradientTrace, lstm, project
 
 
 class LSTMSettings(ModelSettings):
@@ -47,10 +47,10 @@ class LSTM(Model):
         return super().initial_state(batch_size) * 2
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = nn.functional.linear(inputs, self.input_weight, self.bias + self.forget_offset)
+        x = project(inputs, self.input_weight, self.bias + self.forget_offset)
         h0, c0 = state
-        h, c = lstm(x, self.recurrent_weight, h0, c0, trace=trace)
-        return h, (h[-1], c[-1])
+        h, c = lstm(x, self.recurrent_weight, h0, c0, trace=trace, last=self.reads_last)
+        return h, (self.last(h), self.last(c))
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         return dict(zip(("W_i", "W_f", "W_g", "W_o"), self.recurrent_weight.chunk(4), strict=True))

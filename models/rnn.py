@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.model import Model, ModelSettings, Signature, State
-from orthobench.recurrence import RELU, TANH, GradientTrace, recurrence
+from orthobench.recurrence import RELU, TANH, GradientTrace, project, recurrence
 
 _ACTIVATIONS = {"relu": RELU, "tanh": TANH}
 
@@ -37,10 +37,10 @@ class RNN(Model):
         self.bias = nn.Parameter(torch.zeros(n))
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = nn.functional.linear(inputs, self.input_weight, self.bias)
+        x = project(inputs, self.input_weight, self.bias)
         (h0,) = state
-        h = recurrence(x, self.recurrent_weight, h0, self.activation, trace=trace)
-        return h, (h[-1],)
+        h = recurrence(x, self.recurrent_weight, h0, self.activation, trace=trace, last=self.reads_last)
+        return h, (self.last(h),)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         return {"W": self.recurrent_weight}

@@ -19,7 +19,7 @@ from orthobench.matrices.initial import half_circle_angles
 from orthobench.matrices.skew import block_rotation_entries
 from orthobench.model import Count, Model, ModelSettings, ParameterGroup, Positive, Signature, State
 from orthobench.optimizers import OptimizerName
-from orthobench.recurrence import MODRELU, RELU, TANH, GradientTrace, recurrence
+from orthobench.recurrence import MODRELU, RELU, TANH, GradientTrace, project, recurrence
 
 _ACTIVATIONS = {"modrelu": MODRELU, "relu": RELU, "tanh": TANH}
 
@@ -87,11 +87,11 @@ class ScoRNN(Model):
         self.bias = nn.Parameter(torch.zeros(n))
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = nn.functional.linear(inputs, self.input_weight)
+        x = project(inputs, self.input_weight)
         weight = scaled_cayley(self.skew_entries, self.signs)
         (h0,) = state
-        h = recurrence(x, weight, h0, self.activation, self.bias, trace=trace)
-        return h, (h[-1],)
+        h = recurrence(x, weight, h0, self.activation, self.bias, trace=trace, last=self.reads_last)
+        return h, (self.last(h),)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         others = [parameter for name, parameter in self.named_parameters() if name != "skew_entries"]

@@ -95,15 +95,24 @@ class Model(nn.Module, ABC):
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         """Run the recurrence over inputs `[T, B, m]` from a state, handing a trace on to it.
 
-        Returns what the output map reads at every step, `[T, B, n]`, and the state to go on from.
+        Returns what the output map reads at every step, `[T, B, n]`, and the state to go on from. Where `reads_last`
+        holds, `[B, n]` of the last step alone will do, and is faster.
         """
+
+    @property
+    def reads_last(self) -> bool:
+        return self.signature.readout == "last"
+
+    def last(self, states: Tensor) -> Tensor:
+        """The last step of what a recurrence returned, which may be just that."""
+        return states if self.reads_last else states[-1]
 
     def forward(
         self, inputs: Tensor, state: State | None = None, trace: GradientTrace | None = None
     ) -> tuple[Tensor, State]:
         """The outputs that the signature asks for, and the final state, from the given or the model's own start."""
         states, final = self.states(inputs, state or self.initial_state(inputs.shape[1]), trace)
-        read = states[-1] if self.signature.readout == "last" else states
+        read = states[-1] if self.reads_last and states.dim() == 3 else states
         return nn.functional.linear(read, self.output_weight, self.output_bias), final
 
     def parameter_groups(self) -> list[ParameterGroup]:

@@ -22,10 +22,12 @@ from orthobench.checkpoint import CheckpointFolder
 from orthobench.errors import UsageError
 from orthobench.optimizers import make_optimizer
 from orthobench.probes import Subject, default_probes
+from orthobench.recurrence.dispatch import chosen, forget_used, last_used, use_backend
 from orthobench.spec import Resolved
 from orthobench.store import MetricRow, Run, Status, Store, TraceRow
 
 DeviceName = Literal["auto", "cpu", "cuda"]
+BackendName = Literal["auto", "reference", "portable", "cpu", "cuda"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,18 @@ def pick_device(name: DeviceName) -> torch.device:
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
+def check_backend(name: BackendName, device: torch.device) -> None:
+    """Refuse a recurrence back end that cannot serve on this device.
+
+    Raises:
+        UsageError: with the reason.
+    """
+    try:
+        chosen("recurrence", torch.empty(1, 1, 2, device=device), torch.empty(2, 2, device=device), backend=name)
+    except ValueError as error:
+        raise UsageError(f"--backend {name}: {error}; use --backend auto") from error
+
+
 def train(
     resolved: Resolved,
     store: Store,
@@ -69,12 +83,14 @@ def train(
     observer: Observer,
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_every: float = 30.0,
+    backend: BackendName = "auto",
 ) -> Run:
     """Carry out a run and return its record; a run that is finished or diverged already is only looked up.
 
     Args:
         should_stop: asked after every iteration; when true a checkpoint is written and Interrupted raised.
         checkpoint_every: seconds between checkpoints; more where they would take over a hundredth of the time.
+        backend: which kernels run the recurrence.
 
     Raises:
         UsageError: the run cannot be started (another process is at it, the data is not there, ...).
@@ -83,7 +99,8 @@ def train(
     done = store.find(resolved.spec.key)
     if done is not None and Status(done.status).is_final:
         return done
-    with checkpoints.lock():
+    with checkpoints.lock(), use_backend(backend):
+        forget_used()
         trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every)
         try:
             trainer.run_to_end()
@@ -161,7 +178,7 @@ class _Trainer:
                 "seed": spec.seed,
                 "spec": asdict(spec),
                 "device": device.type,
-                "backend": "reference",
+                "backend": None,
                 "parameter_count": self.model.parameter_count(),
                 "metric": self.metric,
                 "goal": resolved.task_class.goal,
@@ -291,6 +308,7 @@ class _Trainer:
         best, at = self.best or (None, None)
         return {
             "iterations": self.iteration,
+            "backend": ", ".join(sorted(last_used())) or None,
             "best_value": best,
             "best_iteration": at,
             "seconds": {what: round(spent, 4) for what, spent in self.seconds.items()},

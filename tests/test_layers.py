@@ -26,7 +26,7 @@ ALLOWED = {
     "checkpoint": {"errors"},
     "store": {"errors"},
     "variants": {"statistics", "store"},
-    "train": {"checkpoint", "environment", "errors", "optimizers", "probes", "seeds", "spec", "store"},
+    "train": {"checkpoint", "environment", "errors", "optimizers", "probes", "recurrence", "seeds", "spec", "store"},
     "sweep": {"checkpoint", "errors", "plugins", "settings", "spec", "store"},
     "report": {"errors", "papers", "store", "variants", ""},
     "testing": {"model", "optimizers", "plugins", "probes", "recurrence", "task"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from typing import Annotated
@@ -43,6 +44,8 @@ def _options(
 
 def main() -> None:
     """Run the command line: bad input gets one line and exit code 2, an interrupted run 130."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("orthobench").setLevel(logging.INFO)
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
     try:
         code = app(prog_name="orthobench", standalone_mode=False)

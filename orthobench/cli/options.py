@@ -26,6 +26,11 @@ CheckpointEvery = Annotated[
 TaskFilter = Annotated[str | None, typer.Option("--task", help="Only this task.")]
 ModelFilter = Annotated[str | None, typer.Option("--model", help="Only this model.")]
 
+Backend = Annotated[
+    Literal["auto", "reference", "portable", "cpu", "cuda"],
+    typer.Option("--backend", help="Kernels of the recurrence; auto: the fastest that serve."),
+]
+
 DEFAULT_DATABASE = "results.db"
 
 

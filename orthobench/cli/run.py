@@ -8,6 +8,7 @@ import typer
 
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
+    Backend,
     CheckpointEvery,
     Database,
     Device,
@@ -25,6 +26,7 @@ def command(
     preset: PresetName = "paper",
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of data, start and order.")] = 0,
     device: Device = "auto",
+    backend: Backend = "auto",
     db: Database = DEFAULT_DATABASE,
     plugin: PluginFiles = None,
     checkpoint_every: CheckpointEvery = 30.0,
@@ -43,10 +45,11 @@ def command(
     from orthobench.spec import resolve
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
-    from orthobench.train import Interrupted, pick_device
+    from orthobench.train import Interrupted, check_backend, pick_device
 
     resolved = resolve(Catalog(plugin or ()), task, model, given, preset, seed)
-    pick_device(device)
+    where = pick_device(device)
+    check_backend(backend, where)
     check_writable(db)
     checkpoints = checkpoint_root(db)
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
@@ -55,10 +58,9 @@ def command(
             with folder.lock():
                 store.delete(before.id)
                 folder.clear()
+        session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
         try:
-            finished = training.train_one(
-                resolved, store, checkpoints, device, stop, f"{task} {model}", checkpoint_every
-            )
+            finished = session.train(resolved, f"{task} {model}")
         except Interrupted:
             typer.echo("stopped; the same command goes on from here", err=True)
             raise typer.Exit(130) from None

@@ -8,6 +8,7 @@ import typer
 
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
+    Backend,
     CheckpointEvery,
     Database,
     Device,
@@ -33,6 +34,7 @@ def command(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, 2, ...")] = 1,
     preset: PresetName = "paper",
     device: Device = "auto",
+    backend: Backend = "auto",
     db: Database = DEFAULT_DATABASE,
     plugin: PluginFiles = None,
     checkpoint_every: CheckpointEvery = 30.0,
@@ -53,11 +55,12 @@ def command(
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
     from orthobench.sweep.plan import plan, resolve_all
-    from orthobench.train import Interrupted, pick_device
+    from orthobench.train import Interrupted, check_backend, pick_device
     from orthobench.variants import variants
 
     runs = resolve_all(Catalog(plugin or ()), task, names, given, points, range(seeds), preset)
-    pick_device(device)
+    where = pick_device(device)
+    check_backend(backend, where)
     checkpoints = checkpoint_root(db)
     if dry_run:
         _print_plan(plan(runs, _existing(db), checkpoints))
@@ -66,6 +69,7 @@ def command(
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
         planned = plan(runs, store, checkpoints)
         _print_plan(planned)
+        session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
         failed = 0
         wanted = [one for one in planned if one.is_wanted]
         for number, one in enumerate(wanted, 1):
@@ -73,7 +77,7 @@ def command(
             chosen = "".join(f" {key}={value}" for key, value in one.chosen.items())
             label = f"[{number}/{len(wanted)}] {spec.model}{chosen} seed {spec.seed}"
             try:
-                training.train_one(one.resolved, store, checkpoints, device, stop, label, checkpoint_every)
+                session.train(one.resolved, label)
             except Interrupted:
                 typer.echo("stopped; the same command goes on from here", err=True)
                 raise typer.Exit(130) from None

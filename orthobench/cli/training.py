@@ -5,16 +5,18 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import torch
 import typer
 
 from orthobench.checkpoint import CheckpointFolder
 from orthobench.cli.progress import Progress
 from orthobench.spec import Resolved
 from orthobench.store import Run, Status, Store
-from orthobench.train import DeviceName, pick_device, train
+from orthobench.train import BackendName, train
 
 
 class StopRequest:
@@ -44,26 +46,30 @@ def stop_on_signals() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
-def train_one(
-    resolved: Resolved,
-    store: Store,
-    checkpoints: Path,
-    device: DeviceName,
-    stop: StopRequest,
-    label: str,
-    checkpoint_every: float,
-) -> Run:
-    """Train with a display. The record that comes back may be of a run made before."""
-    with Progress(label) as progress:
-        return train(
-            resolved,
-            store,
-            CheckpointFolder(checkpoints, resolved.spec.key),
-            pick_device(device),
-            progress,
-            stop,
-            checkpoint_every,
-        )
+@dataclass(frozen=True)
+class Session:
+    """Where and how the runs of one command are trained."""
+
+    store: Store
+    checkpoints: Path
+    device: torch.device
+    backend: BackendName
+    checkpoint_every: float
+    stop: StopRequest
+
+    def train(self, resolved: Resolved, label: str) -> Run:
+        """Train with a display. The record that comes back may be of a run made before."""
+        with Progress(label) as progress:
+            return train(
+                resolved,
+                self.store,
+                CheckpointFolder(self.checkpoints, resolved.spec.key),
+                self.device,
+                progress,
+                self.stop,
+                self.checkpoint_every,
+                self.backend,
+            )
 
 
 def describe(run: Run) -> str:

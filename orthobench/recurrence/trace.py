@@ -32,4 +32,4 @@ class GradientTrace:
 
         for t, step in enumerate(steps):
             if step.requires_grad:
-                step.register_hook(lambda gradient, t=t: record(gradient, t))  # type: ignore[no-untyped-call]
+                step.register_hook(lambda gradient, t=t: record(gradient, t))

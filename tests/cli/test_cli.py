@@ -70,6 +70,17 @@ def test_a_run_is_reproduced_by_the_command_it_shows(orthobench, tiny_options):
     assert twin == listed
 
 
+@pytest.mark.parametrize("backend", ["portable", "cpu"])
+def test_the_back_end_is_a_choice_and_is_recorded(orthobench, tiny_options, backend):
+    shown = {}
+    for name in ("reference", backend):
+        outcome = orthobench("run", "adding", "scornn", *tiny_options, "--backend", name, "--db", f"{name}.db")
+        shown[name] = json.loads(orthobench("show", outcome.out.split()[1], "--json", "--db", f"{name}.db").out)
+        assert shown[name]["backend"] == name
+    assert shown["reference"]["run"] == shown[backend]["run"]
+    assert shown[backend]["final"] == pytest.approx(shown["reference"]["final"], rel=1e-4)
+
+
 def test_force_trains_again(orthobench, tiny_options):
     first = orthobench("run", "adding", "rnn", *tiny_options)
     forced = orthobench("run", "adding", "rnn", *tiny_options, "--force")
@@ -125,6 +136,7 @@ BAD = [
     (("run", "adding", "lstm", "--preset", "fast"), "'fast' is not one of 'paper', 'quick'"),
     (("run", "adding", "lstm", "--seed", "-1"), "'--seed': Input should be greater than or equal to 0"),
     (("run", "adding", "lstm", "--device", "tpu"), "'tpu' is not one of"),
+    (("run", "adding", "lstm", "--device", "cpu", "--backend", "cuda"), "--backend cuda: recurrence: back end cuda"),
     (("run", "adding", "lstm", "--db", "no/such/results.db"), "there is no folder"),
     (("run", "adding", "lstm", "--db", "what://x"), "is not a database"),
     (("run", "adding", "lstm", "--db", "/"), "is a folder"),
