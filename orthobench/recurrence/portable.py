@@ -1,12 +1,11 @@
 """The recurrences in plain PyTorch with a hand-written backward pass: for machines without a C compiler.
 
-Unlike in `reference` no graph of the loop is built: forward keeps the states and the inputs of f, backward is
-one product per step, and dL/dW is one product over all steps. Works in every float type and on every device.
+Unlike in `reference` no graph of the loop is built: forward keeps the states and what they do not give back, backward
+is one product per step, and dL/dW is one product over all steps. Works in every float type and on every device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -78,32 +77,36 @@ class _Recurrence(Function):
         step_size: float | None,
         norms: tuple[Tensor, ...],
     ) -> Tensor:
-        states, inputs, h = x.new_empty(*x.shape), x.new_empty(*x.shape), h0
-        for x_t, state, z in zip(x.unbind(0), states.unbind(0), inputs.unbind(0), strict=True):
-            update = activation(torch.addmm(x_t, h, weight.T, out=z), bias)
-            h = state.copy_(update if step_size is None else h + step_size * update)
+        states, h = x.new_empty(*x.shape), h0
+        keeps_input = _needs_input(activation)
+        kept = x.new_empty(*x.shape) if keeps_input or step_size is not None else None
+        for t, x_t in enumerate(x.unbind(0)):
+            z = torch.addmm(x_t, h, weight.T)
+            update = activation(z, bias)
+            if kept is not None:
+                kept[t] = z if keeps_input else update
+            h = states[t].copy_(update if step_size is None else h + step_size * update)
         ctx.activation, ctx.step_size, ctx.norms = activation, step_size, norms
-        ctx.save_for_backward(weight, h0, bias, states, inputs)
+        ctx.save_for_backward(weight, h0, bias, states, kept)
         return states
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        weight, h0, bias, states, inputs = ctx.saved_tensors
-        carry, direct, dz = torch.zeros_like(h0), torch.zeros_like(h0), torch.empty_like(inputs)
-        differentiate, bias_gradient = _derivative(ctx.activation, inputs, bias)
-        updates = torch.empty_like(inputs) if bias is not None else None
+        weight, h0, bias, states, kept = ctx.saved_tensors
+        saved, step_size = states if kept is None else kept, ctx.step_size
+        carry, dz = torch.zeros_like(h0), torch.empty_like(states)
+        differentiate = _complex_derivative if ctx.activation.is_complex else _derivative
+        dbias = None if bias is None else torch.zeros_like(bias)
         for t, g in _backwards(grad):
-            total = g + carry + direct
+            total = g + carry
             _record(ctx.norms, t, total)
-            if ctx.step_size is not None:
-                direct, total = total, ctx.step_size * total
-            if updates is not None:
-                updates[t] = total
-            dz[t] = differentiate(t, total)
-            carry = dz[t] @ weight
-        dbias = None if updates is None else bias_gradient(updates)
-        return dz, _weight_gradient(dz, states, h0), carry + direct, dbias, None, None, None
+            update = total if step_size is None else step_size * total
+            dz[t], by_bias = differentiate(ctx.activation, update, saved[t], bias)
+            if dbias is not None:
+                dbias += by_bias.sum(0)
+            carry = dz[t] @ weight if step_size is None else torch.addmm(total, dz[t], weight)
+        return dz, _weight_gradient(dz, states, h0), carry, dbias, None, None, None
 
 
 class _Gated(Function):
@@ -250,37 +253,34 @@ def _weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None) -> Tens
     return first if len(dz) == 1 else torch.addmm(first, dz[1:].flatten(0, 1).T, states[:-1].flatten(0, 1))
 
 
-def _derivative(
-    activation: Activation, z: Tensor, bias: Tensor | None
-) -> tuple[Callable[[int, Tensor], Tensor], Callable[[Tensor], Tensor]]:
-    """Two functions for pre-activations z `[T, B, n]`: (t, dL/da_t) to dL/dz_t, and dL/da of all steps to dL/db."""
-    if activation.is_complex:
-        return _complex_derivative(activation, z, bias)
-    shifted = z if bias is None else z + bias
+def _needs_input(activation: Activation) -> bool:
+    """Whether the derivative is not to be had from the activation's output."""
+    return activation.is_complex or activation.kind is Kind.LEAKY_RELU
+
+
+def _derivative(activation: Activation, g: Tensor, saved: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """dL/dz and the addends of dL/db from g = dL/da, all `[B, n]`; saved: z or a, see `_needs_input`."""
     match activation.kind:
         case Kind.TANH:
-            slope = by_bias = 1 - shifted.tanh() ** 2
+            dz = torch.addcmul(g, g, saved * saved, value=-1)
         case Kind.RELU:
-            slope = by_bias = (shifted > 0).to(z.dtype)
+            dz = torch.where(saved <= 0, 0.0, g)
         case Kind.LEAKY_RELU:
-            slope = by_bias = torch.where(shifted >= 0, torch.ones_like(z), activation.slope)
+            shifted = saved if bias is None else saved + bias
+            dz = torch.where(shifted < 0, activation.slope * g, g)
         case Kind.MODRELU:
-            modulus = z.abs() + activation.epsilon
-            active = (modulus if bias is None else modulus + bias) > 0
-            by_bias = torch.where(active, z.sign(), 0.0)
-            slope = by_bias.abs()
+            dz = torch.where(saved == 0, 0.0, g)
+            return dz, dz if bias is None else dz * saved.sign()
         case _:
-            slope = by_bias = torch.ones_like(z)
-    # NaN compares as false, and 0 would hide it.
-    slope, by_bias = (torch.where(z.isnan(), z, factor) for factor in (slope, by_bias))
-    return lambda t, g: g * slope[t], lambda g: (g * by_bias).sum((0, 1))
+            dz = g
+    return dz, dz
 
 
 def _complex_derivative(
-    activation: Activation, z: Tensor, bias: Tensor | None
-) -> tuple[Callable[[int, Tensor], Tensor], Callable[[Tensor], Tensor]]:
-    pairs = _pairs(z)
-    squared = pairs.square().sum(-1)
+    activation: Activation, gradient: Tensor, saved: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    g, z = _pairs(gradient), _pairs(saved)
+    squared = z.square().sum(-1)
     if activation.kind is Kind.COMPLEX_MODRELU_SMOOTH:
         zero = torch.zeros_like(squared, dtype=torch.bool)
         radius = modulus = (squared + activation.epsilon).sqrt()
@@ -292,19 +292,10 @@ def _complex_derivative(
     shifted = (modulus if bias is None else modulus + bias).relu()
     active = (~(shifted <= 0)).to(z.dtype)
     scale = torch.where(zero, 0.0, shifted / over)
-    bend = torch.where(zero, 0.0, (active - scale) / (over * radius))
-
-    def by_input(t: int, gradient: Tensor) -> Tensor:
-        g = _pairs(gradient)
-        along = (g * pairs[t]).sum(-1)
-        dz: Tensor = g * scale[t].unsqueeze(-1) + pairs[t] * (along * bend[t]).unsqueeze(-1)
-        return dz.flatten(-2)
-
-    def by_bias(gradient: Tensor) -> Tensor:
-        along = (_pairs(gradient) * pairs).sum(-1)
-        return torch.where(zero, 0.0, along * active / over).sum((0, 1))
-
-    return by_input, by_bias
+    along = (g * z).sum(-1)
+    bend = torch.where(zero, 0.0, along * (active - scale) / (over * radius))
+    dz = g * scale.unsqueeze(-1) + z * bend.unsqueeze(-1)
+    return dz.flatten(-2), torch.where(zero, 0.0, along * active / over)
 
 
 def _pairs(z: Tensor) -> Tensor:
