@@ -44,6 +44,8 @@ def _options(
 
 def main() -> None:
     """Run the command line: bad input gets one line and exit code 2, an interrupted run 130."""
+    # An OpenMP worker that spins after each of torch's operations holds a core that the recurrence could use.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     logging.basicConfig(format="%(message)s")
     logging.getLogger("orthobench").setLevel(logging.INFO)
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
