@@ -4,9 +4,10 @@ Every orthogonal matrix is reached for a suitable D with all |a_ij| <= 1 (Helfri
 3.1). The derivative is their theorem 3.2: with G = dL/dW and V = (I + A)^{-T} G (D + W^T), dL/dA = V^T - V, where
 dL/dA_ij moves a_ij by +d and a_ji by -d at once.
 
+With M = (I + A)^{-1} this is W = (2 M - I) D and V = 2 M^T G D M^T, which is how it is computed: the inverse in
+float64, so that W is orthogonal to the rounding of its own type, and the gradient in two products of that type.
 torch's own `parametrizations.orthogonal` has a Cayley map too, but without D (so never an eigenvalue -1), in the
-parameter's own precision, and differentiated through the solve. Here the solve is made in float64 and its factors
-serve both directions.
+parameter's own precision, and differentiated through the solve.
 """
 
 from __future__ import annotations
@@ -25,19 +26,17 @@ class _ScaledCayley(torch.autograd.Function):
     def forward(ctx: Any, upper: Tensor, signs: Tensor) -> Tensor:
         a = skew(upper.double(), signs.numel())
         identity = torch.eye(signs.numel(), dtype=a.dtype, device=a.device)
-        factors, pivots, _ = torch.linalg.lu_factor_ex(identity + a)
-        weight = torch.linalg.lu_solve(factors, pivots, (identity - a) * signs.double())
-        ctx.save_for_backward(factors, pivots, weight, signs)
-        result: Tensor = weight.to(upper.dtype).contiguous()
-        return result
+        inverse = torch.linalg.inv_ex(identity + a).inverse
+        weight: Tensor = ((2 * inverse - identity) * signs.double()).to(upper.dtype).contiguous()
+        ctx.save_for_backward(inverse.to(upper.dtype), signs.to(upper.dtype))
+        return weight
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        factors, pivots, weight, signs = ctx.saved_tensors
-        right = gradient.double() @ (torch.diag(signs.double()) + weight.T)
-        v = torch.linalg.lu_solve(factors, pivots, right, adjoint=True)
-        return upper_entries(v.T - v).to(gradient.dtype), None
+        inverse, signs = ctx.saved_tensors
+        v = 2 * inverse.T @ (gradient * signs) @ inverse.T
+        return upper_entries(v.T - v), None
 
 
 def scaled_cayley(upper: Tensor, signs: Tensor) -> Tensor:

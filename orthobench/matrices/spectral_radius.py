@@ -4,27 +4,35 @@ For a simple leading eigenvalue lambda = alpha + i beta with T u = lambda u and 
 
     S = conj(v) u^T / (v* u),   d rho / dT = (alpha Re S + beta Im S) / rho.
 
-Training moves T little in a step, so Arnoldi's method started from the last vectors finds the pair in a few products;
-a full decomposition takes over for small matrices, where Arnoldi fails, and at intervals to check it. All in float64
-on the host, as in the authors' program.
+Training moves T little in a step. So the leading invariant subspace of the last call, multiplied by T a few times,
+says which eigenvalue leads now (block Krylov with Rayleigh-Ritz), and two or three steps of Ostrowski's two-sided
+Rayleigh quotient iteration from there give it and both its vectors to rounding. A full decomposition takes over for
+small matrices, where that ends elsewhere, and at intervals to check it. All in float64 on the host, as in the
+authors' program.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 import torch
-from scipy.sparse.linalg import ArpackError, eigs
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-SMALL = 48  # the full decomposition is as fast
-WANTED = 4  # eigenvalues; more than the leading pair, or Arnoldi may settle on a neighbour
+SMALL = 32  # the full decomposition is as fast
+BLOCK = 8  # directions kept; several eigenvalues may be nearly as large as the leading one
+POWERS = 3
+ROUNDS = 2
+STEPS = 6
+RESIDUAL = 1e-8
 CHECK_EVERY = 200
-AGREEMENT = 1e-6
+
+
+Matrix = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -32,65 +40,115 @@ class Leading:
     """An eigenvalue of largest modulus, with its right and left eigenvectors `[n]`."""
 
     value: complex
-    right: np.ndarray[Any, Any]
-    left: np.ndarray[Any, Any]
-
-
-def leading_eigenpair(matrix: np.ndarray[Any, Any]) -> Leading:
-    """By full decomposition: the definition."""
-    values, left, right = scipy.linalg.eig(matrix, left=True)
-    k = int(np.argmax(np.abs(values)))
-    return Leading(complex(values[k]), right[:, k], left[:, k])
+    right: Matrix
+    left: Matrix
 
 
 class Tracker:
     """Finds leading eigenpairs of matrices that change little from call to call.
 
-    `memory` `[2, n]` float64 holds the starting vectors and is written in place: as a buffer of a module it makes a
-    run that goes on from a checkpoint find what the uncut run finds. `calls` counts towards the next full check.
+    `memory` `[n, BLOCK]` float64 holds the leading subspace, `calls` counts towards the next full check; both are
+    written in place. As buffers of a module they make a run that goes on from a checkpoint find what the uncut run
+    finds.
     """
 
     def __init__(self, memory: Tensor, calls: Tensor) -> None:
         self.memory, self.calls = memory, calls
 
-    def __call__(self, matrix: np.ndarray[Any, Any]) -> Leading:
-        found = self._find(matrix)
+    def __call__(self, matrix: Matrix) -> Leading:
+        found = None
+        if len(matrix) > SMALL and int(self.calls) % CHECK_EVERY:
+            found = self._follow(matrix)
         self.calls += 1
-        for row, vector in zip(self.memory, (found.right, found.left), strict=True):
-            # A complex pair spans a plane: the sum of its parts is a start within it.
-            row.copy_(torch.from_numpy(vector.real + vector.imag))
+        return found or self._decompose(matrix)
+
+    def _follow(self, matrix: Matrix) -> Leading | None:
+        basis = self.memory.cpu().numpy()
+        if not basis.any():
+            return None
+        for _ in range(ROUNDS):
+            values, vectors, basis = _rayleigh_ritz(matrix, basis)
+        found = _refine(matrix, complex(values[0]), vectors[:, 0])
+        # The quotient iteration ends at an eigenpair near its start; that no other is larger, the subspace tells.
+        if found is None or abs(found.value) < np.abs(values).max() * (1 - 1e-3):
+            return None
+        larger = np.abs(values) > abs(found.value) * (1 + 1e-9)
+        own = np.minimum(np.abs(values - found.value), np.abs(values.conj() - found.value))
+        if (larger & (own > 1e-2 * abs(found.value))).any():
+            return None
+        self._remember(basis)
         return found
 
-    def _find(self, matrix: np.ndarray[Any, Any]) -> Leading:
-        if len(matrix) <= SMALL or int(self.calls) % CHECK_EVERY == 0:
-            return leading_eigenpair(matrix)
-        starts = self.memory.cpu().numpy()
-        right = _arnoldi(matrix, starts[0])
-        left = _arnoldi(matrix.T, starts[1])
-        if right is None or left is None:
-            return leading_eigenpair(matrix)
-        value, u = right
-        other, w = left
-        if abs(abs(other) - abs(value)) > AGREEMENT * abs(value):
-            return leading_eigenpair(matrix)
-        # matrix^T w = other w: conj(w) is a left eigenvector of other, w one of its conjugate.
-        v = w.conj() if abs(other - value) <= abs(other.conjugate() - value) else w
-        if abs(np.vdot(v, u)) < AGREEMENT:
-            return leading_eigenpair(matrix)
-        return Leading(value, u, v)
+    def _decompose(self, matrix: Matrix) -> Leading:
+        values, left, right = _decomposed(matrix)
+        self._remember(_real_basis(right[:, _by_modulus(values)]))
+        return _leading(values, left, right)
+
+    def _remember(self, basis: Matrix) -> None:
+        self.memory.zero_()[:, : basis.shape[1]] = torch.from_numpy(basis)
 
 
-def _arnoldi(matrix: np.ndarray[Any, Any], start: np.ndarray[Any, Any]) -> tuple[complex, np.ndarray[Any, Any]] | None:
-    if not np.isfinite(start).all() or not start.any():
-        return None
-    try:
-        values, vectors = eigs(matrix, k=WANTED, which="LM", v0=start, tol=1e-10, maxiter=40)
-    except (ArpackError, np.linalg.LinAlgError):  # no convergence is one of them
-        return None
-    k = int(np.argmax(np.abs(values)))
-    value, vector = complex(values[k]), vectors[:, k]
-    residual = np.linalg.norm(matrix @ vector - value * vector)
-    return (value, vector) if residual <= AGREEMENT * abs(value) else None
+def leading_eigenpair(matrix: Matrix) -> Leading:
+    """By full decomposition: the definition."""
+    return _leading(*_decomposed(matrix))
+
+
+def _decomposed(matrix: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    """All eigenvalues, left and right eigenvectors."""
+    found: Any = scipy.linalg.eig(matrix, left=True)  # the stubs know the two values without left alone
+    return found  # type: ignore[no-any-return]
+
+
+def _leading(values: Matrix, left: Matrix, right: Matrix) -> Leading:
+    k = _by_modulus(values)[0]
+    return Leading(complex(values[k]), right[:, k], left[:, k])
+
+
+def _by_modulus(values: Matrix) -> Matrix:
+    """Order of the values, largest modulus first."""
+    return np.argsort(-np.abs(values), kind="stable")
+
+
+def _real_basis(vectors: Matrix) -> Matrix:
+    """An orthonormal basis `[n, BLOCK]` of the space of the first eigenvectors, real and imaginary parts."""
+    first = vectors[:, :BLOCK]
+    parts = np.stack((first.real, first.imag), axis=2).reshape(len(first), -1)
+    basis, _, _ = scipy.linalg.qr(parts, mode="economic", pivoting=True)
+    return np.ascontiguousarray(basis[:, :BLOCK])
+
+
+def _rayleigh_ritz(matrix: Matrix, basis: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    """Ritz values and vectors, largest first, of span(B, T B, T^2 B), and a basis of its leading part."""
+    blocks = [basis]
+    for _ in range(POWERS - 1):
+        blocks.append(matrix @ blocks[-1])
+    space, _ = np.linalg.qr(np.concatenate(blocks, axis=1))
+    values, small = np.linalg.eig(space.T @ (matrix @ space))
+    order = _by_modulus(values)
+    small = small[:, order]
+    return values[order], space @ small, space @ _real_basis(small)
+
+
+def _refine(matrix: Matrix, value: complex, right: Matrix) -> Leading | None:
+    """The eigenpair near this one with its left vector, by two-sided Rayleigh quotient iteration; None if it fails."""
+    left, identity = right, np.eye(len(matrix))
+    for _ in range(STEPS):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)  # singular is what it comes to be
+            factors = scipy.linalg.lu_factor(matrix - value * identity, check_finite=False)
+        if not factors[0].diagonal().all():
+            return None
+        right = scipy.linalg.lu_solve(factors, right, check_finite=False)
+        left = scipy.linalg.lu_solve(factors, left, trans=2, check_finite=False)
+        right, left = right / np.linalg.norm(right), left / np.linalg.norm(left)
+        overlap = np.vdot(left, right)
+        if not np.isfinite(overlap) or abs(overlap) < 1e-12:
+            return None
+        image = matrix @ right
+        value = complex(np.vdot(left, image) / overlap)
+        if np.linalg.norm(image - value * right) <= RESIDUAL * abs(value):
+            return Leading(value, right, left)
+    return None
 
 
 class _Radius(torch.autograd.Function):

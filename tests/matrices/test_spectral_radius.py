@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from orthobench.matrices.spectral_radius import CHECK_EVERY, SMALL, Tracker, leading_eigenpair, spectral_radius
+from orthobench.matrices.spectral_radius import BLOCK, CHECK_EVERY, SMALL, Tracker, leading_eigenpair, spectral_radius
 
 
 def _matrix(n: int, seed: int = 0) -> torch.Tensor:
@@ -10,7 +10,7 @@ def _matrix(n: int, seed: int = 0) -> torch.Tensor:
 
 
 def _tracker(n: int) -> Tracker:
-    return Tracker(torch.zeros(2, n, dtype=torch.float64), torch.zeros((), dtype=torch.long))
+    return Tracker(torch.zeros(n, BLOCK, dtype=torch.float64), torch.zeros((), dtype=torch.long))
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 60])
