@@ -28,7 +28,7 @@ BLOCK = 8  # directions kept; several eigenvalues may be nearly as large as the 
 POWERS = 3
 ROUNDS = 2
 STEPS = 6
-RESIDUAL = 1e-8
+RESIDUAL = 1e-9
 CHECK_EVERY = 200
 
 
@@ -146,7 +146,10 @@ def _refine(matrix: Matrix, value: complex, right: Matrix) -> Leading | None:
             return None
         image = matrix @ right
         value = complex(np.vdot(left, image) / overlap)
-        if np.linalg.norm(image - value * right) <= RESIDUAL * abs(value):
+        distance = max(
+            np.linalg.norm(image - value * right), np.linalg.norm(left.conj() @ matrix - value * left.conj())
+        )
+        if distance <= RESIDUAL * abs(value):
             return Leading(value, right, left)
     return None
 
