@@ -37,7 +37,7 @@ class Adding(Task):
         "sequence_length": 100,
         "train_size": 10_000,
         "test_size": 1_000,
-        "epochs": 10,
+        "epochs": 20,
         "evaluate_every": 50,
     }
 
