@@ -73,7 +73,7 @@ def chosen(op: str, x: Tensor, weight: Tensor, activation: Activation | None = N
     if reason := cpu.missing():
         _say_once(
             logging.WARNING,
-            f"{reason}; the recurrences run in PyTorch instead, several times slower (back end portable)",
+            f"{reason}; the recurrences run in PyTorch instead, up to several times slower (back end portable)",
         )
         return "portable"
     return _first_of(("cpu",), op, x, weight, activation) or "reference"
