@@ -10,8 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from orthobench.model import Model, ModelSettings, Signature, State
-from orthobench.recurrence import RELU, TANH, GradientTrace, project, recurrence
+from orthobench.model import ModelSettings, Signature
+from orthobench.plain_rnn import PlainRNN
+from orthobench.recurrence import RELU, TANH
 
 _ACTIVATIONS = {"relu": RELU, "tanh": TANH}
 
@@ -20,7 +21,7 @@ class RNNSettings(ModelSettings):
     activation: Literal["tanh", "relu"] = "tanh"
 
 
-class RNN(Model):
+class RNN(PlainRNN):
     version = 1
     title = "RNN"
     paper = "Elman. Finding Structure in Time. Cognitive Science 14, 1990"
@@ -30,17 +31,9 @@ class RNN(Model):
         super().__init__(settings, signature, generator)
         n = settings.hidden_size
         self.activation = _ACTIVATIONS[settings.activation]
-        self.input_weight = nn.Parameter(torch.empty(n, signature.input_size))
         self.recurrent_weight = nn.Parameter(torch.empty(n, n))
         for weight in (self.input_weight, self.recurrent_weight):
             nn.init.xavier_uniform_(weight, generator=generator)
-        self.bias = nn.Parameter(torch.zeros(n))
 
-    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = project(inputs, self.input_weight, self.bias)
-        (h0,) = state
-        h = recurrence(x, self.recurrent_weight, h0, self.activation, trace=trace, last=self.reads_last)
-        return h, (self.last(h),)
-
-    def recurrent_matrices(self) -> dict[str, Tensor]:
-        return {"W": self.recurrent_weight}
+    def weight(self) -> Tensor:
+        return self.recurrent_weight

@@ -8,7 +8,7 @@ Recurrent Neural Networks with Scaled Cayley Transform", ICML 2018, sections 3 a
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
 from orthobench.matrices.initial import half_circle_angles
 from orthobench.matrices.skew import block_rotation_entries
-from orthobench.model import Count, Model, ModelSettings, ParameterGroup, Positive, Signature, State
-from orthobench.optimizers import OptimizerName
-from orthobench.recurrence import MODRELU, RELU, TANH, GradientTrace, project, recurrence
+from orthobench.model import Count, Signature
+from orthobench.plain_rnn import MatrixSettings, PlainRNN
+from orthobench.recurrence import MODRELU, RELU, TANH
 
 _ACTIVATIONS = {"modrelu": MODRELU, "relu": RELU, "tanh": TANH}
 
 
-class ScoRNNSettings(ModelSettings):
+class ScoRNNSettings(MatrixSettings):
     hidden_size: Count = Field(170, description="number of hidden units n")
     negative_ones: int | float = Field(
         0.5,
@@ -33,22 +33,11 @@ class ScoRNNSettings(ModelSettings):
     )
     activation: Literal["modrelu", "relu", "tanh"] = "modrelu"
     initialization: Literal["half_circle", "zeros"] = Field("half_circle", description="start of A")
-    recurrent_optimizer: OptimizerName = Field("rmsprop_tf1", description="optimiser of A")
-    recurrent_learning_rate: Positive = Field(1e-4, description="learning rate of A")
 
     @model_validator(mode="before")
     @classmethod
-    def _share_of_units(cls, values: dict[str, object]) -> dict[str, object]:
-        """A share of n becomes the number it stands for, so that the run's record holds the number."""
-        n = cls.model_fields["hidden_size"].default if "hidden_size" not in values else values["hidden_size"]
-        rho = values.get("negative_ones", 0.5)
-        try:
-            n, share = int(str(n)), float(str(rho))
-        except ValueError:
-            return values  # the fields' own validators say what is wrong
-        if "." in str(rho) and 0 <= share <= 1:
-            return values | {"negative_ones": round(share * n)}
-        return values
+    def _share_of_units(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return cls.fill_share(values, "negative_ones", cls.whole(values, "hidden_size"))
 
     @model_validator(mode="after")
     def _fits(self) -> ScoRNNSettings:
@@ -60,12 +49,13 @@ class ScoRNNSettings(ModelSettings):
         return self
 
 
-class ScoRNN(Model):
+class ScoRNN(PlainRNN):
     version = 1
     title = "scoRNN"
     paper = "Helfrich, Willmott, Ye. Orthogonal Recurrent Neural Networks with Scaled Cayley Transform. ICML 2018"
     orthogonal = True
     Settings = ScoRNNSettings
+    matrix_parameters = ("skew_entries",)
 
     signs: Tensor
 
@@ -73,32 +63,12 @@ class ScoRNN(Model):
         super().__init__(settings, signature, generator)
         n = settings.hidden_size
         self.activation = _ACTIVATIONS[settings.activation]
-        self.recurrent_optimizer = settings.recurrent_optimizer
-        self.recurrent_learning_rate = settings.recurrent_learning_rate
-
         # s = tan(t / 2) = sqrt((1 - cos t) / (1 + cos t)): Cayley makes [[0, s], [-s, 0]] a rotation by t.
         s = torch.tan(half_circle_angles(n, generator) / 2)
         if settings.initialization == "zeros":
             s = torch.zeros_like(s)
         self.skew_entries = nn.Parameter(block_rotation_entries(s, n).float())
         self.register_buffer("signs", minus_ones_last(n, int(settings.negative_ones)))
-        self.input_weight = nn.Parameter(torch.empty(n, signature.input_size))
-        nn.init.uniform_(self.input_weight, -0.01, 0.01, generator=generator)
-        self.bias = nn.Parameter(torch.zeros(n))
 
-    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = project(inputs, self.input_weight)
-        weight = scaled_cayley(self.skew_entries, self.signs)
-        (h0,) = state
-        h = recurrence(x, weight, h0, self.activation, self.bias, trace=trace, last=self.reads_last)
-        return h, (self.last(h),)
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        others = [parameter for name, parameter in self.named_parameters() if name != "skew_entries"]
-        return [
-            ParameterGroup(others, self.optimizer, self.learning_rate),
-            ParameterGroup([self.skew_entries], self.recurrent_optimizer, self.recurrent_learning_rate),
-        ]
-
-    def recurrent_matrices(self) -> dict[str, Tensor]:
-        return {"W": scaled_cayley(self.skew_entries, self.signs)}
+    def weight(self) -> Tensor:
+        return scaled_cayley(self.skew_entries, self.signs)

@@ -115,6 +115,9 @@ class Model(nn.Module, ABC):
         read = states[-1] if self.reads_last and states.dim() == 3 else states
         return nn.functional.linear(read, self.output_weight, self.output_bias), final
 
+    def after_step(self) -> None:
+        """Keep a constraint after the optimisers' step; nothing by default. Called without gradients."""
+
     def parameter_groups(self) -> list[ParameterGroup]:
         """Which optimiser and learning rate each parameter gets; every trainable parameter in exactly one group."""
         return [ParameterGroup(list(self.parameters()), self.optimizer, self.learning_rate)]

@@ -22,6 +22,27 @@ class Settings(BaseModel):
         return None if isinstance(value, str) and value.lower() in ("none", "null") else value
 
     @classmethod
+    def fill_share(cls, values: dict[str, Any], name: str, of: int) -> dict[str, Any]:
+        """Put the number in the place of a share of `of`: "0.5" or 0.5, with a decimal point, is half of it.
+
+        For validators that run before the fields', so that the record of a run holds the number.
+        """
+        given = str(values.get(name, cls.model_fields[name].default))
+        try:
+            share = float(given)
+        except ValueError:
+            return values  # the field's own validator says what is wrong
+        return values | {name: round(share * of)} if "." in given and 0 <= share <= 1 else values
+
+    @classmethod
+    def whole(cls, values: Mapping[str, Any], name: str) -> int:
+        """The whole number given for a setting, or its default; 0 if what is given is none."""
+        try:
+            return int(str(values.get(name, cls.model_fields[name].default)))
+        except ValueError:
+            return 0
+
+    @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
         """Validate, turning pydantic's report into one line.
 

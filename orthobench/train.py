@@ -222,6 +222,8 @@ class _Trainer:
             self._clip()
             for optimizer in self.optimizers:
                 optimizer.step()
+            with torch.no_grad():
+                self.model.after_step()
             self.loss_sum += loss.detach()
             self.loss_count += 1
             self.iteration += 1

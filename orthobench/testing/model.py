@@ -102,6 +102,8 @@ def matrices_are_what_they_say(model_class: Any) -> None:
         model(_inputs())[0].square().mean().backward()
         for optimizer in optimizers:
             optimizer.step()
+        with torch.no_grad():
+            model.after_step()
 
 
 def the_state_dict_is_the_model(model_class: Any) -> None:
