@@ -146,7 +146,7 @@ BAD = [
     (("run", "adding", "lstm", "--plugin", "none.py"), "plugin file none.py cannot be read"),
     (("swep",), "swep"),
     (("sweep", "adding", "--models", "lstm,"), "has an empty name"),
-    (("sweep", "adding", "--models", "lstm,scorn"), "did you mean scornn?"),
+    (("sweep", "adding", "--models", "lstm,scorn"), "did you mean scornn"),
     (("sweep", "adding", "--models", "lstm", "--grid", "hidden_size="), "hidden_size="),
     (("sweep", "adding", "--models", "lstm", "--grid", "hidden_size=1,x"), "hidden_size=x"),
     (("sweep", "adding", "--models", "lstm", "--seeds", "0"), "'--seeds': Input should be greater than or equal to 1"),

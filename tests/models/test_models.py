@@ -4,9 +4,12 @@ import math
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
 
+from orthobench.errors import UsageError
 from orthobench.model import Signature
+from orthobench.optimizers import make_optimizer
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 
@@ -140,7 +143,192 @@ def test_gru_reset_after_is_torchs_gru():
     torch.testing.assert_close(model(x)[0], wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["scornn", "rnn", "lstm", "gru"])
+def skew_of(entries, n):
+    a = np.zeros((n, n))
+    a[np.triu_indices(n, 1)] = entries
+    return a - a.T
+
+
+def cayley(entries, n, negative_ones):
+    a = skew_of(entries, n)
+    d = np.diag([1.0] * (n - negative_ones) + [-1.0] * negative_ones)
+    return np.linalg.inv(np.eye(n) + a) @ (np.eye(n) - a) @ d
+
+
+def plain_outputs(x, w, act, p):
+    """Outputs of h_t = act(W h_{t-1} + U x_t; b) from a trained or a zero start."""
+    start = p.get("start", np.zeros(len(w)))
+
+    def step(x_t, h):
+        return act(w @ (start if h is None else h) + p["input_weight"] @ x_t, p["bias"])
+
+    return expected_outputs(x, step, len(w), p)
+
+
+def test_irnn():
+    x, outputs, p = run(make("irnn"))
+    wanted = plain_outputs(x, p["recurrent_weight"], lambda z, b: np.maximum(z + b, 0), p)
+    np.testing.assert_allclose(outputs, wanted, rtol=1e-9, atol=1e-12)
+    assert torch.equal(make("irnn").weight(), torch.eye(7))
+
+
+def test_exprnn():
+    x, outputs, p = run(make("exprnn"))
+    w = scipy.linalg.expm(skew_of(p["skew_entries"], 7))
+    np.testing.assert_allclose(outputs, plain_outputs(x, w, modrelu, p), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("reflections", [1, 3, 7])
+def test_ornn(reflections):
+    x, outputs, p = run(make("ornn", reflections=reflections))
+    vectors = np.zeros((7, reflections))
+    vectors[tuple(np.tril_indices(7, 0, reflections))] = p["entries"]
+    w = np.eye(7)
+    for j, u in enumerate(vectors.T):
+        last = np.diag([1.0] * 6 + [np.sign(u[-1])])
+        w = w @ (last if j == 6 else np.eye(7) - 2 * np.outer(u, u) / (u @ u))
+    wanted = plain_outputs(x, w, lambda z, b: np.where(z + b >= 0, z + b, 0.1 * (z + b)), p)
+    np.testing.assert_allclose(outputs, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("coupling", [True, False])
+@pytest.mark.parametrize("normalised", [True, False])
+def test_enrnn(coupling, normalised):
+    model = make("enrnn", short_size=3, negative_ones=2, coupling=coupling, epsilon=0.1)
+    model.normalised.fill_(normalised)
+    x, outputs, p = run(model)
+    short = p["short_weight"]
+    if normalised:
+        short = short / (np.abs(np.linalg.eigvals(short)).max() + 0.1)
+    corner = p["coupling_weight"] if coupling else np.zeros((4, 3))
+    w = np.block([[cayley(p["skew_entries"], 4, 2), corner], [np.zeros((3, 4)), short]])
+    np.testing.assert_allclose(outputs, plain_outputs(x, w, modrelu, p), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["antisymmetric", "antisymmetric_gated", "ablation"])
+def test_antisymmetric_family(name):
+    settings = {} if name == "ablation" else {"diffusion": 0.3}
+    x, outputs, p = run(make(name, step_size=0.2, **settings))
+    entries = p["recurrent_entries"]
+    w = entries.reshape(7, 7) if name == "ablation" else skew_of(entries, 7) - 0.3 * np.eye(7)
+
+    def step(x_t, h):
+        h = np.zeros(7) if h is None else h
+        z = p["input_weight"] @ x_t + p["bias"]
+        gate = 1 if name == "antisymmetric" else sigmoid(w @ h + z[7:])
+        return h + 0.2 * gate * np.tanh(w @ h + z[:7])
+
+    np.testing.assert_allclose(outputs, expected_outputs(x, step, 7, p), rtol=1e-9, atol=1e-12)
+
+
+def test_antisymmetric_matrices_are():
+    model = make("antisymmetric", diffusion=0.25, hidden_size=40, recurrent_scale=2.0)
+    w = model.weight().detach()
+    torch.testing.assert_close(w + w.T, -0.5 * torch.eye(40))
+    eigenvalues = torch.linalg.eigvals(w.double())
+    torch.testing.assert_close(eigenvalues.real, torch.full((40,), -0.25, dtype=torch.float64))
+    assert model.recurrent_entries.std().item() == pytest.approx(2 / 40**0.5, rel=0.1)
+
+
+def steps(model, count, learning_rate=1.0):
+    """Train on noise: a few optimiser steps, with the constraint kept after each as the trainer does."""
+    generator = torch.Generator().manual_seed(0)
+    groups = model.parameter_groups()
+    optimizers = [make_optimizer(g.optimizer, g.parameters, learning_rate * g.learning_rate) for g in groups]
+    for _ in range(count):
+        x = torch.randn(T, B, M, generator=generator)
+        model.zero_grad()
+        (model(x)[0] - 1).square().mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        with torch.no_grad():
+            model.after_step()
+
+
+def test_dtriv_is_exprnn_until_its_base_moves():
+    """The first move leaves W where it was; later moves too, though A is zero after them."""
+    exprnn, dtriv = make("exprnn"), make("dtriv", rebase_every=3)
+    assert (dtriv.skew_entries == 0).all()
+    torch.testing.assert_close(dtriv.weight(), exprnn.weight())
+    steps(dtriv, 2, 100)
+    before = dtriv.weight()
+    assert (dtriv.skew_entries != 0).any()
+    with torch.no_grad():
+        dtriv.after_step()
+    assert (dtriv.skew_entries == 0).all()
+    torch.testing.assert_close(dtriv.weight(), before)
+
+
+def test_dtriv_stays_orthogonal():
+    model = make("dtriv", rebase_every=1, project_every=10)
+    steps(model, 200, 10)
+    w = model.weight().double()
+    assert torch.linalg.matrix_norm(w.T @ w - torch.eye(7)) < 10 * 7 * torch.finfo(torch.float32).eps
+
+
+def test_ornn_keeps_its_vectors_at_unit_length():
+    model = make("ornn", reflections=4)
+    steps(model, 20, 10)
+    torch.testing.assert_close(torch.linalg.vector_norm(model.vectors(), dim=0), torch.ones(4))
+
+
+def test_enrnn_is_normalised_for_good_when_the_radius_passes_one():
+    model = make("enrnn", hidden_size=30, short_size=20, negative_ones=3)
+    assert not model.normalised
+    assert model.radius() <= 1
+    with torch.no_grad():
+        model.short_weight.mul_(1.2 / model.radius())
+        model.after_step()
+        assert model.normalised
+        model.short_weight.mul_(0.5)
+        model.after_step()
+    assert model.normalised
+    steps(model, 200, 10)
+    radius = np.abs(np.linalg.eigvals(model.blocks()[1].detach().double().numpy())).max()
+    assert radius == pytest.approx(1, abs=1e-5)
+    assert np.abs(np.linalg.eigvals(model.weight().detach().double().numpy())).max() == pytest.approx(1, abs=1e-4)
+
+
+def test_enrnn_starts_with_these_eigenvalues():
+    """Of W_S: moduli below one, angles of the right half circle or, for negative moduli, their opposites."""
+    short = make("enrnn", hidden_size=60, short_size=40, negative_ones=6).short_weight.detach().double()
+    found = np.linalg.eigvals(short.numpy())
+    assert (np.abs(found) < 1).all()
+    assert np.isclose(np.abs(found.real[:, None]).max(), np.abs(found.real).max())
+    pairs = np.linalg.eigvals(short[:2, :2].numpy())
+    torch.testing.assert_close(torch.linalg.matrix_norm(short[2:, :2]), torch.zeros((), dtype=torch.float64))
+    assert np.isclose(abs(pairs[0]), abs(pairs[1]))
+
+
+def test_exprnn_starts_on_the_circle():
+    full = np.linalg.eigvals(make("exprnn", hidden_size=60).weight().detach().double().numpy())
+    half = np.linalg.eigvals(make("exprnn", hidden_size=60, initialization="half_circle").weight().detach().numpy())
+    np.testing.assert_allclose(np.abs(full), 1, atol=1e-5)
+    assert np.abs(np.angle(full)).max() > 2
+    assert np.abs(np.angle(half)).max() <= 1 + 1e-5
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "told"),
+    [
+        ("ornn", {"reflections": 9}, "reflections=9 is more than hidden_size (7)"),
+        ("enrnn", {"short_size": 8}, "short_size=8 should be a whole number from 0 to hidden_size (7)"),
+        ("enrnn", {"short_size": 3, "negative_ones": 5}, "from 0 to the long-term size (4)"),
+        ("dtriv", {"rebase_every": 0}, "rebase_every=0"),
+        ("antisymmetric", {"step_size": 0}, "step_size=0"),
+    ],
+)
+def test_nonsense_is_refused(model, settings, told):
+    with pytest.raises(UsageError) as error:
+        make(model, **settings)
+    assert told in str(error.value)
+
+
+ALL = ["scornn", "rnn", "lstm", "gru", "irnn", "exprnn", "dtriv", "ornn", "enrnn", "antisymmetric"]
+ALL += ["antisymmetric_gated", "ablation"]
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_gradients_by_finite_differences(name):
     model = make(name, "last").double()
     x = torch.randn(4, 2, M, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -205,10 +393,34 @@ def test_copying_programs_start_the_output_bias_at_random():
         ("rnn", 116, 1, 10, 14_858),
         ("rnn", 360, 1, 10, 133_930),
         ("gru", 80, 10, 9, 3 * (800 + 6400 + 80) + 729),
+        ("exprnn", 176, 10, 9, 18_929),
+        ("antisymmetric", 128, 1, 10, 9_674),
+        ("antisymmetric", 256, 3, 10, 36_234),
+        ("antisymmetric", 256, 96, 10, 60_042),
+        ("antisymmetric_gated", 128, 1, 10, 9_930),
+        ("antisymmetric_gated", 256, 3, 10, 37_258),
+        ("ablation", 196, 3, 10, 41_954),
+        ("ablation", 196, 96, 10, 78_410),
     ],
 )
 def test_parameters_are_counted_as_in_the_papers(model, n, m, p, exact):
     assert make(model, inputs=m, outputs=p, hidden_size=n).parameter_count() == exact
+
+
+@pytest.mark.parametrize(
+    ("model", "m", "p", "settings", "exact"),
+    [
+        ("ornn", 1, 10, {"hidden_size": 256, "reflections": 32}, 11_034),
+        ("ornn", 1, 10, {"hidden_size": 256, "reflections": 16}, 7_314),
+        ("ornn", 2, 1, {"hidden_size": 128, "reflections": 16}, 2_569),
+        ("ornn", 49, 49, {"hidden_size": 512, "reflections": 512}, 182_577),
+        ("enrnn", 2, 1, {"hidden_size": 160, "short_size": 64}, 15_441),
+        ("enrnn", 10, 9, {"hidden_size": 192, "short_size": 20}, 22_395),
+        ("enrnn", 129, 129, {"hidden_size": 468, "short_size": 94, "coupling": False}, 199_928),
+    ],
+)
+def test_parameters_of_settings_are_counted_as_in_the_papers(model, m, p, settings, exact):
+    assert make(model, inputs=m, outputs=p, **settings).parameter_count() == exact
 
 
 @pytest.mark.parametrize(("task", "model", "printed"), [("adding", "scornn", 15), ("copying", "scornn", 22)])

@@ -1,0 +1,33 @@
+"""The AntisymmetricRNN paper's ablation: its gated model with one free matrix where the antisymmetric one stood.
+
+    h_t = h_{t-1} + eps sigmoid(M h_{t-1} + V_z x_t + b_z) o tanh(M h_{t-1} + V_h x_t + b_h)
+
+Chang, Chen, Haber, Chi, ICLR 2019, section 5.3. A free diagonal takes up -gamma I, which is dropped.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+from torch import Tensor
+
+from orthobench.model import Count
+
+from .antisymmetric import EulerSettings
+from .antisymmetric_gated import AntisymmetricGated
+
+
+class AblationSettings(EulerSettings):
+    hidden_size: Count = Field(196, description="number of hidden units n")
+
+
+class Ablation(AntisymmetricGated):
+    version = 1
+    title = "ablation of AntisymmetricRNN"
+    Settings = AblationSettings
+
+    @staticmethod
+    def entries(n: int) -> int:
+        return n * n
+
+    def weight(self) -> Tensor:
+        return self.recurrent_entries.view(self.hidden_size, self.hidden_size)

@@ -1,0 +1,74 @@
+"""AntisymmetricRNN: a forward-Euler step of an ODE whose Jacobian's eigenvalues are almost imaginary.
+
+    h_t = h_{t-1} + eps tanh((M - M^T - gamma I) h_{t-1} + V x_t + b)
+
+B. Chang, M. Chen, E. Haber, E. Chi, "AntisymmetricRNN: A Dynamical System View on Recurrent Neural Networks",
+ICLR 2019. M is held as a strictly upper triangular matrix. Start: V ~ N(0, 1 / m), M ~ N(0, sigma^2 / n), b = 0.
+The paper's choices of eps, gamma, sigma, optimiser and rate per task are not reported: the defaults are ours, out of
+its grids.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench.matrices.skew import skew
+from orthobench.model import Model, ModelSettings, Positive, Signature, State
+from orthobench.optimizers import OptimizerName
+from orthobench.recurrence import TANH, GradientTrace, project, recurrence
+
+
+class EulerSettings(ModelSettings):
+    optimizer: OptimizerName = "adagrad_tf1"
+    learning_rate: Positive = 0.1
+    step_size: Positive = Field(0.01, description="eps, the length of an Euler step")
+    recurrent_scale: float = Field(1.0, ge=0, description="sigma; M starts as N(0, sigma^2 / n)")
+
+
+class AntisymmetricSettings(EulerSettings):
+    diffusion: float = Field(0.01, ge=0, description="gamma, what is taken from the diagonal")
+
+
+class Antisymmetric(Model):
+    version = 1
+    title = "AntisymmetricRNN"
+    paper = "Chang, Chen, Haber, Chi. AntisymmetricRNN: A Dynamical System View on RNNs. ICLR 2019"
+    Settings: ClassVar[type[EulerSettings]] = AntisymmetricSettings
+    inputs_per_unit: ClassVar[int] = 1
+
+    def __init__(self, settings: EulerSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        m, n = signature.input_size, settings.hidden_size
+        self.step_size = settings.step_size
+        self.diffusion = settings.diffusion if isinstance(settings, AntisymmetricSettings) else 0.0
+        width = self.inputs_per_unit * n
+        self.input_weight = nn.Parameter(torch.randn(width, m, generator=generator) / math.sqrt(m))
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.recurrent_entries = nn.Parameter(
+            settings.recurrent_scale / math.sqrt(n) * torch.randn(self.entries(n), generator=generator)
+        )
+
+    @staticmethod
+    def entries(n: int) -> int:
+        """How many numbers the recurrent matrix is made of."""
+        return n * (n - 1) // 2
+
+    def weight(self) -> Tensor:
+        """M - M^T - gamma I, `[n, n]`."""
+        antisymmetric = skew(self.recurrent_entries, self.hidden_size)
+        identity = torch.eye(self.hidden_size, dtype=antisymmetric.dtype, device=antisymmetric.device)
+        return antisymmetric - self.diffusion * identity
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        (h0,) = state
+        x = project(inputs, self.input_weight, self.bias)
+        h = recurrence(x, self.weight(), h0, TANH, step_size=self.step_size, trace=trace, last=self.reads_last)
+        return h, (self.last(h),)
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        return {"W": self.weight()}

@@ -1,0 +1,28 @@
+"""AntisymmetricRNN with gating: the same matrix in the gate and in the candidate.
+
+    z_t = sigmoid((M - M^T - gamma I) h_{t-1} + V_z x_t + b_z)
+    h_t = h_{t-1} + eps z_t o tanh((M - M^T - gamma I) h_{t-1} + V_h x_t + b_h)
+
+Chang, Chen, Haber, Chi, ICLR 2019, section 3.3. V_z starts like V_h, b_z at 0.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from orthobench.model import State
+from orthobench.recurrence import GradientTrace, gated_recurrence, project
+
+from .antisymmetric import Antisymmetric
+
+
+class AntisymmetricGated(Antisymmetric):
+    version = 1
+    title = "AntisymmetricRNN with gating"
+    inputs_per_unit = 2
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        (h0,) = state
+        x = project(inputs, self.input_weight, self.bias)
+        h = gated_recurrence(x, self.weight(), h0, self.step_size, trace=trace, last=self.reads_last)
+        return h, (self.last(h),)

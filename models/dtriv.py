@@ -1,0 +1,58 @@
+"""DTRIV: EXPRNN around a base that moves (dynamic trivialisation).
+
+    W = B exp(A);   after every K steps B <- B exp(A), A <- 0
+
+M. Lezcano-Casado, "Trivializations for Gradient-Based Optimization on Manifolds", NeurIPS 2019. At the start the base
+takes up A's initial value. K = 1 is Riemannian gradient descent; without K the map stays around its start. After
+every M moves B is replaced by the orthogonal matrix nearest to it. The optimiser's averages are kept across moves.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from orthobench.matrices.exponential import exponential
+from orthobench.model import Count, Signature
+
+from .exprnn import EXPRNN, EXPRNNSettings
+
+
+class DTRIVSettings(EXPRNNSettings):
+    rebase_every: Count | None = Field(100, description="K, steps between moves of the base; none: never")
+    project_every: Count = Field(100, description="M, moves between projections of the base")
+
+
+class DTRIV(EXPRNN):
+    version = 1
+    title = "DTRIV"
+    paper = "Lezcano-Casado. Trivializations for Gradient-Based Optimization on Manifolds. NeurIPS 2019"
+    Settings = DTRIVSettings
+
+    base: Tensor
+    steps: Tensor
+
+    def __init__(self, settings: DTRIVSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        self.rebase_every, self.project_every = settings.rebase_every, settings.project_every
+        self.register_buffer("base", torch.eye(settings.hidden_size))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        with torch.no_grad():
+            self._rebase()
+
+    def weight(self) -> Tensor:
+        return self.base @ exponential(self.skew_entries, self.hidden_size)
+
+    def after_step(self) -> None:
+        self.steps += 1
+        if self.rebase_every is None or self.steps % self.rebase_every:
+            return
+        self._rebase()
+        if self.steps // self.rebase_every % self.project_every == 0:
+            left, _, right = torch.linalg.svd(self.base)
+            self.base.copy_(left @ right)
+
+    def _rebase(self) -> None:
+        self.base.copy_(self.weight())
+        self.skew_entries.zero_()

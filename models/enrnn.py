@@ -1,0 +1,121 @@
+"""ENRNN: a long-term state with an orthogonal matrix beside a short-term state with an eigenvalue-normalised one.
+
+    h = [h_L; h_S],   W = [[W_L, W_C], [0, W_S]],   h_t = modReLU(W h_{t-1} + U x_t; b)
+
+W_L is scoRNN's scaled Cayley transform; W_S = T / (rho(T) + eps), rho the spectral radius; W_C (optional) lets the
+short-term state feed the long-term one, never the reverse. K. Maduranga, K. Helfrich, Q. Ye, "Eigenvalue Normalized
+Recurrent Neural Networks for Short Term Memory", AAAI 2020. Training begins with W_S = T; the normalisation goes on,
+for good, when rho(T) first exceeds 1. As in the program eps is 0, so the radius then is 1, not below.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
+from orthobench.matrices.initial import half_circle_angles
+from orthobench.matrices.skew import block_rotation_entries
+from orthobench.matrices.spectral_radius import BLOCK, Tracker, spectral_radius
+from orthobench.model import Count, Positive, Signature
+from orthobench.plain_rnn import MatrixSettings, PlainRNN
+from orthobench.recurrence import MODRELU
+
+
+class ENRNNSettings(MatrixSettings):
+    hidden_size: Count = Field(160, description="number of hidden units of both states, n = q + s")
+    learning_rate: Positive = 1e-4
+    short_size: int | float = Field(
+        0.4,
+        description="s, units of the short-term state, or a share of n",
+        json_schema_extra={"tied_to": "hidden_size"},
+    )
+    negative_ones: int | float = Field(
+        0.3,
+        description="-1 on D of W_L, or a share of q",
+        json_schema_extra={"tied_to": "hidden_size"},
+    )
+    coupling: bool = Field(True, description="W_C, from the short-term to the long-term state")
+    epsilon: float = Field(0.0, ge=0, description="eps of the normalisation")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shares(cls, values: dict[str, Any]) -> dict[str, Any]:
+        n = cls.whole(values, "hidden_size")
+        values = cls.fill_share(values, "short_size", n)
+        return cls.fill_share(values, "negative_ones", n - cls.whole(values, "short_size"))
+
+    @model_validator(mode="after")
+    def _fit(self) -> ENRNNSettings:
+        for name, most, of in (
+            ("short_size", self.hidden_size, "hidden_size"),
+            ("negative_ones", self.hidden_size - int(self.short_size), "the long-term size"),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 0 <= value <= most:
+                raise ValueError(f"{name}={value} should be a whole number from 0 to {of} ({most}), or a share")
+        return self
+
+
+class ENRNN(PlainRNN):
+    version = 1
+    title = "ENRNN"
+    paper = "Maduranga, Helfrich, Ye. Eigenvalue Normalized RNNs for Short Term Memory. AAAI 2020"
+    Settings = ENRNNSettings
+    activation = MODRELU
+    matrix_parameters = ("skew_entries",)
+
+    signs: Tensor
+    normalised: Tensor
+    subspace: Tensor
+    calls: Tensor
+
+    def __init__(self, settings: ENRNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        s = int(settings.short_size)
+        q = settings.hidden_size - s
+        self.epsilon = settings.epsilon
+        self.skew_entries = nn.Parameter(block_rotation_entries(_half_circle(q, generator), q).float())
+        self.register_buffer("signs", minus_ones_last(q, int(settings.negative_ones)))
+        # Rotations by angles in (0, pi / 2) times moduli in (-1, 1), one of each for two units; an odd unit comes last.
+        rotation = scaled_cayley(block_rotation_entries(_half_circle(s, generator), s), torch.ones(s))
+        moduli = torch.empty((s + 1) // 2, dtype=torch.float64).uniform_(-1, 1, generator=generator)
+        self.short_weight = nn.Parameter((rotation * moduli.repeat_interleave(2)[:s]).float())
+        self.coupling_weight = None
+        if settings.coupling:
+            self.coupling_weight = nn.Parameter(torch.empty(q, s))
+            nn.init.xavier_uniform_(self.coupling_weight, generator=generator)
+        self.register_buffer("normalised", torch.zeros((), dtype=torch.bool))
+        self.register_buffer("subspace", torch.zeros(s, BLOCK, dtype=torch.float64))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
+
+    def radius(self) -> Tensor:
+        """rho(T)."""
+        if not self.short_weight.numel():
+            return self.short_weight.new_zeros(())
+        return spectral_radius(self.short_weight, Tracker(self.subspace, self.calls))
+
+    def blocks(self) -> tuple[Tensor, Tensor]:
+        """W_L `[q, q]` and W_S `[s, s]`."""
+        short = self.short_weight / (self.radius() + self.epsilon) if self.normalised else self.short_weight
+        return scaled_cayley(self.skew_entries, self.signs), short
+
+    def weight(self) -> Tensor:
+        long, short = self.blocks()
+        corner = long.new_zeros(len(long), len(short)) if self.coupling_weight is None else self.coupling_weight
+        lower = torch.cat((short.new_zeros(len(short), len(long)), short), dim=1)
+        return torch.cat((torch.cat((long, corner), dim=1), lower))
+
+    def after_step(self) -> None:
+        if not self.normalised and self.radius() > 1:
+            self.normalised.fill_(True)
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        return dict(zip(("W_L", "W_S"), self.blocks(), strict=True))
+
+
+def _half_circle(n: int, generator: torch.Generator) -> Tensor:
+    return torch.tan(half_circle_angles(n, generator) / 2)

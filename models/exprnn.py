@@ -1,0 +1,65 @@
+"""EXPRNN: an orthogonal recurrent matrix by the exponential of a skew-symmetric one.
+
+    h_t = modReLU(W h_{t-1} + U x_t; b),   W = exp(A),   A^T = -A
+
+M. Lezcano-Casado, D. Martinez-Rubio, "Cheap Orthogonal Constraints in Neural Networks", ICML 2019. Only matrices of
+determinant 1. The start "half_circle" takes the Cayley transform's entries -tan(t / 2) as angles, as the program does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench.matrices.exponential import exponential
+from orthobench.matrices.initial import half_circle_angles
+from orthobench.matrices.skew import block_rotation_entries
+from orthobench.model import Count, Positive, Signature
+from orthobench.optimizers import OptimizerName
+from orthobench.plain_rnn import MatrixSettings, PlainRNN
+from orthobench.recurrence import MODRELU
+
+
+class EXPRNNSettings(MatrixSettings):
+    hidden_size: Count = Field(170, description="number of hidden units n")
+    optimizer: OptimizerName = "rmsprop_torch"
+    learning_rate: Positive = 7e-4
+    recurrent_optimizer: OptimizerName = "rmsprop_torch"
+    recurrent_learning_rate: Positive = 7e-5
+    initialization: Literal["full_circle", "half_circle"] = Field("full_circle", description="start of A's angles")
+    output_start: Literal["linear", "kaiming"] = Field(
+        "linear", description="start of V and c; linear: torch's for a linear layer, kaiming: the copying program's"
+    )
+
+
+class EXPRNN(PlainRNN):
+    version = 1
+    title = "EXPRNN"
+    paper = "Lezcano-Casado, Martinez-Rubio. Cheap Orthogonal Constraints in Neural Networks. ICML 2019"
+    orthogonal = True
+    Settings = EXPRNNSettings
+    activation = MODRELU
+    matrix_parameters = ("skew_entries",)
+
+    def __init__(self, settings: EXPRNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        n = settings.hidden_size
+        if settings.initialization == "full_circle":
+            angles = torch.empty(n // 2, dtype=torch.float64).uniform_(-math.pi, math.pi, generator=generator)
+        else:
+            angles = -torch.tan(half_circle_angles(n, generator) / 2)
+        self.skew_entries = nn.Parameter(block_rotation_entries(angles, n).float())
+        nn.init.kaiming_normal_(self.input_weight, nonlinearity="relu", generator=generator)
+        nn.init.uniform_(self.bias, -0.01, 0.01, generator=generator)
+        if settings.output_start == "kaiming":
+            nn.init.kaiming_normal_(self.output_weight, nonlinearity="relu", generator=generator)
+        else:
+            for parameter in (self.output_weight, self.output_bias):
+                nn.init.uniform_(parameter, -(n**-0.5), n**-0.5, generator=generator)
+
+    def weight(self) -> Tensor:
+        return exponential(self.skew_entries, self.hidden_size)

@@ -1,0 +1,40 @@
+"""IRNN: a ReLU network whose recurrent matrix starts as the identity (Le, Jaitly, Hinton 2015).
+
+    h_t = max(W h_{t-1} + U x_t + b, 0),   W = I and b = 0 at the start
+
+As in the uRNN papers' baseline program: Glorot-uniform U and V, and h_0 trained from zero.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench.model import ModelSettings, Signature
+from orthobench.optimizers import OptimizerName
+from orthobench.plain_rnn import PlainRNN
+from orthobench.recurrence import RELU
+
+
+class IRNNSettings(ModelSettings):
+    optimizer: OptimizerName = "rmsprop_theano"
+    trained_start: bool = Field(True, description="train h_0")
+
+
+class IRNN(PlainRNN):
+    version = 1
+    title = "IRNN"
+    paper = "Le, Jaitly, Hinton. A Simple Way to Initialize Recurrent Networks of Rectified Linear Units. 2015"
+    Settings = IRNNSettings
+    activation = RELU
+
+    def __init__(self, settings: IRNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        nn.init.xavier_uniform_(self.input_weight, generator=generator)
+        self.recurrent_weight = nn.Parameter(torch.eye(settings.hidden_size))
+        if settings.trained_start:
+            self.start = nn.Parameter(torch.zeros(settings.hidden_size))
+
+    def weight(self) -> Tensor:
+        return self.recurrent_weight

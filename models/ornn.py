@@ -1,0 +1,85 @@
+"""oRNN: an orthogonal recurrent matrix as a product of Householder reflections.
+
+    h_t = f(W h_{t-1} + U x_t + b),   W = H(u_1) ... H(u_k),   H(u) = I - 2 u u^T / u^T u
+
+u_j is zero in its first j - 1 entries; f is the leaky ReLU of slope 0.1; h_0 is trained. Z. Mhammedi, A. Hellicar,
+A. Rahman, J. Bailey, "Efficient Orthogonal Parametrisation of Recurrent Neural Networks Using Householder
+Reflections", ICML 2017. After every step the vectors are brought back to unit length, as in the program; W does not
+depend on it, the size of their gradients does. With k = n the last "reflection" would only turn one sign: it is the
+sign of its single entry instead.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from orthobench.matrices.householder import householder_product
+from orthobench.model import Count, ModelSettings, Positive, Signature
+from orthobench.optimizers import OptimizerName
+from orthobench.plain_rnn import PlainRNN
+from orthobench.recurrence import LEAKY_RELU
+
+
+class ORNNSettings(ModelSettings):
+    optimizer: OptimizerName = "adam"
+    learning_rate: Positive = 1e-3
+    reflections: Count = Field(
+        16, description="k, the number of reflections", json_schema_extra={"tied_to": "hidden_size"}
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> ORNNSettings:
+        if self.reflections > self.hidden_size and "reflections" in self.model_fields_set:
+            raise ValueError(
+                f"reflections={self.reflections} is more than hidden_size ({self.hidden_size}): "
+                "a product of n reflections is every orthogonal matrix already"
+            )
+        return self
+
+
+class ORNN(PlainRNN):
+    version = 1
+    title = "oRNN"
+    paper = "Mhammedi, Hellicar, Rahman, Bailey. Efficient Orthogonal Parametrisation of RNNs. ICML 2017"
+    orthogonal = True
+    Settings = ORNNSettings
+    activation = LEAKY_RELU
+
+    rows: Tensor
+    columns: Tensor
+
+    def __init__(self, settings: ORNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        n = settings.hidden_size
+        self.reflections = min(settings.reflections, n)
+        self.register_buffer("rows", torch.tril_indices(n, self.reflections)[0], persistent=False)
+        self.register_buffer("columns", torch.tril_indices(n, self.reflections)[1], persistent=False)
+        self.entries = nn.Parameter(0.01 * torch.randn(len(self.rows), generator=generator))
+        nn.init.xavier_uniform_(self.input_weight, generator=generator)
+        bound = math.sqrt(3 / (2 * n))
+        self.start = nn.Parameter(torch.empty(n).uniform_(-bound, bound, generator=generator))
+        with torch.no_grad():
+            self.after_step()
+
+    def vectors(self) -> Tensor:
+        """u_1 ... u_k as columns, `[n, k]`."""
+        matrix = self.entries.new_zeros(self.hidden_size, self.reflections)
+        matrix[self.rows, self.columns] = self.entries
+        return matrix
+
+    def weight(self) -> Tensor:
+        vectors = self.vectors()
+        if self.reflections < self.hidden_size:
+            return householder_product(vectors)
+        signs = torch.ones_like(vectors[:, 0])
+        signs[-1] = vectors[-1, -1].detach().sign()
+        return householder_product(vectors[:, :-1]) * signs
+
+    def after_step(self) -> None:
+        vectors = self.vectors()
+        lengths = torch.linalg.vector_norm(vectors, dim=0)
+        self.entries.div_(lengths[self.columns])
