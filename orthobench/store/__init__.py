@@ -4,4 +4,15 @@ from orthobench.store.open import open_store
 from orthobench.store.store import MetricRow, Store, TraceRow
 from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Trace
 
-__all__ = ["Benchmark", "Environment", "Metric", "MetricRow", "Run", "Status", "Store", "Trace", "TraceRow", "open_store"]
+__all__ = [
+    "Benchmark",
+    "Environment",
+    "Metric",
+    "MetricRow",
+    "Run",
+    "Status",
+    "Store",
+    "Trace",
+    "TraceRow",
+    "open_store",
+]
