@@ -90,10 +90,24 @@ def interleave(
 
 def summarise(samples: Sequence[Sample]) -> Summary:
     """Over the samples that others disturbed little, if there are enough of those, else over all."""
-    quiet = [sample.seconds for sample in samples if sample.foreign <= FOREIGN]
-    kept = quiet if len(quiet) >= FEWEST else [sample.seconds for sample in samples]
+    kept = _quiet([(sample.seconds, sample.foreign) for sample in samples])
     median = statistics.median(kept)
     return Summary(median, len(kept), (max(kept) - min(kept)) / median if median else 0.0)
+
+
+def ratio(samples: Sequence[Sample], others: Sequence[Sample]) -> float:
+    """Seconds of these over seconds of the others, as the median of the rounds both took part in.
+
+    Round by round, since the machine's own speed may change between rounds.
+    """
+    pairs = list(zip(samples, others, strict=False))
+    return statistics.median(_quiet([(a.seconds / b.seconds, max(a.foreign, b.foreign)) for a, b in pairs]))
+
+
+def _quiet(found: Sequence[tuple[float, float]]) -> list[float]:
+    """The values whose second number, the share that other processes took, is small; all where those are too few."""
+    quiet = [value for value, foreign in found if foreign <= FOREIGN]
+    return quiet if len(quiet) >= FEWEST else [value for value, _ in found]
 
 
 def _sample(step: Callable[[], object], repeats: int, clock: Clock) -> Sample:

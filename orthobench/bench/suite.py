@@ -12,7 +12,7 @@ from torch import Generator
 
 from orthobench.bench.constraints import CONSTRAINTS, Constraint, free
 from orthobench.bench.implementations import EAGER, SEED, ScoRNN, TrainingStep, implementations
-from orthobench.bench.measure import SHORTEST, Clock, Sample, SystemClock, interleave, summarise
+from orthobench.bench.measure import SHORTEST, Clock, Sample, SystemClock, interleave, ratio, summarise
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape
 from orthobench.errors import UsageError
@@ -126,14 +126,17 @@ def _recurrences(shape: Shape, plan: Plan) -> dict[str, Any]:
         steps[name] = step
         gflop[name] = shape.gflop(step.network.gates)
     plan.tell(f"{shape.name}: {', '.join(steps)}")
+    timed = interleave(steps, plan.rounds, plan.clock, plan.shortest)
     rows = [
-        {"implementation": name, **_timing(samples), "gflops": gflop[name] / summarise(samples).seconds}
-        for name, samples in interleave(steps, plan.rounds, plan.clock, plan.shortest).items()
+        {
+            "implementation": name,
+            **_timing(samples),
+            "gflops": gflop[name] / summarise(samples).seconds,
+            "of_sgemm": ratio(timed[SGEMM], samples) * gflop[name] / gflop[SGEMM],
+            "ratio": None if name == SGEMM else ratio(timed[EAGER], samples),
+        }
+        for name, samples in timed.items()
     ]
-    by_name = {row["implementation"]: row for row in rows}
-    for row in rows:
-        row["of_sgemm"] = row["gflops"] / by_name[SGEMM]["gflops"]
-        row["ratio"] = by_name[EAGER]["seconds"] / row["seconds"] if row is not by_name[SGEMM] else None
     weighed = WEIGHED.get(shape.name, ()) if plan.device.type == "cpu" and not plan.quick else ()
     memory = {name: peak_of_step(shape, name, torch.get_num_threads()) for name in weighed if name in steps}
     return {"shape": asdict(shape), "rows": rows, "left_out": left_out, "peak_memory": memory}
@@ -147,11 +150,10 @@ def _constraints(shape: Shape, plan: Plan) -> dict[str, Any]:
     steps |= {name: ConstraintStep(one, shape.hidden, plan.device) for name, one in CONSTRAINTS.items()}
     plan.tell(f"{shape.name}: {', '.join(steps)}")
     timed = interleave(steps, plan.rounds, plan.clock, plan.shortest)
-    rest = summarise(timed[FREE]).seconds
     rows = []
     for name in CONSTRAINTS:
-        timing = _timing(timed[name])
-        rows.append({"constraint": name, **timing, "share": timing["seconds"] / (timing["seconds"] + rest)})
+        part = ratio(timed[name], timed[FREE])
+        rows.append({"constraint": name, **_timing(timed[name]), "share": part / (1 + part)})
     return {"shape": asdict(shape), "step": _timing(timed[FREE]), "rows": rows}
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from orthobench.bench.measure import Sample, interleave, summarise
+from orthobench.bench.measure import Sample, interleave, ratio, summarise
 
 
 class FakeClock:
@@ -64,6 +64,15 @@ def test_the_others_share_is_of_all_cores():
     clock.others = 0.5
     samples = interleave({"a": clock.step("a", 4)}, 1, clock)
     assert samples["a"] == [Sample(4, 0.25)]
+
+
+def test_ratios_are_of_the_same_round():
+    """The machine slows down threefold: both medians change, their ratio does not."""
+    ours, eager = [Sample(s, 0) for s in (1, 1, 3, 3)], [Sample(s, 0) for s in (4, 4, 12, 12)]
+    assert ratio(eager, ours) == 4
+    assert ratio(eager[:1], ours) == 4
+    disturbed = [Sample(100, 0.9), *eager[1:]]
+    assert ratio(disturbed, ours) == 4
 
 
 def test_disturbed_samples_are_left_out_where_enough_remain():
