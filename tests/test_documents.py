@@ -37,6 +37,8 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options):
     if words[0] in ("run", "sweep"):
         pairs = list(zip(tiny_options[::2], tiny_options[1::2], strict=True))
         words += [w for flag, value in pairs if value.partition("=")[0] not in shown for w in (flag, value)]
+    elif words[0] == "bench":
+        words += ["--quick", "--rounds", "1"]
     else:
         assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
     outcome = orthobench(*words)

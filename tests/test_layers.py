@@ -30,6 +30,7 @@ ALLOWED = {
     "train": {"checkpoint", "environment", "errors", "optimizers", "probes", "recurrence", "seeds", "spec", "store"},
     "sweep": {"checkpoint", "errors", "plugins", "settings", "spec", "store"},
     "report": {"errors", "papers", "store", "variants", ""},
+    "bench": {"errors", "matrices", "optimizers", "recurrence"},
     "testing": {"model", "optimizers", "plugins", "probes", "recurrence", "task"},
     "models": {"matrices", "model", "optimizers", "plain_rnn", "recurrence"},
     "tasks": {"model", "seeds", "task"},

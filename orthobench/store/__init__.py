@@ -1,7 +1,18 @@
-"""The database of runs: SQLAlchemy tables, opened, upgraded and queried here."""
+"""The database of runs and benchmarks: SQLAlchemy tables, opened, upgraded and queried here."""
 
 from orthobench.store.open import open_store
 from orthobench.store.store import MetricRow, Store, TraceRow
-from orthobench.store.tables import Environment, Metric, Run, Status, Trace
+from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Trace
 
-__all__ = ["Environment", "Metric", "MetricRow", "Run", "Status", "Store", "Trace", "TraceRow", "open_store"]
+__all__ = [
+    "Benchmark",
+    "Environment",
+    "Metric",
+    "MetricRow",
+    "Run",
+    "Status",
+    "Store",
+    "Trace",
+    "TraceRow",
+    "open_store",
+]

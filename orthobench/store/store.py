@@ -12,7 +12,7 @@ from sqlalchemy import Engine, delete, insert, select
 from sqlalchemy.orm import Session
 
 from orthobench.errors import UsageError
-from orthobench.store.tables import Environment, Metric, Run, Status, Trace
+from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Trace
 
 
 @dataclass(frozen=True)
@@ -70,11 +70,7 @@ class Store:
         `facts` are the columns of `Run`; those of a run that exists already are brought up to date.
         """
         with self._write() as session:
-            place = session.scalar(select(Environment).where(Environment.digest == environment_digest))
-            if place is None:
-                place = Environment(digest=environment_digest, facts=dict(environment))
-                session.add(place)
-                session.flush()
+            place = self._place(session, environment_digest, environment)
             run = session.scalar(select(Run).where(Run.key == facts["key"]))
             if run is None:
                 run = Run(seconds={})
@@ -110,6 +106,26 @@ class Store:
         """Remove a run with all its rows."""
         with self._write() as session:
             session.execute(delete(Run).where(Run.id == run_id))
+
+    def add_benchmark(
+        self, name: str, results: Mapping[str, Any], environment_digest: str, environment: Mapping[str, Any]
+    ) -> Benchmark:
+        """Keep what a benchmark found, and the environment it ran in; `results` hold what JSON does."""
+        with self._write() as session:
+            place = self._place(session, environment_digest, environment)
+            benchmark = Benchmark(name=name, results=dict(results), environment=place)
+            session.add(benchmark)
+            return benchmark
+
+    @staticmethod
+    def _place(session: Session, digest: str, facts: Mapping[str, Any]) -> Environment:
+        """The environment's row, entered if it is new."""
+        place = session.scalar(select(Environment).where(Environment.digest == digest))
+        if place is None:
+            place = Environment(digest=digest, facts=dict(facts))
+            session.add(place)
+            session.flush()
+        return place
 
     @staticmethod
     def _update(session: Session, run_id: int, changes: Mapping[str, Any]) -> None:
@@ -180,6 +196,14 @@ class Store:
             query = query.where(Trace.name == name)
         with self._read() as session:
             return list(session.scalars(query.order_by(Trace.run_id, Trace.name, Trace.iteration)))
+
+    def benchmarks(self, name: str | None = None) -> list[Benchmark]:
+        """The benchmarks (of this name), oldest first."""
+        query = select(Benchmark).order_by(Benchmark.id)
+        if name is not None:
+            query = query.where(Benchmark.name == name)
+        with self._read() as session:
+            return list(session.scalars(query))
 
 
 def _metric_columns(run_id: int, row: MetricRow) -> dict[str, Any]:

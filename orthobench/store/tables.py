@@ -144,3 +144,17 @@ class Trace(Base):
     epoch: Mapped[int]
     iteration: Mapped[int]
     values: Mapped[Sequence[float]] = mapped_column(FloatArray)
+
+
+class Benchmark(Base):
+    """One call of `orthobench bench`: its name says what `results` hold (see `orthobench.bench`)."""
+
+    __tablename__ = "benchmark"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(index=True)
+    environment_id: Mapped[int] = mapped_column(ForeignKey("environment.id"))
+    created_at: Mapped[datetime] = mapped_column(default=utc_now)
+    results: Mapped[dict[str, Any]]
+
+    environment: Mapped[Environment] = relationship(lazy="joined")

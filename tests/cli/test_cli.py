@@ -28,7 +28,9 @@ def test_listing_runs_needs_no_torch(orthobench, tmp_path, tiny_options):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("command", [(), ("run",), ("sweep",), ("report",), ("ls",), ("show",), ("plugins",)])
+@pytest.mark.parametrize(
+    "command", [(), ("run",), ("sweep",), ("report",), ("ls",), ("show",), ("plugins",), ("bench",)]
+)
 def test_every_command_has_help(orthobench, command):
     outcome = orthobench(*command, "--help")
     assert outcome.code == 0

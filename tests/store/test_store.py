@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sqlite3
 import threading
 from pathlib import Path
@@ -110,6 +111,31 @@ def test_runs_are_filtered(store):
         store.get("ab")
     with pytest.raises(UsageError, match="no run"):
         store.get("%")
+
+
+def test_a_benchmark_comes_back(store):
+    run = start(store)
+    results = {"shapes": [{"shape": "a", "seconds": 0.5, "ratio": None}]}
+    added = store.add_benchmark("recurrence", results, "e", {"cpu": "x"})
+    store.add_benchmark("constraints", {}, "f", {"cpu": "y"})
+    (found,) = store.benchmarks("recurrence")
+    assert (found.id, found.results, found.environment.facts) == (added.id, results, {"cpu": "x"})
+    assert found.environment_id == run.environment_id
+    assert [one.name for one in store.benchmarks()] == ["recurrence", "constraints"]
+
+
+def test_a_database_of_the_first_schema_is_upgraded(tmp_path):
+    """schema_0001.db was written by the program of that schema: one finished run with five numbers."""
+    old = Path(__file__).with_name("schema_0001.db")
+    path = tmp_path / "r.db"
+    shutil.copy(old, path)
+    with open_store(str(path)) as store:
+        (run,) = store.runs()
+        assert (run.task, run.model, run.status, run.environment.id) == ("adding", "rnn", Status.FINISHED, 1)
+        assert len(store.metrics([run.id])) == 5
+        store.add_benchmark("recurrence", {}, run.environment.digest, {})
+        test_migrations_make_the_tables(store)
+    assert (tmp_path / "r.db.backup-0001").read_bytes() == old.read_bytes()
 
 
 def test_writers_wait_for_each_other(tmp_path):

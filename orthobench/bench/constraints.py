@@ -1,0 +1,59 @@
+"""The ways to make a recurrent matrix W of a free parameter, started as in training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor
+
+from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
+from orthobench.matrices.exponential import exponential
+from orthobench.matrices.householder import householder_product
+from orthobench.matrices.initial import half_circle_angles
+from orthobench.matrices.skew import block_rotation_entries
+from orthobench.matrices.spectral_radius import BLOCK, Tracker, spectral_radius
+
+Made = tuple[Tensor, Callable[[Tensor], Tensor]]
+"""The parameter's start, and the map from the parameter to W `[n, n]`."""
+Constraint = Callable[[int, Generator, torch.device], Made]
+
+
+def free(n: int, generator: Generator, device: torch.device) -> Made:
+    """W itself: a random matrix with eigenvalues in the unit disc."""
+    return (torch.randn(n, n, generator=generator) / math.sqrt(n)).to(device), lambda weight: weight
+
+
+def cayley(n: int, generator: Generator, device: torch.device) -> Made:
+    signs = minus_ones_last(n, n // 2).to(device)
+    return _rotations(n, generator, device), lambda upper: scaled_cayley(upper, signs)
+
+
+def matrix_exponential(n: int, generator: Generator, device: torch.device) -> Made:
+    return _rotations(n, generator, device), lambda upper: exponential(upper, n)
+
+
+def unit_radius(n: int, generator: Generator, device: torch.device) -> Made:
+    tracker = Tracker(torch.zeros(n, BLOCK, dtype=torch.float64), torch.zeros((), dtype=torch.long))
+    start, _ = free(n, generator, device)
+    return start, lambda weight: weight / spectral_radius(weight, tracker)
+
+
+def reflections(n: int, generator: Generator, device: torch.device) -> Made:
+    """As many as there are rows: every orthogonal matrix of its determinant."""
+    return torch.randn(n, n, generator=generator).to(device), householder_product
+
+
+def _rotations(n: int, generator: Generator, device: torch.device) -> Tensor:
+    """The skew-symmetric start of scoRNN."""
+    s = torch.tan(half_circle_angles(n, generator) / 2)
+    return block_rotation_entries(s, n).float().to(device)
+
+
+CONSTRAINTS: dict[str, Constraint] = {
+    "Cayley": cayley,
+    "exponential": matrix_exponential,
+    "spectral radius": unit_radius,
+    "n reflections": reflections,
+}

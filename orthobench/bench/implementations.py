@@ -1,0 +1,216 @@
+"""A training step as each implementation makes it: the same parameters, data and update, another recurrence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear, mse_loss
+
+from orthobench.bench.constraints import Constraint, cayley
+from orthobench.bench.shapes import Shape
+from orthobench.optimizers import make_optimizer
+from orthobench.recurrence import MODRELU, lstm, project, recurrence
+from orthobench.recurrence.cuda_launch import MAX_ROW_FEATURES
+from orthobench.recurrence.dispatch import chosen
+
+SEED = 0
+EAGER = "eager loop"
+
+
+class Network(nn.Module):
+    """y = V h + c over the states of a subclass, which are h_T `[B, n]` or, where all are read, `[T, B, n]`."""
+
+    gates = 1
+
+    def __init__(self, shape: Shape, device: torch.device, backend: str = "auto") -> None:
+        super().__init__()
+        self.shape, self.device, self.backend = shape, device, backend
+        self.generator = torch.Generator().manual_seed(SEED)
+        self.output_weight = self.uniform(shape.outputs, shape.hidden)
+        self.output_bias = nn.Parameter(torch.zeros(shape.outputs))
+
+    def uniform(self, *size: int) -> nn.Parameter:
+        bound = 1 / math.sqrt(self.shape.hidden)
+        return nn.Parameter(torch.empty(size).uniform_(-bound, bound, generator=self.generator))
+
+    @property
+    def last(self) -> bool:
+        return self.shape.readout == "last"
+
+    def start(self, inputs: Tensor) -> Tensor:
+        return inputs.new_zeros(inputs.shape[1], self.shape.hidden)
+
+    def states(self, inputs: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return linear(self.states(inputs), self.output_weight, self.output_bias)
+
+
+class ScoRNN(Network):
+    def __init__(
+        self, shape: Shape, device: torch.device, backend: str = "auto", constraint: Constraint = cayley
+    ) -> None:
+        super().__init__(shape, device, backend)
+        self.input_weight = self.uniform(shape.hidden, shape.inputs)
+        self.bias = nn.Parameter(torch.zeros(shape.hidden))
+        start, self.recurrent_weight = constraint(shape.hidden, self.generator, device)
+        self.parameter = nn.Parameter(start)
+
+    def states(self, inputs: Tensor) -> Tensor:
+        weight = self.recurrent_weight(self.parameter)
+        x = project(inputs, self.input_weight)
+        return recurrence(x, weight, self.start(inputs), MODRELU, self.bias, last=self.last, backend=self.backend)
+
+
+class EagerScoRNN(ScoRNN):
+    """The well-written loop: inputs projected at once, then unbound (indexing would cost T times T), W^T made once."""
+
+    def states(self, inputs: Tensor) -> Tensor:
+        transposed = self.recurrent_weight(self.parameter).T.contiguous()
+        h, states = self.start(inputs), []
+        for x_t in linear(inputs, self.input_weight).unbind(0):
+            z = torch.addmm(x_t, h, transposed)
+            h = z.sign() * (z.abs() + self.bias).relu()
+            states.append(h)
+        return h if self.last else torch.stack(states)
+
+
+class LSTM(Network):
+    gates = 4
+
+    def __init__(self, shape: Shape, device: torch.device, backend: str = "auto") -> None:
+        super().__init__(shape, device, backend)
+        self.input_weight = self.uniform(4 * shape.hidden, shape.inputs)
+        self.recurrent_weight = self.uniform(4 * shape.hidden, shape.hidden)
+        self.bias = self.uniform(4 * shape.hidden)
+
+    def states(self, inputs: Tensor) -> Tensor:
+        x, zeros = project(inputs, self.input_weight, self.bias), self.start(inputs)
+        return lstm(x, self.recurrent_weight, zeros, zeros, last=self.last, backend=self.backend)[0]
+
+
+class EagerLSTM(LSTM):
+    def states(self, inputs: Tensor) -> Tensor:
+        transposed = self.recurrent_weight.T.contiguous()
+        h, states = self.start(inputs), []
+        c = h
+        for x_t in linear(inputs, self.input_weight, self.bias).unbind(0):
+            i, f, g, o = torch.addmm(x_t, h, transposed).chunk(4, dim=-1)
+            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+            h = o.sigmoid() * c.tanh()
+            states.append(h)
+        return h if self.last else torch.stack(states)
+
+
+class TorchRNN(Network):
+    """`nn.RNN` with tanh: a free W, so less work than scoRNN's step."""
+
+    def __init__(self, shape: Shape, device: torch.device) -> None:
+        super().__init__(shape, device)
+        self.rnn = nn.RNN(shape.inputs, shape.hidden)
+
+    def states(self, inputs: Tensor) -> Tensor:
+        states, final = self.rnn(inputs)
+        read: Tensor = final[0] if self.last else states
+        return read
+
+
+class TorchLSTM(Network):
+    gates = 4
+
+    def __init__(self, shape: Shape, device: torch.device) -> None:
+        super().__init__(shape, device)
+        self.lstm = nn.LSTM(shape.inputs, shape.hidden)
+
+    def states(self, inputs: Tensor) -> Tensor:
+        states, (final, _) = self.lstm(inputs)
+        read: Tensor = final[0] if self.last else states
+        return read
+
+
+class TrainingStep:
+    """Forward, backward and update on one batch of random data; returns when the device is done."""
+
+    def __init__(self, network: Network) -> None:
+        shape, device = network.shape, network.device
+        generator = torch.Generator().manual_seed(SEED + 1)
+        self.network, self.device = network.to(device), device
+        self.inputs = torch.randn(shape.steps, shape.batch, shape.inputs, generator=generator).to(device)
+        rows = (shape.batch,) if shape.readout == "last" else (shape.steps, shape.batch)
+        if shape.outputs == 1:
+            self.targets = torch.randn(*rows, 1, generator=generator).to(device)
+        else:
+            self.targets = torch.randint(shape.outputs, rows, generator=generator).to(device)
+        self.optimizer = make_optimizer("rmsprop_tf1", list(network.parameters()), 1e-4)
+
+    def gradients(self) -> Tensor:
+        """Leave the loss's gradients in the parameters and return the loss."""
+        self.optimizer.zero_grad()
+        outputs = self.network(self.inputs)
+        if self.network.shape.outputs == 1:
+            loss = mse_loss(outputs, self.targets)
+        else:
+            loss = cross_entropy(outputs.flatten(0, -2), self.targets.flatten())
+        loss.backward()
+        return loss.detach()
+
+    def __call__(self) -> None:
+        self.gradients()
+        self.optimizer.step()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+class GraphedStep:
+    """A training step on CUDA, captured once and replayed: what many small launches cost, it does not."""
+
+    def __init__(self, step: TrainingStep) -> None:
+        self.network, self.device = step.network, step.device
+        stream = torch.cuda.Stream(step.device)
+        stream.wait_stream(torch.cuda.current_stream(step.device))
+        with torch.cuda.stream(stream):  # kernels and the optimiser's state are made outside the capture
+            for _ in range(3):
+                step.gradients()
+                step.optimizer.step()
+        torch.cuda.current_stream(step.device).wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            step.gradients()
+            step.optimizer.step()
+
+    def __call__(self) -> None:
+        self.graph.replay()
+        torch.cuda.synchronize(self.device)
+
+
+Step = TrainingStep | GraphedStep
+
+
+def implementations(shape: Shape, device: torch.device) -> dict[str, Callable[[], Step]]:
+    """What can make this shape's training step on this device, by name.
+
+    Called, each gives the step, or raises the ValueError or RuntimeError that says why it cannot serve here.
+    """
+    backends = ("reference", "portable", "cuda" if device.type == "cuda" else "cpu")
+
+    network, eager = (LSTM, EagerLSTM) if shape.cell == "lstm" else (ScoRNN, EagerScoRNN)
+
+    def ours(backend: str) -> Step:
+        size = network.gates * shape.hidden
+        x, weight = torch.empty(1, 1, size, device=device), torch.empty(size, shape.hidden, device=device)
+        chosen("lstm" if shape.cell == "lstm" else "recurrence", x, weight, backend=backend)
+        return TrainingStep(network(shape, device, backend))
+
+    found: dict[str, Callable[[], Step]] = {EAGER: lambda: TrainingStep(eager(shape, device))}
+    found |= {backend: partial(ours, backend) for backend in backends}
+    if device.type == "cuda" and (shape.hidden > MAX_ROW_FEATURES or shape.cell == "lstm"):
+        found["cuda, graph"] = lambda: GraphedStep(TrainingStep(network(shape, device, "cuda")))
+    if shape.cell == "scornn":
+        found["nn.RNN"] = lambda: TrainingStep(TorchRNN(shape, device))
+    found["nn.LSTM"] = lambda: TrainingStep(TorchLSTM(shape, device))
+    return found

@@ -1,0 +1,59 @@
+"""Peak memory of a training step, in a process of its own: `python -m orthobench.bench.memory SHAPE IMPLEMENTATION`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from orthobench.bench.shapes import Shape
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+def peak_of_step(shape: Shape, implementation: str, threads: int) -> int | None:
+    """Bytes held at most during two steps, above those held before: model, data and libraries. None if untold.
+
+    The system's own account of a process (ru_maxrss) starts at its parent's size, so this one resets and reads the
+    peak of its address space, which only Linux offers.
+    """
+    if not _CLEAR.exists():
+        return None
+    command = [sys.executable, "-m", __name__, json.dumps(asdict(shape)), implementation, str(threads)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: int | None = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _measure(shape: Shape, implementation: str) -> int | None:
+    import torch
+
+    from orthobench.bench.implementations import implementations
+
+    device = torch.device("cpu")
+    torch.set_flush_denormal(True)
+    implementations(shape.small(), device)[implementation]()()  # loads libraries and starts threads
+    step = implementations(shape, device)[implementation]()
+    before = _kilobytes("VmRSS")
+    try:
+        _CLEAR.write_text("5")
+    except OSError:
+        return None
+    for _ in range(2):
+        step()
+    return 1024 * (_kilobytes("VmHWM") - before)
+
+
+def _kilobytes(field: str) -> int:
+    (line,) = (line for line in _STATUS.read_text().splitlines() if line.startswith(f"{field}:"))
+    return int(line.split()[1])
+
+
+if __name__ == "__main__":
+    import torch
+
+    torch.set_num_threads(int(sys.argv[3]))
+    print(json.dumps(_measure(Shape(**json.loads(sys.argv[1])), sys.argv[2])))

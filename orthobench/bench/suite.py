@@ -1,0 +1,161 @@
+"""The two benchmarks, from shapes to results that JSON holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Generator
+
+from orthobench.bench.constraints import CONSTRAINTS, Constraint, free
+from orthobench.bench.implementations import EAGER, SEED, ScoRNN, TrainingStep, implementations
+from orthobench.bench.measure import SHORTEST, Clock, Sample, SystemClock, interleave, ratio, summarise
+from orthobench.bench.memory import peak_of_step
+from orthobench.bench.shapes import SHAPES, Shape
+from orthobench.errors import UsageError
+
+SGEMM = "sgemm"
+FREE = "free W"
+CONSTRAINED = [SHAPES[name] for name in ("mnist-170", "mnist-512", "ptb-1030")]
+"""One shape of each of the papers' sizes."""
+WEIGHED = {"mnist-170": (EAGER, "cpu")}
+"""Whose peak memory is measured, by shape."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to measure; `quick` is to see that everything runs: its numbers mean nothing."""
+
+    device: torch.device
+    rounds: int = 5
+    quick: bool = False
+    clock: Clock = field(default_factory=SystemClock)
+    tell: Callable[[str], None] = lambda message: None
+
+    @property
+    def shortest(self) -> float:
+        return 0.0 if self.quick else SHORTEST
+
+    def size(self, shape: Shape) -> Shape:
+        return shape.small() if self.quick else shape
+
+    def facts(self) -> dict[str, Any]:
+        """What the environment's record does not say."""
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+        return {
+            "device": self.device.type,
+            "rounds": self.rounds,
+            "quick": self.quick,
+            "threads": torch.get_num_threads(),
+            "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
+            "load_average": load,
+        }
+
+
+class MatrixProduct:
+    """A product of square float32 matrices: the rate that the machine gives at this moment."""
+
+    def __init__(self, device: torch.device, quick: bool) -> None:
+        self.n = 64 if quick else 4096 if device.type == "cuda" else 1024
+        generator = Generator().manual_seed(SEED)
+        self.a, self.b = (torch.randn(self.n, self.n, generator=generator).to(device) for _ in range(2))
+        self.out = torch.empty_like(self.a)
+
+    @property
+    def gflop(self) -> float:
+        return 2 * self.n**3 / 1e9
+
+    def __call__(self) -> None:
+        torch.mm(self.a, self.b, out=self.out)
+        if self.out.is_cuda:
+            torch.cuda.synchronize(self.out.device)
+
+
+class ConstraintStep:
+    """W of its parameter, the gradient back to it, and a small move of it, as in training."""
+
+    def __init__(self, constraint: Constraint, n: int, device: torch.device) -> None:
+        generator = Generator().manual_seed(SEED)
+        start, self.weight = constraint(n, generator, device)
+        self.parameter = start.requires_grad_()
+        self.gradient = (torch.randn(n, n, generator=generator) / n).to(device)
+
+    def __call__(self) -> None:
+        self.parameter.grad = None
+        self.weight(self.parameter).backward(self.gradient)
+        assert self.parameter.grad is not None
+        with torch.no_grad():
+            self.parameter.sub_(self.parameter.grad.sign_(), alpha=1e-4)
+        if self.parameter.is_cuda:
+            torch.cuda.synchronize(self.parameter.device)
+
+
+def measure_recurrences(shapes: Iterable[Shape], plan: Plan) -> dict[str, Any]:
+    """A training step by every implementation, shape by shape; see `_recurrences` for a shape's record."""
+    torch.set_flush_denormal(True)
+    return {**plan.facts(), "shapes": [_recurrences(plan.size(shape), plan) for shape in shapes]}
+
+
+def measure_constraints(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
+    """The ways to make W, beside the training step that they are part of; see `_constraints`.
+
+    Raises:
+        UsageError: a shape whose W is free.
+    """
+    torch.set_flush_denormal(True)
+    for shape in shapes:
+        if shape.cell != "scornn":
+            raise UsageError(f"{shape.name} has no constrained matrix: --constraints takes shapes of scoRNN's")
+    return {**plan.facts(), "shapes": [_constraints(plan.size(shape), plan) for shape in shapes]}
+
+
+def _recurrences(shape: Shape, plan: Plan) -> dict[str, Any]:
+    product = MatrixProduct(plan.device, plan.quick)
+    steps: dict[str, Callable[[], None]] = {SGEMM: product}
+    gflop = {SGEMM: product.gflop}
+    left_out = {}
+    for name, make in implementations(shape, plan.device).items():
+        try:
+            step = make()
+        except (ValueError, RuntimeError) as error:
+            left_out[name] = str(error).partition("\n")[0]
+            continue
+        steps[name] = step
+        gflop[name] = shape.gflop(step.network.gates)
+    plan.tell(f"{shape.name}: {', '.join(steps)}")
+    timed = interleave(steps, plan.rounds, plan.clock, plan.shortest)
+    rows = [
+        {
+            "implementation": name,
+            **_timing(samples),
+            "gflops": gflop[name] / summarise(samples).seconds,
+            "of_sgemm": ratio(timed[SGEMM], samples) * gflop[name] / gflop[SGEMM],
+            "ratio": None if name == SGEMM else ratio(timed[EAGER], samples),
+        }
+        for name, samples in timed.items()
+    ]
+    weighed = WEIGHED.get(shape.name, ()) if plan.device.type == "cpu" and not plan.quick else ()
+    memory = {name: peak_of_step(shape, name, torch.get_num_threads()) for name in weighed if name in steps}
+    return {"shape": asdict(shape), "rows": rows, "left_out": left_out, "peak_memory": memory}
+
+
+def _constraints(shape: Shape, plan: Plan) -> dict[str, Any]:
+    steps: dict[str, Callable[[], None]] = {
+        SGEMM: MatrixProduct(plan.device, plan.quick),
+        FREE: TrainingStep(ScoRNN(shape, plan.device, constraint=free)),
+    }
+    steps |= {name: ConstraintStep(one, shape.hidden, plan.device) for name, one in CONSTRAINTS.items()}
+    plan.tell(f"{shape.name}: {', '.join(steps)}")
+    timed = interleave(steps, plan.rounds, plan.clock, plan.shortest)
+    rows = []
+    for name in CONSTRAINTS:
+        part = ratio(timed[name], timed[FREE])
+        rows.append({"constraint": name, **_timing(timed[name]), "share": part / (1 + part)})
+    return {"shape": asdict(shape), "step": _timing(timed[FREE]), "rows": rows}
+
+
+def _timing(samples: Sequence[Sample]) -> dict[str, Any]:
+    return {**asdict(summarise(samples)), "samples": [asdict(sample) for sample in samples]}

@@ -1,0 +1,122 @@
+"""`orthobench bench`: how fast a training step is here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from orthobench.cli.options import DEFAULT_DATABASE, Database, Device, Json
+
+
+def command(
+    shape: Annotated[
+        list[str] | None, typer.Option("--shape", metavar="NAME", help="Only this shape; may be repeated.")
+    ] = None,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each is timed.")] = 5,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of the CPU.")] = None,
+    device: Device = "auto",
+    constraints: Annotated[
+        bool, typer.Option("--constraints", help="The ways to make W instead, and their share of the step.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Toy sizes, to see that it runs: the times mean nothing.")] = (
+        False
+    ),
+    db: Database = DEFAULT_DATABASE,
+    json: Json = False,
+) -> None:
+    """Time a training step at the papers' shapes.
+
+    Every back end beside the eager loop, nn.RNN, nn.LSTM and the machine's matrix product, in turns; the slow ones
+    fewer times. Takes minutes. The table goes into the database.
+    """
+    import torch
+
+    from orthobench import environment
+    from orthobench.bench import shapes, suite
+    from orthobench.cli import records
+    from orthobench.store import open_store
+    from orthobench.train import pick_device
+
+    selected = shapes.select(shape or ())
+    where = pick_device(device)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    plan = suite.Plan(where, rounds, quick, tell=lambda message: typer.echo(message, err=True))
+    with open_store(db, create=True) as store:
+        if constraints:
+            name = "constraints"
+            results = suite.measure_constraints(selected if shape else suite.CONSTRAINED, plan)
+        else:
+            name = "recurrence"
+            results = suite.measure_recurrences(selected, plan)
+        facts = environment.describe(where)
+        kept = store.add_benchmark(name, results, environment.digest(facts), facts)
+    if json:
+        header = {"benchmark": kept.id, "name": name, "created_at": kept.created_at.isoformat(timespec="seconds")}
+        records.print_json({**header, "environment": facts, **results})
+        return
+    console = records.console()
+    console.print(constraints_table(results) if constraints else recurrence_table(results))
+    for line in notes(results):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def recurrence_table(results: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    table = Table("shape", "implementation", box=None)
+    for heading in ("s/step", "GFLOP/s", "of sgemm", "x eager", "n", "spread"):
+        table.add_column(heading, justify="right")
+    for one in results["shapes"]:
+        for number, row in enumerate(one["rows"]):
+            table.add_row(
+                "" if number else one["shape"]["name"],
+                row["implementation"],
+                f"{row['seconds']:.3g}",
+                f"{row['gflops']:.3g}",
+                f"{row['of_sgemm']:.0%}",
+                "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
+                str(row["n"]),
+                f"{row['spread']:.0%}",
+            )
+    return table
+
+
+def constraints_table(results: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    table = Table("shape", "constraint", box=None)
+    for heading in ("n x n", "ms", "of the step", "n", "spread"):
+        table.add_column(heading, justify="right")
+    for one in results["shapes"]:
+        for number, row in enumerate(one["rows"]):
+            table.add_row(
+                "" if number else one["shape"]["name"],
+                row["constraint"],
+                str(one["shape"]["hidden"]),
+                f"{1000 * row['seconds']:.3g}",
+                f"{row['share']:.1%}",
+                str(row["n"]),
+                f"{row['spread']:.0%}",
+            )
+    return table
+
+
+def notes(results: dict[str, Any]) -> list[str]:
+    """What the table's columns do not hold."""
+    lines = []
+    for one in results["shapes"]:
+        name = one["shape"]["name"]
+        lines += [f"{name}: without {left}: {reason}" for left, reason in one.get("left_out", {}).items()]
+        held = [f"{who} {size / 1e6:.0f} MB" for who, size in one.get("peak_memory", {}).items() if size is not None]
+        if held:
+            lines.append(f"{name}: peak memory of a step above model and data: {', '.join(held)}")
+    if results["quick"]:
+        return [*lines, "toy sizes (--quick): the times mean nothing"]
+    foreign = [sample["foreign"] for one in results["shapes"] for row in one["rows"] for sample in row["samples"]]
+    share, worst = sum(foreign) / len(foreign), max(foreign)
+    lines.append(
+        f"{results['device']}, {results['threads']} threads; others took {share:.0%} of the cores, {worst:.0%} at worst"
+    )
+    return lines

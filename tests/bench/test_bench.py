@@ -1,0 +1,92 @@
+"""`orthobench bench` as its users meet it, small; nothing here looks at how long anything took."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orthobench.bench import constraints
+from orthobench.bench.memory import peak_of_step
+from orthobench.bench.shapes import SHAPES, Shape, select
+from orthobench.errors import UsageError
+from orthobench.recurrence import cpu
+from orthobench.store import open_store
+
+
+def test_the_table_is_printed_and_kept(orthobench):
+    outcome = orthobench("bench", "--quick", "--rounds", "1")
+    assert outcome.code == 0
+    for word in (*SHAPES, "eager loop", "nn.LSTM", "sgemm", "mean nothing"):
+        assert word in outcome.out
+    with open_store("results.db") as store:
+        (kept,) = store.benchmarks("recurrence")
+    assert kept.environment.facts["packages"]["torch"]
+    assert [one["shape"]["name"] for one in kept.results["shapes"]] == list(SHAPES)
+
+
+def test_json_is_what_is_kept(orthobench):
+    outcome = orthobench("bench", "--quick", "--rounds", "1", "--json", "--shape", "lstm-128", "--shape", "adding-200")
+    printed = json.loads(outcome.out)
+    with open_store("results.db") as store:
+        (kept,) = store.benchmarks()
+    assert printed["benchmark"] == kept.id
+    assert printed["environment"] == kept.environment.facts
+    assert {name: printed[name] for name in kept.results} == kept.results
+    assert (printed["quick"], printed["device"], printed["rounds"]) == (True, "cpu", 1)
+    for one in printed["shapes"]:
+        rows = {row["implementation"]: row for row in one["rows"]}
+        eager, peak = rows["eager loop"], rows["sgemm"]
+        for name, row in rows.items():
+            assert row["of_sgemm"] == pytest.approx(row["gflops"] / peak["gflops"])
+            if name != "sgemm":
+                assert row["ratio"] == pytest.approx(eager["seconds"] / row["seconds"])
+
+
+def test_constraints(orthobench):
+    outcome = orthobench("bench", "--constraints", "--quick", "--rounds", "1", "--json")
+    printed = json.loads(outcome.out)
+    assert [one["shape"]["name"] for one in printed["shapes"]] == ["mnist-170", "mnist-512", "ptb-1030"]
+    for one in printed["shapes"]:
+        assert [row["constraint"] for row in one["rows"]] == list(constraints.CONSTRAINTS)
+        for row in one["rows"]:
+            assert row["share"] == pytest.approx(row["seconds"] / (row["seconds"] + one["step"]["seconds"]))
+    assert "Cayley" in orthobench("bench", "--constraints", "--quick", "--rounds", "1", "--shape", "adding-200").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--shape", "mnist-17"), "unknown shape 'mnist-17': did you mean mnist-170"),
+        (("--shape", "lstm-128", "--constraints"), "lstm-128 has no constrained matrix"),
+        (("--device", "cuda"), "no CUDA device"),
+        (("--rounds", "0"), "Invalid value"),
+        (("--db", "nowhere/r.db"), "no folder"),
+    ],
+)
+def test_bad_input_gets_one_line(orthobench, arguments, told, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    outcome = orthobench("bench", "--quick", *arguments)
+    assert outcome.code == 2
+    assert told in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_a_back_end_that_cannot_serve_is_named_with_the_reason(orthobench, monkeypatch):
+    monkeypatch.setattr(cpu, "missing", lambda: "there is no C compiler")
+    outcome = orthobench("bench", "--quick", "--rounds", "1", "--shape", "adding-200")
+    assert outcome.code == 0
+    assert "adding-200: without cpu: " in outcome.out
+    assert "there is no C compiler" in outcome.out
+
+
+def test_shapes_keep_the_tables_order():
+    assert [shape.name for shape in select(["mnist-512", "adding-200"])] == ["adding-200", "mnist-512"]
+    with pytest.raises(UsageError):
+        select(["none"])
+
+
+def test_the_eager_loop_holds_at_least_its_states():
+    shape = Shape("memory", 64, 400, 1, 64, 1)
+    peak = peak_of_step(shape, "eager loop", threads=1)
+    assert peak is None or peak > 4 * shape.batch * shape.steps * shape.hidden

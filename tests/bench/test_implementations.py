@@ -1,0 +1,104 @@
+"""What is timed side by side is the same work."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from orthobench.bench import constraints
+from orthobench.bench.implementations import (
+    EAGER,
+    LSTM,
+    EagerLSTM,
+    Network,
+    ScoRNN,
+    TorchLSTM,
+    TorchRNN,
+    TrainingStep,
+    implementations,
+)
+from orthobench.bench.shapes import SHAPES, Shape
+from orthobench.matrices.spectral_radius import spectral_radius
+from orthobench.recurrence import TANH, project, recurrence
+
+CPU = torch.device("cpu")
+TINY = [
+    Shape("last", 5, 7, 2, 6, 3),
+    Shape("all", 5, 7, 2, 6, 3, "all"),
+    Shape("mse", 5, 7, 2, 6, 1),
+    Shape("lstm", 5, 7, 2, 6, 3, cell="lstm"),
+    Shape("lstm all", 5, 7, 2, 6, 3, "all", cell="lstm"),
+]
+
+
+def outcome(step: TrainingStep) -> list[torch.Tensor]:
+    loss = step.gradients()
+    return [loss, *(parameter.grad for parameter in step.network.parameters())]
+
+
+@pytest.mark.parametrize("shape", TINY, ids=lambda shape: shape.name)
+@pytest.mark.parametrize("name", [EAGER, "portable", "cpu"])
+def test_every_back_end_finds_the_references_loss_and_gradients(shape, name):
+    makers = implementations(shape, CPU)
+    torch.testing.assert_close(outcome(makers[name]()), outcome(makers["reference"]()), rtol=1e-4, atol=1e-6)
+
+
+def test_what_is_measured_where():
+    assert list(implementations(TINY[0], CPU)) == [EAGER, "reference", "portable", "cpu", "nn.RNN", "nn.LSTM"]
+    assert list(implementations(TINY[3], CPU)) == [EAGER, "reference", "portable", "cpu", "nn.LSTM"]
+
+
+def gradients_by_name(network: Network) -> dict[str, torch.Tensor]:
+    TrainingStep(network).gradients()
+    return {name: parameter.grad for name, parameter in network.named_parameters()}
+
+
+@pytest.mark.parametrize("readout", ["last", "all"])
+def test_torchs_lstm_is_the_lstm(readout):
+    shape = Shape("lstm", 5, 7, 2, 6, 3, readout, cell="lstm")
+    theirs, ours, loop = TorchLSTM(shape, CPU), LSTM(shape, CPU), EagerLSTM(shape, CPU)
+    with torch.no_grad():
+        theirs.lstm.weight_ih_l0.copy_(ours.input_weight)
+        theirs.lstm.weight_hh_l0.copy_(ours.recurrent_weight)
+        theirs.lstm.bias_ih_l0.copy_(ours.bias)
+        theirs.lstm.bias_hh_l0.zero_()
+    found = gradients_by_name(theirs)
+    for network in (ours, loop):
+        wanted = gradients_by_name(network)
+        torch.testing.assert_close(found["lstm.weight_ih_l0"], wanted["input_weight"], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(found["lstm.weight_hh_l0"], wanted["recurrent_weight"], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(found["lstm.bias_ih_l0"], wanted["bias"], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(found["output_weight"], wanted["output_weight"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("readout", ["last", "all"])
+def test_torchs_rnn_is_the_recurrence_with_tanh(readout):
+    shape = Shape("rnn", 5, 7, 2, 6, 3, readout)
+    theirs = TorchRNN(shape, CPU)
+    step = TrainingStep(theirs)
+    x = project(step.inputs, theirs.rnn.weight_ih_l0, theirs.rnn.bias_ih_l0 + theirs.rnn.bias_hh_l0)
+    states = recurrence(x, theirs.rnn.weight_hh_l0, theirs.start(step.inputs), TANH, backend="reference")
+    torch.testing.assert_close(theirs.states(step.inputs), states[-1] if readout == "last" else states)
+
+
+def test_a_step_moves_every_parameter():
+    for make in (lambda: ScoRNN(TINY[1], CPU), lambda: LSTM(TINY[4], CPU), lambda: TorchRNN(TINY[1], CPU)):
+        network = make()
+        before = [parameter.clone() for parameter in network.parameters()]
+        TrainingStep(network)()
+        assert all(not torch.equal(old, new) for old, new in zip(before, network.parameters(), strict=True))
+
+
+def test_the_work_is_counted_by_hand():
+    assert SHAPES["mnist-170"].gflop(gates=1) == pytest.approx(3 * 2 * 128 * 784 * 170 * 170 / 1e9)
+    assert SHAPES["lstm-128"].gflop(gates=4) == pytest.approx(3 * 2 * 128 * 784 * 4 * 128 * 128 / 1e9)
+
+
+@pytest.mark.parametrize("name", constraints.CONSTRAINTS)
+def test_each_constraint_makes_the_matrix_it_says(name):
+    start, make = constraints.CONSTRAINTS[name](6, torch.Generator().manual_seed(0), CPU)
+    weight = make(start)
+    if name == "spectral radius":
+        assert spectral_radius(weight).item() == pytest.approx(1, rel=1e-5)
+    else:
+        torch.testing.assert_close(weight @ weight.T, torch.eye(6), rtol=0, atol=1e-5)

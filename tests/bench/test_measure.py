@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import pytest
+
+from orthobench.bench.measure import Sample, interleave, ratio, summarise
+
+
+class FakeClock:
+    """Time passes only in steps; of two cores, others use as many as they are told."""
+
+    cores = 2
+
+    def __init__(self) -> None:
+        self.time = self.busy = self.others = 0.0
+        self.calls: list[str] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def foreign(self) -> float:
+        return self.busy
+
+    def step(self, name: str, *seconds: float):
+        """A step that takes each of these times in turn, then the last one again."""
+        left = list(seconds)
+
+        def run() -> None:
+            spent = left.pop(0) if len(left) > 1 else left[0]
+            self.calls.append(name)
+            self.time += spent
+            self.busy += self.others * spent
+
+        return run
+
+
+def test_steps_take_turns_and_the_first_of_each_does_not_count():
+    clock = FakeClock()
+    steps = {"a": clock.step("a", 9, 1, 5, 2), "b": clock.step("b", 3)}
+    samples = interleave(steps, 3, clock, shortest=0, patience=100)
+    assert clock.calls == ["a", "b"] * 4
+    assert [sample.seconds for sample in samples["a"]] == [1, 5, 2]
+    assert summarise(samples["a"]).seconds == 2
+    assert summarise(samples["a"]).spread == 2
+    assert summarise(samples["b"]) == summarise([Sample(3, 0)] * 3)
+
+
+def test_short_steps_are_repeated_and_counted_one_by_one():
+    clock = FakeClock()
+    samples = interleave({"a": clock.step("a", 0.125)}, 2, clock, shortest=1)
+    assert len(clock.calls) == 1 + 2 * 8
+    assert [sample.seconds for sample in samples["a"]] == [0.125, 0.125]
+
+
+@pytest.mark.parametrize(("seconds", "n", "calls"), [(1, 5, 6), (8, 2, 3), (19, 1, 2), (21, 1, 1)])
+def test_slow_steps_are_timed_less_often(seconds, n, calls):
+    clock = FakeClock()
+    samples = interleave({"a": clock.step("a", seconds)}, 5, clock, patience=20)
+    assert summarise(samples["a"]).n == n
+    assert clock.calls.count("a") == calls
+
+
+def test_the_others_share_is_of_all_cores():
+    clock = FakeClock()
+    clock.others = 0.5
+    samples = interleave({"a": clock.step("a", 4)}, 1, clock)
+    assert samples["a"] == [Sample(4, 0.25)]
+
+
+def test_ratios_are_of_the_same_round():
+    """The machine slows down threefold: both medians change, their ratio does not."""
+    ours, eager = [Sample(s, 0) for s in (1, 1, 3, 3)], [Sample(s, 0) for s in (4, 4, 12, 12)]
+    assert ratio(eager, ours) == 4
+    assert ratio(eager[:1], ours) == 4
+    disturbed = [Sample(100, 0.9), *eager[1:]]
+    assert ratio(disturbed, ours) == 4
+
+
+def test_disturbed_samples_are_left_out_where_enough_remain():
+    quiet, loud = [Sample(1, 0.0), Sample(2, 0.1), Sample(3, 0.0)], [Sample(50, 0.5)]
+    assert summarise(quiet + loud) == summarise(quiet)
+    few = summarise(quiet[:2] + loud)
+    assert (few.n, few.seconds) == (3, 2)
