@@ -31,6 +31,9 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 
 bench: $(INSTALLED)
+	mkdir -p $(DEMO)
+	cd $(DEMO) && $(abspath $(BIN))/orthobench bench
+	cd $(DEMO) && $(abspath $(BIN))/orthobench bench --constraints
 	$(BIN)/python benchmarks/logging_cost.py
 
 clean:
