@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 from orthobench.bench import constraints
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape, select
+from orthobench.bench.suite import Plan, measure_recurrences
 from orthobench.errors import UsageError
 from orthobench.recurrence import cpu
 from orthobench.store import open_store
@@ -78,6 +80,17 @@ def test_a_back_end_that_cannot_serve_is_named_with_the_reason(orthobench, monke
     assert outcome.code == 0
     assert "adding-200: without cpu: " in outcome.out
     assert "there is no C compiler" in outcome.out
+
+
+def test_denormals_are_as_before():
+    before = bool(torch.tensor(1e-40) * 1 == 0)
+    try:
+        for flushed in (True, False):
+            torch.set_flush_denormal(flushed)
+            measure_recurrences([SHAPES["adding-200"]], Plan(torch.device("cpu"), rounds=1, quick=True))
+            assert bool(torch.tensor(1e-40) * 1 == 0) == flushed
+    finally:
+        torch.set_flush_denormal(before)
 
 
 def test_shapes_keep_the_tables_order():

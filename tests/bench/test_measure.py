@@ -33,11 +33,11 @@ class FakeClock:
         return run
 
 
-def test_steps_take_turns_and_the_first_of_each_does_not_count():
+def test_steps_take_turns_and_the_first_two_of_each_do_not_count():
     clock = FakeClock()
-    steps = {"a": clock.step("a", 9, 1, 5, 2), "b": clock.step("b", 3)}
+    steps = {"a": clock.step("a", 9, 1, 1, 5, 2), "b": clock.step("b", 3)}
     samples = interleave(steps, 3, clock, shortest=0, patience=100)
-    assert clock.calls == ["a", "b"] * 4
+    assert clock.calls == [*"aabb", *("a", "b") * 3]
     assert [sample.seconds for sample in samples["a"]] == [1, 5, 2]
     assert summarise(samples["a"]).seconds == 2
     assert summarise(samples["a"]).spread == 2
@@ -47,11 +47,11 @@ def test_steps_take_turns_and_the_first_of_each_does_not_count():
 def test_short_steps_are_repeated_and_counted_one_by_one():
     clock = FakeClock()
     samples = interleave({"a": clock.step("a", 0.125)}, 2, clock, shortest=1)
-    assert len(clock.calls) == 1 + 2 * 8
+    assert len(clock.calls) == 2 + 2 * 8
     assert [sample.seconds for sample in samples["a"]] == [0.125, 0.125]
 
 
-@pytest.mark.parametrize(("seconds", "n", "calls"), [(1, 5, 6), (8, 2, 3), (19, 1, 2), (21, 1, 1)])
+@pytest.mark.parametrize(("seconds", "n", "calls"), [(1, 5, 7), (8, 2, 4), (19, 1, 3), (21, 1, 1)])
 def test_slow_steps_are_timed_less_often(seconds, n, calls):
     clock = FakeClock()
     samples = interleave({"a": clock.step("a", seconds)}, 5, clock, patience=20)
