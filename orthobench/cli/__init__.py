@@ -44,8 +44,10 @@ def _options(
 
 def main() -> None:
     """Run the command line: bad input gets one line and exit code 2, an interrupted run 130."""
-    # An OpenMP worker that spins after each of torch's operations holds a core that the recurrence could use.
+    # Idle threads that spin hold the cores that others could use: OpenMP's after each of torch's operations, and those
+    # of NumPy's and SciPy's own OpenBLAS, whose small products (eigenvalues) they make a hundred times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     logging.basicConfig(format="%(message)s")
     logging.getLogger("orthobench").setLevel(logging.INFO)
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
