@@ -119,4 +119,6 @@ def notes(results: dict[str, Any]) -> list[str]:
     lines.append(
         f"{results['device']}, {results['threads']} threads; others took {share:.0%} of the cores, {worst:.0%} at worst"
     )
+    if results["device"] == "cpu" and results["wait_policy"] == "PASSIVE":
+        lines.append("OMP_WAIT_POLICY=PASSIVE, as in training: PyTorch's own loops may be faster with ACTIVE, try both")
     return lines
