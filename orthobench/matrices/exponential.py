@@ -28,14 +28,15 @@ class _Exponential(torch.autograd.Function):
     def forward(ctx: Any, upper: Tensor, n: int) -> Tensor:
         a = skew(upper, n)
         s = a @ a
-        # A is normal: the root of any norm of A^2 bounds its spectral norm, and more tightly than a norm of A.
-        bound = math.sqrt(float(torch.linalg.matrix_norm(s, 1)))
+        fourth = s @ s
+        # A is normal: the fourth root of any norm of A^4 bounds its spectral norm, far more tightly than a norm of A.
+        bound = float(torch.linalg.matrix_norm(fourth, 1)) ** 0.25
         squarings = max(0, math.ceil(math.log2(bound / RADIUS[a.dtype]))) if math.isfinite(bound) and bound > 0 else 0
         scale = 0.5**squarings
         if squarings:
             a *= scale
             s *= scale**2
-        fourth = s @ s
+            fourth *= scale**4
         c = COEFFICIENTS
         even = torch.add(c[2] * s, fourth, alpha=c[4])
         even.diagonal().add_(c[0])

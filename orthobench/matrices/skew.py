@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
 
+@lru_cache(maxsize=16)
+def _above_diagonal(n: int, device: torch.device) -> Tensor:
+    """Where the entries above the diagonal stand in a flattened `[n, n]`; one flat index gathers faster than two."""
+    rows, columns = torch.triu_indices(n, n, offset=1, device=device)
+    flat: Tensor = rows * n + columns
+    return flat
+
+
 def skew(upper: Tensor, n: int) -> Tensor:
     """The skew-symmetric `[n, n]` matrix with these entries above its diagonal."""
-    rows, columns = torch.triu_indices(n, n, offset=1, device=upper.device)
-    matrix = upper.new_zeros(n, n)
-    matrix[rows, columns] = upper
-    matrix[columns, rows] = -upper
-    return matrix
+    matrix = upper.new_zeros(n * n).scatter_(0, _above_diagonal(n, upper.device), upper).view(n, n)
+    return matrix - matrix.T
 
 
 def upper_entries(matrix: Tensor) -> Tensor:
     """The entries above the diagonal, row by row, `[n (n - 1) / 2]`."""
     n = matrix.shape[-1]
-    rows, columns = torch.triu_indices(n, n, offset=1, device=matrix.device)
-    return matrix[rows, columns]
+    return matrix.reshape(-1).index_select(0, _above_diagonal(n, matrix.device))
 
 
 def block_rotation_entries(values: Tensor, n: int) -> Tensor:
