@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
         UsageError: there is none, it cannot be opened, is not ours, or was written by a newer orthobench.
     """
     url = _url(location)
-    file = Path(url.database) if _is_file(url) and url.database else None
+    file = _file(url)
     if file is not None:
         _check_file(file, create)
     try:
@@ -67,8 +67,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
 
 def sqlite_file(location: str) -> Path | None:
     """The file behind a location, or None for a database server or memory."""
-    url = _url(location)
-    return Path(url.database) if _is_file(url) and url.database else None
+    return _file(_url(location))
 
 
 def check_writable(location: str) -> None:
@@ -98,8 +97,10 @@ def _url(location: str) -> URL:
     return url
 
 
-def _is_file(url: URL) -> bool:
-    return url.get_backend_name() == "sqlite" and url.database not in (None, "", ":memory:")
+def _file(url: URL) -> Path | None:
+    """The SQLite file that a URL names; None for a server or memory."""
+    name = url.database if url.get_backend_name() == "sqlite" else None
+    return Path(name) if name and name != ":memory:" else None
 
 
 def _check_file(file: Path, create: bool) -> None:
@@ -158,8 +159,17 @@ def _upgrade(engine: Engine, file: Path | None) -> None:
         if version == HEAD:
             return
         if file is not None and version is not None:
-            shutil.copy2(file, file.with_name(f"{file.name}.backup-{version}"))
+            _back_up(file, file.with_name(f"{file.name}.backup-{version}"))
         _migrate(engine)
+
+
+def _back_up(file: Path, copy: Path) -> None:
+    """Copy a database, after moving into its file what still stands in the write-ahead log beside it."""
+    with closing(sqlite3.connect(file, timeout=BUSY_TIMEOUT_MS / 1000)) as connection:
+        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+    if busy:
+        raise UsageError(f"database {file} is in use and cannot be upgraded: end the other processes first")
+    shutil.copy2(file, copy)
 
 
 def _migrate(engine: Engine) -> None:

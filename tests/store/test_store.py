@@ -4,6 +4,7 @@ import math
 import shutil
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,21 @@ def test_a_database_of_the_first_schema_is_upgraded(tmp_path):
         store.add_benchmark("recurrence", {}, run.environment.digest, {})
         test_migrations_make_the_tables(store)
     assert (tmp_path / "r.db.backup-0001").read_bytes() == old.read_bytes()
+
+
+def test_the_backup_holds_what_is_still_in_the_log(tmp_path):
+    """Another process may have committed rows that SQLite has not moved into the file itself yet."""
+    path = tmp_path / "r.db"
+    shutil.copy(Path(__file__).with_name("schema_0001.db"), path)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_autocheckpoint = 0")
+        other.execute("PRAGMA journal_mode = WAL")
+        other.execute("UPDATE run SET message = 'in the log'")
+        other.commit()
+        with open_store(str(path)) as store:
+            assert store.runs()[0].message == "in the log"
+    with closing(sqlite3.connect(tmp_path / "r.db.backup-0001")) as backup:
+        assert backup.execute("SELECT message FROM run").fetchall() == [("in the log",)]
 
 
 def test_writers_wait_for_each_other(tmp_path):
