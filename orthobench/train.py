@@ -196,13 +196,13 @@ class _Trainer:
         self.observer.started(self.run)
         if not self._restore():
             self.store.rewind(self.run.id, -1)
-            self._look(test=True, probe=True)
+            self._look(probe=True)
         while self.iteration < self.total:
             self._advance()
             self.observer.iterated(self.iteration)
             epoch_ends = self.iteration % self.per_epoch == 0 or self.iteration == self.total
             test = epoch_ends or self.iteration % self.test_every == 0
-            if test and not self._look(test=True, probe=epoch_ends):
+            if test and not self._look(probe=epoch_ends):
                 return self.close(Status.DIVERGED, f"not finite at iteration {self.iteration}")
             if self.should_stop():
                 self._save()
@@ -245,8 +245,8 @@ class _Trainer:
         if self.training.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
 
-    def _look(self, *, test: bool, probe: bool) -> bool:
-        """Test and probe the model as it stands and log what was found; false if it has diverged."""
+    def _look(self, *, probe: bool) -> bool:
+        """Test, and if asked probe, the model as it stands and log what was found; false if it has diverged."""
         epoch = self.iteration // self.per_epoch
         rows: list[MetricRow] = []
         vectors: list[TraceRow] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -63,7 +64,8 @@ def command(
     check_backend(backend, where)
     checkpoints = checkpoint_root(db)
     if dry_run:
-        _print_plan(plan(runs, _existing(db), checkpoints))
+        with _existing(db) or nullcontext() as store:
+            _print_plan(plan(runs, store, checkpoints))
         return
     check_writable(db)
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:

@@ -14,6 +14,7 @@ import typer
 
 from orthobench.checkpoint import CheckpointFolder
 from orthobench.cli.progress import Progress
+from orthobench.cli.records import cell
 from orthobench.spec import Resolved
 from orthobench.store import Run, Status, Store
 from orthobench.train import BackendName, train
@@ -74,7 +75,6 @@ class Session:
 
 def describe(run: Run) -> str:
     """A run's outcome in one line."""
-    value = "-" if run.final_value is None else f"{run.final_value:.4g}"
-    best = "-" if run.best_value is None else f"{run.best_value:.4g}"
-    text = f"run {run.key} {run.status}: {run.metric} {value}, best {best}, baseline {run.baselines[run.metric]:.4g}"
+    final, best, baseline = (cell(value) for value in (run.final_value, run.best_value, run.baselines[run.metric]))
+    text = f"run {run.key} {run.status}: {run.metric} {final}, best {best}, baseline {baseline}"
     return f"{text} ({run.message})" if run.status == Status.DIVERGED else text
