@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
 from orthobench.matrices.initial import half_circle_angles
 from orthobench.matrices.skew import block_rotation_entries
-from orthobench.matrices.spectral_radius import BLOCK, Tracker, spectral_radius
+from orthobench.matrices.spectral_radius import spectral_radius
 from orthobench.model import Count, Positive, Signature
 from orthobench.plain_rnn import MatrixSettings, PlainRNN
 from orthobench.recurrence import MODRELU
@@ -70,8 +70,6 @@ class ENRNN(PlainRNN):
 
     signs: Tensor
     normalised: Tensor
-    subspace: Tensor
-    calls: Tensor
 
     def __init__(self, settings: ENRNNSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)
@@ -89,14 +87,12 @@ class ENRNN(PlainRNN):
             self.coupling_weight = nn.Parameter(torch.empty(q, s))
             nn.init.xavier_uniform_(self.coupling_weight, generator=generator)
         self.register_buffer("normalised", torch.zeros((), dtype=torch.bool))
-        self.register_buffer("subspace", torch.zeros(s, BLOCK, dtype=torch.float64))
-        self.register_buffer("calls", torch.zeros((), dtype=torch.long))
 
     def radius(self) -> Tensor:
         """rho(T)."""
         if not self.short_weight.numel():
             return self.short_weight.new_zeros(())
-        return spectral_radius(self.short_weight, Tracker(self.subspace, self.calls))
+        return spectral_radius(self.short_weight)
 
     def blocks(self) -> tuple[Tensor, Tensor]:
         """W_L `[q, q]` and W_S `[s, s]`."""

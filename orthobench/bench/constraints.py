@@ -13,7 +13,7 @@ from orthobench.matrices.exponential import exponential
 from orthobench.matrices.householder import householder_product
 from orthobench.matrices.initial import half_circle_angles
 from orthobench.matrices.skew import block_rotation_entries
-from orthobench.matrices.spectral_radius import BLOCK, Tracker, spectral_radius
+from orthobench.matrices.spectral_radius import spectral_radius
 
 Made = tuple[Tensor, Callable[[Tensor], Tensor]]
 """The parameter's start, and the map from the parameter to W `[n, n]`."""
@@ -35,9 +35,8 @@ def matrix_exponential(n: int, generator: Generator, device: torch.device) -> Ma
 
 
 def unit_radius(n: int, generator: Generator, device: torch.device) -> Made:
-    tracker = Tracker(torch.zeros(n, BLOCK, dtype=torch.float64), torch.zeros((), dtype=torch.long))
     start, _ = free(n, generator, device)
-    return start, lambda weight: weight / spectral_radius(weight, tracker)
+    return start, lambda weight: weight / spectral_radius(weight)
 
 
 def reflections(n: int, generator: Generator, device: torch.device) -> Made:

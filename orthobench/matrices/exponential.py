@@ -1,10 +1,14 @@
 r"""The exponential of a skew-symmetric A: W = exp(A), orthogonal with determinant 1 (EXPRNN, Lezcano-Casado 2019).
 
-A diagonal Pade approximant of a skew-symmetric matrix is orthogonal: its denominator is its numerator's transpose.
-So r(A) = N^{-T} N with N = p(A) is orthogonal to rounding for any A, and so is what squaring makes of it; only its
-distance from exp(A) needs the scaling. torch's `matrix_exp` differentiates by the exponential of a matrix twice as
-large, eight times the work; here the derivative runs back through the approximant itself. A is skew, its even powers
-are symmetric, and only the skew part of dL/dA is asked for: with that the six products of the backward pass do.
+W = (E - O)^{-1} (E + O) with E even and O odd in A is orthogonal to rounding for any A: E is symmetric, O is skew, and
+the denominator is the numerator's transpose. So is what squaring makes of it; only the distance from exp(A) needs the
+scaling. tanh(A / 2) is O / E; with
+
+    S = A^2,   T = A S,   X = alpha A + beta T,   O = A / 2 + T / 80,   E = I + (13 / 120 + alpha^2) S - X^2,
+
+beta^2 = 1 / 604800 and alpha beta = -1 / 2880, that holds up to order 9, so W is exp(A) up to order 10: as good as the
+[5/5] Pade approximant. It takes three products and a factorisation, its derivative three more and a solve, because only
+the skew part of dL/dA is asked for. torch's `matrix_exp` differentiates by the exponential of a matrix twice as large.
 """
 
 from __future__ import annotations
@@ -16,67 +20,66 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from orthobench.matrices.aligned import aligned
 from orthobench.matrices.skew import skew, upper_entries
 
-# exp(x) = p(x) / p(-x) up to order 11 (the [5/5] approximant), for |x| up to RADIUS to float32's or float64's rounding.
-COEFFICIENTS = (1.0, 1 / 2, 1 / 9, 1 / 72, 1 / 1008, 1 / 30240)
-RADIUS = {torch.float32: 1.8, torch.float64: 0.2}
+BETA = 1 / math.sqrt(604800)
+ALPHA = -1 / (2880 * BETA)
+SQUARE = 13 / 120 + ALPHA**2
+CUBE = 1 / 80
+RADIUS = {torch.float32: 1.7, torch.float64: 0.25}
+"""Up to this spectral norm of A the distance from exp(A) is below the type's rounding."""
 
 
 class _Exponential(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, upper: Tensor, n: int) -> Tensor:
-        a = skew(upper, n)
+        a = aligned(skew(upper, n))  # zeros stay apart: the exponential of a block diagonal matrix is one
         s = a @ a
-        fourth = s @ s
-        # A is normal: the fourth root of any norm of A^4 bounds its spectral norm, far more tightly than a norm of A.
-        bound = float(torch.linalg.matrix_norm(fourth, 1)) ** 0.25
+        t = a @ s
+        # A is normal: the cube root of any norm of A^3 bounds its spectral norm, far more tightly than a norm of A.
+        bound = float(torch.linalg.matrix_norm(t, 1)) ** (1 / 3)
         squarings = max(0, math.ceil(math.log2(bound / RADIUS[a.dtype]))) if math.isfinite(bound) and bound > 0 else 0
         scale = 0.5**squarings
         if squarings:
             a *= scale
             s *= scale**2
-            fourth *= scale**4
-        c = COEFFICIENTS
-        even = torch.add(c[2] * s, fourth, alpha=c[4])
-        even.diagonal().add_(c[0])
-        quotient = torch.add(c[3] * s, fourth, alpha=c[5])
-        quotient.diagonal().add_(c[1])
-        odd = a @ quotient
+            t *= scale**3
+        x = torch.mul(a, ALPHA).add_(t, alpha=BETA)
+        even = torch.addmm(s, x, x, beta=SQUARE, alpha=-1)
+        even.diagonal().add_(1)
+        odd = t.mul_(CUBE).add_(a, alpha=0.5)
         factors, pivots, _ = torch.linalg.lu_factor_ex(even - odd)
-        powers = [torch.linalg.lu_solve(factors, pivots, even + odd)]
+        powers = [torch.linalg.lu_solve(factors, pivots, even.add_(odd))]
         for _ in range(squarings):
             powers.append(powers[-1] @ powers[-1])
-        ctx.scale = scale
-        ctx.save_for_backward(a, s, quotient, factors, pivots, *powers[: max(1, squarings)])
-        result: Tensor = powers[-1].contiguous()
+        ctx.scale, ctx.n = scale, n
+        ctx.save_for_backward(a, x, factors, pivots, *powers[: max(1, squarings)])
+        result: Tensor = powers[-1][:n, :n].contiguous()
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        a, s, quotient, factors, pivots, *powers = ctx.saved_tensors
-        g, c = gradient, COEFFICIENTS
+        a, x, factors, pivots, *powers = ctx.saved_tensors
+        g = aligned(gradient)
         if ctx.scale < 1:
             for power in reversed(powers):
                 g = g @ power.T + power.T @ g
         numerator = torch.linalg.lu_solve(factors, pivots, g, adjoint=True)
         denominator = numerator @ powers[0].T  # less than nothing: its sign is turned where it is used
-        even = _symmetric(numerator - denominator)
-        odd = numerator + denominator
-        odd = (odd - odd.T) / 2
-        da = odd @ quotient
-        dq = _symmetric(a @ odd)  # of this too the sign is turned
-        dfourth = c[4] * even - c[5] * dq
-        product = dfourth @ s
-        ds = (c[2] * even - c[3] * dq).add_(product).add_(product.T)
-        product = ds @ a
-        da -= product - product.T
-        return ctx.scale * upper_entries(da - da.T), None
-
-
-def _symmetric(matrix: Tensor) -> Tensor:
-    return (matrix + matrix.T) / 2
+        even = numerator - denominator
+        even = (even + even.T).div_(2)
+        odd = numerator.add_(denominator)
+        odd = (odd - odd.T).div_(2)
+        dx = even @ x
+        dx = dx - dx.T  # E X + X E
+        dt = torch.mul(odd, CUBE).add_(dx, alpha=BETA)
+        # The skew part of what reaches A through T, (dT) S + A (dT) A + S (dT), and through S, -(dS) A - A (dS).
+        b = a @ dt
+        da = b.add(b.T, alpha=2).sub_(even, alpha=2 * SQUARE) @ a
+        direct = odd.add_(dx, alpha=2 * ALPHA)
+        return ctx.scale * upper_entries((direct + da - da.T)[: ctx.n, : ctx.n]), None
 
 
 def exponential(upper: Tensor, n: int) -> Tensor:

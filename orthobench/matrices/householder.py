@@ -2,23 +2,59 @@ r"""Products of reflections W = H(u_1) ... H(u_k), H(u) = I - 2 u u^T / (u^T u) 
 
 The product is I - V S^{-1} V^T with V = [u_1 ... u_k] and S upper triangular, S = triu(V^T V, 1) + diag(V^T V) / 2
 (the UT transform; Joffrain et al., ACM TOMS 32, 2006): three matrix products and a triangular solve, where reflection
-by reflection is k passes over the matrix. torch's `householder_product` asks for vectors that are 1 in their own row,
-and a vector whose entry there is near zero cannot be scaled to that.
+by reflection is k passes over the matrix. Its derivative, with Y = V S^{-1} and P = G V S^{-T} for G = dL/dW, is
+
+    dL/dV = -P - G^T Y + V (K + K^T),   K = triu(Y^T P, 1) + diag(Y^T P) / 2.
+
+torch's `householder_product` asks for vectors that are 1 in their own row, and a vector whose entry there is near
+zero cannot be scaled to that.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from orthobench.matrices.aligned import aligned
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor) -> Tensor:
+        gram = vectors.T @ vectors
+        lengths = gram.diagonal()
+        triangle = _upper(gram) + torch.diag((lengths == 0).to(gram.dtype))  # a vector of zeros reflects nothing
+        solved = torch.linalg.solve_triangular(triangle, vectors.T, upper=True)
+        ctx.save_for_backward(vectors, triangle, solved)
+        product: Tensor = (vectors @ solved).neg_()
+        product.diagonal().add_(1)
+        return product
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        vectors, triangle, solved = ctx.saved_tensors
+        y = torch.linalg.solve_triangular(triangle, vectors, upper=True, left=False)
+        p = gradient @ solved.T
+        k = _upper(y.T @ p)
+        derivative = torch.addmm(p, gradient.T, y).neg_()
+        return derivative.addmm_(vectors, k + k.T)
+
+
+def _upper(matrix: Tensor) -> Tensor:
+    """What stands above the diagonal, and half the diagonal."""
+    upper = matrix.triu()
+    upper.diagonal().div_(2)
+    return upper
 
 
 def householder_product(vectors: Tensor) -> Tensor:
-    """H(u_1) H(u_2) ... H(u_k) `[n, n]` of the columns `[n, k]`, none of them zero; k = 0 gives the identity."""
+    """H(u_1) H(u_2) ... H(u_k) `[n, n]` of the columns `[n, k]`; a column of zeros reflects nothing."""
     n, k = vectors.shape
-    identity = torch.eye(n, dtype=vectors.dtype, device=vectors.device)
     if k == 0:
-        return identity
-    gram = vectors.T @ vectors
-    s = gram.triu(1) + torch.diag(gram.diagonal() / 2)
-    product: Tensor = identity - vectors @ torch.linalg.solve_triangular(s, vectors.T, upper=True)
-    return product
+        return torch.eye(n, dtype=vectors.dtype, device=vectors.device)
+    product: Tensor = _Product.apply(aligned(vectors))
+    return product[:n, :n]

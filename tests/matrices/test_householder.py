@@ -40,3 +40,9 @@ def test_float32_is_orthogonal_to_its_rounding(n, k):
     distance = torch.linalg.matrix_norm(w.T @ w - torch.eye(n, dtype=torch.float64))
     assert distance <= 10 * n * torch.finfo(torch.float32).eps
     assert torch.linalg.det(w).item() == pytest.approx((-1) ** k, rel=1e-3)
+
+
+def test_a_vector_of_zeros_reflects_nothing():
+    vectors = _vectors(5, 3)
+    vectors[:, 1] = 0
+    torch.testing.assert_close(householder_product(vectors), _literal(vectors[:, [0, 2]]))
