@@ -76,12 +76,14 @@ class MatrixProduct:
 
 
 class ConstraintStep:
-    """W of its parameter, the gradient back to it, and a small move of it, as in training."""
+    """W of its parameter, the gradient back to it, and a small move of it: to and fro, so that no time depends on how
+    many steps there were."""
 
     def __init__(self, constraint: Constraint, n: int, device: torch.device) -> None:
         generator = Generator().manual_seed(SEED)
         start, self.weight = constraint(n, generator, device)
         self.parameter = start.requires_grad_()
+        self.move = 1e-4
         self.gradient = (torch.randn(n, n, generator=generator) / n).to(device)
 
     def __call__(self) -> None:
@@ -89,7 +91,8 @@ class ConstraintStep:
         self.weight(self.parameter).backward(self.gradient)
         assert self.parameter.grad is not None
         with torch.no_grad():
-            self.parameter.sub_(self.parameter.grad.sign_(), alpha=1e-4)
+            self.parameter.sub_(self.parameter.grad.sign_(), alpha=self.move)
+            self.move = -self.move
         if self.parameter.is_cuda:
             torch.cuda.synchronize(self.parameter.device)
 

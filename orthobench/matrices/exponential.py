@@ -50,7 +50,7 @@ class _Exponential(torch.autograd.Function):
         even.diagonal().add_(1)
         odd = t.mul_(CUBE).add_(a, alpha=0.5)
         factors, pivots, _ = torch.linalg.lu_factor_ex(even - odd)
-        powers = [torch.linalg.lu_solve(factors, pivots, even.add_(odd))]
+        powers = [torch.linalg.lu_solve(factors, pivots, even.add_(odd), left=False)]  # they commute
         for _ in range(squarings):
             powers.append(powers[-1] @ powers[-1])
         ctx.scale, ctx.n = scale, n

@@ -23,8 +23,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 SMALL = 80  # rows up to which the full decomposition is as fast
-FOUND, SUBSPACE, TOLERANCE = 6, 60, 1e-2  # ARPACK's; the eigenvalues come out far better than to the tolerance
-NEAR = 1e-3  # relative distance within which another eigenvalue may be the largest
+FOUND, SUBSPACE, TOLERANCE = 6, 60, 1e-3  # ARPACK's; the eigenvalues come out far better than to the tolerance
+RESTARTS = 1 / 16  # ARPACK's, for a row; more of them would take longer than the full decomposition
+NEAR = 1e-4  # relative distance within which another eigenvalue may be the largest
 STEPS = 12
 RESIDUAL = 1e-10
 
@@ -58,12 +59,12 @@ def by_decomposition(matrix: Matrix) -> Leading:
 
 
 def _largest(matrix: Matrix) -> list[tuple[complex, Matrix]]:
-    """Approximate eigenpairs, one of which is the leading one's; of two conjugates one. None if ARPACK gives up."""
+    """Approximate eigenpairs, one of which is the leading one's; of two conjugates one. Empty if ARPACK gives up."""
     n = len(matrix)
     start = np.random.default_rng(0).standard_normal(n, dtype=np.float32)  # always the same, so that runs are
     try:
         values, vectors = scipy.sparse.linalg.eigs(
-            matrix.astype(np.float32), k=FOUND, ncv=min(SUBSPACE, n), tol=TOLERANCE, v0=start
+            matrix.astype(np.float32), k=FOUND, ncv=min(SUBSPACE, n), tol=TOLERANCE, v0=start, maxiter=int(RESTARTS * n)
         )
     except (scipy.sparse.linalg.ArpackError, scipy.linalg.LinAlgError):
         return []
