@@ -48,11 +48,12 @@ class Signature:
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that share an optimiser and its learning rate."""
+    """Parameters that share an optimiser, its learning rate and a weight decay (d w is added to their gradient)."""
 
     parameters: list[nn.Parameter]
     optimizer: OptimizerName
     learning_rate: float
+    weight_decay: float = 0.0
 
 
 class Model(nn.Module, ABC):
@@ -74,6 +75,7 @@ class Model(nn.Module, ABC):
         super().__init__()
         self.signature = signature
         self.hidden_size = settings.hidden_size
+        self.features = self.state_features(settings)
         self.optimizer = settings.optimizer
         self.learning_rate = settings.learning_rate
         self.output_weight = nn.Parameter(torch.empty(signature.output_size, self.output_features(settings)))
@@ -83,13 +85,18 @@ class Model(nn.Module, ABC):
             glorot_vector_(self.output_bias, generator)
 
     @classmethod
-    def output_features(cls, settings: ModelSettings) -> int:
-        """How many features of the state the output map reads."""
+    def state_features(cls, settings: ModelSettings) -> int:
+        """How many real features h has: two for each unit where units are complex."""
         return settings.hidden_size
 
+    @classmethod
+    def output_features(cls, settings: ModelSettings) -> int:
+        """How many features the output map reads."""
+        return cls.state_features(settings)
+
     def initial_state(self, batch_size: int) -> State:
-        """The state before the first step: zeros `[B, n]`, unless a model says otherwise."""
-        return (self.output_weight.new_zeros(batch_size, self.hidden_size),)
+        """The state before the first step: zeros `[B, features]`, unless a model says otherwise."""
+        return (self.output_weight.new_zeros(batch_size, self.features),)
 
     @abstractmethod
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
@@ -115,6 +122,10 @@ class Model(nn.Module, ABC):
         read = states[-1] if self.reads_last and states.dim() == 3 else states
         return nn.functional.linear(read, self.output_weight, self.output_bias), final
 
+    def penalty(self) -> Tensor | None:
+        """What training adds to the task's loss, a scalar; nothing by default."""
+        return None
+
     def after_step(self) -> None:
         """Keep a constraint after the optimisers' step; nothing by default. Called without gradients."""
 
@@ -124,7 +135,10 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def recurrent_matrices(self) -> dict[str, Tensor]:
-        """The n x n matrices that the state is multiplied by, by name ("W"; for gated cells one per gate)."""
+        """The square matrices that the state is multiplied by, by name ("W"; for gated cells one per gate).
+
+        Complex ones are given as such, `[n, n]`.
+        """
 
     def parameter_count(self) -> int:
         """Trainable real numbers, as the papers count them: a constrained matrix by its manifold's dimension."""

@@ -14,6 +14,8 @@ OptimizerName = Literal[
     "adagrad_tf1",
     "adam",
     "adam_tf1",
+    "cayley",
+    "cayley_rmsprop_keras1",
     "rmsprop_keras1",
     "rmsprop_lasagne",
     "rmsprop_tf1",
@@ -91,10 +93,50 @@ class AdamTF1(Optimizer):
         return loss
 
 
+class CayleyStep(Optimizer):
+    """W <- (I + lr/2 B)^{-1} (I - lr/2 B) W with B = G W* - W G*: descent along the unitary matrices.
+
+    Parameters are orthogonal `[n, n]`, or unitary with real and imaginary parts last, `[n, n, 2]`. B is skew, so each
+    factor is unitary to rounding; nothing brings W back, so rounding adds up (scoRNN paper, figure 4). With
+    `normalise`, G is first divided by sqrt(r) + 1e-8 of Keras 1's RMSprop, number by number (full-capacity uRNN,
+    Wisdom et al. 2016, on MNIST). B in this order, with the factor on the left, always descends; the released programs'
+    G* W - W* G does not.
+    """
+
+    def __init__(self, params: Iterable[Tensor], lr: float, normalise: bool = False, decay: float = 0.9) -> None:
+        super().__init__(params, {"lr": lr, "normalise": normalise, "decay": decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                gradient = parameter.grad
+                if group["normalise"]:
+                    state = self.state[parameter]
+                    if not state:
+                        state["mean_square"] = torch.zeros_like(parameter)
+                    state["mean_square"].lerp_(gradient.square(), 1 - group["decay"])
+                    gradient = gradient / state["mean_square"].sqrt().add_(1e-8)
+                if parameter.dim() == 3:
+                    w, g = torch.view_as_complex(parameter), torch.view_as_complex(gradient.contiguous())
+                else:
+                    w, g = parameter, gradient
+                outer = g @ w.mH
+                half = (group["lr"] / 2) * (outer - outer.mH)
+                identity = torch.eye(len(w), dtype=w.dtype, device=w.device)
+                w.copy_(torch.linalg.solve(identity + half, w - half @ w))
+        return loss
+
+
 _MAKERS: dict[str, Callable[..., Optimizer]] = {
     "adagrad_tf1": partial(torch.optim.Adagrad, initial_accumulator_value=0.1, eps=0.0),
     "adam": torch.optim.Adam,
     "adam_tf1": AdamTF1,
+    "cayley": CayleyStep,
+    "cayley_rmsprop_keras1": partial(CayleyStep, normalise=True),
     "rmsprop_keras1": partial(RMSProp, epsilon=1e-8, epsilon_inside=False, initial=0.0),
     "rmsprop_lasagne": partial(RMSProp, epsilon=1e-6, initial=0.0),
     "rmsprop_tf1": RMSProp,

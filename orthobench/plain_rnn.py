@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from orthobench.model import Model, ModelSettings, ParameterGroup, Positive, Signature, State
 from orthobench.optimizers import OptimizerName
-from orthobench.recurrence import Activation, GradientTrace, project, recurrence
+from orthobench.recurrence import Activation, GradientTrace, Multiply, applied_recurrence, project, recurrence
 
 
 class MatrixSettings(ModelSettings):
@@ -24,6 +24,9 @@ class MatrixSettings(ModelSettings):
 class PlainRNN(Model):
     """A model whose recurrent matrix is made once an iteration, by `weight`.
 
+    Where W has a structure that is cheaper to apply in every step than to form, a subclass clears `forms_weight` and
+    says by `multiplier` how.
+
     A subclass sets `activation`, fills `input_weight` (U, `[n, m]`, here U(-0.01, 0.01)) and `bias` (b, here 0) anew
     where its paper starts them otherwise, and names in `matrix_parameters` the parameters W is made of, which then
     are trained by the settings' recurrent optimiser. `start`, if set to a parameter `[n]`, is a trained h_0.
@@ -31,13 +34,13 @@ class PlainRNN(Model):
 
     activation: Activation
     matrix_parameters: ClassVar[tuple[str, ...]] = ()
+    forms_weight = True
 
     def __init__(self, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)
-        n = settings.hidden_size
-        self.input_weight = nn.Parameter(torch.empty(n, signature.input_size))
+        self.input_weight = nn.Parameter(torch.empty(self.features, signature.input_size))
         nn.init.uniform_(self.input_weight, -0.01, 0.01, generator=generator)
-        self.bias = nn.Parameter(torch.zeros(n))
+        self.bias = nn.Parameter(torch.zeros(self.features))
         self.start: nn.Parameter | None = None
         if isinstance(settings, MatrixSettings):
             self.recurrent_optimizer = settings.recurrent_optimizer
@@ -47,6 +50,10 @@ class PlainRNN(Model):
     def weight(self) -> Tensor:
         """W `[n, n]`, with the gradient to what it is made of."""
 
+    def multiplier(self) -> Multiply:
+        """What takes rows h `[B, n]` to h W^T by W's structure; asked for once an iteration."""
+        raise NotImplementedError
+
     def initial_state(self, batch_size: int) -> State:
         if self.start is None:
             return super().initial_state(batch_size)
@@ -55,7 +62,10 @@ class PlainRNN(Model):
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         (h0,) = state
         x = project(inputs, self.input_weight)
-        h = recurrence(x, self.weight(), h0, self.activation, self.bias, trace=trace, last=self.reads_last)
+        if self.forms_weight:
+            h = recurrence(x, self.weight(), h0, self.activation, self.bias, trace=trace, last=self.reads_last)
+        else:
+            h = applied_recurrence(x, self.multiplier(), h0, self.activation, self.bias, trace, self.reads_last)
         return h, (self.last(h),)
 
     def parameter_groups(self) -> list[ParameterGroup]:

@@ -141,9 +141,9 @@ class _Trainer:
             resolved.model_settings, self.task.signature, seeds.generator(self.seed, "model", spec.model)
         )
         self.model = model.to(device)
+        self.groups = self.model.parameter_groups()
         self.optimizers = [
-            make_optimizer(group.optimizer, group.parameters, group.learning_rate)
-            for group in self.model.parameter_groups()
+            make_optimizer(group.optimizer, group.parameters, group.learning_rate) for group in self.groups
         ]
         self.metric = resolved.task_class.metric
         self.better = min if resolved.task_class.goal == "min" else max
@@ -217,12 +217,12 @@ class _Trainer:
             batch = self.task.train.batch(self._examples())
             outputs, _ = self.model(batch.inputs)
             loss = self.task.loss(outputs, batch.targets)
+            penalty = self.model.penalty()
             self.model.zero_grad()
-            loss.backward()
+            (loss if penalty is None else loss + penalty).backward()
             self._clip()
-            for optimizer in self.optimizers:
-                optimizer.step()
             with torch.no_grad():
+                self._step()
                 self.model.after_step()
             self.loss_sum += loss.detach()
             self.loss_count += 1
@@ -244,6 +244,18 @@ class _Trainer:
             torch.nn.utils.clip_grad_value_(self.model.parameters(), self.training.clip_value)
         if self.training.clip_norm is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.training.clip_norm)
+
+    def _step(self) -> None:
+        """A step of every optimiser, at the epoch's learning rate and with the groups' weight decay."""
+        decays = self.iteration // self.per_epoch // self.training.decay_every
+        for group, optimizer in zip(self.groups, self.optimizers, strict=True):
+            if group.weight_decay:
+                for parameter in group.parameters:
+                    if parameter.grad is not None:
+                        parameter.grad.add_(parameter, alpha=group.weight_decay)
+            for entry in optimizer.param_groups:
+                entry["lr"] = group.learning_rate * self.training.learning_rate_decay**decays
+            optimizer.step()
 
     def _look(self, *, probe: bool) -> bool:
         """Test, and if asked probe, the model as it stands and log what was found; false if it has diverged."""

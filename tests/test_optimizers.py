@@ -71,3 +71,51 @@ def test_the_first_tensorflow_step_is_damped():
     parameter.grad = torch.full((1,), 1e-3, dtype=torch.float64)
     make_optimizer("rmsprop_tf1", [parameter], 1.0).step()
     assert parameter.item() == pytest.approx(-1e-3 / 0.9**0.5, rel=1e-6)
+
+
+def _unitary(n: int, dtype: torch.dtype) -> torch.Tensor:
+    drawn = torch.randn(n, n, dtype=dtype, generator=torch.Generator().manual_seed(n))
+    return torch.linalg.qr(drawn).Q
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("normalise", [True, False])
+def test_the_cayley_step_is_its_equation(dtype, normalise):
+    """W <- (I + lr/2 B)^{-1} (I - lr/2 B) W, B = G W* - W G*, with explicit inverses."""
+    start = _unitary(4, dtype)
+    w = start.numpy().copy()
+    parameter = torch.nn.Parameter(torch.view_as_real(start).clone() if start.is_complex() else start.clone())
+    optimizer = make_optimizer("cayley_rmsprop_keras1" if normalise else "cayley", [parameter], 0.1)
+    r = np.zeros(parameter.shape)
+    for seed in range(3):
+        g = np.random.default_rng(seed).normal(size=parameter.shape)
+        parameter.grad = torch.tensor(g)
+        optimizer.step()
+        r = 0.9 * r + 0.1 * g**2
+        if normalise:
+            g = g / (np.sqrt(r) + 1e-8)
+        if start.is_complex():
+            g = g[..., 0] + 1j * g[..., 1]
+        b = g @ w.conj().T - w @ g.conj().T
+        w = np.linalg.inv(np.eye(4) + 0.05 * b) @ (np.eye(4) - 0.05 * b) @ w
+    found = parameter.detach()
+    found = torch.view_as_complex(found) if start.is_complex() else found
+    np.testing.assert_allclose(found.numpy(), w, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(w.conj().T @ w, np.eye(4), atol=1e-13)
+
+
+def test_the_cayley_step_always_descends():
+    """With G* W - W* G in B's place, as released, a small step lowers the loss about every other time only."""
+    lowered = []
+    for seed in range(50):
+        target = torch.randn(6, 6, dtype=torch.complex128, generator=torch.Generator().manual_seed(seed))
+        parameter = torch.nn.Parameter(torch.view_as_real(_unitary(6, torch.complex128)).clone())
+
+        def loss(parameter=parameter, target=target):
+            return (torch.view_as_complex(parameter) - target).abs().square().sum()
+
+        before = loss()
+        before.backward()
+        make_optimizer("cayley", [parameter], 1e-4).step()
+        lowered.append(loss().item() < before.item())
+    assert all(lowered)

@@ -7,10 +7,12 @@ import signal
 import sqlite3
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from orthobench.models.lstm import LSTM
 
 from orthobench.checkpoint import BEFORE, NEWEST, CheckpointFolder
 from orthobench.errors import UsageError
@@ -187,6 +189,45 @@ def test_clipping_bounds_what_the_optimiser_sees(tmp_path, tiny):
         values = [value for split, name, _, _, value in metrics if (split, name) == ("test", "mse")]
         moves[clip] = abs(values[1] - values[0])
     assert moves["1e-6"] < 1e-4 < moves["none"]
+
+
+def test_learning_rates_decay_with_the_epochs(tmp_path, tiny, monkeypatch):
+    rates = []
+
+    def noting(name, parameters, learning_rate):
+        optimizer = torch.optim.SGD(parameters, lr=learning_rate)
+        optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
+        return optimizer
+
+    monkeypatch.setattr("orthobench.train.make_optimizer", noting)
+    settings = tiny | {"epochs": "4", "learning_rate_decay": "0.5", "decay_every": "2", "learning_rate": "0.01"}
+    carry_out(resolve(Catalog(), "adding", "lstm", settings), tmp_path)
+    assert rates == [0.01] * 8 + [0.005] * 8
+
+
+def test_a_penalty_and_a_weight_decay_reach_the_gradient(tmp_path, tiny, monkeypatch):
+    """Of the same quadratic both are the same pull towards zero, and the logged loss remains the task's."""
+    found = {}
+    for name, strength, decay in (("plain", 0.0, 0.0), ("penalised", 1.0, 0.0), ("decayed", 0.0, 1.0)):
+
+        class Pulled(LSTM):
+            seen = None
+
+            def penalty(self):
+                return strength / 2 * sum(parameter.square().sum() for parameter in self.parameters())
+
+            def parameter_groups(self):
+                return [replace(group, weight_decay=decay) for group in super().parameter_groups()]
+
+            def after_step(self):
+                if Pulled.seen is None:
+                    Pulled.seen = self.recurrent_weight.clone()
+
+        one = resolve(Catalog(), "adding", "lstm", tiny | {"learning_rate": "0.1", "optimizer": "sgd"})
+        *_, metrics, _ = carry_out(replace(one, model_class=Pulled), tmp_path / name)
+        found[name] = Pulled.seen, next(value for split, _, _, _, value in metrics if split == "train")
+    torch.testing.assert_close(found["penalised"], found["decayed"])
+    assert found["penalised"][0].norm() < 0.95 * found["plain"][0].norm()
 
 
 def _wait_for_rows(database: Path, process, rows: int) -> None:

@@ -77,7 +77,8 @@ class MatrixProduct:
 
 class ConstraintStep:
     """W of its parameter, the gradient back to it, and a small move of it: to and fro, so that no time depends on how
-    many steps there were."""
+    many steps there were.
+    """
 
     def __init__(self, constraint: Constraint, n: int, device: torch.device) -> None:
         generator = Generator().manual_seed(SEED)

@@ -1,4 +1,4 @@
-"""How far a recurrent matrix is from orthogonal: ||W^T W - I||_F (scoRNN paper, figure 4)."""
+"""How far a recurrent matrix is from orthogonal or unitary: ||W* W - I||_F (scoRNN paper, figure 4)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from orthobench.probes import Reading, Subject
 
 
 def orthogonality(weight: Tensor) -> float:
-    """||W^T W - I||_F of the stored numbers `[n, n]`, the product taken in float64."""
-    w = weight.double()
+    """||W* W - I||_F of the stored numbers `[n, n]`, real or complex, the product taken in double precision."""
+    w = weight.to(torch.complex128 if weight.is_complex() else torch.float64)
     identity = torch.eye(w.shape[-1], dtype=w.dtype, device=w.device)
-    return float(torch.linalg.matrix_norm(w.mT @ w - identity))
+    return float(torch.linalg.matrix_norm(w.mH @ w - identity))
 
 
 class Orthogonality:

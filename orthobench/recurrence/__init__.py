@@ -11,6 +11,7 @@ from torch import Tensor
 
 from orthobench.recurrence import dispatch
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
+from orthobench.recurrence.applied import Multiply, applied_recurrence
 from orthobench.recurrence.dispatch import BACKENDS, last_used, set_backend, use_backend
 from orthobench.recurrence.projection import project
 from orthobench.recurrence.trace import GradientTrace
@@ -25,6 +26,8 @@ __all__ = [
     "Activation",
     "GradientTrace",
     "Kind",
+    "Multiply",
+    "applied_recurrence",
     "gated_recurrence",
     "gru",
     "last_used",

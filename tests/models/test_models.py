@@ -6,55 +6,24 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
+from support.models import (
+    B,
+    M,
+    assert_gradients,
+    cayley,
+    expected_outputs,
+    make,
+    modrelu,
+    plain_outputs,
+    run,
+    sigmoid,
+    skew_of,
+    steps,
+)
 
 from orthobench.errors import UsageError
-from orthobench.model import Signature
-from orthobench.optimizers import make_optimizer
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
-
-T, B, M, P = 6, 3, 4, 5
-
-
-def make(name: str, readout: str = "all", seed: int = 0, inputs: int = M, outputs: int = P, **settings):
-    cls = Catalog().load("model", name)
-    read = cls.Settings.read({"hidden_size": 7, **settings})
-    return cls(read, Signature(inputs, outputs, readout), torch.Generator().manual_seed(seed))
-
-
-def run(model) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Random parameters (so that no zero bias hides an error), random inputs, and the model's outputs."""
-    model.double()
-    generator = torch.Generator().manual_seed(5)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.4)
-    x = torch.randn(T, B, model.signature.input_size, generator=generator, dtype=torch.float64)
-    outputs, _ = model(x)
-    return x.numpy(), outputs.detach().numpy(), {k: v.detach().numpy() for k, v in model.state_dict().items()}
-
-
-def sigmoid(z):
-    return 1 / (1 + np.exp(-z))
-
-
-def modrelu(z, b):
-    return np.sign(z) * np.maximum(np.abs(z) + b, 0)
-
-
-def expected_outputs(x, step, n, p):
-    """Outputs V h_t + c of a recurrence given as a function of (x_t, state)."""
-    state, outputs = None, []
-    for x_t in x:
-        rows = []
-        for b, column in enumerate(x_t):
-            state = state or [None] * len(x_t)
-            state[b] = step(column, state[b])
-            h = state[b][0] if isinstance(state[b], tuple) else state[b]
-            rows.append(p["output_weight"] @ h + p["output_bias"])
-        outputs.append(rows)
-    return np.array(outputs)
-
 
 ACTIVATIONS = {"tanh": np.tanh, "relu": lambda z: np.maximum(z, 0)}
 
@@ -143,28 +112,6 @@ def test_gru_reset_after_is_torchs_gru():
     torch.testing.assert_close(model(x)[0], wanted, rtol=1e-5, atol=1e-6)
 
 
-def skew_of(entries, n):
-    a = np.zeros((n, n))
-    a[np.triu_indices(n, 1)] = entries
-    return a - a.T
-
-
-def cayley(entries, n, negative_ones):
-    a = skew_of(entries, n)
-    d = np.diag([1.0] * (n - negative_ones) + [-1.0] * negative_ones)
-    return np.linalg.inv(np.eye(n) + a) @ (np.eye(n) - a) @ d
-
-
-def plain_outputs(x, w, act, p):
-    """Outputs of h_t = act(W h_{t-1} + U x_t; b) from a trained or a zero start."""
-    start = p.get("start", np.zeros(len(w)))
-
-    def step(x_t, h):
-        return act(w @ (start if h is None else h) + p["input_weight"] @ x_t, p["bias"])
-
-    return expected_outputs(x, step, len(w), p)
-
-
 def test_irnn():
     x, outputs, p = run(make("irnn"))
     wanted = plain_outputs(x, p["recurrent_weight"], lambda z, b: np.maximum(z + b, 0), p)
@@ -228,21 +175,6 @@ def test_antisymmetric_matrices_are():
     eigenvalues = torch.linalg.eigvals(w.double())
     torch.testing.assert_close(eigenvalues.real, torch.full((40,), -0.25, dtype=torch.float64))
     assert model.recurrent_entries.std().item() == pytest.approx(2 / 40**0.5, rel=0.1)
-
-
-def steps(model, count, learning_rate=1.0):
-    """Train on noise: a few optimiser steps, with the constraint kept after each as the trainer does."""
-    generator = torch.Generator().manual_seed(0)
-    groups = model.parameter_groups()
-    optimizers = [make_optimizer(g.optimizer, g.parameters, learning_rate * g.learning_rate) for g in groups]
-    for _ in range(count):
-        x = torch.randn(T, B, M, generator=generator)
-        model.zero_grad()
-        (model(x)[0] - 1).square().mean().backward()
-        for optimizer in optimizers:
-            optimizer.step()
-        with torch.no_grad():
-            model.after_step()
 
 
 def test_dtriv_is_exprnn_until_its_base_moves():
@@ -330,16 +262,7 @@ ALL += ["antisymmetric_gated", "ablation"]
 
 @pytest.mark.parametrize("name", ALL)
 def test_gradients_by_finite_differences(name):
-    model = make(name, "last").double()
-    x = torch.randn(4, 2, M, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    names, parameters = zip(*model.named_parameters(), strict=True)
-    starts = tuple(parameter.detach().clone().requires_grad_() for parameter in parameters)
-
-    def loss(*values):
-        outputs, _ = torch.func.functional_call(model, dict(zip(names, values, strict=True)), (x,))
-        return outputs.square().sum()
-
-    assert torch.autograd.gradcheck(loss, starts)
+    assert_gradients(make(name, "last"))
 
 
 def test_scornn_starts_as_its_program():

@@ -1,0 +1,105 @@
+"""What the tests of the models share: a model of any name, and the literal transcriptions' common parts, in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from orthobench.model import Model, Signature
+from orthobench.optimizers import make_optimizer
+from orthobench.plugins import Catalog
+
+T, B, M, P = 6, 3, 4, 5  # steps, sequences, inputs, outputs
+
+
+def make(name: str, readout: str = "all", seed: int = 0, inputs: int = M, outputs: int = P, **settings):
+    cls = Catalog().load("model", name)
+    read = cls.Settings.read({"hidden_size": 7, **settings})
+    return cls(read, Signature(inputs, outputs, readout), torch.Generator().manual_seed(seed))
+
+
+def run(model) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Random parameters (so that no zero bias hides an error), random inputs, and the model's outputs."""
+    model.double()
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * 0.4)
+    x = torch.randn(T, B, model.signature.input_size, generator=generator, dtype=torch.float64)
+    outputs, _ = model(x)
+    return x.numpy(), outputs.detach().numpy(), {k: v.detach().numpy() for k, v in model.state_dict().items()}
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+def modrelu(z, b):
+    return np.sign(z) * np.maximum(np.abs(z) + b, 0)
+
+
+def expected_outputs(x, step, n, p):
+    """Outputs V h_t + c of a recurrence given as a function of (x_t, state)."""
+    state, outputs = None, []
+    for x_t in x:
+        rows = []
+        for b, column in enumerate(x_t):
+            state = state or [None] * len(x_t)
+            state[b] = step(column, state[b])
+            h = state[b][0] if isinstance(state[b], tuple) else state[b]
+            rows.append(p["output_weight"] @ h + p["output_bias"])
+        outputs.append(rows)
+    return np.array(outputs)
+
+
+def skew_of(entries, n):
+    a = np.zeros((n, n))
+    a[np.triu_indices(n, 1)] = entries
+    return a - a.T
+
+
+def cayley(entries, n, negative_ones):
+    a = skew_of(entries, n)
+    d = np.diag([1.0] * (n - negative_ones) + [-1.0] * negative_ones)
+    return np.linalg.inv(np.eye(n) + a) @ (np.eye(n) - a) @ d
+
+
+def plain_outputs(x, w, act, p):
+    """Outputs of h_t = act(W h_{t-1} + U x_t; b) from a trained or a zero start."""
+    start = p.get("start", np.zeros(len(w)))
+
+    def step(x_t, h):
+        return act(w @ (start if h is None else h) + p["input_weight"] @ x_t, p["bias"])
+
+    return expected_outputs(x, step, len(w), p)
+
+
+def steps(model, count, learning_rate=1.0):
+    """Train on noise: a few optimiser steps, with the constraint kept after each as the trainer does."""
+    generator = torch.Generator().manual_seed(0)
+    groups = model.parameter_groups()
+    optimizers = [make_optimizer(g.optimizer, g.parameters, learning_rate * g.learning_rate) for g in groups]
+    for _ in range(count):
+        x = torch.randn(T, B, M, generator=generator)
+        model.zero_grad()
+        penalty = model.penalty()
+        loss = (model(x)[0] - 1).square().mean()
+        (loss if penalty is None else loss + penalty).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        with torch.no_grad():
+            model.after_step()
+
+
+def assert_gradients(model: Model) -> None:
+    """Finite differences in float64 over every parameter."""
+    model.double()
+    x = torch.randn(4, 2, model.signature.input_size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    starts = tuple(parameter.detach().clone().requires_grad_() for parameter in parameters)
+
+    def loss(*values):
+        outputs, _ = torch.func.functional_call(model, dict(zip(names, values, strict=True)), (x,))
+        return outputs.square().sum()
+
+    assert torch.autograd.gradcheck(loss, starts)
