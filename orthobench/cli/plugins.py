@@ -26,7 +26,8 @@ def command(
 
     catalog = Catalog(plugin or ())
     if params:
-        return _print_counts(_counts(catalog), json)
+        _print_counts(_counts(catalog), json)
+        return
     listed: list[dict[str, Any]] = []
     for entry in catalog:
         record: dict[str, Any] = {"kind": entry.kind, "name": entry.name, "origin": entry.origin, "problem": None}
@@ -83,7 +84,8 @@ def _print_counts(counted: list[dict[str, Any]], json: bool) -> None:
     from orthobench.cli import records
 
     if json:
-        return records.print_json(counted)
+        records.print_json(counted)
+        return
     table = Table("source", "task", "model", "settings", box=None)
     for heading in ("counted", "printed"):
         table.add_column(heading, justify="right")
