@@ -91,7 +91,7 @@ def measure_models(models: Mapping[str, type[Model]], plan: Plan) -> dict[str, A
         ]
     for row in shapes[1]["rows"]:
         row["printed"] = printed.get((row["model"], row["hidden_size"]))
-    return {**plan.facts(), "shapes": shapes}
+    return {**plan.facts(), "shapes": [equal, table]}
 
 
 def _compare(
