@@ -86,10 +86,9 @@ def measure_models(models: Mapping[str, type[Model]], plan: Plan) -> dict[str, A
     common = [(name, COMMON) for name in models]
     printed = {(row.model, row.hidden_size): row.minutes for row in TABLE_3 if row.model in models}
     with flushed_denormals():
-        shapes = [
-            _compare(name, rows, models, plan) for name, rows in (("equal size", common), ("table 3", [*printed]))
-        ]
-    for row in shapes[1]["rows"]:
+        equal = _compare("equal size", common, models, plan)
+        table = _compare("table 3", [*printed], models, plan)
+    for row in table["rows"]:
         row["printed"] = printed.get((row["model"], row["hidden_size"]))
     return {**plan.facts(), "shapes": [equal, table]}
 
