@@ -37,7 +37,7 @@ class ScoRNNSettings(MatrixSettings):
     bandwidth: Count | None = Field(
         None,
         description="l; entries of A further than l from its diagonal are zero and not trained; none: all are",
-        json_schema_extra={"tied_to": "hidden_size"},
+        json_schema_extra={"tied_to": "hidden_size", "neutral": None},
     )
 
     @model_validator(mode="before")

@@ -7,6 +7,7 @@ from support.models import assert_gradients, cayley, make, modrelu, plain_output
 
 from orthobench.errors import UsageError
 from orthobench.matrices.skew import band_entries, from_band, skew, upper_entries
+from orthobench.plugins import Catalog
 
 
 def banded(n, width):
@@ -53,6 +54,12 @@ def test_the_widest_band_is_every_entry_and_the_start_is_the_same():
     for width in (1, 6):
         torch.testing.assert_close(make("scornn", bandwidth=width).weight(), make("scornn").weight())
     assert torch.equal(make("scornn", bandwidth=6).skew_entries, make("scornn").skew_entries)
+
+
+def test_without_a_band_a_runs_settings_are_what_they_were():
+    cls = Catalog().load("model", "scornn")
+    assert "bandwidth" not in cls.Settings.read({}).canonical()
+    assert cls.Settings.read({"bandwidth": "5"}).canonical()["bandwidth"] == 5
 
 
 def test_it_stays_orthogonal():
