@@ -25,7 +25,7 @@ class ModelSettings(Settings):
     hidden_size: Count = Field(128, description="number of hidden units n")
     optimizer: OptimizerName = Field("rmsprop_tf1", description="optimiser of everything without one of its own")
     learning_rate: Positive = Field(1e-3, description="its learning rate")
-    output_bias: Literal["zeros", "glorot"] = Field(
+    output_bias: Literal["zeros", "glorot", "0.01"] = Field(
         "zeros", description="start of the output bias; glorot: U(-sqrt(3/p), sqrt(3/p)), as in the copying programs"
     )
 
@@ -83,6 +83,8 @@ class Model(nn.Module, ABC):
         nn.init.xavier_uniform_(self.output_weight, generator=generator)
         if settings.output_bias == "glorot":
             glorot_vector_(self.output_bias, generator)
+        elif settings.output_bias == "0.01":
+            nn.init.constant_(self.output_bias, 0.01)
 
     @classmethod
     def state_features(cls, settings: ModelSettings) -> int:
