@@ -255,6 +255,7 @@ def test_reasons_on_a_gpu() -> None:
     x, w = torch.zeros(1, 1, 2, device="cuda"), torch.zeros(2, 2, device="cuda")
     assert cuda.unsupported("recurrence", x, w, TANH) is None
     assert cuda.unsupported("lstm", x, w, None) is None
+    assert "candidate" in str(cuda.unsupported("gru", x, w, MODRELU))
     assert "float64" in str(cuda.unsupported("recurrence", x.double(), w.double(), TANH))
     assert "slope" in str(cuda.unsupported("recurrence", x, w, Activation(Kind.LEAKY_RELU, slope=0.0)))
 
