@@ -1,4 +1,4 @@
-r"""Products of layers of 2 x 2 rotations (the EUNN of Jing et al. 2017).
+"""Products of layers of 2 x 2 rotations (the EUNN of Jing et al. 2017).
 
 A layer splits n units into n / 2 pairs (a, b), a < b, each turned by an angle of its own; with complex units the pair's
 second unit is first multiplied by a phase:
@@ -6,10 +6,11 @@ second unit is first multiplied by a phase:
     [h_a]    [cos t   -sin t] [        h_a]
     [h_b] <- [sin t    cos t] [e^(i p) h_b]
 
-Layers are applied to the state one after another, the first first. Every layer can be undone, so the derivative keeps
-the rows that come out alone and makes those in between again on its way back: with the rows y that come out of a layer
-and their gradient g, dL/dt = Re(sum over rows of g_b conj(y_a) - g_a conj(y_b)). Forming a product of n layers that way
-takes memory of the order n^2, where autograd's records would take n^3.
+Layers are applied to the state one after another, the first first. Every layer can be undone, so what is kept for the
+derivative is only the rows that come out of the last; those in between are made again on the way back. With the rows y
+that come out of a layer and their gradient g, dL/dt = Re(sum over rows of g_b conj(y_a) - g_a conj(y_b)), and with
+those of the second unit after its phase, dL/dp = Im(sum of g_b conj(h_b)). So a product of n layers is formed in memory
+of the order n^2, where autograd's records would take n^3.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ class Rotations:
     angle_count: int
 
     def by_layer(self, angles: Tensor) -> Tensor:
-        """One row of n / 2 for each layer `[L, n / 2]` of the angles in order `[angle_count]`.
+        """The angles in order, `[angle_count]`, as a row for each layer, `[L, n / 2]`.
 
-        Between the two layers of the tunable style n - 1 angles go round; the pair of the first and the last unit,
-        which the second of them would turn, gets the angle zero.
+        Rolled by one, the tunable style's second layers pair the last unit with the first, which are not to be turned:
+        this pair comes last in its layer and gets the angle zero.
         """
         half = self.units // 2
-        missing = len(self.layers) * half - self.angle_count
-        if missing:
-            angles = torch.nn.functional.pad(angles.view(missing, -1), (0, 1))
+        unturned = len(self.layers) * half - self.angle_count
+        if unturned:
+            angles = torch.nn.functional.pad(angles.view(unturned, -1), (0, 1))
         return angles.view(-1, half)
 
 

@@ -43,19 +43,20 @@ def test_is_its_equations(settings, units, forms_weight):
     np.testing.assert_allclose(outputs, expected_outputs(x, step, 8, p), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("traced", [True, False])
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("units", UNITS)
-def test_forming_and_applying_are_one(units, readout):
+def test_forming_and_applying_are_one(units, readout, traced):
     """In value, in every gradient and in the trace."""
     found = []
     for forms_weight in (True, False):
-        model = make_eurnn(readout, units=units, style="fft", capacity=2).double()
+        model = make_eurnn(readout, units=units, style="fft").double()
         model.forms_weight = forms_weight
-        trace = GradientTrace()
+        trace = GradientTrace() if traced else None
         x = torch.randn(9, 3, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
         outputs, (state,) = model(x, trace=trace)
         gradients = torch.autograd.grad(outputs.square().sum() + state.sum(), list(model.parameters()))
-        found.append((outputs, state, *gradients, trace.norms["h"]))
+        found.append((outputs, state, *gradients, *(trace.norms.values() if traced else ())))
     torch.testing.assert_close(*found)
 
 
