@@ -10,13 +10,14 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.matrices.initial import glorot_vector_
+from orthobench.matrices.initial import glorot_vector_, torch_linear_
 from orthobench.optimizers import OptimizerName
 from orthobench.recurrence import GradientTrace
 from orthobench.settings import Settings
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+OutputBias = Literal["zeros", "glorot", "torch"]
 
 
 class ModelSettings(Settings):
@@ -25,8 +26,10 @@ class ModelSettings(Settings):
     hidden_size: Count = Field(128, description="number of hidden units n")
     optimizer: OptimizerName = Field("rmsprop_tf1", description="optimiser of everything without one of its own")
     learning_rate: Positive = Field(1e-3, description="its learning rate")
-    output_bias: Literal["zeros", "glorot"] = Field(
-        "zeros", description="start of the output bias; glorot: U(-sqrt(3/p), sqrt(3/p)), as in the copying programs"
+    output_bias: OutputBias = Field(
+        "zeros",
+        description="start of the output bias; glorot: U(-sqrt(3/p), sqrt(3/p)), as in the copying programs; "
+        "torch: U(-1/sqrt(k), 1/sqrt(k)) for k features read",
     )
 
 
@@ -83,6 +86,8 @@ class Model(nn.Module, ABC):
         nn.init.xavier_uniform_(self.output_weight, generator=generator)
         if settings.output_bias == "glorot":
             glorot_vector_(self.output_bias, generator)
+        if settings.output_bias == "torch":
+            torch_linear_(self.output_bias, self.output_weight.shape[1], generator)
 
     @classmethod
     def state_features(cls, settings: ModelSettings) -> int:
