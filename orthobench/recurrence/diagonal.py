@@ -54,12 +54,12 @@ def _scan(u: Tensor, decay: Tensor, start: Tensor) -> Tensor:
     padded = torch.cat((u, u.new_zeros(pieces * length - steps, *u.shape[1:])))
     states = padded.unflatten(0, (pieces, length))
     for k in range(1, length):
-        states[:, k] += decay * states[:, k - 1]
+        states[:, k].addcmul_(decay, states[:, k - 1])
     powers = decay.expand(length, -1).cumprod(0)  # lambda^1 .. lambda^length
     starts = [start]
     for final in states[:-1, -1].unbind(0):
         starts.append(final + powers[-1] * starts[-1])
-    states += powers[:, None] * torch.stack(starts)[:, None]
+    states.addcmul_(powers[:, None], torch.stack(starts)[:, None])
     return padded[:steps]
 
 
