@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.matrices.initial import glorot_vector_
+from orthobench.matrices.initial import glorot_vector_, torch_linear_
 from orthobench.optimizers import OptimizerName
 from orthobench.recurrence import GradientTrace
 from orthobench.settings import Settings
@@ -90,8 +90,7 @@ class Model(nn.Module, ABC):
             case "glorot":
                 glorot_vector_(self.output_bias, generator)
             case "linear":
-                bound = self.output_weight.shape[1] ** -0.5
-                nn.init.uniform_(self.output_bias, -bound, bound, generator=generator)
+                torch_linear_(self.output_bias, self.output_weight.shape[1], generator)
             case "truncated_normal":
                 nn.init.trunc_normal_(self.output_bias, std=0.1, a=-0.2, b=0.2, generator=generator)
             case "constant":
