@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,23 @@ def tiny() -> dict[str, str]:
 @pytest.fixture
 def tiny_options() -> list[str]:
     return [option for name, value in TINY.items() for option in ("-s", f"{name}={value}")]
+
+
+@pytest.fixture
+def real_data() -> Callable[[str], Path]:
+    """The folder of a real data set; the test is skipped where $ORTHOBENCH_DATA has none."""
+
+    def find(name: str) -> Path:
+        from orthobench.data import dataset
+
+        if not os.environ.get("ORTHOBENCH_DATA"):
+            pytest.skip("$ORTHOBENCH_DATA names no folder with real data")
+        wanted = dataset(name)
+        if not wanted.present():
+            pytest.skip(f"{name} is not in $ORTHOBENCH_DATA")
+        return wanted.folder()
+
+    return find
 
 
 @dataclass

@@ -16,6 +16,7 @@ ALLOWED = {
     "seeds": set(),
     "optimizers": set(),
     "environment": set(),
+    "data": {"errors"},
     "settings": {"errors"},
     "model": {"matrices", "optimizers", "recurrence", "settings"},
     "plain_rnn": {"model", "optimizers", "recurrence"},
@@ -34,7 +35,7 @@ ALLOWED = {
     "bench": {"errors", "matrices", "optimizers", "recurrence"},
     "testing": {"model", "optimizers", "plugins", "probes", "recurrence", "task"},
     "models": {"complex_rnn", "matrices", "model", "optimizers", "plain_rnn", "recurrence"},
-    "tasks": {"model", "seeds", "task"},
+    "tasks": {"data", "errors", "model", "seeds", "settings", "task"},
     "__main__": {"cli"},
     "": set(),
 }
