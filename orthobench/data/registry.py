@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from orthobench.data.cifar10 import CIFAR10
 from orthobench.data.dataset import DataSet
+from orthobench.data.fashion_mnist import FashionMNIST
+from orthobench.data.mnist import MNIST
 from orthobench.errors import unknown
 
-_ALL: tuple[type[DataSet], ...] = ()
+_ALL: tuple[type[DataSet], ...] = (
+    MNIST,
+    FashionMNIST,
+    CIFAR10,
+)
 
 
 def datasets() -> dict[str, DataSet]:
