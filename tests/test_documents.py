@@ -41,10 +41,11 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
     if words[0] in ("run", "sweep"):
         pairs = list(zip(tiny_options[::2], tiny_options[1::2], strict=True))
         if words[1] in ("mnist", "cifar10"):  # whose length is the images'
-            pairs = [pair for pair in pairs if "sequence_length" not in pair[1]]
+            pairs = [("-s", "validation_size=20"), *(pair for pair in pairs if "sequence_length" not in pair[1])]
         words += [w for flag, value in pairs if value.partition("=")[0] not in shown for w in (flag, value)]
     elif words[0] == "data":
         monkeypatch.setattr(DataSet, "get", lambda self, report: None)
+        monkeypatch.setattr(DataSet, "deviations", lambda self, folder: [])
         words = [str(small_data / "mnist") if word == "FOLDER" else word for word in words]
     elif words[0] == "bench":
         words += ["--quick", "--rounds", "1"]
