@@ -88,8 +88,9 @@ class SharedNoise:
     def __init__(self, generator: torch.Generator, device: torch.device) -> None:
         self.block = torch.randn(NOISE_STEPS, 1, ROW_VALUES, generator=generator).to(device)
 
-    def __call__(self, examples: Tensor) -> Tensor:
-        return self.block.expand(-1, len(examples), -1)
+    def fill(self, steps: Tensor, examples: Tensor) -> None:
+        """Write the examples' noise into steps `[968, B, 96]`."""
+        steps.copy_(self.block.expand_as(steps))
 
 
 class FreshNoise:
@@ -113,20 +114,23 @@ class FreshNoise:
         self.size, self.seed, self.part, self.epoch = size, seed, part, epoch
         self.places: tuple[int, Tensor] | None = None
 
-    def __call__(self, examples: Tensor) -> Tensor:
+    def fill(self, steps: Tensor, examples: Tensor) -> None:
+        """Write the examples' noise into steps `[968, B, 96]`."""
         epoch = self.epoch()
         if self.places is None or self.places[0] != epoch:
             generator = seeds.generator(self.seed, "cifar10", "noise", self.part, epoch)
             drawn = torch.randint(TABLE_SIZE - NOISE_STEPS * ROW_VALUES + 1, (self.size,), generator=generator)
             self.places = (epoch, drawn.to(self.table.device))
-        steps = ROW_VALUES * torch.arange(NOISE_STEPS, device=self.table.device)
-        return self.table.unfold(0, ROW_VALUES, 1)[self.places[1][examples] + steps[:, None]]
+        step_starts = ROW_VALUES * torch.arange(NOISE_STEPS, device=self.table.device)
+        starts = (self.places[1][examples] + step_starts[:, None]).flatten()
+        windows = self.table.unfold(0, ROW_VALUES, 1)
+        torch.index_select(windows, 0, starts, out=steps.view(-1, ROW_VALUES))
 
 
 class PaddedSplit(Split):
-    """Rows of images, and noise `[968, B, 96]` for the examples of a batch after them."""
+    """Rows of images, and noise after them."""
 
-    def __init__(self, rows: ImageSplit, noise: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, rows: ImageSplit, noise: SharedNoise | FreshNoise) -> None:
         self.rows, self.noise = rows, noise
 
     def __len__(self) -> int:
@@ -134,4 +138,7 @@ class PaddedSplit(Split):
 
     def batch(self, examples: Tensor) -> Batch:
         rows = self.rows.batch(examples)
-        return Batch(torch.cat((rows.inputs, self.noise(examples))), rows.targets)
+        inputs = rows.inputs.new_empty(PADDED_STEPS, len(examples), ROW_VALUES)
+        inputs[:ROWS] = rows.inputs
+        self.noise.fill(inputs[ROWS:], examples)
+        return Batch(inputs, rows.targets)
