@@ -27,7 +27,7 @@ from orthobench.task import Batch, Size, Split
 
 PADDED_STEPS, ROWS, ROW_VALUES = 1000, 32, 96
 NOISE_STEPS = PADDED_STEPS - ROWS
-TABLE_SIZE = 1 << 24
+BLOCK_SIZE, TABLE_SIZE = NOISE_STEPS * ROW_VALUES, 1 << 24
 
 
 class CIFAR10Settings(ImageSettings):
@@ -66,16 +66,17 @@ class CIFAR10(ImageTask):
         assert isinstance(data, ImageDataSet)
         train, validation = settings.cut(*data.load("train"))
         test = data.load("test")
+        count = 0 if not settings.noise_padded else BLOCK_SIZE if settings.noise == "shared" else TABLE_SIZE
+        draws = torch.randn(count, generator=seeds.generator(seed, "cifar10", "noise")).to(device)
 
         def split(part: str, images: Tensor, labels: Tensor) -> Split:
             if not settings.noise_padded:
                 return ImageSplit(images.flatten(1, 2), labels, 255, device)
             rows = ImageSplit(images.transpose(2, 3).flatten(2), labels, 255, device)
-            generator = seeds.generator(seed, "cifar10", "noise")
             if settings.noise == "shared":
-                return PaddedSplit(rows, SharedNoise(generator, device))
+                return PaddedSplit(rows, SharedNoise(draws))
             epoch = (lambda: self.epoch) if part == "train" else (lambda: 0)
-            return PaddedSplit(rows, FreshNoise(generator, device, len(labels), seed, part, epoch))
+            return PaddedSplit(rows, FreshNoise(draws, len(labels), seed, part, epoch))
 
         self.train = split("train", *train)
         self.validation = split("validation", *validation) if settings.validation_size else None
@@ -85,8 +86,8 @@ class CIFAR10(ImageTask):
 class SharedNoise:
     """One block for every example."""
 
-    def __init__(self, generator: torch.Generator, device: torch.device) -> None:
-        self.block = torch.randn(NOISE_STEPS, 1, ROW_VALUES, generator=generator).to(device)
+    def __init__(self, draws: Tensor) -> None:
+        self.block = draws.view(NOISE_STEPS, 1, ROW_VALUES)
 
     def fill(self, steps: Tensor, examples: Tensor) -> None:
         """Write the examples' noise into steps `[968, B, 96]`."""
@@ -101,16 +102,8 @@ class FreshNoise:
     comes back once in 2^24 times.
     """
 
-    def __init__(
-        self,
-        generator: torch.Generator,
-        device: torch.device,
-        size: int,
-        seed: int,
-        part: str,
-        epoch: Callable[[], int],
-    ) -> None:
-        self.table = torch.randn(TABLE_SIZE, generator=generator).to(device)
+    def __init__(self, table: Tensor, size: int, seed: int, part: str, epoch: Callable[[], int]) -> None:
+        self.table = table
         self.size, self.seed, self.part, self.epoch = size, seed, part, epoch
         self.places: tuple[int, Tensor] | None = None
 
@@ -119,7 +112,7 @@ class FreshNoise:
         epoch = self.epoch()
         if self.places is None or self.places[0] != epoch:
             generator = seeds.generator(self.seed, "cifar10", "noise", self.part, epoch)
-            drawn = torch.randint(TABLE_SIZE - NOISE_STEPS * ROW_VALUES + 1, (self.size,), generator=generator)
+            drawn = torch.randint(TABLE_SIZE - BLOCK_SIZE + 1, (self.size,), generator=generator)
             self.places = (epoch, drawn.to(self.table.device))
         step_starts = ROW_VALUES * torch.arange(NOISE_STEPS, device=self.table.device)
         starts = (self.places[1][examples] + step_starts[:, None]).flatten()
