@@ -29,7 +29,10 @@ ALLOWED = {
     "checkpoint": {"errors"},
     "store": {"errors"},
     "variants": {"statistics", "store"},
-    "train": {"checkpoint", "environment", "errors", "optimizers", "probes", "recurrence", "seeds", "spec", "store"},
+    "train": {
+        *("checkpoint", "environment", "errors", "model", "optimizers"),
+        *("probes", "recurrence", "seeds", "spec", "store", "task"),
+    },
     "sweep": {"checkpoint", "errors", "plugins", "settings", "spec", "store"},
     "report": {"errors", "papers", "store", "variants", ""},
     "bench": {"errors", "matrices", "optimizers", "recurrence"},

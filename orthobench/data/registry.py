@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from orthobench.data.dataset import DataSet
+from orthobench.data.ptb import PTB
 from orthobench.errors import unknown
 
-_ALL: tuple[type[DataSet], ...] = ()
+_ALL: tuple[type[DataSet], ...] = (PTB,)
 
 
 def datasets() -> dict[str, DataSet]:
