@@ -35,7 +35,7 @@ ALLOWED = {
     },
     "sweep": {"checkpoint", "errors", "plugins", "settings", "spec", "store"},
     "report": {"errors", "papers", "store", "variants", ""},
-    "bench": {"errors", "matrices", "optimizers", "recurrence"},
+    "bench": {"errors", "matrices", "model", "optimizers", "recurrence"},
     "testing": {"model", "optimizers", "plugins", "probes", "recurrence", "task"},
     "models": {"complex_rnn", "matrices", "model", "optimizers", "plain_rnn", "recurrence"},
     "tasks": {"data", "errors", "model", "seeds", "settings", "task"},
