@@ -140,7 +140,7 @@ class _Trainer:
         torch.set_flush_denormal(True)
         torch.manual_seed(seeds.derive(self.seed, "global"))
         self.task = resolved.task_class(resolved.task_settings, self.seed, device)
-        model = resolved.model_class(
+        model = resolved.model_class.build(
             resolved.model_settings, self.task.signature, seeds.generator(self.seed, "model", spec.model)
         )
         self.model = model.to(device)

@@ -9,7 +9,8 @@ Penn Treebank has 50 characters, line ends among them: 5 017 482 in training, 39
 test, each line without the blanks around it. (Programs that leave those in count 5 101 618, 399 782, 449 945; some have
 49 characters, with `<unk>` as one symbol or without the line end.) Batch size and unroll length are those of the nnRNN
 program (Kerg et al. 2019), evaluation batches too; the ENRNN paper's are lost. Characters come in one-hot, so that a
-model's input matrix U is the trained embedding; ENRNN's "embedding of size n, U = I" is just that.
+model's input matrix U is the trained embedding: ENRNN's "embedding of size n, U = I" is just that. Programs that have
+an embedding beside U are followed by the models' setting `embedding_size`.
 
 `text` names a UTF-8 file to be read instead, character for character as it is: the first 90 % are for training, the
 next 5 % for validation, the rest for the test, and the alphabet is all characters of the file, by code point.
@@ -65,7 +66,15 @@ class PTB(Task):
     goal = "min"
     carries_state = True
     protocol = {"batch_size": 128, "epochs": 20, "evaluation_batch_size": 10, "shuffle": False}
-    quick = {"unroll_length": 50, "hidden_size": 128, "batch_size": 32, "epochs": 1, "max_iterations": 1500}
+    quick = {
+        "unroll_length": 50,
+        "hidden_size": 128,
+        "batch_size": 32,
+        "epochs": 1,
+        "max_iterations": 1500,
+        "evaluate_every": 500,
+        "evaluation_batch_size": 100,
+    }
 
     def __init__(self, settings: PTBSettings, seed: int, device: torch.device) -> None:
         corpus = _open(settings)

@@ -58,7 +58,7 @@ def read_split(folder: Path, split: str) -> str:
 class PTB(DataSet):
     name = "ptb"
     title = "Penn Treebank, Wall Street Journal, prepared by T. Mikolov"
-    licence = "research use; the text is the LDC's Penn Treebank (LDC99T42), part of the Wall Street Journal of 1989"
+    licence = "research use; from the LDC's LDC99T42"
     home = "https://catalog.ldc.upenn.edu/LDC99T42"
     files = {name: checksum for name, (checksum, _) in _FILES.items()}
     size = sum(size for _, size in _FILES.values())
