@@ -73,6 +73,8 @@ class Task(ABC):
     the test metric the literature reports, and its `goal`; `protocol`, the literature's training settings; `quick`,
     settings of all kinds for a run of a minute or two; `carries_state`, whether a batch starts from the state in which
     the one before it in the same epoch or test ended, cut from its gradient: then every split is a `Stream`.
+    Attributes of a task: its splits, `validation` being None where the literature has none; and `epoch`, which pass
+    over the training set is under way: the trainer sets it, for tasks that draw something anew in every epoch.
     """
 
     version: ClassVar[int] = 1
@@ -86,7 +88,9 @@ class Task(ABC):
 
     signature: Signature
     train: Split
+    validation: Split | None = None
     test: Split
+    epoch: int = 0
 
     @abstractmethod
     def __init__(self, settings: Any, seed: int, device: torch.device) -> None:

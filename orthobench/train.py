@@ -213,6 +213,7 @@ class _Trainer:
     def _advance(self) -> None:
         """One iteration: a batch, its gradient, a step of every optimiser."""
         with self._timed("train"):
+            self.task.epoch = self.iteration // self.per_epoch
             batch, start = self._next_batch()
             outputs, end = self.model(batch.inputs, start)
             loss = self.task.loss(outputs, batch.targets)
@@ -249,9 +250,10 @@ class _Trainer:
             return len(train) // size
         if self.training.shuffle:
             raise UsageError("shuffle=true: the data is read in order, with the state carried on: give shuffle=false")
-        for name, split in (("batch_size", train), ("evaluation_batch_size", self.task.test)):
+        tested = [part for part in (self.task.test, self.task.validation) if part is not None]
+        for name, splits in (("batch_size", [train]), ("evaluation_batch_size", tested)):
             columns = getattr(self.training, name)
-            if not cast(Stream, split).pieces(columns):
+            if not all(cast(Stream, split).pieces(columns) for split in splits):
                 raise UsageError(f"{name}={columns} is more columns than the data can fill: give a smaller {name}")
         return stream.pieces(size)
 
@@ -304,8 +306,10 @@ class _Trainer:
             self.loss_sum.zero_()
             self.loss_count = 0
         with self._timed("test"):
-            metrics = self._test()
-        rows += [MetricRow("test", name, epoch, self.iteration, value) for name, value in metrics.items()]
+            metrics = self._test(self.task.test)
+            valid = {} if self.task.validation is None else self._test(self.task.validation)
+        for split, measured in (("test", metrics), ("valid", valid)):
+            rows += [MetricRow(split, name, epoch, self.iteration, value) for name, value in measured.items()]
         if probe:
             with self._timed("probe"):
                 values, vectors = self._probe(epoch)
@@ -320,12 +324,12 @@ class _Trainer:
         return math.isfinite(value) and (loss is None or math.isfinite(loss))
 
     @torch.no_grad()
-    def _test(self) -> dict[str, float]:
-        """Every metric over the whole test set."""
+    def _test(self, split: Split) -> dict[str, float]:
+        """Every metric over the whole of a split."""
         self.model.eval()
         totals: dict[str, tuple[Tensor, float]] = {}
         state: State | None = None
-        for batch in self._test_batches(self.task.test):
+        for batch in self._test_batches(split):
             outputs, end = self.model(batch.inputs, state)
             state = end if self.task.carries_state else None
             for name, (total, weight) in self.task.measure(outputs, batch.targets).items():

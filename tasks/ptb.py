@@ -69,6 +69,7 @@ class PTB(Task):
     quick = {
         "unroll_length": 50,
         "hidden_size": 128,
+        "learning_rate": 2e-3,
         "batch_size": 32,
         "epochs": 1,
         "max_iterations": 1500,
