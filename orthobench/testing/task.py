@@ -109,6 +109,8 @@ def streams_go_on(task_class: Any) -> None:
     for split in filter(None, (task.train, task.validation, task.test)):
         stream = cast(Stream, split)
         require(stream.pieces(2) <= stream.pieces(1), "two columns make more pieces than one")
+        first, last = (stream.piece(position, 1).inputs for position in (0, stream.pieces(1) - 1))
+        require(stream.pieces(1) == 1 or not torch.equal(first, last), "all pieces are the same")
         for position in range(min(2, stream.pieces(BATCH))):
             alone, beside = stream.piece(position, 1).inputs, stream.piece(position, BATCH).inputs
             wanted = [len(beside), BATCH, task.signature.input_size]

@@ -8,9 +8,10 @@ from collections import Counter
 
 import pytest
 import torch
-from orthobench.tasks.ptb import PTB, PTBSettings
+from orthobench.tasks.ptb import PTB, PTBSettings, Text
 
 from orthobench.errors import UsageError
+from orthobench.testing import problems
 
 CPU = torch.device("cpu")
 LETTERS = "the quick brown fox jumps over the lazy dog;\n"
@@ -167,3 +168,29 @@ def test_a_short_text_makes_no_pieces_of_too_many_columns(size, write):
     for split in (task.train, task.validation, task.test):
         assert split.pieces(100) == 0
         assert len(split) == max(0, len(split.characters) - 1) // 7
+
+
+PIECE, PIECES = Text.piece, Text.pieces
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({}, []),
+        ({"piece": lambda self, k, columns: PIECE(self, 0, columns)}, ["streams_go_on: all pieces are the same"]),
+        (
+            {"piece": lambda self, k, columns: PIECE(self, k, min(columns, 2))},
+            [f"streams_go_on: a piece is [5, 2, {len(ALPHABET)}], not [T, B, m] = [5, 5, {len(ALPHABET)}]"],
+        ),
+        (
+            {"piece": lambda self, k, columns: PIECE(self, k + columns, columns)},
+            ["streams_go_on: piece 0 is not its column's"],
+        ),
+        ({"pieces": lambda self, columns: columns}, ["streams_go_on: two columns make more pieces than one"]),
+    ],
+)
+def test_the_contract_holds_streams_to_their_order(wrong, told, write, monkeypatch):
+    monkeypatch.setattr(PTB, "quick", {"text": write(), "unroll_length": "5"})
+    for name, method in wrong.items():
+        monkeypatch.setattr(Text, name, method)
+    assert problems("task", PTB) == told
