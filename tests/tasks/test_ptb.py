@@ -183,7 +183,7 @@ PIECE, PIECES = Text.piece, Text.pieces
             [f"streams_go_on: a piece is [5, 2, {len(ALPHABET)}], not [T, B, m] = [5, 5, {len(ALPHABET)}]"],
         ),
         (
-            {"piece": lambda self, k, columns: PIECE(self, k + columns, columns)},
+            {"piece": lambda self, k, columns: PIECE(self, k + (columns > 1), columns)},
             ["streams_go_on: piece 0 is not its column's"],
         ),
         ({"pieces": lambda self, columns: columns}, ["streams_go_on: two columns make more pieces than one"]),
