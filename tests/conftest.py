@@ -73,12 +73,13 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def small_data(data_folder: Path) -> Path:
-    """The data folder with small image data sets in it."""
-    from support.data import write_cifar10, write_mnist
+    """The data folder with small data sets in it."""
+    from support.data import write_cifar10, write_mnist, write_ptb
 
     write_mnist(data_folder / "mnist")
     write_mnist(data_folder / "fashion_mnist")
     write_cifar10(data_folder / "cifar10")
+    write_ptb(data_folder / "ptb")
     return data_folder
 
 

@@ -33,6 +33,7 @@ ALLOWED = {
         "checkpoint",
         "environment",
         "errors",
+        "model",
         "optimizers",
         "probes",
         "recurrence",

@@ -14,3 +14,11 @@ def test_the_quick_preset_learns(task, at_least, orthobench, real_data):
     assert orthobench("run", task, "scornn", "--preset", "quick").code == 0
     (run,) = json.loads(orthobench("ls", "--json").out)
     assert run["final"] > at_least  # chance is 0.1135 and 0.1
+
+
+@pytest.mark.slow
+def test_the_quick_preset_learns_language(orthobench, real_data):
+    real_data("ptb")
+    assert orthobench("run", "ptb", "scornn", "--preset", "quick").code == 0
+    (run,) = json.loads(orthobench("ls", "--json").out)
+    assert run["final"] < 3.0  # characters by their frequency alone take 4.34 bits

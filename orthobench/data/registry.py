@@ -6,12 +6,14 @@ from orthobench.data.cifar10 import CIFAR10
 from orthobench.data.dataset import DataSet
 from orthobench.data.fashion_mnist import FashionMNIST
 from orthobench.data.mnist import MNIST
+from orthobench.data.ptb import PTB
 from orthobench.errors import unknown
 
 _ALL: tuple[type[DataSet], ...] = (
     MNIST,
     FashionMNIST,
     CIFAR10,
+    PTB,
 )
 
 

@@ -1,4 +1,4 @@
-"""Small data sets in the formats of the real ones: random images, labels 0 to 9 in turn."""
+"""Small data sets in the formats of the real ones: random images, labels 0 to 9 in turn; lines of words."""
 
 from __future__ import annotations
 
@@ -46,4 +46,14 @@ def write_cifar10(folder: Path) -> Path:
     content = {"data": images("test", 3072), "labels": labels("test").tolist()}
     (batches / "test_batch").write_bytes(pickle.dumps(content))
     (batches / "batches.meta").write_bytes(pickle.dumps({"label_names": list("abcdefghij")}))
+    return folder
+
+
+def write_ptb(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    words = ["the", "<unk>", "of", "N", "years", "&", "a", "company", "'s", "r\\&d", "rose", "*-1", "."]
+    for split, lines in {"train": 400, "valid": 150, "test": 200}.items():
+        random = np.random.RandomState(lines)
+        text = "".join(f" {' '.join(random.choice(words, 10))} \n" for _ in range(lines))
+        (folder / f"ptb.{split}.txt").write_text(text)
     return folder
