@@ -16,7 +16,8 @@ ALLOWED = {
     "seeds": set(),
     "optimizers": set(),
     "environment": set(),
-    "data": {"errors"},
+    "audio": {"errors"},
+    "data": {"audio", "errors"},
     "settings": {"errors"},
     "model": {"matrices", "optimizers", "recurrence", "settings"},
     "plain_rnn": {"model", "optimizers", "recurrence"},
@@ -35,7 +36,7 @@ ALLOWED = {
     "bench": {"errors", "matrices", "optimizers", "recurrence"},
     "testing": {"model", "optimizers", "plugins", "probes", "recurrence", "task"},
     "models": {"complex_rnn", "matrices", "model", "optimizers", "plain_rnn", "recurrence"},
-    "tasks": {"data", "errors", "model", "seeds", "settings", "task"},
+    "tasks": {"audio", "data", "errors", "model", "seeds", "settings", "task"},
     "__main__": {"cli"},
     "": set(),
 }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from orthobench.data.dataset import DataSet
+from orthobench.data.timit import TimitCorpus, TimitSample
 from orthobench.errors import unknown
 
-_ALL: tuple[type[DataSet], ...] = ()
+_ALL: tuple[type[DataSet], ...] = (TimitCorpus, TimitSample)
 
 
 def datasets() -> dict[str, DataSet]:
