@@ -61,14 +61,15 @@ class Model(nn.Module, ABC):
 
     Class attributes: `version`, raised whenever the same settings come to mean other numbers; `title` and `paper`, what
     it is and the reference; `Settings`, the hyper-parameters; `orthogonal`, whether every recurrent matrix is
-    orthogonal by construction, before and after training. Every random draw of `__init__` comes from the generator it
-    is given.
+    orthogonal by construction, before and after training; `cost`, why a training step takes several times scoRNN's,
+    where it does. Every random draw of `__init__` comes from the generator it is given.
     """
 
     version: ClassVar[int] = 1
     title: ClassVar[str]
     paper: ClassVar[str]
     orthogonal: ClassVar[bool] = False
+    cost: ClassVar[str] = ""
     Settings: ClassVar[type[ModelSettings]] = ModelSettings
 
     def __init__(self, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> None:

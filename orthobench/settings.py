@@ -54,6 +54,16 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise UsageError("; ".join(_explain(problem) for problem in error.errors())) from error
 
+    def canonical(self) -> dict[str, Any]:
+        """The settings as JSON values, without those at their neutral value.
+
+        A setting that is added to something that has been run already declares the value which changes nothing,
+        `json_schema_extra={"neutral": value}`: so earlier runs keep their keys.
+        """
+        dumped = self.model_dump(mode="json")
+        extras = {name: _extra(field) for name, field in type(self).model_fields.items()}
+        return {name: value for name, value in dumped.items() if extras[name].get("neutral", ...) != value}
+
     @classmethod
     def tied_to(cls, changed: Iterable[str]) -> set[str]:
         """The settings whose recorded values only make sense together with one of the changed settings."""
@@ -61,9 +71,12 @@ class Settings(BaseModel):
         return {name for name, field in cls.model_fields.items() if _ties(field) in changed}
 
 
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+
+
 def _ties(field: FieldInfo) -> str | None:
-    extra = field.json_schema_extra
-    tied = extra.get("tied_to") if isinstance(extra, dict) else None
+    tied = _extra(field).get("tied_to")
     return tied if isinstance(tied, str) else None
 
 

@@ -104,7 +104,7 @@ def resolve(
         f"{cls.version}+{plugin.revision}" if plugin.revision else str(cls.version)
         for cls, plugin in zip((task_class, model_class), plugins, strict=True)
     ]
-    dumped = [settings.model_dump(mode="json") for settings in read]
+    dumped = [settings.canonical() for settings in read]
     spec = RunSpec(task, model, dumped[0], dumped[1], dumped[2], versions[0], versions[1], seed)
     return Resolved(spec, task_class, model_class, task_settings, model_settings, training)  # type: ignore[arg-type]
 

@@ -42,7 +42,7 @@ class TrainingSettings(Settings):
     max_iterations: Size | None = Field(None, description="stop after this many iterations, if that is earlier")
     evaluate_every: Size | None = Field(None, description="iterations between tests; none: once an epoch")
     evaluation_batch_size: Size = Field(1000, description="sequences per test batch")
-    learning_rate_decay: float = Field(1.0, gt=0, le=1, description="factor on the learning rates at every decay")
+    learning_rate_decay: float = Field(1.0, gt=0, le=1, description="factor on learning rates, at every decay")
     decay_every: Size = Field(1, description="epochs between decays")
     shuffle: bool = Field(True, description="a new order of the training set in every epoch")
     clip_norm: float | None = Field(None, gt=0, description="largest norm of the whole gradient")

@@ -33,7 +33,7 @@ ALLOWED = {
     "train": {"checkpoint", "environment", "errors", "optimizers", "probes", "recurrence", "seeds", "spec", "store"},
     "sweep": {"checkpoint", "errors", "plugins", "settings", "spec", "store"},
     "report": {"errors", "papers", "store", "variants", ""},
-    "bench": {"errors", "matrices", "optimizers", "recurrence"},
+    "bench": {"errors", "matrices", "model", "optimizers", "recurrence"},
     "testing": {"model", "optimizers", "plugins", "probes", "recurrence", "task"},
     "models": {"complex_rnn", "matrices", "model", "optimizers", "plain_rnn", "recurrence"},
     "tasks": {"audio", "data", "errors", "model", "seeds", "settings", "task"},

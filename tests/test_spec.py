@@ -1,9 +1,10 @@
 import pytest
+from pydantic import Field
 
 from orthobench.errors import UsageError
 from orthobench.papers import experiments, papers
 from orthobench.plugins import Catalog
-from orthobench.settings import parse_assignments
+from orthobench.settings import Settings, parse_assignments
 from orthobench.spec import resolve
 
 CATALOG = Catalog()
@@ -112,3 +113,17 @@ def test_bad_assignments_are_refused(texts):
 def test_unknown_names_are_answered_with_the_nearest(task, near):
     with pytest.raises(UsageError, match=f"did you mean {near}"):
         resolve(CATALOG, task, "lstm", {})
+
+
+def test_a_setting_at_its_neutral_value_leaves_the_key_alone():
+    """So one that is added later changes no earlier run's key."""
+
+    class Before(Settings):
+        size: int = 3
+
+    class After(Before):
+        bandwidth: int | None = Field(None, json_schema_extra={"neutral": None})
+        factor: float = Field(2.0, json_schema_extra={"neutral": 1.0})
+
+    assert After(factor=1.0).canonical() == Before().canonical() == {"size": 3}
+    assert After(bandwidth=0).canonical() == {"size": 3, "bandwidth": 0, "factor": 2.0}

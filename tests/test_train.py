@@ -205,27 +205,31 @@ def test_learning_rates_decay_with_the_epochs(tmp_path, tiny, monkeypatch):
     assert rates == [0.01] * 8 + [0.005] * 8
 
 
-def test_a_penalty_and_a_weight_decay_reach_the_gradient(tmp_path, tiny, monkeypatch):
+def _pulled(strength: float, decay: float):
+    """An LSTM with a quadratic penalty and a weight decay, and the list of its weights after each step."""
+    seen = []
+
+    class Pulled(LSTM):
+        def penalty(self):
+            return strength / 2 * sum(parameter.square().sum() for parameter in self.parameters())
+
+        def parameter_groups(self):
+            return [replace(group, weight_decay=decay) for group in super().parameter_groups()]
+
+        def after_step(self):
+            seen.append(self.recurrent_weight.clone())
+
+    return Pulled, seen
+
+
+def test_a_penalty_and_a_weight_decay_reach_the_gradient(tmp_path, tiny):
     """Of the same quadratic both are the same pull towards zero, and the logged loss remains the task's."""
     found = {}
     for name, strength, decay in (("plain", 0.0, 0.0), ("penalised", 1.0, 0.0), ("decayed", 0.0, 1.0)):
-
-        class Pulled(LSTM):
-            seen = None
-
-            def penalty(self):
-                return strength / 2 * sum(parameter.square().sum() for parameter in self.parameters())
-
-            def parameter_groups(self):
-                return [replace(group, weight_decay=decay) for group in super().parameter_groups()]
-
-            def after_step(self):
-                if Pulled.seen is None:
-                    Pulled.seen = self.recurrent_weight.clone()
-
+        pulled, seen = _pulled(strength, decay)
         one = resolve(Catalog(), "adding", "lstm", tiny | {"learning_rate": "0.1", "optimizer": "sgd"})
-        *_, metrics, _ = carry_out(replace(one, model_class=Pulled), tmp_path / name)
-        found[name] = Pulled.seen, next(value for split, _, _, _, value in metrics if split == "train")
+        *_, metrics, _ = carry_out(replace(one, model_class=pulled), tmp_path / name)
+        found[name] = seen[0], next(value for split, _, _, _, value in metrics if split == "train")
     torch.testing.assert_close(found["penalised"], found["decayed"])
     assert found["penalised"][0].norm() < 0.95 * found["plain"][0].norm()
 

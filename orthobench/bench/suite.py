@@ -105,7 +105,7 @@ def measure_recurrences(shapes: Iterable[Shape], plan: Plan) -> dict[str, Any]:
     rate as a fraction of the sgemm's beside it, and how many times faster than the eager loop (`ratio`). `left_out`
     says why an implementation is missing, `peak_memory` is in bytes.
     """
-    with _flushed_denormals():
+    with flushed_denormals():
         return {**plan.facts(), "shapes": [_recurrences(plan.size(shape), plan) for shape in shapes]}
 
 
@@ -118,12 +118,12 @@ def measure_constraints(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
     for shape in shapes:
         if shape.cell != "scornn":
             raise UsageError(f"{shape.name} has no constrained matrix: --constraints takes shapes of scoRNN's")
-    with _flushed_denormals():
+    with flushed_denormals():
         return {**plan.facts(), "shapes": [_constraints(plan.size(shape), plan) for shape in shapes]}
 
 
 @contextmanager
-def _flushed_denormals() -> Iterator[None]:
+def flushed_denormals() -> Iterator[None]:
     """As in training: states that die out would cost PyTorch's own means ten times their time."""
     flushed = bool(torch.tensor(1e-40) * 1 == 0)  # torch sets it, but does not tell it
     torch.set_flush_denormal(True)
@@ -151,7 +151,7 @@ def _recurrences(shape: Shape, plan: Plan) -> dict[str, Any]:
     rows = [
         {
             "implementation": name,
-            **_timing(samples),
+            **timing(samples),
             "gflops": gflop[name] / summarise(samples).seconds,
             "of_sgemm": ratio(timed[SGEMM], samples) * gflop[name] / gflop[SGEMM],
             "ratio": None if name == SGEMM else ratio(timed[EAGER], samples),
@@ -174,9 +174,10 @@ def _constraints(shape: Shape, plan: Plan) -> dict[str, Any]:
     rows = []
     for name in CONSTRAINTS:
         part = ratio(timed[name], timed[FREE])
-        rows.append({"constraint": name, **_timing(timed[name]), "share": part / (1 + part)})
-    return {"shape": asdict(shape), "step": _timing(timed[FREE]), "rows": rows}
+        rows.append({"constraint": name, **timing(timed[name]), "share": part / (1 + part)})
+    return {"shape": asdict(shape), "step": timing(timed[FREE]), "rows": rows}
 
 
-def _timing(samples: Sequence[Sample]) -> dict[str, Any]:
+def timing(samples: Sequence[Sample]) -> dict[str, Any]:
+    """What a row says of its samples."""
     return {**asdict(summarise(samples)), "samples": [asdict(sample) for sample in samples]}

@@ -8,6 +8,9 @@ import typer
 
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Device, Json
 
+WORTH_A_REASON = 2.0
+"""Times scoRNN's seconds from which on the reason is printed."""
+
 
 def command(
     shape: Annotated[
@@ -19,6 +22,9 @@ def command(
     constraints: Annotated[
         bool, typer.Option("--constraints", help="The ways to make W instead, and their share of the step.")
     ] = False,
+    models: Annotated[bool, typer.Option("--models", help="Every model instead, and table 3 of the scoRNN paper.")] = (
+        False
+    ),
     quick: Annotated[bool, typer.Option("--quick", help="Toy sizes, to see that it runs: the times mean nothing.")] = (
         False
     ),
@@ -34,10 +40,15 @@ def command(
 
     from orthobench import environment
     from orthobench.bench import shapes, suite
+    from orthobench.bench.models import measure_models
     from orthobench.cli import records
+    from orthobench.errors import UsageError
+    from orthobench.plugins import Catalog
     from orthobench.store import open_store
     from orthobench.train import pick_device
 
+    if models and (constraints or shape):
+        raise UsageError("--models has a shape of its own: give it without --constraints and --shape")
     selected = shapes.select(shape or ())
     where = pick_device(device)
     if threads is not None:
@@ -47,6 +58,9 @@ def command(
         if constraints:
             name = "constraints"
             results = suite.measure_constraints(selected if shape else suite.CONSTRAINED, plan)
+        elif models:
+            name = "models"
+            results = measure_models({entry.name: entry.load() for entry in Catalog() if entry.kind == "model"}, plan)
         else:
             name = "recurrence"
             results = suite.measure_recurrences(selected, plan)
@@ -57,7 +71,8 @@ def command(
         records.print_json({**header, "environment": facts, **results})
         return
     console = records.console()
-    console.print(constraints_table(results) if constraints else recurrence_table(results))
+    tables = {"constraints": constraints_table, "models": models_table, "recurrence": recurrence_table}
+    console.print(tables[name](results))
     for line in notes(results):
         console.print(line, markup=False, soft_wrap=True)
 
@@ -99,6 +114,28 @@ def constraints_table(results: dict[str, Any]) -> Any:
                 f"{row['share']:.1%}",
                 str(row["n"]),
                 f"{row['spread']:.0%}",
+            )
+    return table
+
+
+def models_table(results: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    table = Table("shape", "model", box=None)
+    for heading in ("n", "s/step", "x scornn", "min/epoch", "printed"):
+        table.add_column(heading, justify="right")
+    table.add_column("why")
+    for one in results["shapes"]:
+        for number, row in enumerate(one["rows"]):
+            table.add_row(
+                "" if number else one["shape"]["name"],
+                row["model"],
+                str(row["hidden_size"]),
+                f"{row['seconds']:.3g}",
+                f"{row['ratio']:.2f}",
+                f"{row['minutes']:.2f}",
+                "" if row["printed"] is None else str(row["printed"]),
+                row["cost"] if row["ratio"] > WORTH_A_REASON else "",
             )
     return table
 

@@ -12,6 +12,9 @@ from orthobench.cli.options import Json, PluginFiles
 def command(
     plugin: PluginFiles = None,
     check: Annotated[bool, typer.Option("--check", help="Hold each against the plugins' contract.")] = False,
+    params: Annotated[
+        bool, typer.Option("--params", help="The models' parameter counts beside the papers' instead.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """List tasks and models.
@@ -22,6 +25,9 @@ def command(
     from orthobench.plugins import Catalog, PluginError
 
     catalog = Catalog(plugin or ())
+    if params:
+        _print_counts(_counts(catalog), json)
+        return
     listed: list[dict[str, Any]] = []
     for entry in catalog:
         record: dict[str, Any] = {"kind": entry.kind, "name": entry.name, "origin": entry.origin, "problem": None}
@@ -52,3 +58,40 @@ def command(
         records.console().print(table)
     if check and any(record["problem"] for record in listed):
         raise typer.Exit(1)
+
+
+def _counts(catalog: Any) -> list[dict[str, Any]]:
+    """Every size that a paper prints, counted here."""
+    import torch
+
+    from orthobench.model import Signature
+    from orthobench.papers.sizes import sizes
+    from orthobench.settings import parse_assignments
+
+    counted = []
+    for size in sizes():
+        cls = catalog.load("model", size.model)
+        settings = cls.Settings.read(parse_assignments(size.settings.split()))
+        signature = Signature(size.inputs, size.outputs, "all")
+        count = cls(settings, signature, torch.Generator()).parameter_count()
+        counted.append(size.model_dump() | {"count": count, "agrees": size.agrees(count)})
+    return counted
+
+
+def _print_counts(counted: list[dict[str, Any]], json: bool) -> None:
+    from rich.table import Table
+
+    from orthobench.cli import records
+
+    if json:
+        records.print_json(counted)
+        return
+    table = Table("source", "task", "model", "settings", box=None)
+    for heading in ("counted", "printed"):
+        table.add_column(heading, justify="right")
+    table.add_column("note")
+    for row in counted:
+        count = row["count"] + row["embedding"]
+        cells = (row[name] for name in ("source", "task", "model", "settings"))
+        table.add_row(*cells, f"{count:,}", row["printed"], row["note"])
+    records.console().print(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -46,8 +47,8 @@ class DataSet(ABC):
     """Base of the data sets.
 
     Class attributes: `name`, which is also its folder's; `title`, `licence` and `home`, its web page; `files`, the
-    paths below its folder that have to be there, with the MD5 of the canonical ones; `size`, what they take on the disk
-    in bytes; `downloads`, what `get` brings, empty where a licence has to be had first.
+    paths below its folder that have to be there, with the MD5 of the canonical ones; `size`, roughly the bytes they
+    take on the disk; `downloads`, what `get` brings, empty where a licence has to be had first.
     """
 
     name: ClassVar[str]
@@ -105,8 +106,7 @@ class DataSet(ABC):
         for download in self.downloads:
             fetch(download, waiting, report)
         self.bring_in(waiting)
-        for download in self.downloads:
-            (waiting / download.name).unlink()
+        shutil.rmtree(waiting)
 
     def bring_in(self, path: Path) -> None:
         """Take in files one already has, at `path`; all of them, or none if anything is wrong.
@@ -128,7 +128,7 @@ class DataSet(ABC):
     def deviations(self, folder: Path) -> list[str]:
         """Which files are not the canonical ones, by checksum."""
         found = {file: md5(folder / file) for file, wanted in self.files.items() if wanted is not None}
-        other = [file for file, checksum in found.items() if checksum != self.files[file]]
+        other = [Path(file).name for file, checksum in found.items() if checksum != self.files[file]]
         return [f"not the canonical copy, results may differ a little: {', '.join(other)}"] if other else []
 
     def verify(self) -> list[str]:

@@ -41,7 +41,8 @@ def fetch(download: Download, folder: Path, report: Callable[[str, int, int], No
             try:
                 _continue(url, part, download, report)
             except requests.RequestException as error:
-                reasons.append(f"{url}: {error}")
+                status = error.response is not None and error.response.status_code
+                reasons.append(f"{url}: {f'HTTP {status}' if status else type(error).__name__}")
                 continue
             if md5(part) == download.md5:
                 part.replace(whole)

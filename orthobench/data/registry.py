@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from orthobench.data.cifar10 import CIFAR10
 from orthobench.data.dataset import DataSet
+from orthobench.data.fashion_mnist import FashionMNIST
+from orthobench.data.mnist import MNIST
 from orthobench.data.timit import TimitCorpus, TimitSample
 from orthobench.errors import unknown
 
-_ALL: tuple[type[DataSet], ...] = (TimitCorpus, TimitSample)
+_ALL: tuple[type[DataSet], ...] = (
+    MNIST,
+    FashionMNIST,
+    CIFAR10,
+    TimitCorpus,
+    TimitSample,
+)
 
 
 def datasets() -> dict[str, DataSet]:

@@ -12,6 +12,7 @@ from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape, select
 from orthobench.bench.suite import Plan, measure_recurrences
 from orthobench.errors import UsageError
+from orthobench.plugins import Catalog
 from orthobench.recurrence import cpu
 from orthobench.store import open_store
 
@@ -54,6 +55,19 @@ def test_constraints(orthobench):
         for row in one["rows"]:
             assert row["share"] == pytest.approx(row["seconds"] / (row["seconds"] + one["step"]["seconds"]))
     assert "Cayley" in orthobench("bench", "--constraints", "--quick", "--rounds", "1", "--shape", "adding-200").out
+
+
+def test_models_are_compared_at_one_size_and_at_table_3s(orthobench):
+    outcome = orthobench("bench", "--models", "--quick", "--rounds", "1", "--json")
+    common, table = json.loads(outcome.out)["shapes"]
+    assert {row["model"] for row in common["rows"]} == {e.name for e in Catalog() if e.kind == "model"}
+    assert {row["hidden_size"] for row in common["rows"]} == {128}
+    for row in (*common["rows"], *table["rows"]):
+        assert row["minutes"] == pytest.approx(row["seconds"] * 1100 / 60)
+        assert row["ratio"] == pytest.approx(1) or row["model"] != "scornn"
+    printed = {(row["model"], row["hidden_size"]): row["printed"] for row in table["rows"]}
+    assert (printed["scornn", 170], printed["lstm", 512], printed["scornn", 116]) == (5.3, 5.6, None)
+    assert "x scornn" in orthobench("bench", "--models", "--quick", "--rounds", "1").out
 
 
 @pytest.mark.parametrize(

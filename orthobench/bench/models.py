@@ -1,0 +1,123 @@
+"""A training step of every model, as table 3 of the scoRNN paper compares them: pixel MNIST in batches of 50."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator
+from torch.nn.functional import cross_entropy
+
+from orthobench.bench.implementations import SEED
+from orthobench.bench.measure import interleave, ratio
+from orthobench.bench.suite import Plan, flushed_denormals, timing
+from orthobench.model import Model, Signature
+from orthobench.optimizers import make_optimizer
+
+BATCH, STEPS, PIXELS, CLASSES = 50, 784, 1, 10
+PER_EPOCH = 55_000 // BATCH
+COMMON = 128
+"""The size that all models are compared at: a power of two, as some of them ask for."""
+MEASURE = "scornn"
+"""The model that the others are measured against."""
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A row of table 3: minutes an epoch on a Core i5-7400 with a GTX 1080."""
+
+    model: str
+    hidden_size: int
+    minutes: float
+
+
+TABLE_3 = (
+    Printed("rnn", 116, 2.3),
+    Printed("scornn", 170, 5.3),
+    Printed("urnn", 512, 8.2),
+    Printed("full_urnn", 116, 10.8),
+    Printed("lstm", 128, 5.0),
+    Printed("scornn", 360, 7.4),
+    Printed("urnn", 2170, 50.1),
+    Printed("rnn", 360, 2.3),
+    Printed("scornn", 512, 11.2),
+    Printed("full_urnn", 360, 25.8),
+    Printed("rnn", 512, 2.4),
+    Printed("lstm", 256, 5.2),
+    Printed("full_urnn", 512, 27.9),
+    Printed("lstm", 512, 5.6),
+)
+
+
+class ModelStep:
+    """One training step on one batch of noise, with the model's own optimisers, penalty and constraint."""
+
+    def __init__(self, model_class: Any, device: torch.device, hidden_size: int, steps: int) -> None:
+        generator = Generator().manual_seed(SEED)
+        settings = model_class.Settings.read({"hidden_size": hidden_size})
+        self.model: Model = model_class(settings, Signature(PIXELS, CLASSES, "last"), generator).to(device)
+        self.optimizers = [
+            make_optimizer(group.optimizer, group.parameters, group.learning_rate)
+            for group in self.model.parameter_groups()
+        ]
+        self.inputs = torch.rand(steps, BATCH, PIXELS, generator=generator).to(device)
+        self.classes = torch.randint(CLASSES, (BATCH,), generator=generator).to(device)
+
+    def __call__(self) -> None:
+        outputs, _ = self.model(self.inputs)
+        loss, penalty = cross_entropy(outputs, self.classes), self.model.penalty()
+        self.model.zero_grad()
+        (loss if penalty is None else loss + penalty).backward()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        with torch.no_grad():
+            self.model.after_step()
+        if self.inputs.is_cuda:
+            torch.cuda.synchronize(self.inputs.device)
+
+
+def measure_models(models: Mapping[str, type[Model]], plan: Plan) -> dict[str, Any]:
+    """Every model at the common size, then table 3's rows: seconds of a step, minutes of an epoch.
+
+    `ratio` says how many times longer than scoRNN's of the same size a step takes.
+    """
+    common = [(name, COMMON) for name in models]
+    printed = {(row.model, row.hidden_size): row.minutes for row in TABLE_3 if row.model in models}
+    with flushed_denormals():
+        equal = _compare("equal size", common, models, plan)
+        table = _compare("table 3", [*printed], models, plan)
+    for row in table["rows"]:
+        row["printed"] = printed.get((row["model"], row["hidden_size"]))
+    return {**plan.facts(), "shapes": [equal, table]}
+
+
+def _compare(
+    shape: str, rows: Sequence[tuple[str, int]], models: Mapping[str, type[Model]], plan: Plan
+) -> dict[str, Any]:
+    wanted = sorted({*rows, *((MEASURE, hidden_size) for _, hidden_size in rows)})
+    labels = {row: f"{row[0]} {row[1]}" for row in wanted}
+    small = (8, 6)
+    steps: dict[str, Callable[[], object]] = {
+        label: ModelStep(models[name], plan.device, *(small if plan.quick else (hidden_size, STEPS)))
+        for (name, hidden_size), label in labels.items()
+    }
+    plan.tell(f"{shape}: {', '.join(steps)}")
+    timed = interleave(steps, plan.rounds, plan.clock, plan.shortest)
+    found = []
+    for (name, hidden_size), label in labels.items():
+        measured = timing(timed[label])
+        found.append(
+            {
+                "model": name,
+                "hidden_size": hidden_size,
+                **measured,
+                "minutes": measured["seconds"] * PER_EPOCH / 60,
+                "printed": None,
+                "ratio": ratio(timed[label], timed[labels[MEASURE, hidden_size]]),
+                "cost": models[name].cost,
+            }
+        )
+    found.sort(key=lambda row: (row["hidden_size"], row["seconds"]))
+    return {"shape": {"name": shape}, "rows": found}
