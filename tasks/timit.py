@@ -24,7 +24,6 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from orthobench.audio.files import sample_count
-from orthobench.audio.quality import quality_of_predictions
 from orthobench.audio.spectra import BINS, frame_count
 from orthobench.data.features import MASKED, PADDING, speech_features
 from orthobench.data.timit import TimitCorpus, TimitSample, speech_folder
@@ -34,11 +33,11 @@ from orthobench.task import Batch, Task
 
 EVALUATED_TOGETHER = 32
 
-_CORPORA = {"timit": TimitCorpus, "timit-sample": TimitSample}
+_CORPORA = {"timit": TimitCorpus, "timit_sample": TimitSample}
 
 
 class TimitSettings(Settings):
-    dataset: Literal["timit", "timit-sample"] = Field("timit", description="the whole corpus, or its public sample")
+    dataset: Literal["timit", "timit_sample"] = Field("timit", description="the whole corpus, or its public sample")
     audio: str | None = Field(None, description="a folder of WAV or FLAC files in place of TIMIT")
     audio_metrics: bool = Field(True, description="rebuild the test files at the end: SegSNR, STOI, PESQ")
 
@@ -55,7 +54,7 @@ class Timit(Task):
     metric = "mse_padded"
     goal = "min"
     protocol = {"batch_size": 28, "epochs": 100, "evaluation_batch_size": 100}
-    quick = {"dataset": "timit-sample", "batch_size": 8, "epochs": 10, "hidden_size": 128}
+    quick = {"dataset": "timit_sample", "batch_size": 8, "epochs": 10, "hidden_size": 128}
 
     def __init__(self, settings: TimitSettings, seed: int, device: torch.device) -> None:
         self.signature = Signature(input_size=BINS, output_size=BINS, readout="all")
@@ -86,6 +85,8 @@ class Timit(Task):
         """SegSNR (dB), STOI and PESQ of the rebuilt test files, means over files."""
         if not self.audio_metrics:
             return {}
+        from orthobench.audio.quality import quality_of_predictions  # brings libraries that take seconds to load
+
         predictions = []
         for examples in torch.arange(len(self.test), device=self.device).split(EVALUATED_TOGETHER):
             outputs, _ = model(self.test.batch(examples).inputs)

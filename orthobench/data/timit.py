@@ -127,7 +127,7 @@ class TimitCorpus(SpeechSet):
 
 
 class TimitSample(SpeechSet):
-    name = "timit-sample"
+    name = "timit_sample"
     title = "TIMIT's public sample"
     licence = "CC BY-NC-SA"
     home = "https://www.nltk.org/nltk_data/"
