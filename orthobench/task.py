@@ -61,7 +61,9 @@ class Task(ABC):
 
     Class attributes: `version`, raised whenever the same settings come to mean other data or other numbers; `metric`,
     the test metric the literature reports, and its `goal`; `protocol`, the literature's training settings; `quick`,
-    settings of all kinds for a run of a minute or two.
+    settings of all kinds for a run of a minute or two. Attributes of a task: its splits, `validation` being None where
+    the literature has none; and `epoch`, which pass over the training set is under way: the trainer sets it, for tasks
+    that draw something anew in every epoch.
     """
 
     version: ClassVar[int] = 1
@@ -74,7 +76,9 @@ class Task(ABC):
 
     signature: Signature
     train: Split
+    validation: Split | None = None
     test: Split
+    epoch: int = 0
 
     @abstractmethod
     def __init__(self, settings: Any, seed: int, device: torch.device) -> None:

@@ -25,6 +25,7 @@ from orthobench.probes import Subject, default_probes
 from orthobench.recurrence.dispatch import chosen, forget_used, last_used, use_backend
 from orthobench.spec import Resolved
 from orthobench.store import MetricRow, Run, Status, Store, TraceRow
+from orthobench.task import Split
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 BackendName = Literal["auto", "reference", "portable", "cpu", "cuda"]
@@ -215,6 +216,7 @@ class _Trainer:
     def _advance(self) -> None:
         """One iteration: a batch, its gradient, a step of every optimiser."""
         with self._timed("train"):
+            self.task.epoch = self.iteration // self.per_epoch
             batch = self.task.train.batch(self._examples())
             outputs, _ = self.model(batch.inputs)
             loss = self.task.loss(outputs, batch.targets)
@@ -270,8 +272,10 @@ class _Trainer:
             self.loss_sum.zero_()
             self.loss_count = 0
         with self._timed("test"):
-            metrics = self._test()
-        rows += [MetricRow("test", name, epoch, self.iteration, value) for name, value in metrics.items()]
+            metrics = self._test(self.task.test)
+            valid = self._test(self.task.validation) if self.task.validation else {}
+        for split, measured in (("test", metrics), ("valid", valid)):
+            rows += [MetricRow(split, name, epoch, self.iteration, value) for name, value in measured.items()]
         if probe:
             with self._timed("probe"):
                 values, vectors = self._probe(epoch)
@@ -286,14 +290,12 @@ class _Trainer:
         return math.isfinite(value) and (loss is None or math.isfinite(loss))
 
     @torch.no_grad()
-    def _test(self) -> dict[str, float]:
-        """Every metric over the whole test set."""
+    def _test(self, split: Split) -> dict[str, float]:
+        """Every metric over the whole of a split."""
         self.model.eval()
         totals: dict[str, tuple[Tensor, float]] = {}
-        for examples in torch.arange(len(self.task.test), device=self.device).split(
-            self.training.evaluation_batch_size
-        ):
-            batch = self.task.test.batch(examples)
+        for examples in torch.arange(len(split), device=self.device).split(self.training.evaluation_batch_size):
+            batch = split.batch(examples)
             outputs, _ = self.model(batch.inputs)
             for name, (total, weight) in self.task.measure(outputs, batch.targets).items():
                 before, weights = totals.get(name, (0.0, 0.0))

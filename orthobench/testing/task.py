@@ -17,7 +17,7 @@ def _settings(task_class: Any) -> Any:
     """The quick settings, with as little data as they allow."""
     fields = task_class.Settings.model_fields
     values = {name: value for name, value in task_class.quick.items() if name in fields}
-    small = {name: 2 * BATCH for name in ("train_size", "test_size") if name in fields}
+    small = {name: 2 * BATCH for name in ("train_size", "validation_size", "test_size") if name in fields}
     return task_class.Settings.read(values | small)
 
 
@@ -49,7 +49,7 @@ def settings_have_names_of_their_own(task_class: Any) -> None:
 def batches_fit_the_signature(task_class: Any) -> None:
     """Inputs are finite, [T, B, m]; examples come as asked for, in any order."""
     task = _make(task_class)
-    for split in (task.train, task.test):
+    for split in filter(None, (task.train, task.validation, task.test)):
         require(len(split) >= BATCH, f"a split holds {len(split)} examples")
         inputs = _first(split).inputs
         wanted = [inputs.shape[0], BATCH, task.signature.input_size]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from support.speech import speech, sphere, write_speech
+from support.speech import SENTENCES, speech, sphere, write_speech, write_timit_sample
 
 from orthobench.audio.files import read
 from orthobench.audio.spectra import log_magnitude, stft
@@ -19,8 +19,6 @@ from orthobench.data import dataset, use_data_folder
 from orthobench.data.features import speech_features
 from orthobench.data.timit import CORE_TEST, VALIDATION, speech_folder
 from orthobench.errors import UsageError
-
-SENTENCES = ("SA1", "SA2", "SI1", "SI2", "SI3", "SX1", "SX2", "SX3", "SX4", "SX5")
 
 
 @pytest.fixture(autouse=True)
@@ -45,19 +43,9 @@ def corpus(folder: Path, lower: bool = False) -> Path:
             where = folder / (where.lower() if lower else where)
             where.mkdir(parents=True)
             for sentence in SENTENCES:
-                file = f"{sentence}.WAV"
+                file = f"{sentence.upper()}.WAV"
                 (where / (file.lower() if lower else file)).write_bytes(content)
             (where / "SA1.PHN").write_text("0 1 h#")
-    return folder
-
-
-def sample(folder: Path, samples: int = 300) -> Path:
-    for region in range(1, 9):
-        for name in (f"fa{chr(96 + region)}a0", f"ma{chr(96 + region)}a0"):
-            where = folder / f"dr{region}-{name}"
-            where.mkdir(parents=True)
-            for sentence in SENTENCES:
-                soundfile.write(where / f"{sentence.lower()}.wav", speech(samples / 16000, rate=16000), 16000)
     return folder
 
 
@@ -85,7 +73,7 @@ def test_the_lists_of_speakers():
 
 def test_the_sample_and_its_split(tmp_path):
     timit = dataset("timit_sample")
-    timit.bring_in(sample(tmp_path / "nltk"))
+    timit.bring_in(write_timit_sample(tmp_path / "nltk"))
     assert timit.verify() == []
     split = timit.speech()
     assert [len(part) for part in (split.train, split.validation, split.test)] == [80, 16, 32]
@@ -95,7 +83,7 @@ def test_the_sample_and_its_split(tmp_path):
 
 
 def test_the_sample_as_its_archive(tmp_path):
-    folder = sample(tmp_path / "timit")
+    folder = write_timit_sample(tmp_path / "timit")
     with zipfile.ZipFile(tmp_path / "timit.zip", "w") as archive:
         for file in folder.rglob("*.wav"):
             archive.write(file, file.relative_to(tmp_path))
@@ -108,7 +96,7 @@ def test_the_sample_as_its_archive(tmp_path):
 
 
 def test_a_sample_with_something_missing_or_broken_is_not_taken_in(tmp_path):
-    folder = sample(tmp_path / "nltk")
+    folder = write_timit_sample(tmp_path / "nltk")
     (folder / "dr1-faaa0" / "sx1.wav").unlink()
     (folder / "dr2-faba0" / "si2.wav").write_bytes(b"")
     timit = dataset("timit_sample")
@@ -218,15 +206,3 @@ def test_nothing_half_written_stays(tmp_path, data, fault, monkeypatch):
     with pytest.raises(UsageError, match=told):
         speech_features(files)
     assert not [entry for entry in (data / ".features").iterdir() if entry.is_dir()]
-
-
-def test_the_real_sample(real_data):
-    folder = real_data("timit_sample")
-    with use_data_folder(folder.parent):
-        timit = dataset("timit_sample")
-        assert timit.verify() == []
-        split = timit.speech()
-        assert [len(part) for part in (split.train, split.validation, split.test)] == [80, 16, 32]
-        first = folder / "dr1-fvmh0" / "si836.wav"
-        assert first == split.train[2]
-        assert len(stft(read(first))) == 272

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from orthobench.tasks.timit import Timit, TimitSettings
-from support.speech import write_speech
+from support.speech import write_speech, write_timit_sample
 
 from orthobench.audio.files import read
 from orthobench.audio.spectra import log_magnitude, stft
-from orthobench.data import use_data_folder
+from orthobench.data import dataset, use_data_folder
 from orthobench.data.timit import speech_folder
 from orthobench.store import open_store
 from orthobench.testing import problems
@@ -38,10 +38,6 @@ def features(file):
 
 
 def test_frames_padding_and_mask(task, folder):
-    from pathlib import Path
-
-    from orthobench.data.timit import speech_folder
-
     files = speech_folder(Path(folder)).train
     longest = max(len(features(file)) for file in files)
     batch = task.train.batch(torch.tensor([4, 0, 7]))
@@ -88,10 +84,10 @@ def test_the_baseline_is_the_mean_frame(task, folder):
     assert found["mse_padded"] == pytest.approx(squares / (steps * 129), rel=1e-4)
 
 
-def test_the_contract_holds(folder, tmp_path, monkeypatch):
-    write_speech(tmp_path / "mine", 60, 0.1)
-    monkeypatch.setattr(Timit, "quick", {"audio": folder})
-    assert problems("task", Timit) == []
+def test_the_contract_holds(tmp_path):
+    with use_data_folder(tmp_path / "data"):
+        dataset("timit_sample").bring_in(write_timit_sample(tmp_path / "nltk"))
+        assert problems("task", Timit) == []
 
 
 def test_predictions_are_handed_on_by_file(task, monkeypatch):
@@ -140,3 +136,17 @@ def test_a_run_from_start_to_end(orthobench, tmp_path):
         (run,) = store.runs()
         last = {m.name: m.iteration for m in store.metrics([run.id]) if m.split == "test" and m.iteration == 2}
     assert set(last) == {"mse_padded", "mse_valid", "segsnr_db", "stoi", "pesq"}
+
+
+def test_the_real_sample(real_data):
+    """490 s of speech with the dialect sentences; the counts of frames follow from the files' own."""
+    real_data("timit_sample")
+    assert dataset("timit_sample").verify() == []
+    task = Timit(TimitSettings(dataset="timit_sample"), 0, CPU)
+    assert [len(split) for split in (task.train, task.validation, task.test)] == [80, 16, 32]
+    assert task.train.lengths[:3].tolist() == [267, 175, 272]  # dr1-fvmh0: si1466, si2096, si836
+    assert len(task.test.batch(torch.arange(1)).inputs) == 349  # dr6-fapb0/si2323, the longest of regions 6 to 8
+    batch = task.train.batch(torch.arange(80))
+    said = batch.inputs[:, :, 40:50][batch.inputs[:, :, 40:50] > -50]
+    assert -45 < said.mean() < -25
+    assert said.max() < 42.2  # 20 log10(128), a full-scale sine
