@@ -61,6 +61,7 @@ class Timit(Task):
         "hidden_size": 128,
         "optimizer": "adam_tf1",
         "learning_rate": 1e-2,
+        "recurrent_learning_rate": 1e-4,
         "learning_rate_decay": 0.95,
     }
 
