@@ -17,6 +17,7 @@ from orthobench.settings import Settings
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+OutputBias = Literal["zeros", "glorot", "linear", "truncated_normal", "constant"]
 
 
 class ModelSettings(Settings):
@@ -25,8 +26,11 @@ class ModelSettings(Settings):
     hidden_size: Count = Field(128, description="number of hidden units n")
     optimizer: OptimizerName = Field("rmsprop_tf1", description="optimiser of everything without one of its own")
     learning_rate: Positive = Field(1e-3, description="its learning rate")
-    output_bias: Literal["zeros", "glorot"] = Field(
-        "zeros", description="start of the output bias; glorot: U(-sqrt(3/p), sqrt(3/p)), as in the copying programs"
+    output_bias: OutputBias = Field(
+        "zeros",
+        description="start of the output bias; glorot: U(-sqrt(3/p), sqrt(3/p)), as in the copying programs; linear: "
+        "torch's for a linear layer; truncated_normal: N(0, 0.1^2) cut off at 0.2, as in Spectral RNN's program; "
+        "constant: 0.01, as in EURNN's",
     )
 
 
@@ -82,8 +86,16 @@ class Model(nn.Module, ABC):
         self.output_weight = nn.Parameter(torch.empty(signature.output_size, self.output_features(settings)))
         self.output_bias = nn.Parameter(torch.zeros(signature.output_size))
         nn.init.xavier_uniform_(self.output_weight, generator=generator)
-        if settings.output_bias == "glorot":
-            glorot_vector_(self.output_bias, generator)
+        match settings.output_bias:
+            case "glorot":
+                glorot_vector_(self.output_bias, generator)
+            case "linear":
+                bound = self.output_weight.shape[1] ** -0.5
+                nn.init.uniform_(self.output_bias, -bound, bound, generator=generator)
+            case "truncated_normal":
+                nn.init.trunc_normal_(self.output_bias, std=0.1, a=-0.2, b=0.2, generator=generator)
+            case "constant":
+                nn.init.constant_(self.output_bias, 0.01)
 
     @classmethod
     def state_features(cls, settings: ModelSettings) -> int:

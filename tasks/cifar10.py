@@ -51,7 +51,14 @@ class CIFAR10(ImageTask):
     title = "pixel-by-pixel CIFAR-10"
     Settings = CIFAR10Settings
     protocol = {"batch_size": 128, "epochs": 129, "max_iterations": 50_000}
-    quick = {"train_size": 10_000, "test_size": 1_000, "epochs": 4, "hidden_size": 64}
+    quick = {
+        "train_size": 10_000,
+        "test_size": 1_000,
+        "batch_size": 50,
+        "epochs": 8,
+        "hidden_size": 64,
+        "negative_ones": 0.1,  # as for pixel-by-pixel MNIST
+    }
 
     def __init__(self, settings: CIFAR10Settings, seed: int, device: torch.device) -> None:
         self.signature = Signature(ROW_VALUES if settings.noise_padded else 3, output_size=10, readout="last")

@@ -56,6 +56,34 @@ def real_data() -> Callable[[str], Path]:
     return find
 
 
+@pytest.fixture
+def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data folder, in use; the image data sets are as small as those of `support.data`."""
+    from support.data import COUNTS
+
+    from orthobench.data.cifar10 import CIFAR10
+    from orthobench.data.mnist import MNIST
+
+    folder = tmp_path / "data folder"
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(folder))
+    for small in (MNIST, CIFAR10):
+        monkeypatch.setattr(small, "counts", COUNTS)
+    return folder
+
+
+@pytest.fixture
+def small_data(data_folder: Path) -> Path:
+    """The data folder with small data sets in it: images and speech."""
+    from support.data import write_cifar10, write_mnist
+    from support.speech import write_timit_sample
+
+    write_mnist(data_folder / "mnist")
+    write_mnist(data_folder / "fashion_mnist")
+    write_cifar10(data_folder / "cifar10")
+    write_timit_sample(data_folder / "timit_sample")
+    return data_folder
+
+
 @dataclass
 class Outcome:
     code: int

@@ -75,8 +75,15 @@ class DataSet(ABC):
         return data_folder() / self.name
 
     def present(self) -> bool:
-        """Whether the files are there; `verify` looks into them."""
-        return all((self.folder() / file).is_file() for file in self.files)
+        """Whether the files are there; `verify` looks into them.
+
+        Raises:
+            UsageError: the folder may not be looked into.
+        """
+        try:
+            return all((self.folder() / file).is_file() for file in self.files)
+        except OSError as error:
+            raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
 
     def require(self) -> Path:
         """The data set's folder.
@@ -116,9 +123,9 @@ class DataSet(ABC):
         Raises:
             UsageError: files are missing, broken, or cannot be written; what was there before stays.
         """
-        if not path.exists():
-            raise UsageError(f"{path} does not exist: name the file or folder with {self.title}")
         with replacing(self.folder()) as new:
+            if not path.exists():
+                raise UsageError(f"{path} does not exist: name the file or folder with {self.title}")
             self.gather(path, new)
             if faults := self.faults(new):
                 raise UsageError(f"{path} is not taken in: {'; '.join(faults)}".replace(f"{new}{os.sep}", ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,3 +19,13 @@ def glorot_vector_(vector: Tensor, generator: torch.Generator) -> Tensor:
 def half_circle_angles(n: int, generator: torch.Generator) -> Tensor:
     """floor(n / 2) angles t ~ U(0, pi / 2), float64 (scoRNN, section 4.2; after Henaff et al. 2016)."""
     return torch.rand(n // 2, generator=generator, dtype=torch.float64) * (math.pi / 2)
+
+
+def exponential_angles(start: Literal["full_circle", "half_circle"], n: int, generator: torch.Generator) -> Tensor:
+    """floor(n / 2) angles of exp(A), float64, as EXPRNN's program draws them.
+
+    full_circle: U(-pi, pi); half_circle: -tan(t / 2), the Cayley transform's entries taken as angles.
+    """
+    if start == "full_circle":
+        return torch.empty(n // 2, dtype=torch.float64).uniform_(-math.pi, math.pi, generator=generator)
+    return -torch.tan(half_circle_angles(n, generator) / 2)

@@ -8,6 +8,7 @@ import torch
 from orthobench.model import Model, Signature
 from orthobench.optimizers import make_optimizer
 from orthobench.plugins import Catalog
+from orthobench.spec import resolve
 
 T, B, M, P = 6, 3, 4, 5  # steps, sequences, inputs, outputs
 
@@ -103,3 +104,25 @@ def assert_gradients(model: Model) -> None:
         return outputs.square().sum()
 
     assert torch.autograd.gradcheck(loss, starts)
+
+
+def trained(name: str, iterations: int = 200, prepare=lambda model: None, **settings) -> Model:
+    """A model after so many steps on the copying problem, stepped as the trainer does; first it is prepared."""
+    asked = {"hidden_size": 16, "sequence_length": 10, "train_size": 200, "test_size": 20, "batch_size": 10, **settings}
+    resolved = resolve(Catalog(), "copying", name, {key: str(value) for key, value in asked.items()})
+    task = resolved.task_class(resolved.task_settings, 0, torch.device("cpu"))
+    model = resolved.model_class(resolved.model_settings, task.signature, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        prepare(model)
+    groups = model.parameter_groups()
+    optimizers = [make_optimizer(group.optimizer, group.parameters, group.learning_rate) for group in groups]
+    for iteration in range(iterations):
+        batch = task.train.batch(torch.arange(10) + 10 * (iteration % 20))
+        loss, penalty = task.loss(model(batch.inputs)[0], batch.targets), model.penalty()
+        model.zero_grad()
+        (loss if penalty is None else loss + penalty).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        with torch.no_grad():
+            model.after_step()
+    return model

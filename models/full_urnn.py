@@ -1,0 +1,67 @@
+"""uRNN of full capacity: a dense unitary recurrent matrix, kept unitary by multiplicative Cayley steps.
+
+    h_t = modReLU(W h_{t-1} + U x_t; b),   y = V [Re h; Im h] + c
+    W <- (I + lr/2 B)^{-1} (I - lr/2 B) W,   B = G W* - W G*,   G = dL/dRe W + i dL/dIm W
+
+n complex units; h_0 is trained, W starts as a random matrix of restricted capacity. S. Wisdom, T. Powers, J. Hershey,
+J. Le Roux, L. Atlas, "Full-Capacity Unitary Recurrent Neural Networks", NIPS 2016. Nothing brings W back to the unitary
+matrices, so its rounding adds up (scoRNN paper, figure 4). The MNIST program divides G by the root of its running
+mean square first: recurrent_optimizer=cayley_rmsprop_keras1 with a rate of 1e-6.
+
+The released program holds W = A + iB as [[A^T, B^T], [-B^T, A^T]], for rows [Re h, Im h], and takes G from the upper
+blocks alone: what comes through Re h. The default is the gradient from both occurrences of A and B.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench.matrices.complex_form import as_complex, as_real
+from orthobench.matrices.unitary_chain import draw_unitary_chain, unitary_chain_matrix
+from orthobench.model import Count, Positive, Signature
+from orthobench.plain_rnn import MatrixSettings
+
+from .urnn import URNNBase, URNNSettings
+
+
+class FullURNNSettings(URNNSettings, MatrixSettings):
+    hidden_size: Count = Field(128, description="number of complex hidden units n")
+    recurrent_optimizer: Literal["cayley", "cayley_rmsprop_keras1"] = Field(
+        "cayley", description="how W steps: by the gradient, or by the gradient over its root mean square"
+    )
+    recurrent_learning_rate: Positive = 1e-3
+    gradient: Literal["both", "top_row"] = Field(
+        "both", description="from both occurrences of W's numbers, or from those that multiply Re h, as released"
+    )
+
+
+class FullURNN(URNNBase):
+    version = 1
+    title = "uRNN, full capacity"
+    paper = "Wisdom, Powers, Hershey, Le Roux, Atlas. Full-Capacity Unitary Recurrent Neural Networks. NIPS 2016"
+    Settings = FullURNNSettings
+    matrix_parameters = ("recurrent_weight",)
+
+    def __init__(self, settings: FullURNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        self.gradient = settings.gradient
+        phases, reflections, permutation = draw_unitary_chain(settings.hidden_size, generator)
+        start = unitary_chain_matrix(phases.double(), reflections.double(), permutation)
+        self.recurrent_weight = nn.Parameter(as_real(start).float().contiguous())
+
+    def unitary(self) -> Tensor:
+        return as_complex(self.recurrent_weight)
+
+    def weight(self) -> Tensor:
+        whole = super().weight()
+        if self.gradient == "both":
+            return whole
+        reads_real_part = torch.arange(len(whole), device=whole.device) % 2 == 0
+        return torch.where(reads_real_part, whole, whole.detach())
+
+    def parameter_count(self) -> int:
+        return super().parameter_count() - self.hidden_size**2  # unitary matrices have n^2 dimensions, not 2 n^2

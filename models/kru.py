@@ -1,0 +1,107 @@
+"""KRU: a recurrent matrix as a Kronecker product of small complex factors, pushed towards unitary by a penalty.
+
+    h_t = modReLU(W h_{t-1} + U x_t; b),   W = W_1 (x) W_2 (x) ... (x) W_F,   y = V [Re h; Im h] + c
+    loss + lambda sum_f ||W_f* W_f - I||^2
+
+n complex units, W_f of size P_f, the product of all P_f being n; W is unitary if every factor is. h_0 = 0. C. Jose,
+M. Cisse, F. Fleuret, "Kronecker Recurrent Units", ICML 2018. Ours, for want of what the authors had: modReLU with b
+starting at 0, factors starting as Haar-random unitary matrices, Glorot-uniform U and V, the optimiser and lambda. The
+printed counts have no b, which `bias` can take away; what modReLU then leaves of a recurrence is nearly linear.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from typing import Any
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from orthobench.complex_rnn import ComplexRNN
+from orthobench.matrices.complex_form import as_complex, as_real, complex_states, interleaved
+from orthobench.model import Count, ModelSettings, Signature
+from orthobench.recurrence import Multiply
+
+FORMED_UP_TO = 1024
+"""Units up to which W is formed. To be measured: a guess, from where the real form of W leaves the processor's caches.
+"""
+
+
+class KRUSettings(ModelSettings):
+    hidden_size: Count = Field(512, description="number of complex hidden units n")
+    factor_sizes: str = Field(
+        "2",
+        description="P_1 x ... x P_F, such as 16x32, or one size for all, of which n is a power",
+        json_schema_extra={"tied_to": "hidden_size"},
+    )
+    penalty_weight: float = Field(1e-2, ge=0, description="lambda")
+    bias: bool = Field(True, description="whether the modReLU's b is trained, from 0, or stays there")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_size_for_all(cls, values: dict[str, Any]) -> dict[str, Any]:
+        size, n = cls.whole(values, "factor_sizes"), cls.whole(values, "hidden_size")
+        if size < 2 or n < 2:
+            return values
+        count = round(math.log(n, size))
+        return values | {"factor_sizes": "x".join([str(size)] * (count if size**count == n else 1))}
+
+    @model_validator(mode="after")
+    def _fit(self) -> KRUSettings:
+        sizes = self.sizes()
+        if min(sizes) < 2 or math.prod(sizes) != self.hidden_size:
+            raise ValueError(
+                f"factor_sizes={self.factor_sizes} should be sizes of at least 2 whose product is hidden_size "
+                f"({self.hidden_size}), such as 16x32 for 512, or one size of which hidden_size is a power"
+            )
+        return self
+
+    def sizes(self) -> list[int]:
+        """P_1, ..., P_F; a 0 for what is no number."""
+        return [int(size) if size.isdecimal() else 0 for size in self.factor_sizes.split("x")]
+
+
+class KRU(ComplexRNN):
+    version = 1
+    title = "KRU"
+    paper = "Jose, Cisse, Fleuret. Kronecker Recurrent Units. ICML 2018"
+    Settings = KRUSettings
+
+    def __init__(self, settings: KRUSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        self.forms_weight = settings.hidden_size <= FORMED_UP_TO
+        self.penalty_weight = settings.penalty_weight
+        self.bias = nn.Parameter(torch.zeros(settings.hidden_size), requires_grad=settings.bias)
+        self.start = None
+        self.factors = nn.ParameterList(as_real(_haar(size, generator)).float() for size in settings.sizes())
+
+    def complex_factors(self) -> list[Tensor]:
+        """W_1, ..., W_F, complex `[P_f, P_f]`."""
+        return [as_complex(factor) for factor in self.factors]
+
+    def unitary(self) -> Tensor:
+        return reduce(torch.kron, self.complex_factors())
+
+    def multiplier(self) -> Multiply:
+        factors = self.complex_factors()
+
+        def multiply(rows: Tensor) -> Tensor:
+            h = complex_states(rows)
+            for factor in factors:  # each takes the first axis of h `[B, P_1, ..., P_F]` and puts it last
+                h = (h.unflatten(1, (len(factor), -1)).transpose(1, 2) @ factor.T).flatten(1)
+            return interleaved(h)
+
+        return multiply
+
+    def penalty(self) -> Tensor:
+        gaps = [factor.mH @ factor - torch.eye(len(factor), device=factor.device) for factor in self.complex_factors()]
+        return self.penalty_weight * torch.stack([as_real(gap).square().sum() for gap in gaps]).sum()
+
+
+def _haar(size: int, generator: torch.Generator) -> Tensor:
+    """The unitary polar factor of a complex Gaussian matrix."""
+    left, _, right = torch.linalg.svd(torch.randn(size, size, generator=generator, dtype=torch.complex128))
+    polar: Tensor = left @ right
+    return polar

@@ -1,0 +1,72 @@
+"""scuRNN: a unitary recurrent matrix by the complex scaled Cayley transform, with trained phases.
+
+    h_t = modReLU(W h_{t-1} + U x_t; b),   W = (I + A)^{-1} (I - A) D,   y = V [Re h; Im h] + c
+
+n complex units. A is skew-Hermitian, D = diag(e^{i theta_j}), and both are trained, each by an optimiser of its own:
+A by RMSprop, theta by Adagrad, everything else by Adam. h_0 is trained. K. Maduranga, K. Helfrich, Q. Ye, "Complex
+Unitary Recurrent Neural Networks Using Scaled Cayley Transform", AAAI 2019. The gradient is that of the numbers A is
+made of. The program's is half of it off the diagonal, which RMSprop divides out again, but for its epsilon.
+
+The program for copying has 130 units, phase_learning_rate=1e-4 and output_bias=glorot; that for adding starts A on the
+full circle.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench.complex_rnn import ComplexRNN
+from orthobench.matrices.initial import half_circle_angles
+from orthobench.matrices.unitary_cayley import unitary_cayley
+from orthobench.model import Count, ParameterGroup, Positive, Signature
+from orthobench.optimizers import OptimizerName
+from orthobench.plain_rnn import MatrixSettings
+
+
+class ScuRNNSettings(MatrixSettings):
+    hidden_size: Count = Field(116, description="number of complex hidden units n")
+    optimizer: OptimizerName = "adam_tf1"
+    recurrent_optimizer: OptimizerName = Field("rmsprop_scurnn", description="optimiser of A")
+    phase_optimizer: OptimizerName = Field("adagrad_tf1", description="optimiser of theta")
+    phase_learning_rate: Positive = Field(1e-3, description="its learning rate")
+    initialization: Literal["half_circle", "full_circle"] = Field(
+        "half_circle", description="start of A's angles: U(0, pi/2), or as the adding program has them U(0, 2 pi)"
+    )
+
+
+class ScuRNN(ComplexRNN):
+    version = 1
+    title = "scuRNN"
+    paper = "Maduranga, Helfrich, Ye. Complex Unitary RNNs Using Scaled Cayley Transform. AAAI 2019"
+    orthogonal = True
+    Settings = ScuRNNSettings
+    matrix_parameters = ("skew_entries",)
+
+    def __init__(self, settings: ScuRNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        n = settings.hidden_size
+        self.phase_optimizer, self.phase_learning_rate = settings.phase_optimizer, settings.phase_learning_rate
+        angles = half_circle_angles(n, generator)
+        if settings.initialization == "full_circle":
+            angles = 4 * angles
+        entries = torch.zeros(n, n, dtype=torch.float64)
+        even = torch.arange(0, 2 * (n // 2), 2)
+        entries[even, even + 1] = -torch.tan(angles / 2)  # A is real at the start: see `skew_hermitian`
+        self.skew_entries = nn.Parameter(entries.float())
+        self.phases = nn.Parameter(torch.empty(n).uniform_(0, 2 * math.pi, generator=generator))
+        self.start = nn.Parameter(torch.empty(2 * n).uniform_(-0.01, 0.01, generator=generator))
+
+    def unitary(self) -> Tensor:
+        return unitary_cayley(self.skew_entries, self.phases)
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        everything, matrix = super().parameter_groups()
+        others = [parameter for parameter in everything.parameters if parameter is not self.phases]
+        phases = ParameterGroup([self.phases], self.phase_optimizer, self.phase_learning_rate)
+        return [replace(everything, parameters=others), matrix, phases]

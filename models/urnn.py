@@ -1,0 +1,65 @@
+"""uRNN of restricted capacity: a unitary recurrent matrix as a chain of simple ones, with O(n) parameters.
+
+    h_t = modReLU(W h_{t-1} + U x_t; b),   W = D_3 R_2 F^-1 D_2 P R_1 F D_1,   y = V [Re h; Im h] + c
+
+n complex units. D_k are diagonal with entries e^{i theta}, R_k reflections, F the unitary Fourier transform and P a
+fixed random permutation; h_0 is trained. M. Arjovsky, A. Shah, Y. Bengio, "Unitary Evolution Recurrent Neural
+Networks", ICML 2016. Whether W is formed or applied in every step changes nothing but the time it takes.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench.complex_rnn import ComplexRNN
+from orthobench.matrices.complex_form import complex_states, interleaved
+from orthobench.matrices.unitary_chain import draw_unitary_chain, unitary_chain, unitary_chain_matrix
+from orthobench.model import Count, ModelSettings, Signature
+from orthobench.optimizers import OptimizerName
+from orthobench.recurrence import Multiply
+
+FORMED_UP_TO = 1024
+"""Units up to which W is formed. To be measured: a guess, from where the real form of W leaves the processor's caches.
+"""
+
+
+class URNNSettings(ModelSettings):
+    hidden_size: Count = Field(512, description="number of complex hidden units n")
+    optimizer: OptimizerName = "rmsprop_theano"
+    bias_mean: float = Field(0.0, description="the modReLU's b starts as U(mean - spread, mean + spread)")
+    bias_spread: float = Field(0.01, ge=0, description="0 in the MNIST program")
+
+
+class URNNBase(ComplexRNN):
+    """What the uRNNs of restricted and of full capacity share: the start of b."""
+
+    def __init__(self, settings: URNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        mean, spread = settings.bias_mean, settings.bias_spread
+        nn.init.uniform_(self.bias, mean - spread, mean + spread, generator=generator)
+
+
+class URNN(URNNBase):
+    version = 1
+    title = "uRNN, restricted capacity"
+    paper = "Arjovsky, Shah, Bengio. Unitary Evolution Recurrent Neural Networks. ICML 2016"
+    orthogonal = True
+    Settings = URNNSettings
+
+    permutation: Tensor
+
+    def __init__(self, settings: URNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        self.forms_weight = settings.hidden_size <= FORMED_UP_TO
+        phases, reflections, permutation = draw_unitary_chain(settings.hidden_size, generator)
+        self.phases, self.reflections = nn.Parameter(phases), nn.Parameter(reflections)
+        self.register_buffer("permutation", permutation)
+
+    def unitary(self) -> Tensor:
+        return unitary_chain_matrix(self.phases, self.reflections, self.permutation)
+
+    def multiplier(self) -> Multiply:
+        apply = unitary_chain(self.phases, self.reflections, self.permutation)
+        return lambda rows: interleaved(apply(complex_states(rows)))

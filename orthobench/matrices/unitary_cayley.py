@@ -1,0 +1,52 @@
+r"""The complex scaled Cayley transform W = (I + A)^{-1} (I - A) D, A skew-Hermitian, D = diag(e^{i theta_j}).
+
+Every unitary matrix is reached for suitable phases (Maduranga, Helfrich, Ye, AAAI 2019). The derivative is the analogue
+of scoRNN's theorem 3.2: with M = (I + A)^{-1} and G = dL/dRe W + i dL/dIm W,
+
+    V = M* G (D* + W*) = 2 M* G D* M*,   dL/dA = V* - V,   dL/dtheta_j = Im (W* G)_jj,
+
+where dL/dA moves a_ij and a_ji at once; on the diagonal, where they are one, half of it is right. As in `cayley`, the
+inverse is taken in double precision, so that W is unitary to the rounding of its own type, and the gradient in that
+type.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from orthobench.matrices.skew_hermitian import skew_hermitian, skew_hermitian_gradient
+
+
+class _UnitaryCayley(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, entries: Tensor, phases: Tensor) -> Tensor:
+        a = skew_hermitian(entries.double())
+        identity = torch.eye(len(a), dtype=a.dtype, device=a.device)
+        inverse = torch.linalg.inv_ex(identity + a).inverse
+        d = torch.polar(torch.ones_like(phases, dtype=torch.float64), phases.double())
+        number = entries.dtype.to_complex()
+        weight: Tensor = ((2 * inverse - identity) * d).to(number).contiguous()
+        ctx.save_for_backward(inverse.to(number), d.to(number), weight)
+        return weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        inverse, d, weight = ctx.saved_tensors
+        v = 2 * inverse.mH @ (gradient * d.conj()) @ inverse.mH
+        return skew_hermitian_gradient(-v), (weight.conj() * gradient).imag.sum(0)
+
+
+def unitary_cayley(entries: Tensor, phases: Tensor) -> Tensor:
+    """W, complex `[n, n]`, unitary to the rounding of its own type.
+
+    Args:
+        entries: the real numbers `[n, n]` that `skew_hermitian` makes A of.
+        phases: theta, `[n]`.
+    """
+    weight: Tensor = _UnitaryCayley.apply(entries, phases)
+    return weight

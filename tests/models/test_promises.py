@@ -1,0 +1,44 @@
+"""What each model's construction promises, after 200 steps of training on a task's data."""
+
+import numpy as np
+import pytest
+import torch
+from support.models import trained
+
+from orthobench.plugins import Catalog
+from orthobench.probes.orthogonality import orthogonality
+
+ORTHOGONAL = [entry.name for entry in Catalog() if entry.kind == "model" and entry.load().orthogonal]
+EPS = torch.finfo(torch.float32).eps
+
+
+def distances(name: str, **settings) -> list[float]:
+    return [orthogonality(matrix.detach()) for matrix in trained(name, **settings).recurrent_matrices().values()]
+
+
+@pytest.mark.parametrize("name", ORTHOGONAL)
+def test_what_is_orthogonal_by_construction_stays_so_to_rounding(name):
+    assert max(distances(name)) <= 10 * 16 * EPS
+
+
+def test_others_do_not():
+    assert max(distances("rnn")) > 0.1
+
+
+@pytest.mark.parametrize("diffusion", [0.0, 0.1])
+def test_the_antisymmetric_matrix_stays_so(diffusion):
+    w = trained("antisymmetric", diffusion=diffusion).weight().detach()
+    assert torch.equal(w - w.diag().diag(), -(w - w.diag().diag()).T)
+    torch.testing.assert_close(w.diag(), torch.full((16,), -diffusion))
+
+
+def test_enrnns_radius_stays_at_most_one():
+    """From above 1, which the first step finds out and mends for good."""
+
+    def widen(model):
+        model.short_weight.mul_(1.05 / model.radius())
+
+    model = trained("enrnn", prepare=widen, learning_rate=1e-2, short_size=8, negative_ones=2)
+    assert model.normalised
+    found = np.linalg.eigvals(model.weight().detach().double().numpy())
+    assert np.abs(found).max() <= 1 + 1e-5
