@@ -27,7 +27,7 @@ from orthobench.task import Batch, Size, Split
 
 PADDED_STEPS, ROWS, ROW_VALUES = 1000, 32, 96
 NOISE_STEPS = PADDED_STEPS - ROWS
-TABLE_SIZE = 1 << 24
+BLOCK_SIZE, TABLE_SIZE = NOISE_STEPS * ROW_VALUES, 1 << 24
 
 
 class CIFAR10Settings(ImageSettings):
@@ -66,16 +66,17 @@ class CIFAR10(ImageTask):
         assert isinstance(data, ImageDataSet)
         train, validation = settings.cut(*data.load("train"))
         test = data.load("test")
+        count = 0 if not settings.noise_padded else BLOCK_SIZE if settings.noise == "shared" else TABLE_SIZE
+        draws = torch.randn(count, generator=seeds.generator(seed, "cifar10", "noise")).to(device)
 
         def split(part: str, images: Tensor, labels: Tensor) -> Split:
             if not settings.noise_padded:
                 return ImageSplit(images.flatten(1, 2), labels, 255, device)
             rows = ImageSplit(images.transpose(2, 3).flatten(2), labels, 255, device)
-            generator = seeds.generator(seed, "cifar10", "noise")
             if settings.noise == "shared":
-                return PaddedSplit(rows, SharedNoise(generator, device))
+                return PaddedSplit(rows, SharedNoise(draws))
             epoch = (lambda: self.epoch) if part == "train" else (lambda: 0)
-            return PaddedSplit(rows, FreshNoise(generator, device, len(labels), seed, part, epoch))
+            return PaddedSplit(rows, FreshNoise(draws, len(labels), seed, part, epoch))
 
         self.train = split("train", *train)
         self.validation = split("validation", *validation) if settings.validation_size else None
@@ -85,11 +86,12 @@ class CIFAR10(ImageTask):
 class SharedNoise:
     """One block for every example."""
 
-    def __init__(self, generator: torch.Generator, device: torch.device) -> None:
-        self.block = torch.randn(NOISE_STEPS, 1, ROW_VALUES, generator=generator).to(device)
+    def __init__(self, draws: Tensor) -> None:
+        self.block = draws.view(NOISE_STEPS, 1, ROW_VALUES)
 
-    def __call__(self, examples: Tensor) -> Tensor:
-        return self.block.expand(-1, len(examples), -1)
+    def fill(self, steps: Tensor, examples: Tensor) -> None:
+        """Write the examples' noise into steps `[968, B, 96]`."""
+        steps.copy_(self.block.expand_as(steps))
 
 
 class FreshNoise:
@@ -100,33 +102,28 @@ class FreshNoise:
     comes back once in 2^24 times.
     """
 
-    def __init__(
-        self,
-        generator: torch.Generator,
-        device: torch.device,
-        size: int,
-        seed: int,
-        part: str,
-        epoch: Callable[[], int],
-    ) -> None:
-        self.table = torch.randn(TABLE_SIZE, generator=generator).to(device)
+    def __init__(self, table: Tensor, size: int, seed: int, part: str, epoch: Callable[[], int]) -> None:
+        self.table = table
         self.size, self.seed, self.part, self.epoch = size, seed, part, epoch
         self.places: tuple[int, Tensor] | None = None
 
-    def __call__(self, examples: Tensor) -> Tensor:
+    def fill(self, steps: Tensor, examples: Tensor) -> None:
+        """Write the examples' noise into steps `[968, B, 96]`."""
         epoch = self.epoch()
         if self.places is None or self.places[0] != epoch:
             generator = seeds.generator(self.seed, "cifar10", "noise", self.part, epoch)
-            drawn = torch.randint(TABLE_SIZE - NOISE_STEPS * ROW_VALUES + 1, (self.size,), generator=generator)
+            drawn = torch.randint(TABLE_SIZE - BLOCK_SIZE + 1, (self.size,), generator=generator)
             self.places = (epoch, drawn.to(self.table.device))
-        steps = ROW_VALUES * torch.arange(NOISE_STEPS, device=self.table.device)
-        return self.table.unfold(0, ROW_VALUES, 1)[self.places[1][examples] + steps[:, None]]
+        step_starts = ROW_VALUES * torch.arange(NOISE_STEPS, device=self.table.device)
+        starts = (self.places[1][examples] + step_starts[:, None]).flatten()
+        windows = self.table.unfold(0, ROW_VALUES, 1)
+        torch.index_select(windows, 0, starts, out=steps.view(-1, ROW_VALUES))
 
 
 class PaddedSplit(Split):
-    """Rows of images, and noise `[968, B, 96]` for the examples of a batch after them."""
+    """Rows of images, and noise after them."""
 
-    def __init__(self, rows: ImageSplit, noise: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, rows: ImageSplit, noise: SharedNoise | FreshNoise) -> None:
         self.rows, self.noise = rows, noise
 
     def __len__(self) -> int:
@@ -134,4 +131,7 @@ class PaddedSplit(Split):
 
     def batch(self, examples: Tensor) -> Batch:
         rows = self.rows.batch(examples)
-        return Batch(torch.cat((rows.inputs, self.noise(examples))), rows.targets)
+        inputs = rows.inputs.new_empty(PADDED_STEPS, len(examples), ROW_VALUES)
+        inputs[:ROWS] = rows.inputs
+        self.noise.fill(inputs[ROWS:], examples)
+        return Batch(inputs, rows.targets)
