@@ -77,10 +77,12 @@ def small_data(data_folder: Path) -> Path:
     from support.data import write_cifar10, write_mnist
     from support.speech import write_timit_sample
 
+    from orthobench.data import dataset
+
     write_mnist(data_folder / "mnist")
     write_mnist(data_folder / "fashion_mnist")
     write_cifar10(data_folder / "cifar10")
-    write_timit_sample(data_folder / "timit_sample")
+    dataset("timit_sample").bring_in(write_timit_sample(data_folder.parent / "nltk"))
     return data_folder
 
 
