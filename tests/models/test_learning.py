@@ -30,6 +30,17 @@ LEARNS: dict[str, tuple[str, float, dict[str, object]]] = {
     ),
     "ornn": ("adding", 0.2, {"learning_rate": 1e-2}),
     "spectral_rnn": ("adding", 0.2, {}),
+    "lstm": ("adding", 0.2, {}),
+    "gru": ("adding", 0.2, {}),
+    "rnn": ("adding", 0.7, {"learning_rate": 1e-4, "sequence_length": 15}),
+    "irnn": ("adding", 0.4, {"optimizer": "adam", "learning_rate": 1e-4, "clip_value": 1.0}),
+    "antisymmetric": ("adding", 0.9, {"step_size": 0.1}),
+    "antisymmetric_gated": ("adding", 0.3, {"step_size": 0.1}),
+    "ablation": ("adding", 0.4, {"step_size": 0.1}),
+    "cornn": ("adding", 0.3, {"learning_rate": 2e-2, "step_size": 0.06, "frequency": 66, "damping": 15}),
+    "lem": ("adding", 0.2, {}),
+    "lipschitz_rnn": ("adding", 0.4, {}),
+    "lru": ("adding", 0.2, {}),
 }
 """By model the task, the share of the baseline that it comes below, and settings other than its own."""
 
