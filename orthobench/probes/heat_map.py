@@ -34,7 +34,7 @@ class HeatMap(Probe):
         felt = inputs.new_zeros(0, batch, size, width)  # ds_tau / dx_t of t = 1, ..., tau
         for tau in range(length):
             by_state, by_input = step_jacobians(model, inputs[tau], state)
-            felt = torch.cat((by_state @ felt, by_input.unsqueeze(0)))
+            felt = torch.cat((torch.einsum("bij,tbjm->tbim", by_state, felt), by_input.unsqueeze(0)))
             for name, part in parts.items():
                 maps[name][tau, : tau + 1] = torch.linalg.matrix_norm(felt[:, :, part]).mean(-1)
             state = advance(model, inputs[tau : tau + 1], state)
