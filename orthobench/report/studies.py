@@ -11,7 +11,7 @@ from orthobench.report import study_figures
 from orthobench.report.collect import Condition, collect
 from orthobench.report.figures import Styles
 from orthobench.store import Benchmark, Store
-from orthobench.studies import Study
+from orthobench.studies import LSTM_SECONDS, Study
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def draw(found: Found, styles: Styles) -> Section:
         made["figure 1"] = study_figures.toy_dynamics(found.record.results["panels"])
     elif found.study.name == "time":
         made["table 3"] = study_figures.minutes(found.record.results, styles)
-        tables = [_table_3(found.record), _equal_size(found.record)]
+        tables = [_table_3(found.record), _lstms(found.record), _equal_size(found.record)]
     else:
         for number, (figure, condition) in enumerate(found.conditions):
             for name, drawn in study_figures.BY_STUDY[found.study.name](figure, condition, styles).items():
@@ -103,6 +103,17 @@ def _table_3(record: Benchmark) -> Table:
             )
             for row in rows
         ],
+    )
+
+
+def _lstms(record: Benchmark) -> Table:
+    rows = [row for row in _rows(record, "table 3") if row["model"] == "lstm"]
+    measured = [(f"here, n = {row['hidden_size']}", f"{60 * row['minutes']:.3g}") for row in rows]
+    printed = [(f"printed, {name}", f"{seconds:.4g}") for name, seconds in LSTM_SECONDS.items()]
+    return Table(
+        "The LSTM's seconds per epoch, beside those on slides about AntisymmetricRNN (sizes not stated).",
+        ("LSTM", "seconds"),
+        [*measured, *printed],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,18 +41,18 @@ def orthogonality(figure_name: str, condition: Condition, styles: Styles) -> Dra
                 name=html.escape(f"{variant.label} {str(name).partition('/')[2]}, own precision"),
                 line={"color": style.color, "dash": "dot", "width": 1},
             )
-    caption = f"{figure_name}: distance from orthogonal of the stored matrices, the product in double precision "
-    return {figure_name: (f"{caption}(solid) and in the run's own (dotted). {_where(condition)}", figure)}
+    what = (
+        "distance from orthogonal of the stored matrices, the product in double precision (solid), the run's (dotted)"
+    )
+    return {figure_name: (_caption(figure_name, what, condition), figure)}
 
 
 def gradient_norms(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     figure = figures.gradient_norms(condition, styles)
     if figure is None:
         return {}
-    caption = (
-        f"{figure_name}: norm of the loss's gradient by the state at every step, on one batch, before (dotted) and"
-    )
-    return {figure_name: (f"{caption} after (solid) the iterations. {_where(condition)}", figure)}
+    what = "norm of the loss's gradient by the state at every step, on one batch, before training (dotted) and after"
+    return {figure_name: (_caption(figure_name, what, condition), figure)}
 
 
 def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
@@ -82,10 +83,8 @@ def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
             )
             figure.update_yaxes(autorange="reversed", rangemode="normal")
             figure.update_layout(hovermode="closest", showlegend=False)
-            caption = (
-                f"{figure_name}: norm of the {part} state's gradient by every input, {variant.label} after training."
-            )
-            drawn[f"{variant.label} {part}"] = (f"{caption} {_where(condition)}", figure)
+            what = f"norm of the {part} state's gradient by every input, {variant.label} after training"
+            drawn[f"{variant.label} {part}"] = (_caption(figure_name, what, condition), figure)
     return drawn
 
 
@@ -112,20 +111,17 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
         )
         found += [(short, run.final_value) for run in variant.finished if run.final_value is not None]
     style = styles.of(condition, ordered[0])
-    points = (
-        pd.DataFrame(found, columns=["short", "value"]).groupby("short")["value"].agg(["mean", "min", "max", "count"])
-    )
+    by_size = pd.DataFrame(found, columns=["short", "value"]).groupby("short")["value"]
+    points = by_size.agg(["mean", "min", "max", "count"])
     if len(points):
-        add_band(ends, points.index.to_numpy(), points, ordered[0].run.model, style)
+        add_band(ends, points.index.to_numpy(), points, ordered[0].run.model, replace(style, dash="solid"))
         ends.update_traces(mode="lines+markers", selector={"name": ordered[0].run.model})
         ends.update_yaxes(type="log", rangemode="normal")
     kept = "the long-term state fixed" if figure_name == "figure 6" else "all units fixed"
+    what = f"test {condition.metric} by size, {kept}"
     return {
-        f"{figure_name} curves": (
-            f"{figure_name}: test {condition.metric} by size, {kept}. {_where(condition)}",
-            courses,
-        ),
-        f"{figure_name} ends": (f"{figure_name}: where it ends, {kept}; band over seeds.", ends),
+        f"{figure_name} curves": (_caption(figure_name, what, condition), courses),
+        f"{figure_name} ends": (_caption(figure_name, f"{what}, at the end; band over seeds", condition), ends),
     }
 
 
@@ -141,15 +137,14 @@ def jacobians(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
         _add_cloud(whole, list(traced[traced["name"] == "jacobian/end_to_end"]["values"]), variant.label, style)
     if not along.data:
         return {}
-    where = _where(condition)
+    moduli = "moduli of a step's Jacobian, mean and standard deviation after training; dotted: mean before"
     return {
-        "moduli": (
-            f"{figure_name}: moduli of the one-step Jacobian's eigenvalues, mean before (dotted) and after (solid) "
-            f"training, with a band of one standard deviation. {where}",
-            along,
+        "moduli": (_caption(figure_name, moduli, condition), along),
+        "steps": (_caption(figure_name, "a step's Jacobian after training, at a few steps", condition), single),
+        "whole": (
+            _caption(figure_name, "last state by first, over the whole sequence, after training", condition),
+            whole,
         ),
-        "steps": (f"{figure_name} of ∂s_t/∂s_(t−1) after training, at a few steps of the sequence. {where}", single),
-        "whole": (f"{figure_name} of ∂s_T/∂s_0 over the whole sequence, after training. {where}", whole),
     }
 
 
@@ -190,7 +185,7 @@ def toy_dynamics(panels: list[dict[str, Any]]) -> tuple[str, go.Figure]:
         figure.update_yaxes(range=[-reach, reach], scaleanchor=axis, constrain="domain", **place)
     figure.update_annotations(font_size=12)
     figure.update_layout(template="none", showlegend=False, margin={"l": 32, "r": 16, "t": 40, "b": 32})
-    caption = "figure 1: 50 steps from three starts (stars), later points darker; grey: the field tanh(W h) of the ODE."
+    caption = "Figure 1: 50 steps from three starts (stars), later points darker; grey: the field tanh(W h) of the ODE."
     return caption, figure
 
 
@@ -220,12 +215,13 @@ def minutes(results: dict[str, Any], styles: Styles) -> tuple[str, go.Figure]:
         line={"color": GREY, "dash": "dash", "width": 1.5},
     )
     figure.update_layout(hovermode="closest")
-    return "table 3: measured over printed minutes; on the dashed line the table would have the printed shape.", figure
+    return "Table 3: measured over printed minutes; on the dashed line the table would have the printed shape.", figure
 
 
-def _where(condition: Condition) -> str:
+def _caption(figure_name: str, what: str, condition: Condition) -> str:
     length = condition.settings.get("sequence_length")
-    return f"On {condition.task}{f', T = {length}' if length else ''}."
+    where = f"{condition.task}, T = {length}" if length else condition.task
+    return f"{figure_name.capitalize()}: {what}. On {where}."
 
 
 def _short_size(variant: Measured) -> int:
@@ -235,7 +231,9 @@ def _short_size(variant: Measured) -> int:
 
 def _mean_at_the_end(rows: pd.DataFrame) -> npt.NDArray[np.float64]:
     """The vector logged last, over seeds."""
-    return np.asarray(rows[rows["iteration"] == rows["iteration"].max()]["values"].tolist()).mean(axis=0)
+    last = rows[rows["iteration"] == rows["iteration"].max()]["values"].tolist()
+    found: npt.NDArray[np.float64] = np.mean(last, axis=0)
+    return found
 
 
 def _readings(variant: Measured, name: str) -> Iterator[tuple[bool, npt.NDArray[np.float64]]]:
@@ -252,7 +250,7 @@ def _add_moduli(figure: go.Figure, variant: Measured, style: Style) -> None:
         if last:
             edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
             figure.add_scatter(x=steps, y=mean + deviation, **edge)
-            figure.add_scatter(x=steps, y=mean - deviation, fill="tonexty", fillcolor=style.band, **edge)
+            figure.add_scatter(x=steps, y=np.maximum(mean - deviation, 0), fill="tonexty", fillcolor=style.band, **edge)
         figure.add_scatter(
             x=steps,
             y=mean,

@@ -3,7 +3,7 @@
 A study is carried out by `orthobench study`; its figures are drawn by `orthobench.report`.
 """
 
-from orthobench.studies.listed import STUDIES, find
+from orthobench.studies.listed import LSTM_SECONDS, STUDIES, find
 from orthobench.studies.study import Study, StudyRun
 
-__all__ = ["STUDIES", "Study", "StudyRun", "find"]
+__all__ = ["LSTM_SECONDS", "STUDIES", "Study", "StudyRun", "find"]
