@@ -1,4 +1,4 @@
-"""The studies there are, in the order of the papers."""
+"""The studies there are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def _sizes(long: int, total: int, shorts: tuple[int, ...], **settings: Any) -> t
     added = [("figure 6", long + short, short) for short in shorts]
     split = [("figure 7", total, short) for short in (*(short for short in shorts if short < total), total)]
     return tuple(
-        StudyRun(figure, "adding", "enrnn", {"hidden_size": size, "short_size": short, **settings})
+        StudyRun(
+            figure, "adding", "enrnn", {"hidden_size": size, "short_size": short, "negative_ones": 0.3, **settings}
+        )
         for figure, size, short in (*added, *split)
     )
 
