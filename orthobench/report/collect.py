@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,9 +47,11 @@ class Condition:
     variants: list[Measured]
 
 
-def collect(store: Store, task: str | None = None, model: str | None = None) -> list[Condition]:
-    """Everything measured, by condition, in the order it was begun."""
-    runs = store.runs(task=task, model=model)
+def collect(
+    store: Store, task: str | None = None, model: str | None = None, keys: Sequence[str] | None = None
+) -> list[Condition]:
+    """Everything measured (of the runs of these keys), by condition, in the order it was begun."""
+    runs = store.runs(task=task, model=model, keys=keys)
     ids = [run.id for run in runs]
     curves = pd.DataFrame(
         [(m.run_id, m.split, m.name, m.epoch, m.iteration, m.value) for m in store.metrics(ids)],

@@ -45,16 +45,16 @@ class Styles:
 
 def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
     """The test metric over epochs: the mean over seeds, in the band from the lowest seed to the highest."""
-    figure = _figure("epoch", AXIS_NAMES.get(condition.metric, f"test {condition.metric}"))
+    figure = empty_figure("epoch", AXIS_NAMES.get(condition.metric, f"test {condition.metric}"))
     last = 0.0
-    for variant, style in _styled(condition, styles):
+    for variant, style in styled(condition, styles):
         test = variant.curves[(variant.curves["split"] == "test") & (variant.curves["name"] == condition.metric)]
-        band = _over_seeds(test)
+        band = over_seeds(test)
         if band.empty:
             continue
         epochs = band.index.to_numpy() / variant.run.iterations_per_epoch
         last = max(last, float(epochs[-1]))
-        _add_band(figure, epochs, band, variant.label, style)
+        add_band(figure, epochs, band, variant.label, style)
     if condition.baseline is not None:
         if condition.goal == "min":  # an untrained model is often far off and would flatten everything else
             figure.update_yaxes(range=[0, 2.5 * condition.baseline])
@@ -70,21 +70,21 @@ def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
 
 def orthogonality(condition: Condition, styles: Styles) -> go.Figure | None:
     """||W^T W - I||_F over epochs; one line a matrix, log scale."""
-    figure = _figure("epoch", "‖WᵀW − I‖<sub>F</sub>", logarithmic=True)
-    for variant, style in _styled(condition, styles):
+    figure = empty_figure("epoch", "‖WᵀW − I‖<sub>F</sub>", logarithmic=True)
+    for variant, style in styled(condition, styles):
         probed = variant.curves[variant.curves["name"].str.startswith("orthogonality/")]
         for name, rows in probed.groupby("name"):
-            band = _over_seeds(rows)
+            band = over_seeds(rows)
             matrix = str(name).partition("/")[2]
             label = variant.label if matrix == "W" else f"{variant.label} {matrix}"
-            _add_band(figure, band.index.to_numpy() / variant.run.iterations_per_epoch, band, label, style)
+            add_band(figure, band.index.to_numpy() / variant.run.iterations_per_epoch, band, label, style)
     return figure if figure.data else None
 
 
 def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
     """||dL/dh_t||_F over the steps of the sequence: dotted before training, solid at the end; mean over seeds."""
-    figure = _figure("step t", "‖∂L/∂h<sub>t</sub>‖<sub>F</sub>", logarithmic=True)
-    for variant, style in _styled(condition, styles):
+    figure = empty_figure("step t", "‖∂L/∂h<sub>t</sub>‖<sub>F</sub>", logarithmic=True)
+    for variant, style in styled(condition, styles):
         traced = variant.traces[variant.traces["name"].str.startswith("gradient_norm/")]
         for name, rows in traced.groupby("name"):
             state = str(name).partition("/")[2]
@@ -101,17 +101,17 @@ def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
     return figure if figure.data else None
 
 
-def _styled(condition: Condition, styles: Styles) -> Iterator[tuple[Measured, Style]]:
+def styled(condition: Condition, styles: Styles) -> Iterator[tuple[Measured, Style]]:
     return ((variant, styles.of(condition, variant)) for variant in condition.variants)
 
 
-def _over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
+def over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     """By iteration, over seeds: mean, lowest and highest value. What is not finite counts for nothing."""
     finite = rows[np.isfinite(rows["value"].astype(float))]
     return finite.groupby("iteration")["value"].agg(["mean", "min", "max", "count"])
 
 
-def _add_band(figure: go.Figure, x: object, band: pd.DataFrame, label: str, style: Style) -> None:
+def add_band(figure: go.Figure, x: object, band: pd.DataFrame, label: str, style: Style) -> None:
     name = html.escape(label)
     if band["count"].max() > 1:
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "legendgroup": name}
@@ -127,7 +127,7 @@ def _add_band(figure: go.Figure, x: object, band: pd.DataFrame, label: str, styl
     )
 
 
-def _figure(x_title: str, y_title: str, logarithmic: bool = False) -> go.Figure:
+def empty_figure(x_title: str, y_title: str, logarithmic: bool = False) -> go.Figure:
     y_axis = {"title": {"text": y_title}, "exponentformat": "power", "automargin": True}
     if logarithmic:
         y_axis["type"] = "log"

@@ -18,17 +18,33 @@ from orthobench.errors import UsageError
 from orthobench.papers import papers
 from orthobench.report import figures
 from orthobench.report.collect import Condition, collect
+from orthobench.report.studies import Found, draw, find
 from orthobench.store import Store
+from orthobench.studies import STUDIES, Study
 
 
 def write_html(store: Store, out: Path, task: str | None = None, model: str | None = None) -> Path:
-    """Write the page of everything in the database, or of one task or model.
+    """Write the page of everything in the database, or of one task's or model's runs alone, without the studies.
 
     Raises:
         UsageError: the file cannot be written.
     """
     conditions = collect(store, task, model)
-    text = _render(conditions)
+    found = [] if task or model else [one for study in STUDIES if (one := find(store, study))]
+    return _write(out, _render(conditions, found))
+
+
+def write_study(store: Store, out: Path, study: Study) -> Path:
+    """Write the page of one study.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    found = find(store, study)
+    return _write(out, _render([], [found] if found else []))
+
+
+def _write(out: Path, text: str) -> Path:
     part = out.with_name(out.name + ".part")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +55,7 @@ def write_html(store: Store, out: Path, task: str | None = None, model: str | No
     return out.resolve()
 
 
-def _render(conditions: list[Condition]) -> str:
+def _render(conditions: list[Condition], found: list[Found]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orthobench", "report"),
         autoescape=True,
@@ -47,20 +63,27 @@ def _render(conditions: list[Condition]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    styles = figures.Styles(conditions)
+    shown = [condition for one in found for _, condition in one.conditions]
+    styles = figures.Styles([*conditions, *shown])
+    sections = [draw(one, styles) for one in found]
     drawn = {condition.key: _figures(condition, styles) for condition in conditions}
+    everything = drawn | {f"study-{section.study.name}": section.figures for section in sections}
+    runs = {run.id for condition in (*conditions, *shown) for variant in condition.variants for run in variant.runs}
     return environment.get_template("page.html.j2").render(
         conditions=conditions,
         figures=drawn,
+        studies=sections,
         styles=styles,
         papers={paper.key: paper for paper in papers()},
         plotly=Markup(get_plotlyjs()),  # the one script that is not ours; it is not text to escape
         css=Markup(_resource("page.css")),
         js=Markup(_resource("page.js")),
-        data=Markup(_script_json({key: {name: _plain(f) for name, (_, f) in fs.items()} for key, fs in drawn.items()})),
+        data=Markup(
+            _script_json({key: {name: _plain(f) for name, (_, f) in fs.items()} for key, fs in everything.items()})
+        ),
         made=datetime.now(UTC),
         version=__version__,
-        runs=sum(len(variant.runs) for condition in conditions for variant in condition.variants),
+        runs=len(runs),
     )
 
 
