@@ -26,6 +26,7 @@ class LSTM(Model):
     version = 1
     title = "LSTM"
     paper = "Hochreiter, Schmidhuber. Long Short-Term Memory. Neural Computation 9, 1997"
+    cost = "four products a step"
     Settings = LSTMSettings
 
     forget_offset: Tensor
