@@ -32,7 +32,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A study as the page shows it; figures by name, with their captions, and whether they are a figure's small panels."""
+    """A study as the page shows it: figures by name, with their captions; `panels`: they are small, parts of one."""
 
     study: Study
     remark: str
