@@ -8,7 +8,6 @@ determinant 1. The start "half_circle" takes the Cayley transform's entries -tan
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
@@ -16,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.exponential import exponential
-from orthobench.matrices.initial import half_circle_angles
+from orthobench.matrices.initial import exponential_angles
 from orthobench.matrices.skew import block_rotation_entries
 from orthobench.model import Count, Positive, Signature
 from orthobench.optimizers import OptimizerName
@@ -48,10 +47,7 @@ class EXPRNN(PlainRNN):
     def __init__(self, settings: EXPRNNSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)
         n = settings.hidden_size
-        if settings.initialization == "full_circle":
-            angles = torch.empty(n // 2, dtype=torch.float64).uniform_(-math.pi, math.pi, generator=generator)
-        else:
-            angles = -torch.tan(half_circle_angles(n, generator) / 2)
+        angles = exponential_angles(settings.initialization, n, generator)
         self.skew_entries = nn.Parameter(block_rotation_entries(angles, n).float())
         nn.init.kaiming_normal_(self.input_weight, nonlinearity="relu", generator=generator)
         nn.init.uniform_(self.bias, -0.01, 0.01, generator=generator)

@@ -17,7 +17,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from orthobench.matrices.householder import householder_product
+from orthobench.matrices.householder import falling_size, falling_vectors, householder_product, unit_entries
 from orthobench.model import Count, ModelSettings, Positive, Signature
 from orthobench.optimizers import OptimizerName
 from orthobench.plain_rnn import PlainRNN
@@ -49,16 +49,11 @@ class ORNN(PlainRNN):
     Settings = ORNNSettings
     activation = LEAKY_RELU
 
-    rows: Tensor
-    columns: Tensor
-
     def __init__(self, settings: ORNNSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)
         n = settings.hidden_size
         self.reflections = min(settings.reflections, n)
-        self.register_buffer("rows", torch.tril_indices(n, self.reflections)[0], persistent=False)
-        self.register_buffer("columns", torch.tril_indices(n, self.reflections)[1], persistent=False)
-        self.entries = nn.Parameter(0.01 * torch.randn(len(self.rows), generator=generator))
+        self.entries = nn.Parameter(0.01 * torch.randn(falling_size(n, self.reflections), generator=generator))
         nn.init.xavier_uniform_(self.input_weight, generator=generator)
         bound = math.sqrt(3 / (2 * n))
         self.start = nn.Parameter(torch.empty(n).uniform_(-bound, bound, generator=generator))
@@ -67,9 +62,7 @@ class ORNN(PlainRNN):
 
     def vectors(self) -> Tensor:
         """u_1 ... u_k as columns, `[n, k]`."""
-        matrix = self.entries.new_zeros(self.hidden_size, self.reflections)
-        matrix[self.rows, self.columns] = self.entries
-        return matrix
+        return falling_vectors(self.entries, self.hidden_size, self.reflections)
 
     def weight(self) -> Tensor:
         vectors = self.vectors()
@@ -80,6 +73,4 @@ class ORNN(PlainRNN):
         return householder_product(vectors[:, :-1]) * signs
 
     def after_step(self) -> None:
-        vectors = self.vectors()
-        lengths = torch.linalg.vector_norm(vectors, dim=0)
-        self.entries.div_(lengths[self.columns])
+        self.entries.copy_(unit_entries(self.entries, self.hidden_size, self.reflections))

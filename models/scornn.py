@@ -4,6 +4,7 @@
 
 A is skew-symmetric and trained; D = diag(+1, ..., -1, ...) is fixed. K. Helfrich, D. Willmott, Q. Ye, "Orthogonal
 Recurrent Neural Networks with Scaled Cayley Transform", ICML 2018, sections 3 and 4.
+A may be banded, which the paper mentions; none of its numbers has it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
 from orthobench.matrices.initial import half_circle_angles
-from orthobench.matrices.skew import block_rotation_entries
+from orthobench.matrices.skew import band_entries, block_rotation_entries, from_band
 from orthobench.model import Count, Signature
 from orthobench.plain_rnn import MatrixSettings, PlainRNN
 from orthobench.recurrence import MODRELU, RELU, TANH
@@ -33,6 +34,11 @@ class ScoRNNSettings(MatrixSettings):
     )
     activation: Literal["modrelu", "relu", "tanh"] = "modrelu"
     initialization: Literal["half_circle", "zeros"] = Field("half_circle", description="start of A")
+    bandwidth: Count | None = Field(
+        None,
+        description="l; entries of A further than l from its diagonal are zero and not trained; none: all are",
+        json_schema_extra={"tied_to": "hidden_size", "neutral": None},
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -45,6 +51,11 @@ class ScoRNNSettings(MatrixSettings):
             raise ValueError(
                 f"negative_ones={self.negative_ones} should be a whole number from 0 to hidden_size "
                 f"({self.hidden_size}), or a share such as 0.5"
+            )
+        if self.bandwidth is not None and self.bandwidth >= self.hidden_size:
+            raise ValueError(
+                f"bandwidth={self.bandwidth} should be less than hidden_size ({self.hidden_size}); "
+                "bandwidth=none trains every entry of A"
             )
         return self
 
@@ -67,8 +78,12 @@ class ScoRNN(PlainRNN):
         s = torch.tan(half_circle_angles(n, generator) / 2)
         if settings.initialization == "zeros":
             s = torch.zeros_like(s)
-        self.skew_entries = nn.Parameter(block_rotation_entries(s, n).float())
+        upper = block_rotation_entries(s, n).float()
+        self.bandwidth = settings.bandwidth
+        self.skew_entries = nn.Parameter(upper if self.bandwidth is None else band_entries(upper, n, self.bandwidth))
         self.register_buffer("signs", minus_ones_last(n, int(settings.negative_ones)))
 
     def weight(self) -> Tensor:
-        return scaled_cayley(self.skew_entries, self.signs)
+        if self.bandwidth is None:
+            return scaled_cayley(self.skew_entries, self.signs)
+        return scaled_cayley(from_band(self.skew_entries, self.hidden_size, self.bandwidth), self.signs)

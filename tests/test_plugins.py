@@ -74,7 +74,7 @@ def test_built_in_plugins_are_their_files():
 
 
 @pytest.mark.parametrize(("kind", "name"), [(plugin.kind, plugin.name) for plugin in Catalog()])
-def test_built_in_plugins_meet_the_contract(kind, name):
+def test_built_in_plugins_meet_the_contract(kind, name, small_data):
     assert problems(kind, Catalog().load(kind, name)) == []
 
 
@@ -93,7 +93,7 @@ def test_installed_plugins_are_found_and_broken_ones_explained(orthobench, tiny_
     assert orthobench("run", "adding", "identity", *tiny_options).code == 0
 
 
-def test_a_file_is_a_plugin(orthobench, write, tiny_options):
+def test_a_file_is_a_plugin(orthobench, write, tiny_options, small_data):
     path = write("mine.py", GOOD_MODEL)
     first = orthobench("run", "adding", "mine", "--plugin", str(path), *tiny_options)
     assert first.code == 0

@@ -12,10 +12,11 @@ zero cannot be scaled to that.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from orthobench.matrices.aligned import aligned
@@ -58,3 +59,30 @@ def householder_product(vectors: Tensor) -> Tensor:
         return torch.eye(n, dtype=vectors.dtype, device=vectors.device)
     product: Tensor = _Product.apply(aligned(vectors))
     return product[:n, :n]
+
+
+# Vectors of falling support, u_j zero in its first j - 1 entries, held as their other entries, row by row: as many as
+# the products of k reflections have dimensions, and one for the length of each vector.
+
+
+def falling_size(n: int, k: int) -> int:
+    """How many entries k such vectors of length n have."""
+    return n * k - k * (k - 1) // 2
+
+
+@lru_cache(maxsize=16)
+def _falling_places(n: int, k: int, device: torch.device) -> Tensor:
+    rows, columns = torch.tril_indices(n, k, device=device)
+    places: Tensor = rows * k + columns
+    return places
+
+
+def falling_vectors(entries: Tensor, n: int, k: int) -> Tensor:
+    """u_1 ... u_k, the columns of a lower triangular `[n, k]`."""
+    return entries.new_zeros(n * k).scatter_(0, _falling_places(n, k, entries.device), entries).view(n, k)
+
+
+def unit_entries(entries: Tensor, n: int, k: int) -> Tensor:
+    """The entries with every vector brought to length one; zeros stay zeros."""
+    vectors = nn.functional.normalize(falling_vectors(entries, n, k), dim=0)
+    return vectors.view(-1).index_select(0, _falling_places(n, k, entries.device))

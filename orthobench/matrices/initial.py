@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,6 +16,23 @@ def glorot_vector_(vector: Tensor, generator: torch.Generator) -> Tensor:
     return vector.uniform_(-bound, bound, generator=generator)
 
 
+@torch.no_grad()
+def torch_linear_(tensor: Tensor, fan_in: int, generator: torch.Generator) -> Tensor:
+    """U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)): what torch's Linear starts its weight and its bias with."""
+    bound = 1 / math.sqrt(fan_in)
+    return tensor.uniform_(-bound, bound, generator=generator)
+
+
 def half_circle_angles(n: int, generator: torch.Generator) -> Tensor:
     """floor(n / 2) angles t ~ U(0, pi / 2), float64 (scoRNN, section 4.2; after Henaff et al. 2016)."""
     return torch.rand(n // 2, generator=generator, dtype=torch.float64) * (math.pi / 2)
+
+
+def exponential_angles(start: Literal["full_circle", "half_circle"], n: int, generator: torch.Generator) -> Tensor:
+    """floor(n / 2) angles of exp(A), float64, as EXPRNN's program draws them.
+
+    full_circle: U(-pi, pi); half_circle: -tan(t / 2), the Cayley transform's entries taken as angles.
+    """
+    if start == "full_circle":
+        return torch.empty(n // 2, dtype=torch.float64).uniform_(-math.pi, math.pi, generator=generator)
+    return -torch.tan(half_circle_angles(n, generator) / 2)

@@ -28,6 +28,23 @@ def upper_entries(matrix: Tensor) -> Tensor:
     return matrix.reshape(-1).index_select(0, _above_diagonal(n, matrix.device))
 
 
+@lru_cache(maxsize=16)
+def _in_band(n: int, width: int, device: torch.device) -> Tensor:
+    """Which of the entries above the diagonal are at most `width` columns from it."""
+    rows, columns = torch.triu_indices(n, n, offset=1, device=device)
+    return torch.nonzero(columns - rows <= width).flatten()
+
+
+def band_entries(upper: Tensor, n: int, width: int) -> Tensor:
+    """Those of the upper entries that stand at most `width` columns from the diagonal, row by row."""
+    return upper.index_select(0, _in_band(n, width, upper.device))
+
+
+def from_band(entries: Tensor, n: int, width: int) -> Tensor:
+    """All upper entries `[n (n - 1) / 2]` of the matrix with these in its band and zeros further out."""
+    return entries.new_zeros(n * (n - 1) // 2).scatter_(0, _in_band(n, width, entries.device), entries)
+
+
 def block_rotation_entries(values: Tensor, n: int) -> Tensor:
     """Upper entries of the block-diagonal A with blocks [[0, v_j], [-v_j, 0]]; an odd last row and column are zero."""
     matrix = values.new_zeros(n, n)

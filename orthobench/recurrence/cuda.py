@@ -23,11 +23,14 @@ from orthobench.recurrence import cuda_gated, cuda_launch
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.trace import GradientTrace
 
+_OPS = ("recurrence", "gated_recurrence", "lstm", "gru")
 _GATED = "gated"
 
 
 def unsupported(op: str, x: Tensor, weight: Tensor, activation: Activation | None = None) -> str | None:
     """Why this back end does not serve a call of `op`, or None."""
+    if op not in _OPS:
+        return f"{op} has no Triton kernels"
     if x.device.type != "cuda" or weight.device != x.device:
         return f"{op}: x is on {x.device} and the weight on {weight.device}, not on one CUDA device"
     if not _has_triton():
@@ -36,6 +39,8 @@ def unsupported(op: str, x: Tensor, weight: Tensor, activation: Activation | Non
         return f"{torch.cuda.get_device_name(x.device)} has no TF32 tensor cores"
     if x.dtype != torch.float32 or weight.dtype != torch.float32:
         return f"{op}: the kernels are float32, x is {x.dtype} and the weight {weight.dtype}"
+    if op == "gru" and activation is not None and activation.kind is not Kind.TANH:
+        return f"the GRU kernels' candidate is tanh's, not {activation.kind}'s"
     if activation is not None:
         return _unsupported_activation(activation)
     return None
@@ -89,6 +94,8 @@ def gru(
     h0: Tensor,
     candidate_bias: Tensor | None,
     reset_after: bool,
+    activation: Activation,
+    activation_bias: Tensor | None,
     trace: GradientTrace | None,
 ) -> Tensor:
     """See `reference.gru`."""

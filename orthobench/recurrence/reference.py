@@ -64,6 +64,8 @@ def gru(
     h0: Tensor,
     candidate_bias: Tensor | None,
     reset_after: bool,
+    activation: Activation,
+    activation_bias: Tensor | None,
     trace: GradientTrace | None,
 ) -> Tensor:
     n = h0.shape[-1]
@@ -76,7 +78,60 @@ def gru(
             mixed = r * (recurrent if candidate_bias is None else recurrent + candidate_bias)
         else:
             mixed = (r * h) @ candidate_weight
-        h = z * h + (1 - z) * (x_t[:, 2 * n :] + mixed).tanh()
+        h = z * h + (1 - z) * activation(x_t[:, 2 * n :] + mixed, activation_bias)
+        states.append(h)
+    if trace is not None:
+        trace.watch("h", states)
+    return torch.stack(states)
+
+
+def cornn(
+    x: Tensor,
+    weight: Tensor,
+    y0: Tensor,
+    z0: Tensor,
+    step_size: float,
+    frequency: float,
+    damping: float,
+    trace: GradientTrace | None,
+) -> tuple[Tensor, Tensor]:
+    y, z, ys, zs = y0, z0, [], []
+    for x_t in x.unbind(0):
+        force = torch.addmm(x_t, torch.cat((y, z), dim=-1), weight.T).tanh()
+        z = z + step_size * (force - frequency * y - damping * z)
+        y = y + step_size * z
+        ys.append(y)
+        zs.append(z)
+    if trace is not None:
+        trace.watch("h", ys)
+        trace.watch("z", zs)
+    return torch.stack(ys), torch.stack(zs)
+
+
+def lem(
+    x: Tensor, weight: Tensor, y0: Tensor, z0: Tensor, step_size: float, trace: GradientTrace | None
+) -> tuple[Tensor, Tensor]:
+    n = y0.shape[-1]
+    from_y, from_z = weight[: 3 * n].T, weight[3 * n :].T
+    y, z, ys, zs = y0, z0, [], []
+    for x_t in x.unbind(0):
+        gate_z, candidate_z, gate_y = torch.addmm(x_t[:, : 3 * n], y, from_y).chunk(3, dim=-1)
+        length_z, length_y = step_size * gate_z.sigmoid(), step_size * gate_y.sigmoid()
+        z = (1 - length_z) * z + length_z * candidate_z.tanh()
+        y = (1 - length_y) * y + length_y * torch.addmm(x_t[:, 3 * n :], z, from_z).tanh()
+        ys.append(y)
+        zs.append(z)
+    if trace is not None:
+        trace.watch("h", ys)
+        trace.watch("z", zs)
+    return torch.stack(ys), torch.stack(zs)
+
+
+def lipschitz(x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None) -> Tensor:
+    h, states = h0, []
+    for x_t in x.unbind(0):
+        linear, mixed = (h @ weight.T).chunk(2, dim=-1)
+        h = h + step_size * (linear + (mixed + x_t).tanh())
         states.append(h)
     if trace is not None:
         trace.watch("h", states)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from orthobench.matrices.householder import householder_product
+from orthobench.matrices.householder import falling_size, falling_vectors, householder_product, unit_entries
 
 
 def _vectors(n: int, k: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -46,3 +46,15 @@ def test_a_vector_of_zeros_reflects_nothing():
     vectors = _vectors(5, 3)
     vectors[:, 1] = 0
     torch.testing.assert_close(householder_product(vectors), _literal(vectors[:, [0, 2]]))
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (5, 2), (6, 6)])
+def test_vectors_of_falling_support(n, k):
+    entries = torch.randn(falling_size(n, k), generator=torch.Generator().manual_seed(n), dtype=torch.float64)
+    vectors = falling_vectors(entries, n, k)
+    rows, columns = torch.tril_indices(n, k)
+    assert torch.equal(vectors[rows, columns], entries)
+    assert torch.equal(vectors, vectors.tril())
+    unit = falling_vectors(unit_entries(entries, n, k), n, k)
+    torch.testing.assert_close(unit * torch.linalg.vector_norm(vectors, dim=0), vectors)
+    torch.testing.assert_close(torch.linalg.vector_norm(unit, dim=0), torch.ones(k, dtype=torch.float64))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import Activation, GradientTrace, Kind, reference, workspace
+from orthobench.recurrence import TANH, Activation, GradientTrace, Kind, reference, workspace
 
 EPSILON = {Kind.COMPLEX_MODRELU: 0.01, Kind.COMPLEX_MODRELU_SMOOTH: 1e-5}
 
@@ -29,11 +29,16 @@ class Case:
 
     @property
     def gates(self) -> int:
-        return {"recurrence": 1, "gated_recurrence": 2, "lstm": 4, "gru": 3}[self.op]
+        return {"gated_recurrence": 2, "lstm": 4, "gru": 3, "lem": 4}.get(self.op, 1)
 
     @property
-    def outputs(self) -> int:
-        return 2 if self.op == "lstm" else 1
+    def states(self) -> tuple[str, ...]:
+        """The names of what it returns."""
+        return {"lstm": ("h", "c"), "cornn": ("h", "z"), "lem": ("h", "z")}.get(self.op, ("h",))
+
+    def weight_shape(self, n: int) -> tuple[int, int]:
+        rows = {"gated_recurrence": 1, "lipschitz": 2}.get(self.op, self.gates)
+        return rows * n, 2 * n if self.op == "cornn" else n
 
     def features(self, n: int) -> int:
         """The nearest size from n up that the case takes."""
@@ -47,8 +52,8 @@ class Case:
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-        rows = n if self.op == "gated_recurrence" else self.gates * n
-        arguments: list[Any] = [normal(steps, batch, self.gates * n), normal(rows, n) / n**0.5, normal(batch, n)]
+        x, weight = normal(steps, batch, self.gates * n), normal(*self.weight_shape(n)) / n**0.5
+        arguments: list[Any] = [x, weight, *(normal(batch, n) for _ in self.states)]
         match self.op:
             case "recurrence":
                 assert self.activation is not None
@@ -56,12 +61,15 @@ class Case:
                 scale = 0.1 if self.activation.is_complex else 0.5
                 bias = scale * normal(self.activation.bias_size(n)) if self.has_bias else None
                 arguments += [self.activation, bias, self.step_size]
-            case "gated_recurrence":
+            case "gated_recurrence" | "lem" | "lipschitz":
                 arguments += [self.step_size]
-            case "lstm":
-                arguments += [normal(batch, n)]
+            case "cornn":
+                arguments += [self.step_size, 2.7, 1.3]
             case "gru":
-                arguments += [normal(n) if self.has_bias else None, self.reset_after]
+                activation = self.activation or TANH
+                inner = normal(n) if self.has_bias and self.reset_after else None
+                outer = 0.5 * normal(n) if self.has_bias and self.activation else None
+                arguments += [inner, self.reset_after, activation, outer]
         return arguments
 
     @property
@@ -73,9 +81,7 @@ class Case:
         """Distance of the closest pre-activation to a place where the derivative jumps or is ill conditioned."""
         if self.activation is None:
             return float("inf")
-        x, weight, h0, activation, bias, step_size = arguments
-        states = reference.recurrence(x, weight, h0, activation, bias, step_size, None)
-        z = x + torch.cat((h0[None], states[:-1])) @ weight.T
+        z, activation, bias = self._activated(arguments)
         shift = 0 if bias is None else bias
         match activation.kind:
             case Kind.RELU | Kind.LEAKY_RELU:
@@ -91,6 +97,20 @@ class Case:
                 return float("inf")
         return float(distance.min())
 
+    def _activated(self, arguments: list[Any]) -> tuple[Tensor, Activation, Tensor | None]:
+        """All steps' pre-activations, what they go through, and its bias."""
+        x, weight, h0, *rest = arguments
+        states = getattr(reference, self.op)(*arguments, None)
+        before = torch.cat((h0[None], states[:-1]))
+        if self.op == "recurrence":
+            activation, bias, _ = rest
+            return x + before @ weight.T, activation, bias
+        inner, reset_after, activation, bias = rest
+        (w_r, _, w_g), (x_r, _, x_g) = weight.chunk(3), x.chunk(3, dim=-1)
+        r = (x_r + before @ w_r.T).sigmoid()
+        shift = 0 if inner is None else inner
+        return x_g + (r * (before @ w_g.T + shift) if reset_after else (r * before) @ w_g.T), activation, bias
+
 
 def _cases() -> Iterator[Case]:
     activations = [Activation(kind, epsilon=EPSILON.get(kind, 0.0)) for kind in Kind]
@@ -105,6 +125,13 @@ def _cases() -> Iterator[Case]:
     yield Case("gru", "gru")
     yield Case("gru-after", "gru", reset_after=True)
     yield Case("gru-after-bias", "gru", reset_after=True, has_bias=True)
+    modrelu = Activation(Kind.MODRELU, epsilon=0.001)
+    yield Case("gru-modrelu", "gru", modrelu, has_bias=True)
+    yield Case("gru-after-modrelu", "gru", modrelu, reset_after=True)
+    yield Case("gru-after-modrelu-bias", "gru", modrelu, reset_after=True, has_bias=True)
+    yield Case("cornn", "cornn", step_size=0.3)
+    yield Case("lem", "lem", step_size=0.7)
+    yield Case("lipschitz", "lipschitz", step_size=0.3)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -1,0 +1,113 @@
+r"""nnRNN: a recurrent matrix by its real Schur form, of which the orthogonal case is the start and not the whole.
+
+    h_t = modReLU(W h_{t-1} + U x_t; b),   W = P (Theta + N) P^T,   P = exp(A),   A^T = -A
+
+Theta is block diagonal with blocks gamma_i [[cos theta_i, -sin theta_i], [sin theta_i, cos theta_i]]; N is strictly
+upper triangular, and zero at the start. G. Kerg, K. Goyette, M. Puelma Touzel, G. Gidel, E. Vorontsov, Y. Bengio,
+G. Lajoie, "Non-normal Recurrent Neural Network (nnRNN): Learning Long Time Dependencies While Improving Expressivity
+with Transient Dynamics", NeurIPS 2019. The loss has delta sum_i (gamma_i - 1)^2 added, N a weight decay of its own.
+
+With "strict", the program's N, the entry above the diagonal inside each block of Theta is N's as well, and gamma_i is
+the modulus of an eigenvalue only while that is zero; with "block_strict" it always is. The defaults are the copying
+problem's of the paper's supplement. torch's `parametrizations.orthogonal` has the exponential too, but through
+`matrix_exp`, whose derivative is the exponential of a matrix twice as large; `matrices.exponential` has a cheaper one.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor, nn
+
+from orthobench.matrices.exponential import exponential
+from orthobench.matrices.initial import exponential_angles
+from orthobench.matrices.skew import block_rotation_entries
+from orthobench.model import OutputBias, ParameterGroup, Positive, Signature
+from orthobench.optimizers import OptimizerName
+from orthobench.plain_rnn import MatrixSettings, PlainRNN
+from orthobench.recurrence import MODRELU
+
+
+class NNRNNSettings(MatrixSettings):
+    optimizer: OptimizerName = "rmsprop_torch"
+    learning_rate: Positive = 5e-4
+    recurrent_optimizer: OptimizerName = "rmsprop_torch"
+    recurrent_learning_rate: Positive = Field(1e-6, description="learning rate of A")
+    output_bias: OutputBias = "linear"
+    initialization: Literal["full_circle", "half_circle"] = Field("full_circle", description="start of A's angles")
+    triangle: Literal["strict", "block_strict"] = Field(
+        "strict", description="where N has entries: above the diagonal, or above the diagonal's 2 x 2 blocks"
+    )
+    modulus_penalty: float = Field(1e-4, ge=0, description="delta, on (gamma - 1)^2")
+    triangle_decay: float = Field(1e-6, ge=0, description="weight decay of N")
+    map_start: Literal["glorot_normal", "language"] = Field(
+        "glorot_normal",
+        description="start of U and V; language: kaiming-normal and U(-0.1, 0.1), as the program's language model",
+    )
+
+    @field_validator("hidden_size")
+    @classmethod
+    def _even(cls, n: int) -> int:
+        if n % 2:
+            raise ValueError(f"should be even, as eigenvalues come in pairs: {n + 1}, for example")
+        return n
+
+
+class NNRNN(PlainRNN):
+    version = 1
+    title = "nnRNN"
+    paper = "Kerg et al. Non-normal Recurrent Neural Network (nnRNN). NeurIPS 2019"
+    Settings = NNRNNSettings
+    activation = MODRELU
+    matrix_parameters = ("skew_entries",)
+
+    places: Tensor
+
+    def __init__(self, settings: NNRNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        n = settings.hidden_size
+        self.modulus_penalty, self.triangle_decay = settings.modulus_penalty, settings.triangle_decay
+        angles = exponential_angles(settings.initialization, n, generator)
+        self.skew_entries = nn.Parameter(block_rotation_entries(angles, n).float())
+        self.rotations = nn.Parameter(torch.empty(n // 2).uniform_(0, 6.28, generator=generator))
+        self.moduli = nn.Parameter(torch.ones(n // 2))
+        rows, columns = torch.triu_indices(n, n, offset=1)
+        places = rows * n + columns
+        if settings.triangle == "block_strict":
+            places = places[rows // 2 < columns // 2]
+        self.register_buffer("places", places, persistent=False)
+        self.triangle_entries = nn.Parameter(torch.zeros(len(places)))
+        nn.init.uniform_(self.bias, -0.01, 0.01, generator=generator)
+        if settings.map_start == "language":
+            nn.init.kaiming_normal_(self.input_weight, nonlinearity="relu", generator=generator)
+            nn.init.uniform_(self.output_weight, -0.1, 0.1, generator=generator)
+        else:
+            for weight in (self.input_weight, self.output_weight):
+                nn.init.xavier_normal_(weight, generator=generator)
+
+    def schur_form(self) -> Tensor:
+        """Theta + N, `[n, n]`."""
+        n = self.hidden_size
+        triangle = self.triangle_entries.new_zeros(n * n).scatter_(0, self.places, self.triangle_entries).view(n, n)
+        cosines = (self.moduli * self.rotations.cos()).repeat_interleave(2)
+        sines = self.moduli * self.rotations.sin()
+        sines = torch.stack((sines, torch.zeros_like(sines)), dim=1).flatten()[:-1]
+        return triangle + torch.diag(cosines) + torch.diag(sines, -1) - torch.diag(sines, 1)
+
+    def weight(self) -> Tensor:
+        p = exponential(self.skew_entries, self.hidden_size)
+        return p @ self.schur_form() @ p.T
+
+    def penalty(self) -> Tensor:
+        return self.modulus_penalty * (self.moduli - 1).square().sum()
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        everything, skew = super().parameter_groups()
+        others = [parameter for parameter in everything.parameters if parameter is not self.triangle_entries]
+        return [
+            ParameterGroup(others, self.optimizer, self.learning_rate),
+            ParameterGroup([self.triangle_entries], self.optimizer, self.learning_rate, self.triangle_decay),
+            skew,
+        ]

@@ -1,0 +1,128 @@
+"""Soft-orthogonal RNN: a recurrent matrix factorised as U diag(s) V^T, its singular values in a band around one.
+
+    h_t = tanh(W h_{t-1} + U_x x_t + b),   W = U diag(s) V^T,   s_i = 1 + 2 mu (sigmoid(p_i) - 1/2)
+
+E. Vorontsov, C. Trabelsi, S. Kadoury, C. Pal, "On Orthogonality and Learning Recurrent Networks with Long Term
+Dependencies", ICML 2017. mu is the margin: 0 makes W orthogonal, and without one s = max(p, 0). The learning rate of p
+is divided by 2 mu, so that a step moves s as far whatever the margin. U and V are orthogonal and move by the
+multiplicative Cayley step M <- (I + eta/2 B)^{-1} (I - eta/2 B) M, B = G M^T - M G^T (the paper's first version; the
+program's G^T M - M^T G need not descend). They are trained as they stand, so torch's `parametrizations.orthogonal`,
+which would make them of other parameters, is not what is wanted.
+
+Added to the loss, as in the program: a decay ||.||^2 of U_x, W and the output's matrix, and on request
+||W^T W - I||^2 or sum_i (s_i - 1)^2. U and V being orthogonal, those of W are sum_i s_i^2 and sum_i (s_i^2 - 1)^2.
+
+W starts uniform among the orthogonal matrices, or Glorot-uniform; h_0 is trained, from zero. The copying runs have no
+nonlinearity.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from orthobench.model import ParameterGroup, Positive, Signature
+from orthobench.optimizers import OptimizerName
+from orthobench.plain_rnn import MatrixSettings, PlainRNN
+from orthobench.recurrence import IDENTITY, TANH
+
+_ACTIVATIONS = {"tanh": TANH, "identity": IDENTITY}
+
+
+class SoftOrthogonalSettings(MatrixSettings):
+    optimizer: OptimizerName = "rmsprop_lasagne"
+    learning_rate: Positive = 1e-4
+    recurrent_optimizer: Literal["cayley"] = Field("cayley", description="optimiser of U and V, which keeps them so")
+    recurrent_learning_rate: Positive = Field(1e-6, description="its learning rate")
+    spectrum_learning_rate: Positive = Field(1e-4, description="learning rate of p, before it is divided by 2 mu")
+    margin: float | None = Field(
+        0.1, ge=0, le=1, description="mu; singular values stay between 1 - mu and 1 + mu; none: they are free"
+    )
+    activation: Literal["tanh", "identity"] = "tanh"
+    initialization: Literal["orthogonal", "glorot"] = Field(
+        "orthogonal", description="start of W; glorot: Glorot-uniform, which needs margin=none"
+    )
+    trained_start: bool = Field(True, description="train h_0")
+    weight_decay: float = Field(1e-4, ge=0, description="of ||.||^2 of U_x, W and the output's matrix")
+    matrix_penalty: float = Field(0.0, ge=0, description="lambda of ||W^T W - I||^2")
+    spectrum_penalty: float = Field(0.0, ge=0, description="lambda of sum (s - 1)^2")
+
+    @model_validator(mode="after")
+    def _start_fits(self) -> SoftOrthogonalSettings:
+        if self.initialization == "glorot" and self.margin is not None:
+            raise ValueError(
+                f"initialization=glorot: its singular values are outside margin={self.margin}; use margin=none"
+            )
+        return self
+
+
+class SoftOrthogonal(PlainRNN):
+    version = 1
+    title = "Soft-orthogonal RNN"
+    paper = "Vorontsov, Trabelsi, Kadoury, Pal. On Orthogonality and Learning Recurrent Networks. ICML 2017"
+    Settings = SoftOrthogonalSettings
+    matrix_parameters = ("left", "right")
+
+    def __init__(self, settings: SoftOrthogonalSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        n = settings.hidden_size
+        self.activation = _ACTIVATIONS[settings.activation]
+        self.margin = settings.margin
+        self.spectrum_learning_rate = settings.spectrum_learning_rate
+        self.weight_decay = settings.weight_decay
+        self.matrix_penalty, self.spectrum_penalty = settings.matrix_penalty, settings.spectrum_penalty
+        drawn = torch.empty(n, n, dtype=torch.float64)
+        if settings.initialization == "glorot":
+            nn.init.xavier_uniform_(drawn, generator=generator)
+        else:
+            drawn.normal_(generator=generator)
+        left, values, right = torch.linalg.svd(drawn)
+        self.left, self.right = nn.Parameter(left.float()), nn.Parameter(right.mT.float())
+        self.spectrum: nn.Parameter | None = None
+        if self.margin is None:
+            self.spectrum = nn.Parameter(values.float() if settings.initialization == "glorot" else torch.ones(n))
+        elif self.margin > 0:
+            self.spectrum = nn.Parameter(torch.zeros(n))
+        if settings.trained_start:
+            self.start = nn.Parameter(torch.zeros(n))
+
+    def singular_values(self) -> Tensor:
+        """S `[n]`."""
+        if self.spectrum is None:
+            return self.left.new_ones(self.hidden_size)
+        if self.margin is None:
+            return self.spectrum.relu()
+        return 1 + 2 * self.margin * (self.spectrum.sigmoid() - 0.5)
+
+    def weight(self) -> Tensor:
+        return (self.left * self.singular_values()) @ self.right.T
+
+    def penalty(self) -> Tensor:
+        s = self.singular_values()
+        squares = self.input_weight.square().sum() + s.square().sum() + self.output_weight.square().sum()
+        return (
+            self.weight_decay * squares
+            + self.matrix_penalty * (s.square() - 1).square().sum()
+            + self.spectrum_penalty * (s - 1).square().sum()
+        )
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        free, bases = super().parameter_groups()
+        if self.spectrum is None or not self.margin:
+            return [free, bases]
+        others = [parameter for parameter in free.parameters if parameter is not self.spectrum]
+        rate = self.spectrum_learning_rate / (2 * self.margin)
+        return [
+            ParameterGroup(others, self.optimizer, self.learning_rate),
+            ParameterGroup([self.spectrum], self.optimizer, rate),
+            bases,
+        ]
+
+    def parameter_count(self) -> int:
+        """W by its manifold's dimension, n^2, or n (n - 1) / 2 where it is orthogonal; h_0 is left out, as printed."""
+        n = self.hidden_size
+        others = (self.input_weight, self.bias, self.output_weight, self.output_bias)
+        return (n * (n - 1) // 2 if self.spectrum is None else n * n) + sum(each.numel() for each in others)
