@@ -30,6 +30,7 @@ ALLOWED = {
     "variants": {"statistics", "store"},
     "train": {"checkpoint", "environment", "errors", "optimizers", "probes", "recurrence", "seeds", "spec", "store"},
     "sweep": {"checkpoint", "errors", "plugins", "settings", "spec", "store"},
+    "check": {"bench", "environment", "errors", "spec", "store"},
     "report": {"errors", "papers", "store", "variants", ""},
     "bench": {"errors", "matrices", "model", "optimizers", "recurrence"},
     "testing": {"model", "optimizers", "plugins", "probes", "recurrence", "task"},

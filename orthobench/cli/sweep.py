@@ -56,7 +56,7 @@ def command(
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
     from orthobench.sweep.plan import plan, resolve_all
-    from orthobench.train import Interrupted, check_backend, pick_device
+    from orthobench.train import check_backend, pick_device
     from orthobench.variants import variants
 
     runs = resolve_all(Catalog(plugin or ()), task, names, given, points, range(seeds), preset)
@@ -72,26 +72,16 @@ def command(
         planned = plan(runs, store, checkpoints)
         _print_plan(planned)
         session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
-        failed = 0
-        wanted = [one for one in planned if one.is_wanted]
-        for number, one in enumerate(wanted, 1):
-            spec = one.resolved.spec
-            chosen = "".join(f" {key}={value}" for key, value in one.chosen.items())
-            label = f"[{number}/{len(wanted)}] {spec.model}{chosen} seed {spec.seed}"
-            try:
-                session.train(one.resolved, label)
-            except Interrupted:
-                typer.echo("stopped; the same command goes on from here", err=True)
-                raise typer.Exit(130) from None
-            except UsageError:
-                raise
-            except Exception as error:
-                failed += 1
-                typer.echo(f"{label} failed: {type(error).__name__}: {error}", err=True)
+        wanted = sum(one.is_wanted for one in planned)
+        failed = wanted - len(list(training.train_all(session, planned, _label)))
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     if failed:
         typer.echo(f"{failed} of {len(runs)} runs failed: `orthobench ls --status failed` lists them", err=True)
         raise typer.Exit(1)
+
+
+def _label(one: PlannedRun) -> str:
+    return one.resolved.spec.model + "".join(f" {key}={value}" for key, value in one.chosen.items())
 
 
 def _existing(db: str) -> Store | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,11 @@ import typer
 from orthobench.checkpoint import CheckpointFolder
 from orthobench.cli.progress import Progress
 from orthobench.cli.records import cell
+from orthobench.errors import UsageError
 from orthobench.spec import Resolved
 from orthobench.store import Run, Status, Store
-from orthobench.train import BackendName, train
+from orthobench.sweep.plan import PlannedRun
+from orthobench.train import BackendName, Interrupted, train
 
 
 class StopRequest:
@@ -71,6 +73,29 @@ class Session:
                 self.checkpoint_every,
                 self.backend,
             )
+
+
+def train_all(session: Session, planned: Sequence[PlannedRun], name: Callable[[PlannedRun], str]) -> Iterator[Run]:
+    """Train the runs that are wanted, one by one as they are asked for; one that fails is told and ends nothing.
+
+    Raises:
+        UsageError: a run cannot be started.
+        typer.Exit: with 130, the user asked to stop.
+    """
+    wanted = [one for one in planned if one.is_wanted]
+    for number, one in enumerate(wanted, 1):
+        label = f"[{number}/{len(wanted)}] {name(one)} seed {one.resolved.spec.seed}"
+        try:
+            run = session.train(one.resolved, label)
+        except Interrupted:
+            typer.echo("stopped; the same command goes on from here", err=True)
+            raise typer.Exit(130) from None
+        except UsageError:
+            raise
+        except Exception as error:
+            typer.echo(f"{label} failed: {type(error).__name__}: {error}", err=True)
+        else:
+            yield run
 
 
 def describe(run: Run) -> str:
