@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: demo install test test-all lint bench clean
+.PHONY: demo install test test-all check lint bench clean
 
 install: $(INSTALLED)
 
@@ -24,6 +24,9 @@ test: $(INSTALLED)
 
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -m ''
+
+check: $(INSTALLED)
+	$(BIN)/orthobench check
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check

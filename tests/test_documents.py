@@ -30,7 +30,7 @@ def test_the_guide_has_a_model_and_a_task():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_readmes_commands_are_understood(command, orthobench, tiny_options):
+def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, tmp_path):
     """Each runs, small: the last of two values given for a setting would be an error, so those shown are kept."""
     words = command.split()[1:]
     shown = {word.partition("=")[0] for word in words if "=" in word}
@@ -39,6 +39,12 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options):
         words += [w for flag, value in pairs if value.partition("=")[0] not in shown for w in (flag, value)]
     elif words[0] == "bench":
         words += ["--quick", "--rounds", "1"]
+    elif words[0] == "check":
+        settings = ", ".join(option for option in tiny_options if "=" in option)
+        write = "[[run]]\ntask = 'adding'\nmodel = 'rnn'\nsettings = { " + settings + " }\n"
+        (tmp_path / "checks").mkdir()
+        (tmp_path / "checks" / "baseline.toml").write_text(write)
+        assert orthobench(*words, "--update", "--reason", "the first").code == 0
     else:
         assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
     outcome = orthobench(*words)

@@ -5,7 +5,7 @@ means (B. L. Welch, Biometrika 34, 1947), whose spreads may differ. How probable
 test's power, by the noncentral t distribution.
 
 "Worse" has to be shown, too, and not on the means: one seed in three that fails to learn makes their interval wide
-enough to hide it. It is the rank test of Wilcoxon, Mann and Whitney, against the baseline's values less the allowed loss.
+enough to hide it. It is the rank test of Wilcoxon, Mann and Whitney, on the baseline's values less the allowed loss.
 """
 
 from __future__ import annotations

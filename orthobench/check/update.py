@@ -70,8 +70,9 @@ def provenance(file: Path, reason: str, facts: Mapping[str, Any], names: list[st
     """Where values measured now come from; `facts` are those of the environment."""
     folder = file.resolve().parent
     commit = environment.git(folder, "rev-parse", "HEAD") or ""
-    # Whether the baseline itself is changed does not matter to what it says.
-    others = (".", f":(top,exclude){environment.git(folder, 'ls-files', '--full-name', '--', file.name)}")
+    own = environment.git(folder, "ls-files", "--full-name", "--", file.name)
+    # Whether the baseline itself is as committed does not matter to what it says.
+    others = [":/", f":(top,exclude,literal){own}"] if own else [":/"]
     changed = bool(commit and environment.git(folder, "status", "--porcelain", "--untracked-files=no", "--", *others))
     return Update(
         reason=reason,
