@@ -124,7 +124,7 @@ allowed_loss = 0.04
 name = "copying/scornn-at-the-limit"
 task = "copying"
 model = "scornn"
-settings = { optimizer = "sgd_momentum", learning_rate = 0.15, recurrent_learning_rate = 1e-3 }
+settings = { optimizer = "sgd_momentum", learning_rate = 0.2, recurrent_learning_rate = 1e-3 }
 
 [run.metrics.cross_entropy]
 direction = "min"
