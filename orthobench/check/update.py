@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,25 @@ class Unmeasured(Exception):
     """A run gave no value to record."""
 
 
+def check_seeds(runs: Sequence[CheckedRun]) -> None:
+    """Refuse what cannot become a baseline.
+
+    Raises:
+        UsageError: there are too few seeds for a spread.
+    """
+    for run in runs:
+        if not run.exact and len(run.seeds) < FEWEST:
+            raise UsageError(f"run {run.name}: {FEWEST} seeds or more make a baseline, better 5; or set exact = true")
+
+
 def remeasured(run: CheckedRun, resolved: Resolved, measured: Mapping[int, Measured]) -> CheckedRun:
     """The run with what it gave now. What a person set, directions and allowed losses, is kept.
 
     Without metrics it is the task's own that is recorded; an allowed loss that is not set is measured.
 
     Raises:
-        UsageError: there are too few seeds for a spread.
         Unmeasured: a seed gave no value.
     """
-    if not run.exact and len(measured) < FEWEST:
-        raise UsageError(f"run {run.name}: {FEWEST} seeds or more make a baseline, better 5; or set exact = true")
     task = resolved.task_class
     metrics = {}
     for name, metric in (run.metrics or {task.metric: MetricBaseline(direction=task.goal)}).items():

@@ -62,23 +62,29 @@ def command(
     from orthobench import environment
     from orthobench.check import render, verdict
     from orthobench.check.measured import collect
-    from orthobench.check.update import Unmeasured, provenance, remeasured, toothless
+    from orthobench.check.update import Unmeasured, check_seeds, provenance, remeasured, toothless
     from orthobench.cli import records
     from orthobench.plugins import Catalog
-    from orthobench.train import check_backend, pick_device
+    from orthobench.train import Interrupted, check_backend, pick_device
 
     catalog = Catalog(plugin or ())
     checked = [_with_seeds(run, seeds, first_seed) for run in wanted]
     resolved = {run.name: _resolve(catalog, run) for run in checked}
     conditions = {name: condition(runs[0].spec) for name, runs in resolved.items()}
     refused = {run.name: why for run in checked if (why := verdict.refusal(run, conditions[run.name]))}
+    if update:
+        check_seeds(checked)
     where = pick_device(device)
     check_backend(backend, where)
     facts = environment.describe(where)
     with _database(db, db_only) as (store, place):
         if not db_only:
             trained = [one for name, runs in resolved.items() if update or name not in refused for one in runs]
-            _train(trained, store, place, where, backend)
+            try:
+                _train(trained, store, place, where, backend)
+            except Interrupted:
+                typer.echo("stopped" + ("; the same command goes on from here" if db else ""), err=True)
+                raise typer.Exit(130) from None
         measured = {name: collect(store, runs, None if db_only else facts) for name, runs in resolved.items()}
 
     findings = []
@@ -87,6 +93,8 @@ def command(
             findings.append(refused[run.name])
         else:
             findings += verdict.judge(run, content.origin(run), measured[run.name], fail_on_speed)
+    if update:
+        typer.echo("beside the baseline as it was:", err=True)
     if json:
         records.print_json(render.as_json(findings))
     else:

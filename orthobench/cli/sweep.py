@@ -56,7 +56,7 @@ def command(
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
     from orthobench.sweep.plan import plan, resolve_all
-    from orthobench.train import check_backend, pick_device
+    from orthobench.train import Interrupted, check_backend, pick_device
     from orthobench.variants import variants
 
     runs = resolve_all(Catalog(plugin or ()), task, names, given, points, range(seeds), preset)
@@ -73,7 +73,11 @@ def command(
         _print_plan(planned)
         session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
         wanted = sum(one.is_wanted for one in planned)
-        failed = wanted - len(list(training.train_all(session, planned, _label)))
+        try:
+            failed = wanted - len(list(training.train_all(session, planned, _label)))
+        except Interrupted:
+            typer.echo("stopped; the same command goes on from here", err=True)
+            raise typer.Exit(130) from None
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     if failed:
         typer.echo(f"{failed} of {len(runs)} runs failed: `orthobench ls --status failed` lists them", err=True)

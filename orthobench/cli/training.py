@@ -80,17 +80,14 @@ def train_all(session: Session, planned: Sequence[PlannedRun], name: Callable[[P
 
     Raises:
         UsageError: a run cannot be started.
-        typer.Exit: with 130, the user asked to stop.
+        Interrupted: the user asked to stop.
     """
     wanted = [one for one in planned if one.is_wanted]
     for number, one in enumerate(wanted, 1):
         label = f"[{number}/{len(wanted)}] {name(one)} seed {one.resolved.spec.seed}"
         try:
             run = session.train(one.resolved, label)
-        except Interrupted:
-            typer.echo("stopped; the same command goes on from here", err=True)
-            raise typer.Exit(130) from None
-        except UsageError:
+        except (Interrupted, UsageError):
             raise
         except Exception as error:
             typer.echo(f"{label} failed: {type(error).__name__}: {error}", err=True)
