@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: demo install test test-all reproduce-quick lint bench clean
+.PHONY: demo install test test-all reproduce-quick check lint bench clean
 
 install: $(INSTALLED)
 
@@ -27,6 +27,9 @@ test-all: $(INSTALLED)
 
 reproduce-quick: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow tests/models/test_learning.py tests/test_quick_runs.py
+
+check: $(INSTALLED)
+	$(BIN)/orthobench check
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check

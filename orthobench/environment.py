@@ -22,8 +22,8 @@ def describe(device: torch.device) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
-        "commit": _git("rev-parse", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "commit": _here("rev-parse", "HEAD"),
+        "dirty": bool(_here("status", "--porcelain", "--untracked-files=no")),
         "platform": platform.platform(),
         "cpu": _cpu_name(),
         "cores": psutil.cpu_count(logical=False),
@@ -57,11 +57,14 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _git(*arguments: str) -> str | None:
+def _here(*arguments: str) -> str | None:
     """What git says of the checkout this package stands in; None for an installed package."""
     folder = Path(__file__).resolve().parent.parent
-    if not (folder / ".git").exists():
-        return None
+    return git(folder, *arguments) if (folder / ".git").exists() else None
+
+
+def git(folder: Path, *arguments: str) -> str | None:
+    """What git answers in a folder; None where there is no git, no repository or no answer."""
     try:
         done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=20)
     except (OSError, subprocess.SubprocessError):

@@ -49,6 +49,12 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
         words = [str(small_data / "mnist") if word == "FOLDER" else word for word in words]
     elif words[0] == "bench":
         words += ["--quick", "--rounds", "1"]
+    elif words[0] == "check":
+        settings = ", ".join(option for option in tiny_options if "=" in option)
+        write = "[[run]]\ntask = 'adding'\nmodel = 'rnn'\nsettings = { " + settings + " }\n"
+        (tmp_path / "checks").mkdir()
+        (tmp_path / "checks" / "baseline.toml").write_text(write)
+        assert orthobench(*words, "--update", "--reason", "the first").code == 0
     else:
         assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
     outcome = orthobench(*words)

@@ -46,6 +46,7 @@ ALLOWED = {
         "task",
     },
     "sweep": {"checkpoint", "errors", "plugins", "settings", "spec", "store"},
+    "check": {"bench", "environment", "errors", "spec", "store"},
     "report": {"errors", "papers", "store", "studies", "variants", ""},
     "studies": {"errors"},
     "bench": {"errors", "matrices", "model", "optimizers", "recurrence"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,23 +81,16 @@ class Session:
         Raises:
             typer.Exit: the user stopped it.
         """
-        failed = 0
-        wanted = [one for one in planned if one.is_wanted]
-        for number, one in enumerate(wanted, 1):
-            spec = one.resolved.spec
-            chosen = "".join(f" {key}={value}" for key, value in one.chosen.items())
-            label = f"[{number}/{len(wanted)}] {spec.model}{chosen} seed {spec.seed}"
-            try:
-                self.train(one.resolved, label)
-            except Interrupted:
-                typer.echo("stopped; the same command goes on from here", err=True)
-                raise typer.Exit(130) from None
-            except UsageError:
-                raise
-            except Exception as error:
-                failed += 1
-                typer.echo(f"{label} failed: {type(error).__name__}: {error}", err=True)
-        return failed
+        try:
+            trained = list(train_all(self, planned, _label))
+        except Interrupted:
+            typer.echo("stopped; the same command goes on from here", err=True)
+            raise typer.Exit(130) from None
+        return sum(one.is_wanted for one in planned) - len(trained)
+
+
+def _label(one: PlannedRun) -> str:
+    return one.resolved.spec.model + "".join(f" {key}={value}" for key, value in one.chosen.items())
 
 
 def report_failures(failed: int, of: int) -> None:
@@ -124,6 +117,26 @@ def print_plan(planned: Sequence[PlannedRun]) -> None:
     console().print(table)
     states = [one.state for one in planned]
     typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
+
+
+def train_all(session: Session, planned: Sequence[PlannedRun], name: Callable[[PlannedRun], str]) -> Iterator[Run]:
+    """Train the runs that are wanted, one by one as they are asked for; one that fails is told and ends nothing.
+
+    Raises:
+        UsageError: a run cannot be started.
+        Interrupted: the user asked to stop.
+    """
+    wanted = [one for one in planned if one.is_wanted]
+    for number, one in enumerate(wanted, 1):
+        label = f"[{number}/{len(wanted)}] {name(one)} seed {one.resolved.spec.seed}"
+        try:
+            run = session.train(one.resolved, label)
+        except (Interrupted, UsageError):
+            raise
+        except Exception as error:
+            typer.echo(f"{label} failed: {type(error).__name__}: {error}", err=True)
+        else:
+            yield run
 
 
 def describe(run: Run) -> str:

@@ -147,7 +147,7 @@ class Trace(Base):
 
 
 class Benchmark(Base):
-    """One call of `orthobench bench` or `study`: its name says what `results` hold (see these rooms)."""
+    """One call of `orthobench bench` or `study`, or a calibration beside a run: its name says what `results` hold."""
 
     __tablename__ = "benchmark"
 
