@@ -22,7 +22,7 @@ ALLOWED = {
     "complex_rnn": {"matrices", "model", "plain_rnn", "recurrence"},
     "task": {"model", "settings"},
     "plugins": {"errors", "model", "task"},
-    "papers": set(),
+    "papers": {"errors"},
     "spec": {"errors", "papers", "plugins", "settings", "task"},
     "probes": {"model", "recurrence", "task"},
     "checkpoint": {"errors"},
