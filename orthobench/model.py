@@ -17,7 +17,7 @@ from orthobench.settings import Settings
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
-OutputBias = Literal["zeros", "glorot", "linear", "truncated_normal"]
+OutputBias = Literal["zeros", "glorot", "linear", "truncated_normal", "constant"]
 
 
 class ModelSettings(Settings):
@@ -29,7 +29,8 @@ class ModelSettings(Settings):
     output_bias: OutputBias = Field(
         "zeros",
         description="start of the output bias; glorot: U(-sqrt(3/p), sqrt(3/p)), as in the copying programs; linear: "
-        "torch's for a linear layer; truncated_normal: N(0, 0.1^2) cut off at 0.2, as in Spectral RNN's program",
+        "torch's for a linear layer; truncated_normal: N(0, 0.1^2) cut off at 0.2, as in Spectral RNN's program; "
+        "constant: 0.01, as in EURNN's",
     )
 
 
@@ -93,6 +94,8 @@ class Model(nn.Module, ABC):
                 nn.init.uniform_(self.output_bias, -bound, bound, generator=generator)
             case "truncated_normal":
                 nn.init.trunc_normal_(self.output_bias, std=0.1, a=-0.2, b=0.2, generator=generator)
+            case "constant":
+                nn.init.constant_(self.output_bias, 0.01)
 
     @classmethod
     def state_features(cls, settings: ModelSettings) -> int:

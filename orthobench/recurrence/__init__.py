@@ -124,6 +124,8 @@ def gru(
     h0: Tensor,
     candidate_bias: Tensor | None = None,
     reset_after: bool = False,
+    activation: Activation = TANH,
+    activation_bias: Tensor | None = None,
     trace: GradientTrace | None = None,
     last: bool = False,
     backend: str | None = None,
@@ -131,12 +133,18 @@ def gru(
     """GRU: h_t = z h_{t-1} + (1 - z) tanh(x^g_t + W_g (r h_{t-1})), gates r, z, g in this order (torch's).
 
     x is `[T, B, 3n]`, W `[3n, n]`. With `reset_after` the last term is r (W_g h_{t-1} + b), b = `candidate_bias` `[n]`,
-    as cuDNN has it; without it b does not exist.
+    as cuDNN has it; without it b does not exist. In the place of tanh the activation may be modReLU (GORU), with
+    `activation_bias` `[n]`.
     """
-    n = _check(x, weight, h0, candidate_bias, gates=3, name="gru")
+    n = _check(x, weight, h0, candidate_bias, activation_bias, gates=3, name="gru")
     if candidate_bias is not None and (not reset_after or candidate_bias.shape != (n,)):
         raise ValueError(f"gru: candidate_bias should be [{n}], and needs reset_after")
-    states: Tensor = dispatch.call("gru", backend, last, x, weight, h0, candidate_bias, reset_after, trace)
+    if activation.kind not in (Kind.TANH, Kind.MODRELU):
+        raise ValueError(f"gru: the activation should be tanh or modrelu, not {activation.kind}")
+    if activation_bias is not None and (activation.kind is Kind.TANH or activation_bias.shape != (n,)):
+        raise ValueError(f"gru: activation_bias should be [{n}], and needs modrelu; tanh's is part of x")
+    arguments = (h0, candidate_bias, reset_after, activation, activation_bias, trace)
+    states: Tensor = dispatch.call("gru", backend, last, x, weight, *arguments, activation=activation)
     return states
 
 
@@ -144,8 +152,7 @@ def _check(
     x: Tensor,
     weight: Tensor,
     h0: Tensor,
-    extra: Tensor | None = None,
-    *,
+    *extras: Tensor | None,
     gates: int,
     name: str,
     rows: int | None = None,
@@ -161,7 +168,7 @@ def _check(
     for what, (actual, wanted) in expected.items():
         if tuple(actual) != wanted:
             raise ValueError(f"{name}: {what} {list(actual)} should be {list(wanted)}")
-    for tensor in (weight, h0, extra):
+    for tensor in (weight, h0, *extras):
         if tensor is not None and (tensor.dtype, tensor.device) != (x.dtype, x.device):
             raise ValueError(f"{name}: {tensor.dtype} on {tensor.device} beside x, {x.dtype} on {x.device}")
     return n

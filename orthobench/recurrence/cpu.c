@@ -13,13 +13,15 @@ enum kind { IDENTITY, TANH, RELU, LEAKY_RELU, MODRELU, COMPLEX_MODRELU, COMPLEX_
 
 struct problem {
     int64_t steps, batch, features;
-    int64_t kind;        /* enum kind; of the GRU: whether r is applied after the product */
+    int64_t kind;        /* enum kind; of the GRU: TANH or MODRELU, its candidate's */
     int64_t euler;       /* h_t = h_{t-1} + step_size * act(...) */
+    int64_t reset_after; /* GRU: whether r is applied after the product */
     float slope, epsilon, step_size, unused;
     const float *x;      /* [T, B, gates * n] */
     const float *packed; /* the forward matrix, or the backward one */
     const float *packed_candidate;
-    const float *bias;   /* [n] or NULL */
+    const float *bias;   /* [n] or NULL: the activation's */
+    const float *candidate_bias; /* GRU [n] or NULL: b in r (W_g h_{t-1} + b) */
     const float *h0, *c0;
     float *h, *c;        /* [T, B, n] */
     float *saved;        /* what the backward pass needs beside h, see each op; NULL where nothing */
@@ -28,7 +30,7 @@ struct problem {
     const float *grad_h, *grad_last, *grad_c, *grad_c_last;
     float *dx;           /* [T, B, gates * n] */
     float *dmixed;       /* [T, B, n]: derivative by the product W h_{t-1} where it is not (all of) dx */
-    float *dbias;        /* [B, n], zeroed: every row's own sum over time */
+    float *dbias, *dcandidate_bias; /* [B, n], zeroed: every row's own sum over time */
     float *dh0, *dc0;    /* [B, n] */
     float *norms, *c_norms; /* [T, B] or NULL */
 };
@@ -566,7 +568,7 @@ int lstm_backward(const struct problem *p, int64_t first, int64_t last) {
 }
 
 /* ------------------------------------------------------------------ GRU
- * saved [T, B, 3n]: the gates r, z, g after their functions. kind: 1 if r is applied after the product. */
+ * saved [T, B, 3n]: the gates r, z, g after their functions. */
 
 static void gru_finish_gates(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
     const struct problem *p = s->p;
@@ -581,31 +583,38 @@ static void gru_finish_gates(const struct step *s, int64_t row, int rows, int64_
         ahead(p->x + here + n, next);
         store(p->saved + here, r, count);
         store(p->saved + here + n, z, count);
-        if (!p->kind)
+        if (!p->reset_after)
             store(p->recurrent + offset(s, row + i, n) + col, r * load(s->prev + (row + i) * n + col, count), count);
     }
 }
 
-static void gru_finish_candidate(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
-                                 const float *block) {
+INLINE void gru_candidate(const int kind, const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                          const float *block) {
     const struct problem *p = s->p;
     const int64_t n = p->features;
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vecs; v++) {
             const int64_t at = col + v * VL, here = offset(s, row + i, 3 * n) + at, out = offset(s, row + i, n) + at;
             const int count = lanes(n - at);
+            const vf bias = p->bias ? load(p->bias + at, count) : (vf){0};
             vf mixed = *(const vf *)(block + (i * 2 + v) * VL);
-            if (p->kind) {
-                if (p->bias) mixed += load(p->bias + at, count);
+            if (p->reset_after) {
+                if (p->candidate_bias) mixed += load(p->candidate_bias + at, count);
                 store(p->recurrent + out, mixed, count);
                 mixed *= load(p->saved + here, count);
             }
-            const vf g = hyperbolic_tangent(mixed + load(p->x + here + 2 * n, count));
+            const vf g = activate(kind, mixed + load(p->x + here + 2 * n, count), bias, p);
             const vf z = load(p->saved + here + n, count);
             ahead(p->x + here + 2 * n, p->batch * 3 * n);
             store(p->saved + here + 2 * n, g, count);
             store(p->h + out, z * load(s->prev + (row + i) * n + at, count) + (1.0f - z) * g, count);
         }
+}
+
+static void gru_finish_candidate(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                 const float *block) {
+    if (s->p->kind == MODRELU) gru_candidate(MODRELU, s, row, rows, col, vecs, block);
+    else gru_candidate(TANH, s, row, rows, col, vecs, block);
 }
 
 int gru_forward(const struct problem *p, int64_t first, int64_t last) {
@@ -615,7 +624,7 @@ int gru_forward(const struct problem *p, int64_t first, int64_t last) {
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
         sweep(&s, rows, &(struct operand){s.prev, n, n, p->packed}, 1, 2, gru_finish_gates);
-        const float *const multiplied = p->kind ? s.prev : p->recurrent + offset(&s, 0, n);
+        const float *const multiplied = p->reset_after ? s.prev : p->recurrent + offset(&s, 0, n);
         sweep(&s, rows, &(struct operand){multiplied, n, n, p->packed_candidate}, 1, 1, gru_finish_candidate);
     }
     restore_denormals(denormals);
@@ -623,8 +632,8 @@ int gru_forward(const struct problem *p, int64_t first, int64_t last) {
 }
 
 /* What dL/dh_t gives without another product: all but r's gate when r comes before the product. */
-static void gru_finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
-                                const float *block) {
+INLINE void gru_gradients(const int kind, const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                          const float *block) {
     const struct problem *p = s->p;
     const int64_t n = p->features, before = -p->batch * n;
     const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
@@ -642,20 +651,32 @@ static void gru_finish_backward(const struct step *s, int64_t row, int rows, int
                 ahead_to_write(p->dx + here + gate * n, 3 * before);
             }
             const vf r = gates[0], z = gates[1], g = gates[2];
-            const vf dcandidate = dh * (1.0f - z) * (1.0f - g * g);
+            /* Neither kind's derivative needs the bias. */
+            const struct derivative d = differentiate(kind, dh * (1.0f - z), g, (vf){0}, p);
+            const vf dcandidate = d.z;
+            if (p->dbias) {
+                float *const sum = p->dbias + s->first * n + local;
+                store(sum, load(sum, count) + d.bias, count);
+            }
             store(p->dx + here + n, dh * (load(s->prev + local, count) - g) * z * (1.0f - z), count);
             store(p->dx + here + 2 * n, dcandidate, count);
             store(s->direct + local, dh * z, count);
-            if (!p->kind) continue;
+            if (!p->reset_after) continue;
             const int64_t out = offset(s, row + i, n) + at;
             const vf drecurrent = dcandidate * r;
             store(p->dx + here, drecurrent * load(p->recurrent + out, count) * (1.0f - r), count);
             store(p->dmixed + out, drecurrent, count);
-            if (p->dbias) {
-                float *const sum = p->dbias + s->first * n + local;
+            if (p->dcandidate_bias) {
+                float *const sum = p->dcandidate_bias + s->first * n + local;
                 store(sum, load(sum, count) + drecurrent, count);
             }
         }
+}
+
+static void gru_finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                const float *block) {
+    if (s->p->kind == MODRELU) gru_gradients(MODRELU, s, row, rows, col, vecs, block);
+    else gru_gradients(TANH, s, row, rows, col, vecs, block);
 }
 
 /* block: dL/d(r h_{t-1}). */
@@ -686,14 +707,14 @@ int gru_backward(const struct problem *p, int64_t first, int64_t last) {
         if (s.t < p->steps - 1) {
             const int64_t later = offset(&s, 0, 1) + p->batch;
             carried[count++] = (struct operand){p->dx + later * 3 * n, 3 * n, 2 * n, p->packed};
-            if (p->kind) carried[count++] = (struct operand){p->dmixed + later * n, n, n, p->packed_candidate};
+            if (p->reset_after) carried[count++] = (struct operand){p->dmixed + later * n, n, n, p->packed_candidate};
         }
         if (s.t >= 0) s.prev = state_before(p, p->h, p->h0, s.t, first);
         sweep(&s, rows, carried, count, 1, s.t < 0 ? initial_gradient : gru_finish_backward);
         if (s.t < 0) break;
         if (s.squares) finish_norms(&s, rows, s.squares, p->norms);
         const struct operand candidate = {p->dx + offset(&s, 0, 3 * n) + 2 * n, 3 * n, n, p->packed_candidate};
-        if (!p->kind) sweep(&s, rows, &candidate, 1, 1, gru_finish_reset);
+        if (!p->reset_after) sweep(&s, rows, &candidate, 1, 1, gru_finish_reset);
     }
     free(memory);
     restore_denormals(denormals);

@@ -23,8 +23,9 @@ from orthobench.recurrence.trace import GradientTrace
 _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
 _KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in cpu.c
 _POINTERS = (
-    *("x", "packed", "packed_candidate", "bias", "h0", "c0", "h", "c", "saved", "recurrent"),
-    *("grad_h", "grad_last", "grad_c", "grad_c_last", "dx", "dmixed", "dbias", "dh0", "dc0", "norms", "c_norms"),
+    *("x", "packed", "packed_candidate", "bias", "candidate_bias", "h0", "c0", "h", "c", "saved", "recurrent"),
+    *("grad_h", "grad_last", "grad_c", "grad_c_last", "dx", "dmixed", "dbias", "dcandidate_bias"),
+    *("dh0", "dc0", "norms", "c_norms"),
 )
 
 _Settings = dict[str, int | float]
@@ -34,7 +35,7 @@ class _Problem(ctypes.Structure):
     """`struct problem` of cpu.c."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "features", "kind", "euler")),
+        *((name, ctypes.c_int64) for name in ("steps", "batch", "features", "kind", "euler", "reset_after")),
         *((name, ctypes.c_float) for name in ("slope", "epsilon", "step_size", "unused")),
         *((name, ctypes.c_void_p) for name in _POINTERS),
     )
@@ -103,11 +104,17 @@ def gru(
     h0: Tensor,
     candidate_bias: Tensor | None,
     reset_after: bool,
+    activation: Activation,
+    activation_bias: Tensor | None,
     trace: GradientTrace | None,
     last: bool = False,
 ) -> Tensor:
-    settings: _Settings = {"kind": int(reset_after)}
-    return _call(_GRU, settings, _norms(trace, x, "h"), last, x, weight, h0, candidate_bias)[0]
+    settings: _Settings = {
+        "kind": _KINDS[activation.kind],
+        "epsilon": activation.epsilon,
+        "reset_after": reset_after,
+    }
+    return _call(_GRU, settings, _norms(trace, x, "h"), last, x, weight, h0, candidate_bias, activation_bias)[0]
 
 
 def _norms(trace: GradientTrace | None, x: Tensor, *states: str) -> tuple[Tensor, ...]:
@@ -262,7 +269,13 @@ class _LSTM(_Op):
 class _GRU(_Op):
     @staticmethod
     def run(
-        settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor, candidate_bias: Tensor | None
+        settings: _Settings,
+        keep: bool,
+        x: Tensor,
+        weight: Tensor,
+        h0: Tensor,
+        candidate_bias: Tensor | None,
+        activation_bias: Tensor | None,
     ) -> Any:
         n = h0.shape[-1]
         h, recurrent = (workspace.take(*x.shape[:2], n) for _ in range(2))
@@ -270,7 +283,8 @@ class _GRU(_Op):
         _loop(
             "gru_forward",
             settings,
-            **{"x": x, "h0": h0, "h": h, "saved": saved, "recurrent": recurrent, "bias": candidate_bias},
+            **{"x": x, "h0": h0, "h": h, "saved": saved, "recurrent": recurrent},
+            **{"candidate_bias": candidate_bias, "bias": activation_bias},
             packed=_pack(weight[: 2 * n], gates=2),
             packed_candidate=_pack(weight[2 * n :]),
         )
@@ -284,8 +298,8 @@ class _GRU(_Op):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        weight, h0, candidate_bias, h, saved, recurrent = ctx.saved_tensors
-        n, reset_after = h0.shape[-1], ctx.settings["kind"]
+        weight, h0, candidate_bias, activation_bias, h, saved, recurrent = ctx.saved_tensors
+        n, reset_after = h0.shape[-1], ctx.settings["reset_after"]
         fields = _Op.backward_fields(ctx, weight.shape[0], h, *grads) | {
             "saved": saved,
             "recurrent": recurrent,
@@ -294,6 +308,8 @@ class _GRU(_Op):
         if reset_after:
             fields["dmixed"] = workspace.take(*h.shape)
         if candidate_bias is not None:
+            fields["dcandidate_bias"] = torch.zeros_like(h0)
+        if activation_bias is not None:
             fields["dbias"] = torch.zeros_like(h0)
         _loop(
             "gru_backward",
@@ -309,8 +325,8 @@ class _GRU(_Op):
                 weight_gradient(fields["dmixed"], h, h0, dweight[2 * n :])
             else:
                 weight_gradient(dx[..., 2 * n :], recurrent, None, dweight[2 * n :])
-        dbias = None if candidate_bias is None else _total(fields["dbias"])
-        return None, None, None, dx, dweight, fields["dh0"], dbias
+        dbiases = (_total(fields[name]) if name in fields else None for name in ("dcandidate_bias", "dbias"))
+        return None, None, None, dx, dweight, fields["dh0"], *dbiases
 
 
 # ---------------------------------------------------------------------- calls into cpu.c

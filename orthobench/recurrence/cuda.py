@@ -36,6 +36,8 @@ def unsupported(op: str, x: Tensor, weight: Tensor, activation: Activation | Non
         return f"{torch.cuda.get_device_name(x.device)} has no TF32 tensor cores"
     if x.dtype != torch.float32 or weight.dtype != torch.float32:
         return f"{op}: the kernels are float32, x is {x.dtype} and the weight {weight.dtype}"
+    if op == "gru" and activation is not None and activation.kind is not Kind.TANH:
+        return f"the GRU kernels' candidate is tanh's, not {activation.kind}'s"
     if activation is not None:
         return _unsupported_activation(activation)
     return None
@@ -89,6 +91,8 @@ def gru(
     h0: Tensor,
     candidate_bias: Tensor | None,
     reset_after: bool,
+    activation: Activation,
+    activation_bias: Tensor | None,
     trace: GradientTrace | None,
 ) -> Tensor:
     """See `reference.gru`."""

@@ -51,9 +51,12 @@ def gru(
     h0: Tensor,
     candidate_bias: Tensor | None,
     reset_after: bool,
+    activation: Activation,
+    activation_bias: Tensor | None,
     trace: GradientTrace | None,
 ) -> Tensor:
-    result: Tensor = _GRU.apply(x, weight, h0, candidate_bias, reset_after, _norms(trace, x, "h"))
+    norms = _norms(trace, x, "h")
+    result: Tensor = _GRU.apply(x, weight, h0, candidate_bias, reset_after, activation, activation_bias, norms)
     return result
 
 
@@ -187,6 +190,8 @@ class _GRU(Function):
         h0: Tensor,
         candidate_bias: Tensor | None,
         reset_after: bool,
+        activation: Activation,
+        activation_bias: Tensor | None,
         norms: tuple[Tensor, ...],
     ) -> Tensor:
         n, h = h0.shape[-1], h0
@@ -200,28 +205,31 @@ class _GRU(Function):
             else:
                 kept = r * h
                 mixed = kept @ weight[2 * n :].T
-            g = torch.tanh(x_t[:, 2 * n :] + mixed)
+            g = activation(x_t[:, 2 * n :] + mixed, activation_bias)
             torch.cat((r, z, g), dim=-1, out=gates[t])
             recurrent[t] = kept
             h = states[t].copy_(z * h + (1 - z) * g)
-        ctx.reset_after, ctx.norms = reset_after, norms
-        ctx.save_for_backward(weight, h0, candidate_bias, states, recurrent, gates)
+        ctx.reset_after, ctx.activation, ctx.norms = reset_after, activation, norms
+        ctx.save_for_backward(weight, h0, candidate_bias, activation_bias, states, recurrent, gates)
         return states
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
-        weight, h0, candidate_bias, states, recurrent, gates = ctx.saved_tensors
+        weight, h0, candidate_bias, activation_bias, states, recurrent, gates = ctx.saved_tensors
         n = h0.shape[-1]
         gate_weight, candidate_weight = weight[: 2 * n], weight[2 * n :]
         total, dx = torch.zeros_like(h0), torch.empty_like(gates)
         dmixed = torch.empty_like(recurrent)  # derivative by the product with the candidate's weight
+        dactivation_bias = None if activation_bias is None else torch.zeros_like(activation_bias)
         for t, g_t in _backwards(grad):
             total = total + g_t
             _record(ctx.norms, t, total)
             r, z, g = gates[t].chunk(3, dim=-1)
             before = states[t - 1] if t else h0
-            dcandidate = total * (1 - z) * (1 - g**2)
+            dcandidate, by_bias = _derivative(ctx.activation, total * (1 - z), g, activation_bias)
+            if dactivation_bias is not None:
+                dactivation_bias += by_bias.sum(0)
             dz = total * (before - g) * z * (1 - z)
             dmixed[t] = dcandidate * r if ctx.reset_after else dcandidate
             through = dmixed[t] @ candidate_weight
@@ -232,8 +240,8 @@ class _GRU(Function):
             _weight_gradient(dmixed, states, h0) if ctx.reset_after else _weight_gradient(dmixed, recurrent, None)
         )
         dweight = torch.cat((_weight_gradient(dx[..., : 2 * n], states, h0), into_candidate))
-        dbias = None if candidate_bias is None else dmixed.sum((0, 1))
-        return dx, dweight, total, dbias, None, None
+        dcandidate_bias = None if candidate_bias is None else dmixed.sum((0, 1))
+        return dx, dweight, total, dcandidate_bias, None, None, dactivation_bias, None
 
 
 def _backwards(grad: Tensor) -> list[tuple[int, Tensor]]:

@@ -64,6 +64,8 @@ def gru(
     h0: Tensor,
     candidate_bias: Tensor | None,
     reset_after: bool,
+    activation: Activation,
+    activation_bias: Tensor | None,
     trace: GradientTrace | None,
 ) -> Tensor:
     n = h0.shape[-1]
@@ -76,7 +78,7 @@ def gru(
             mixed = r * (recurrent if candidate_bias is None else recurrent + candidate_bias)
         else:
             mixed = (r * h) @ candidate_weight
-        h = z * h + (1 - z) * (x_t[:, 2 * n :] + mixed).tanh()
+        h = z * h + (1 - z) * activation(x_t[:, 2 * n :] + mixed, activation_bias)
         states.append(h)
     if trace is not None:
         trace.watch("h", states)

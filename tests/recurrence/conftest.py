@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import Activation, GradientTrace, Kind, reference, workspace
+from orthobench.recurrence import TANH, Activation, GradientTrace, Kind, reference, workspace
 
 EPSILON = {Kind.COMPLEX_MODRELU: 0.01, Kind.COMPLEX_MODRELU_SMOOTH: 1e-5}
 
@@ -61,7 +61,10 @@ class Case:
             case "lstm":
                 arguments += [normal(batch, n)]
             case "gru":
-                arguments += [normal(n) if self.has_bias else None, self.reset_after]
+                activation = self.activation or TANH
+                inner = normal(n) if self.has_bias and self.reset_after else None
+                outer = 0.5 * normal(n) if self.has_bias and self.activation else None
+                arguments += [inner, self.reset_after, activation, outer]
         return arguments
 
     @property
@@ -73,9 +76,7 @@ class Case:
         """Distance of the closest pre-activation to a place where the derivative jumps or is ill conditioned."""
         if self.activation is None:
             return float("inf")
-        x, weight, h0, activation, bias, step_size = arguments
-        states = reference.recurrence(x, weight, h0, activation, bias, step_size, None)
-        z = x + torch.cat((h0[None], states[:-1])) @ weight.T
+        z, activation, bias = self._activated(arguments)
         shift = 0 if bias is None else bias
         match activation.kind:
             case Kind.RELU | Kind.LEAKY_RELU:
@@ -91,6 +92,20 @@ class Case:
                 return float("inf")
         return float(distance.min())
 
+    def _activated(self, arguments: list[Any]) -> tuple[Tensor, Activation, Tensor | None]:
+        """All steps' pre-activations, what they go through, and its bias."""
+        x, weight, h0, *rest = arguments
+        states = getattr(reference, self.op)(*arguments, None)
+        before = torch.cat((h0[None], states[:-1]))
+        if self.op == "recurrence":
+            activation, bias, _ = rest
+            return x + before @ weight.T, activation, bias
+        inner, reset_after, activation, bias = rest
+        (w_r, _, w_g), (x_r, _, x_g) = weight.chunk(3), x.chunk(3, dim=-1)
+        r = (x_r + before @ w_r.T).sigmoid()
+        shift = 0 if inner is None else inner
+        return x_g + (r * (before @ w_g.T + shift) if reset_after else (r * before) @ w_g.T), activation, bias
+
 
 def _cases() -> Iterator[Case]:
     activations = [Activation(kind, epsilon=EPSILON.get(kind, 0.0)) for kind in Kind]
@@ -105,6 +120,10 @@ def _cases() -> Iterator[Case]:
     yield Case("gru", "gru")
     yield Case("gru-after", "gru", reset_after=True)
     yield Case("gru-after-bias", "gru", reset_after=True, has_bias=True)
+    modrelu = Activation(Kind.MODRELU, epsilon=0.001)
+    yield Case("gru-modrelu", "gru", modrelu, has_bias=True)
+    yield Case("gru-after-modrelu", "gru", modrelu, reset_after=True)
+    yield Case("gru-after-modrelu-bias", "gru", modrelu, reset_after=True, has_bias=True)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -167,7 +167,7 @@ class TestKernels:
         # Far from saturation, where 1 - g^2 would lose digits in any float32 arithmetic.
         x, w = 0.3 * torch.randn(steps, batch, 3 * n), 0.3 * torch.randn(3 * n, n) / n**0.5
         b = 0.3 * torch.randn(n) if bias and reset_after else None
-        Case("gru", [x, w, torch.randn(batch, n), b], (reset_after,), traced=bias).check()
+        Case("gru", [x, w, torch.randn(batch, n), b], (reset_after, TANH, None), traced=bias).check()
 
     @given(
         n=st.integers(1, 270),
@@ -255,6 +255,7 @@ def test_reasons_on_a_gpu() -> None:
     x, w = torch.zeros(1, 1, 2, device="cuda"), torch.zeros(2, 2, device="cuda")
     assert cuda.unsupported("recurrence", x, w, TANH) is None
     assert cuda.unsupported("lstm", x, w, None) is None
+    assert "candidate" in str(cuda.unsupported("gru", x, w, MODRELU))
     assert "float64" in str(cuda.unsupported("recurrence", x.double(), w.double(), TANH))
     assert "slope" in str(cuda.unsupported("recurrence", x, w, Activation(Kind.LEAKY_RELU, slope=0.0)))
 

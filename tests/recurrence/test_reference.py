@@ -81,12 +81,13 @@ def transcribed(case: Any, arguments: list[Any]) -> np.ndarray:
                     c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
                     h = sigmoid(o) * np.tanh(c)
                 case "gru":
-                    bias, reset_after = rest
+                    bias, reset_after, activation, outer = rest
                     r = sigmoid(x_t[:n] + weight[:n] @ h)
                     z = sigmoid(x_t[n : 2 * n] + weight[n : 2 * n] @ h)
                     inner = weight[2 * n :] @ h + (0 if bias is None else bias)
                     mixed = r * inner if reset_after else weight[2 * n :] @ (r * h)
-                    h = z * h + (1 - z) * np.tanh(x_t[2 * n :] + mixed)
+                    outer_bias = np.zeros(n) if outer is None else outer
+                    h = z * h + (1 - z) * activated(activation, x_t[2 * n :] + mixed, outer_bias)
             states[t, sample] = h
     return states
 
@@ -200,6 +201,8 @@ X, W, H = torch.zeros(3, 2, 4), torch.zeros(4, 4), torch.zeros(2, 4)
         (lambda: lstm(X, W, H, H), "x"),
         (lambda: lstm(torch.zeros(3, 2, 16), torch.zeros(16, 4), H, H[:1]), "c0"),
         (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), H, torch.zeros(4)), "reset_after"),
+        (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), H, activation=RELU), "tanh or modrelu, not relu"),
+        (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), H, activation_bias=torch.zeros(4)), "needs modrelu"),
     ],
 )
 def test_refuses_what_does_not_fit(call: Any, message: str) -> None:

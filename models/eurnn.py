@@ -1,0 +1,127 @@
+"""EURNN: a unitary recurrent matrix as a product of layers of 2 x 2 rotations (the EUNN cell).
+
+    h_t = modReLU(W h_{t-1} + U x_t; b),   W = diag(e^(i w)) F_L ... F_1,   y_t = V Re(h_t) + c
+
+L. Jing, Y. Shen, T. Dubcek, J. Peurifoy, S. Skirlo, Y. LeCun, M. Tegmark, M. Soljacic, "Tunable Efficient Unitary
+Neural Networks (EUNN) and their application to RNNs", ICML 2017. A layer F turns pairs of units, each by its angle and
+phase (`matrices.rotations`): L layers of neighbours in the tunable style, log2 n layers of units n / 2, n / 4, ..., 1
+apart in the FFT style. With real units there are angles alone. As in the program, modReLU takes |z| + 0.01 for the
+modulus, the direction of real units is sign(z), and the output map reads the real part alone.
+
+The count of complex units, 2 angles + n + 2 m n + n + n p + p, is the program's. The sizes that the scoRNN paper prints
+for this cell, 3k and 7k, come out without w and with U counted once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from orthobench.matrices.complex_form import complex_states, interleaved, real_form
+from orthobench.matrices.rotations import Rotations, fft, rotate, tunable
+from orthobench.model import Count, Model, ModelSettings, OutputBias, Signature, State
+from orthobench.plain_rnn import PlainRNN
+from orthobench.recurrence import Activation, GradientTrace, Kind, Multiply
+
+COLUMNS_PER_LAYER = 128
+"""Columns of W in whose product with a row a layer of rotations takes its time: a guess, to be measured.
+
+With more columns than this for each layer, the layers are applied in every step; else W is formed once an iteration.
+"""
+
+
+class RotationSettings(ModelSettings):
+    """Settings of the models that are made of rotations."""
+
+    output_bias: OutputBias = "constant"
+    style: Literal["tunable", "fft"] = Field("tunable", description="which units the layers pair")
+    capacity: Count = Field(2, description="L, the number of layers of the tunable style")
+
+    def rotations(self) -> Rotations:
+        return tunable(self.hidden_size, self.capacity) if self.style == "tunable" else fft(self.hidden_size)
+
+    @model_validator(mode="after")
+    def _fits(self) -> RotationSettings:
+        if self.style == "fft" and self.capacity != type(self).model_fields["capacity"].default:
+            raise ValueError(f"capacity={self.capacity} is for style=tunable: in the FFT style there are log2 n layers")
+        self.rotations()
+        return self
+
+
+class EURNNSettings(RotationSettings):
+    hidden_size: Count = Field(512, description="number of hidden units n")
+    units: Literal["complex", "real"] = Field("complex", description="what the hidden units are")
+
+
+def random_angles(count: int, generator: torch.Generator) -> nn.Parameter:
+    """U(-3.14, 3.14), as in the programs."""
+    return nn.Parameter(torch.empty(count).uniform_(-3.14, 3.14, generator=generator))
+
+
+def start_output(model: Model, signature: Signature, generator: torch.Generator) -> None:
+    """Start V as the programs: Glorot-uniform, but with the input's size in the place of the hidden one."""
+    bound = math.sqrt(6 / (signature.input_size + signature.output_size))
+    nn.init.uniform_(model.output_weight, -bound, bound, generator=generator)
+
+
+class EURNN(PlainRNN):
+    version = 1
+    title = "EURNN"
+    paper = "Jing et al. Tunable Efficient Unitary Neural Networks (EUNN) and their application to RNNs. ICML 2017"
+    orthogonal = True
+    Settings = EURNNSettings
+
+    def __init__(self, settings: EURNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        n, is_complex = settings.hidden_size, settings.units == "complex"
+        self.activation = Activation(Kind.COMPLEX_MODRELU if is_complex else Kind.MODRELU, epsilon=0.01)
+        self.rotations = settings.rotations()
+        self.forms_weight = self.features <= COLUMNS_PER_LAYER * len(self.rotations.layers)
+        self.bias = nn.Parameter(torch.zeros(n))
+        self.theta = random_angles(self.rotations.angle_count, generator)
+        self.phi = random_angles(self.rotations.angle_count, generator) if is_complex else None
+        self.omega = random_angles(n, generator) if is_complex else None
+        start_output(self, signature, generator)
+
+    @classmethod
+    def state_features(cls, settings: ModelSettings) -> int:
+        assert isinstance(settings, EURNNSettings)
+        return settings.hidden_size * (2 if settings.units == "complex" else 1)
+
+    @classmethod
+    def output_features(cls, settings: ModelSettings) -> int:
+        return settings.hidden_size
+
+    def structure(self) -> Multiply:
+        """What takes rows h `[B, n]`, complex where the units are, to h W^T."""
+        angles = self.rotations.by_layer(self.theta)
+        if self.phi is None or self.omega is None:
+            return lambda rows: rotate(rows, self.rotations, angles)
+        phases = self.rotations.by_layer(self.phi)
+        last = torch.polar(torch.ones_like(self.omega), self.omega)
+        return lambda rows: rotate(rows, self.rotations, angles, phases) * last
+
+    def matrix(self) -> Tensor:
+        """W `[n, n]`, complex where the units are."""
+        dtype = self.theta.dtype if self.phi is None else self.theta.dtype.to_complex()
+        return self.structure()(torch.eye(self.hidden_size, dtype=dtype, device=self.theta.device)).T
+
+    def weight(self) -> Tensor:
+        return self.matrix() if self.phi is None else real_form(self.matrix())
+
+    def multiplier(self) -> Multiply:
+        structure = self.structure()
+        if self.phi is None:
+            return structure
+        return lambda rows: interleaved(structure(complex_states(rows)))
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        h, final = super().states(inputs, state, trace)
+        return (h if self.phi is None else h[..., ::2]), final
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        return {"W": self.matrix()}

@@ -1,0 +1,145 @@
+"""Products of layers of 2 x 2 rotations (the EUNN of Jing et al. 2017).
+
+A layer splits n units into n / 2 pairs (a, b), a < b, each turned by an angle of its own; with complex units the pair's
+second unit is first multiplied by a phase:
+
+    [h_a]    [cos t   -sin t] [        h_a]
+    [h_b] <- [sin t    cos t] [e^(i p) h_b]
+
+Layers are applied to the state one after another, the first first. Every layer can be undone, so what is kept for the
+derivative is only the rows that come out of the last; those in between are made again on the way back. With the rows y
+that come out of a layer and their gradient g, dL/dt = Re(sum over rows of g_b conj(y_a) - g_a conj(y_b)), and with
+those of the second unit after its phase, dL/dp = Im(sum of g_b conj(h_b)). So a product of n layers is formed in memory
+of the order n^2, where autograd's records would take n^3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Which units are paired: with the units rolled back by `shift`, j and j + `distance` of every 2 `distance`."""
+
+    distance: int
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class Rotations:
+    """The layers of a product over n units, and how many angles it has."""
+
+    units: int
+    layers: tuple[Layer, ...]
+    angle_count: int
+
+    def by_layer(self, angles: Tensor) -> Tensor:
+        """The angles in order, `[angle_count]`, as a row for each layer, `[L, n / 2]`.
+
+        Rolled by one, the tunable style's second layers pair the last unit with the first, which are not to be turned:
+        this pair comes last in its layer and gets the angle zero.
+        """
+        half = self.units // 2
+        unturned = len(self.layers) * half - self.angle_count
+        if unturned:
+            angles = torch.nn.functional.pad(angles.view(unturned, -1), (0, 1))
+        return angles.view(-1, half)
+
+
+def tunable(units: int, capacity: int) -> Rotations:
+    """The tunable style: `capacity` layers that pair (0, 1), (2, 3), ... and (1, 2), (3, 4), ... in turn.
+
+    Raises:
+        ValueError: the number of units or of layers is odd, or the layers are not from 2 to the number of units.
+    """
+    if units % 2:
+        raise ValueError(f"hidden_size={units} is odd: the tunable style pairs units, so give an even number")
+    if capacity % 2 or not 2 <= capacity <= units:
+        raise ValueError(f"capacity={capacity} should be an even number from 2 to hidden_size ({units})")
+    return Rotations(units, (Layer(1), Layer(1, shift=1)) * (capacity // 2), capacity // 2 * (units - 1))
+
+
+def fft(units: int) -> Rotations:
+    """The FFT style: log2 n layers with pairs n / 2, n / 4, ..., 1 apart.
+
+    Raises:
+        ValueError: the number of units is not a power of two.
+    """
+    count = units.bit_length() - 1
+    if count < 1 or units != 1 << count:
+        raise ValueError(f"hidden_size={units} is no power of two, as the FFT style needs: give one from 2 up")
+    return Rotations(units, tuple(Layer(units >> (i + 1)) for i in range(count)), count * units // 2)
+
+
+def rotate(rows: Tensor, rotations: Rotations, angles: Tensor, phases: Tensor | None = None) -> Tensor:
+    """Rows h `[B, n]` as h W^T, W the product of the layers.
+
+    Args:
+        rows: real, or complex where there are phases.
+        rotations: the layers.
+        angles: t of every pair, as `Rotations.by_layer` gives them, `[L, n / 2]`.
+        phases: p of every pair, likewise.
+    """
+    result: Tensor = _Rotate.apply(rows, angles, phases, rotations.layers)
+    return result
+
+
+class _Rotate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, angles: Tensor, phases: Tensor | None, layers: tuple[Layer, ...]) -> Tensor:
+        for layer, cos, sin, factor in zip(layers, *_coefficients(angles, phases), strict=True):
+            first, second = _split(rows, layer)
+            second = second if factor is None else second * factor.view(-1, layer.distance)
+            rows = _join(*_turn(first, second, cos, sin, layer), layer)
+        ctx.layers = layers
+        ctx.save_for_backward(rows, angles, phases)
+        return rows
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        rows, angles, phases = ctx.saved_tensors
+        by_angle: list[Tensor] = []
+        by_phase: list[Tensor] = []
+        each = list(zip(ctx.layers, *_coefficients(angles, phases), strict=True))
+        for layer, cos, sin, factor in reversed(each):
+            (a, b), (g_a, g_b) = _split(rows, layer), _split(gradient, layer)
+            by_angle.append((g_b * a.conj() - g_a * b.conj()).real.sum(0).flatten())
+            (a, b), (g_a, g_b) = _turn(a, b, cos, -sin, layer), _turn(g_a, g_b, cos, -sin, layer)
+            if factor is not None:
+                by_phase.append((g_b * b.conj()).imag.sum(0).flatten())
+                back = factor.conj().view(-1, layer.distance)
+                b, g_b = b * back, g_b * back
+            rows, gradient = _join(a, b, layer), _join(g_a, g_b, layer)
+        dphases = None if phases is None else torch.stack(by_phase[::-1])
+        return gradient, torch.stack(by_angle[::-1]), dphases, None
+
+
+def _coefficients(angles: Tensor, phases: Tensor | None) -> tuple[Iterable[Any], ...]:
+    """Cosines, sines and the factors e^(i p), or None, of each layer `[n / 2]`."""
+    factors = [None] * len(angles) if phases is None else torch.polar(torch.ones_like(phases), phases)
+    return angles.cos(), angles.sin(), factors
+
+
+def _split(rows: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
+    """The pairs' first and second units, each `[B, n / (2 distance), distance]`."""
+    rolled = rows.roll(-layer.shift, -1) if layer.shift else rows
+    first, second = rolled.reshape(len(rows), -1, 2, layer.distance).unbind(2)
+    return first, second
+
+
+def _join(first: Tensor, second: Tensor, layer: Layer) -> Tensor:
+    rows = torch.stack((first, second), 2).flatten(1)
+    return rows.roll(layer.shift, -1) if layer.shift else rows
+
+
+def _turn(first: Tensor, second: Tensor, cos: Tensor, sin: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
+    cos, sin = cos.view(-1, layer.distance), sin.view(-1, layer.distance)
+    return cos * first - sin * second, sin * first + cos * second

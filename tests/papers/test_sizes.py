@@ -1,0 +1,49 @@
+"""Parameter counts against the papers' printed ones."""
+
+import json
+
+import pytest
+import torch
+
+from orthobench.model import Signature
+from orthobench.papers.sizes import Size, sizes
+from orthobench.plugins import Catalog
+from orthobench.settings import parse_assignments
+
+ROWS = list(sizes())
+CATALOG = Catalog()
+
+
+def count(size: Size) -> int:
+    cls = CATALOG.load("model", size.model)
+    settings = cls.Settings.read(parse_assignments(size.settings.split()))
+    return cls(settings, Signature(size.inputs, size.outputs, "all"), torch.Generator()).parameter_count()
+
+
+@pytest.mark.parametrize("size", ROWS, ids=lambda size: f"{size.source}-{size.task}-{size.model}-{size.settings}")
+def test_every_count_is_as_printed_or_its_difference_is_explained(size):
+    assert size.agrees(count(size)) or size.note
+
+
+def test_few_need_an_explanation():
+    assert sum(not size.agrees(count(size)) for size in ROWS) <= 20 < len(ROWS) / 2
+
+
+@pytest.mark.parametrize(
+    ("printed", "embedding", "inside", "outside"),
+    [("16k", 0, 16_499, 16_501), ("2.6k", 0, 2_649, 2_651), ("1.32M", 10_000, 1_314_999, 1_315_001)],
+)
+def test_printed_digits_decide(printed, embedding, inside, outside):
+    size = ROWS[0].model_copy(update={"printed": printed, "embedding": embedding})
+    assert size.agrees(inside)
+    assert not size.agrees(outside)
+
+
+def test_the_table_is_printed(orthobench):
+    outcome = orthobench("plugins", "--params")
+    assert outcome.code == 0
+    assert "136,970" in outcome.out
+    rows = json.loads(orthobench("plugins", "--params", "--json").out)
+    assert [row["count"] for row in rows if (row["model"], row["settings"]) == ("scornn", "hidden_size=190")] == [
+        21_764
+    ]
