@@ -29,7 +29,7 @@ ALLOWED = {
     "store": {"errors"},
     "variants": {"statistics", "store"},
     "train": {"checkpoint", "environment", "errors", "optimizers", "probes", "recurrence", "seeds", "spec", "store"},
-    "sweep": {"checkpoint", "errors", "plugins", "settings", "spec", "store"},
+    "sweep": {"checkpoint", "errors", "papers", "plugins", "settings", "spec", "store"},
     "report": {"errors", "papers", "store", "variants", ""},
     "bench": {"errors", "matrices", "model", "optimizers", "recurrence"},
     "testing": {"model", "optimizers", "plugins", "probes", "recurrence", "task"},

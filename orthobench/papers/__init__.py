@@ -59,12 +59,12 @@ class Claim(_Record):
     """What a paper says of a figure or table, as a check on the runs behind it (`orthobench.report.claims`)."""
 
     text: str
-    check: Literal["ends_below", "stays_above", "first", "best", "grows", "stays_below"]
+    check: Literal["ends_below", "ends_above", "stays_above", "first", "best", "grows", "stays_below"]
     model: str
     where: dict[str, Any] = Field({}, description="settings of the experiments it is about")
     others: list[str] = Field([], description="first, best: the models compared with; none named: all others")
     factor: float = Field(
-        0.5, description="ends_below, stays_above, first: of the baseline; grows: of the first value; else the limit"
+        0.5, description="ends_, stays_above, first: of the baseline; grows: of the first value; stays_below: the limit"
     )
     metric: str = Field("", description="if not the task's own: a probe's name")
 
@@ -102,6 +102,7 @@ class Experiment(_Record):
     printed: list[Printed] = []
     notes: list[str] = []
     paper: str = ""
+    shared: frozenset[str] = Field(frozenset(), description="settings that all experiments on the task have")
 
     def differences(self, settings: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Where a run's settings are not this experiment's: by name, the run's value and the paper's."""
@@ -165,6 +166,7 @@ class Paper(_Record):
         return experiment.model_copy(
             update={
                 "paper": self.key,
+                "shared": frozenset(shared.task_settings) - experiment.task_settings.keys(),
                 "task_settings": shared.task_settings | experiment.task_settings,
                 "training": shared.training | experiment.training,
             }
