@@ -15,6 +15,7 @@ def command(
     out: Annotated[Path, typer.Option("-o", "--out", help="The page's file.")] = Path("reports/report.html"),
     task: TaskFilter = None,
     model: ModelFilter = None,
+    paper: Annotated[str | None, typer.Option("--paper", metavar="KEY", help="Only this paper's pages.")] = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Write the page: measured beside printed.
@@ -25,9 +26,12 @@ def command(
 
     if not html:
         raise UsageError("say which kind of report: --html")
+    from orthobench.plugins import Catalog
     from orthobench.report import write_html
     from orthobench.store import open_store
+    from orthobench.sweep.paper import variant_keys
 
     with open_store(db) as store:
-        path = write_html(store, out, task=task, model=model)
+        keys, _ = variant_keys(Catalog())
+        path = write_html(store, out, task, model, paper, keys)
     typer.echo(path)

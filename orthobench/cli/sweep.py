@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def command(
     task: Annotated[str | None, typer.Argument(help="The task; `orthobench plugins` lists them.")] = None,
     models: Annotated[
-        str | None, typer.Option("--models", metavar="A,B", help="The models, separated by commas.")
+        str | None,
+        typer.Option("--models", metavar="A,B", help="The models, separated by commas; of a paper, only these."),
     ] = None,
     paper: Annotated[
         str | None, typer.Option("--paper", metavar="KEY", help="Instead: what a paper ran, such as helfrich2018.")
@@ -57,8 +58,8 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
 ) -> None:
     """Train the runs of a grid, or of a paper's table or figure, each once; again, what is missing."""
-    from orthobench.errors import UsageError
     from orthobench.cli import training
+    from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
@@ -72,9 +73,9 @@ def command(
             raise UsageError("--table, --figure and --scale are of a paper: add --paper helfrich2018")
         runs = _grid(catalog, task, models, grid or (), set_ or (), range(seeds), preset)
     else:
-        if task or models or grid or set_ or preset != "paper":
-            raise UsageError("--paper says task, models and settings: leave yours out, or leave --paper out")
-        runs = _paper(catalog, paper, table, figure, range(seeds), scale)
+        if task or grid or set_ or preset != "paper":
+            raise UsageError("--paper says task and settings: leave yours out, or leave --paper out")
+        runs = _paper(catalog, paper, table, figure, models, range(seeds), scale)
     where = pick_device(device)
     check_backend(backend, where)
     checkpoints = checkpoint_root(db)
@@ -134,17 +135,31 @@ def _grid(
 
 
 def _paper(
-    catalog: Catalog, key: str, table: str | None, figure: str | None, seeds: range, scale: float
+    catalog: Catalog,
+    key: str,
+    table: str | None,
+    figure: str | None,
+    models: str | None,
+    seeds: range,
+    scale: float,
 ) -> list[tuple[Resolved, dict[str, str]]]:
-    """The runs of a paper, or of its table or figure."""
-    from orthobench.errors import UsageError
+    """The runs of a paper, or of its table or figure, or of some models in it."""
+    from orthobench.errors import UsageError, unknown
     from orthobench.papers import find_paper
     from orthobench.sweep.paper import choose_experiments, resolve_experiments
 
     if table and figure:
         raise UsageError("name a table or a figure, one at a time")
-    artifact = f"table {table}" if table else f"figure {figure}" if figure else None
-    return resolve_experiments(catalog, choose_experiments(find_paper(key), artifact), seeds, scale)
+    kind, name = ("table", table) if table else ("figure", figure)
+    chosen = choose_experiments(find_paper(key), kind, name)
+    if models is not None:
+        known = {experiment.model for experiment in chosen}
+        names = [model.strip() for model in models.split(",")]
+        for model in names:
+            if model not in known:
+                raise unknown("model of this paper", model, known)
+        chosen = [experiment for experiment in chosen if experiment.model in names]
+    return resolve_experiments(catalog, chosen, seeds, scale)
 
 
 def _existing(db: str) -> Store | None:

@@ -35,6 +35,7 @@ class Printed(_Record):
     lost: bool = False
     quoted: bool = Field(False, description="the paper took it from another one")
     artifact: str = Field("", description="where it is printed, if not where its experiment is")
+    column: str = Field("", description="its column's label, where nothing is run that would tell it")
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:

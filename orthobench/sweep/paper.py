@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from orthobench.errors import UsageError
-from orthobench.papers import Experiment, Paper
+from orthobench.papers import Experiment, Paper, papers
 from orthobench.plugins import Catalog
 from orthobench.spec import Resolved, resolve
 
@@ -15,18 +15,33 @@ SHORTEST = 10
 """No length is scaled below this many steps."""
 
 
-def choose_experiments(paper: Paper, artifact: str | None) -> list[Experiment]:
-    """The experiments of a table or figure ("table 1"), or of the whole paper.
+def choose_experiments(paper: Paper, kind: str = "", name: str | None = None) -> list[Experiment]:
+    """The experiments of a table or figure (kind "table", name "1", or its whole name), or of the whole paper.
 
     Raises:
         UsageError: the paper has none of this name.
     """
-    names = [known.name for known in paper.artifacts() if paper.experiments_in(known.name)]
-    if artifact is None:
+    if name is None:
         return paper.experiments()
-    if artifact not in names:
-        raise UsageError(f"{paper.key} has no {artifact} that can be run here; it has {', '.join(names)}")
-    return paper.experiments_in(artifact)
+    names = [known.name for known in paper.artifacts() if paper.experiments_in(known.name)]
+    for candidate in (f"{kind} {name}", name):
+        if candidate in names:
+            return paper.experiments_in(candidate)
+    raise UsageError(f"{paper.key} has no {kind} {name} that can be run here; it has {', '.join(names)}")
+
+
+def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:
+    """By the identity of every paper's experiment, the variant its runs are of, or why there are none here."""
+    keys, reasons = {}, {}
+    for paper in papers():
+        for experiment in paper.experiments():
+            try:
+                resolved = resolve(catalog, experiment.task, experiment.model, {}, experiment=experiment)
+            except UsageError as error:
+                reasons[experiment.identity] = str(error)
+            else:
+                keys[experiment.identity] = resolved.spec.variant
+    return keys, reasons
 
 
 def resolve_experiments(

@@ -1,0 +1,94 @@
+"""Every run's own page: its record as JSON, which the page's script shows."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from orthobench.report.collect import Condition
+from orthobench.report.decimate import kept
+from orthobench.report.styles import Styles
+from orthobench.variants import reproduce
+
+POINTS = 150
+"""Of each curve on a run's page."""
+SPLITS = "test valid train probe"
+
+
+def run_records(conditions: Sequence[Condition], styles: Styles) -> dict[str, Any]:
+    """All runs by their key, and the environments they share by theirs."""
+    runs: dict[str, Any] = {}
+    places: dict[str, Any] = {}
+    for condition in conditions:
+        for variant in condition.variants:
+            color = styles.of_model(variant.run.model).color
+            curves = dict(iter(variant.curves.groupby("run")))
+            traces = dict(iter(variant.traces.groupby("run")))
+            for run in variant.runs:
+                places[run.environment.digest] = run.environment.facts
+                runs[run.key] = {
+                    "label": variant.label,
+                    "condition": condition.title,
+                    "task": run.task,
+                    "model": run.model,
+                    "seed": run.seed,
+                    "status": run.status,
+                    "message": run.message,
+                    "metric": run.metric,
+                    "final": run.final_value,
+                    "best": run.best_value,
+                    "best_iteration": run.best_iteration,
+                    "iterations": f"{run.iterations} of {run.total_iterations}",
+                    "parameters": run.parameter_count,
+                    "device": run.device,
+                    "backend": run.backend,
+                    "seconds": run.seconds,
+                    "peak_memory": run.peak_memory,
+                    "begun": run.created_at.isoformat(" ", "minutes"),
+                    "spec": run.spec,
+                    "environment": run.environment.digest,
+                    "reproduce": reproduce(run.spec),
+                    "color": color,
+                    "curves": _curves(curves.get(run.id)),
+                    "traces": _traces(traces.get(run.id)),
+                }
+    return {"runs": runs, "environments": places}
+
+
+def _curves(rows: pd.DataFrame | None) -> list[dict[str, Any]]:
+    """A curve for every metric that was logged more than once."""
+    if rows is None:
+        return []
+    made = []
+    series_of = dict(iter(rows.groupby(["split", "name"], sort=False)))
+    for (split, name), series in sorted(series_of.items(), key=lambda item: SPLITS.find(item[0][0])):
+        values, iterations = series["value"].to_numpy(float), series["iteration"].to_numpy(float)
+        if len(values) > 1:
+            points = kept([values], POINTS)
+            made.append({"name": f"{split} {name}", "x": _packed(iterations[points]), "y": _packed(values[points])})
+    return made
+
+
+def _traces(rows: pd.DataFrame | None) -> list[dict[str, Any]]:
+    """Of every vector, the first and the last that was logged."""
+    if rows is None:
+        return []
+    made = []
+    for name, series in rows.groupby("name", sort=False):
+        ordered = series.sort_values("iteration")
+        for _, row in ordered.iloc[sorted({0, len(ordered) - 1})].iterrows():
+            values = np.asarray(row["values"], dtype=float)
+            points = kept([values], POINTS)
+            label = f"{name}, epoch {row['epoch']}"
+            made.append({"name": label, "x": _packed(points + 1), "y": _packed(values[points])})
+    return made
+
+
+def _packed(values: ArrayLike) -> dict[str, str]:
+    """A typed array as Plotly reads it."""
+    return {"dtype": "f4", "bdata": base64.b64encode(np.asarray(values, dtype="<f4").tobytes()).decode()}
