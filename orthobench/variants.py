@@ -71,10 +71,3 @@ def _settings(run: Run) -> dict[str, Any]:
     spec = run.spec
     versions = {"task_version": spec["task_version"], "model_version": spec["model_version"]}
     return {**spec["task_settings"], **spec["model_settings"], **spec["training"], **versions}
-
-
-def reproduce(spec: dict[str, Any]) -> str:
-    """The command that makes the run again, whatever the defaults have become."""
-    settings = spec["task_settings"] | spec["model_settings"] | spec["training"]
-    given = " ".join(f"-s {name}={'none' if value is None else value}" for name, value in settings.items())
-    return f"orthobench run {spec['task']} {spec['model']} --seed {spec['seed']} {given}"

@@ -20,7 +20,6 @@ def command(
     """
     from orthobench.cli import records
     from orthobench.store import open_store
-    from orthobench.variants import reproduce
 
     with open_store(db) as store:
         found = store.get(run)
@@ -60,6 +59,13 @@ def command(
         elif value is not None:
             console.print(f"[bold]{name:<32}[/bold] ", end="")
             console.print(records.cell(value), markup=False, soft_wrap=True)
+
+
+def reproduce(spec: dict[str, Any]) -> str:
+    """The command that makes the run again, whatever the defaults have become."""
+    settings = spec["task_settings"] | spec["model_settings"] | spec["training"]
+    given = " ".join(f"-s {name}={'none' if value is None else value}" for name, value in settings.items())
+    return f"orthobench run {spec['task']} {spec['model']} --seed {spec['seed']} {given}"
 
 
 def _last(points: list[dict[str, Any]]) -> str:

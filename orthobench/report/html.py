@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -18,10 +18,10 @@ from plotly.offline import get_plotlyjs
 
 from orthobench import __version__
 from orthobench.errors import UsageError
-from orthobench.papers import Paper, find_paper, papers
+from orthobench.papers import find_paper, papers
 from orthobench.report import figures
 from orthobench.report.collect import Condition, collect
-from orthobench.report.pages import leaderboard, tasks, view_paper
+from orthobench.report.pages import ArtifactView, PaperView, leaderboard, tasks, view_paper
 from orthobench.report.runs import run_records
 from orthobench.report.styles import Styles
 from orthobench.store import Status, Store
@@ -50,10 +50,23 @@ def write_html(
     Raises:
         UsageError: the file cannot be written, or there is no such paper.
     """
-    shown = [find_paper(paper)] if paper else papers()
-    text = _render(collect(store, task, model), shown, variant_keys or {})
+    conditions, views = load_views(store, task, model, paper, variant_keys or {})
+    text = _render(conditions, views)
     write_whole(out, text.encode())
     return out.resolve()
+
+
+def load_views(
+    store: Store, task: str | None, model: str | None, paper: str | None, variant_keys: Mapping[str, str]
+) -> tuple[list[Condition], list[PaperView]]:
+    """What the page shows, for exports: everything measured, and the papers (or one) beside it.
+
+    Raises:
+        UsageError: there is no such paper.
+    """
+    shown = [find_paper(paper)] if paper else papers()
+    conditions = collect(store, task, model)
+    return conditions, [view_paper(one, conditions, variant_keys) for one in shown]
 
 
 def write_whole(out: Path, content: bytes) -> None:
@@ -71,7 +84,7 @@ def write_whole(out: Path, content: bytes) -> None:
         raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with --out") from error
 
 
-def _render(conditions: list[Condition], shown: Sequence[Paper], variant_keys: Mapping[str, str]) -> str:
+def _render(conditions: list[Condition], views: list[PaperView]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orthobench", "report"),
         autoescape=True,
@@ -81,14 +94,14 @@ def _render(conditions: list[Condition], shown: Sequence[Paper], variant_keys: M
     )
     environment.filters["number"] = shown_number
     styles = Styles(conditions)
-    views = [view_paper(paper, conditions, variant_keys) for paper in shown]
     drawn = {condition.key: _figures(condition, styles) for condition in conditions}
-    for view in views:
-        for part in view.artifacts:
-            kind = PAPER_FIGURES.get(part.artifact.shows, figures.learning_curves)
-            for panel in part.panels:
-                figure = kind(panel, styles)
-                drawn[panel.key] = {"paper": (f"{part.artifact.name}: {panel.title}", figure)} if figure else {}
+    drawn |= {
+        panel.key: {"paper": (f"{part.artifact.name}: {panel.title}", figure)} if figure else {}
+        for view in views
+        for part in view.artifacts
+        for panel in part.panels
+        for figure in [draw_panel(part, panel, styles)]
+    }
     plots = {key: {name: _plain(f) for name, (_, f) in made.items()} for key, made in drawn.items()}
     return environment.get_template("page.html.j2").render(
         conditions=conditions,
@@ -109,6 +122,11 @@ def _render(conditions: list[Condition], shown: Sequence[Paper], variant_keys: M
         seeds=sorted({run.seed for c in conditions for variant in c.variants for run in variant.runs}),
         models=sorted({variant.run.model for c in conditions for variant in c.variants}),
     )
+
+
+def draw_panel(part: ArtifactView, panel: Condition, styles: Styles) -> go.Figure | None:
+    """A panel of a paper's figure; None without data."""
+    return PAPER_FIGURES[part.artifact.shows](panel, styles)
 
 
 def _unfinished(conditions: list[Condition]) -> str:

@@ -2,7 +2,7 @@
 // Shows one page of the report at a time, draws figures when they come into sight, filters, and fills in a run's page.
 // Everything that comes from the database enters as text, never as markup.
 (() => {
-  const { figures, runs, environments } = JSON.parse(document.getElementById("data").textContent);
+  const { figures, runs, environments, axes } = JSON.parse(document.getElementById("data").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const views = [...document.querySelectorAll(".view")];
   const form = document.getElementById("filters");
@@ -140,7 +140,7 @@
     place.setAttribute("role", "img");
     place.setAttribute("aria-label", title);
     const data = series.map(({ name, x, y }, number) => ({
-      x, y, name: escape(name), mode: "lines", line: { color: colour, width: 2, dash: ["solid", "dash", "dot", "dashdot"][number % 4] },
+      x: axes[x], y, name: escape(name), mode: "lines", line: { color: colour, width: 2, dash: ["solid", "dash", "dot", "dashdot"][number % 4] },
     }));
     const layout = {
       xaxis: { title: { text: xTitle }, automargin: true },
@@ -158,7 +158,10 @@
 
   function fillRun(key) {
     const run = runs[key];
-    const { label, condition, spec, environment, reproduce, color, curves, traces, ...facts } = run;
+    const { label, condition, spec, environment, color, curves, traces, ...facts } = run;
+    const settings = { ...spec.task_settings, ...spec.model_settings, ...spec.training };
+    const given = Object.entries(settings).map(([name, value]) => `-s ${name}=${value ?? "none"}`);
+    const reproduce = ["orthobench run", spec.task, spec.model, "--seed", spec.seed, ...given].join(" ");
     const plots = element("div", null);
     plots.className = "pair";
     for (const curve of curves) plots.append(plot(curve.name, [curve], "iteration", curve.name.startsWith("probe "), color));
@@ -173,7 +176,7 @@
       plots,
       element("h3", "To make it again"), element("pre", reproduce), copy,
       element("h3", "Result"), table(facts),
-      element("h3", "Settings"), table({ ...spec.task_settings, ...spec.model_settings, ...spec.training, task_version: spec.task_version, model_version: spec.model_version }),
+      element("h3", "Settings"), table({ ...settings, task_version: spec.task_version, model_version: spec.model_version }),
       element("h3", "Environment"), table(environments[environment]),
     );
   }

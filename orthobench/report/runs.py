@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from orthobench.report.collect import Condition
 from orthobench.report.decimate import kept
 from orthobench.report.styles import Styles
-from orthobench.variants import reproduce
 
 POINTS = 150
 """Of each curve on a run's page."""
@@ -21,8 +20,9 @@ SPLITS = "test valid train probe"
 
 
 def run_records(conditions: Sequence[Condition], styles: Styles) -> dict[str, Any]:
-    """All runs by their key, and the environments they share by theirs."""
+    """All runs by their key, and what they share: environments by theirs, and the curves' axes by number."""
     runs: dict[str, Any] = {}
+    axes = Axes()
     places: dict[str, Any] = {}
     for condition in conditions:
         for variant in condition.variants:
@@ -52,29 +52,44 @@ def run_records(conditions: Sequence[Condition], styles: Styles) -> dict[str, An
                     "begun": run.created_at.isoformat(" ", "minutes"),
                     "spec": run.spec,
                     "environment": run.environment.digest,
-                    "reproduce": reproduce(run.spec),
                     "color": color,
-                    "curves": _curves(curves.get(run.id)),
-                    "traces": _traces(traces.get(run.id)),
+                    "curves": _curves(curves.get(run.id), axes),
+                    "traces": _traces(traces.get(run.id), axes),
                 }
-    return {"runs": runs, "environments": places}
+    return {"runs": runs, "environments": places, "axes": axes.packed}
 
 
-def _curves(rows: pd.DataFrame | None) -> list[dict[str, Any]]:
+class Axes:
+    """The x values of all curves, each once: most runs of a sweep share theirs."""
+
+    def __init__(self) -> None:
+        self.packed: list[dict[str, str]] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, values: ArrayLike) -> int:
+        """Where these values stand in `packed`."""
+        packed = _packed(values)
+        number = self._numbers.setdefault(packed["bdata"], len(self.packed))
+        if number == len(self.packed):
+            self.packed.append(packed)
+        return number
+
+
+def _curves(rows: pd.DataFrame | None, axes: Axes) -> list[dict[str, Any]]:
     """A curve for every metric that was logged more than once."""
     if rows is None:
         return []
     made = []
     series_of = dict(iter(rows.groupby(["split", "name"], sort=False)))
-    for (split, name), series in sorted(series_of.items(), key=lambda item: SPLITS.find(item[0][0])):
+    for (split, name), series in sorted(series_of.items(), key=lambda item: SPLITS.find(str(item[0][0]))):
         values, iterations = series["value"].to_numpy(float), series["iteration"].to_numpy(float)
         if len(values) > 1:
             points = kept([values], POINTS)
-            made.append({"name": f"{split} {name}", "x": _packed(iterations[points]), "y": _packed(values[points])})
+            made.append({"name": f"{split} {name}", "x": axes.number(iterations[points]), "y": _packed(values[points])})
     return made
 
 
-def _traces(rows: pd.DataFrame | None) -> list[dict[str, Any]]:
+def _traces(rows: pd.DataFrame | None, axes: Axes) -> list[dict[str, Any]]:
     """Of every vector, the first and the last that was logged."""
     if rows is None:
         return []
@@ -85,7 +100,7 @@ def _traces(rows: pd.DataFrame | None) -> list[dict[str, Any]]:
             values = np.asarray(row["values"], dtype=float)
             points = kept([values], POINTS)
             label = f"{name}, epoch {row['epoch']}"
-            made.append({"name": label, "x": _packed(points + 1), "y": _packed(values[points])})
+            made.append({"name": label, "x": axes.number(points + 1), "y": _packed(values[points])})
     return made
 
 
