@@ -30,6 +30,7 @@ ALLOWED = {
     "variants": {"statistics", "store"},
     "train": {"checkpoint", "environment", "errors", "optimizers", "probes", "recurrence", "seeds", "spec", "store"},
     "sweep": {"checkpoint", "errors", "papers", "plugins", "settings", "spec", "store"},
+    "compare": {"errors", "statistics", "store", "variants"},
     "report": {"errors", "papers", "statistics", "store", "variants", ""},
     "bench": {"errors", "matrices", "model", "optimizers", "recurrence"},
     "testing": {"model", "optimizers", "plugins", "probes", "recurrence", "task"},

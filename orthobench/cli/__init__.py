@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli import bench, ls, plugins, report, run, show, sweep
+from orthobench.cli import bench, compare, ls, plugins, report, run, show, sweep
 from orthobench.errors import UsageError
 
 app = typer.Typer(
@@ -20,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (run, sweep, report, ls, show, plugins, bench):
+for module in (run, sweep, report, compare, ls, show, plugins, bench):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 
 
