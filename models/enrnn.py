@@ -5,12 +5,13 @@
 W_L is scoRNN's scaled Cayley transform; W_S = T / (rho(T) + eps), rho the spectral radius; W_C (optional) lets the
 short-term state feed the long-term one, never the reverse. K. Maduranga, K. Helfrich, Q. Ye, "Eigenvalue Normalized
 Recurrent Neural Networks for Short Term Memory", AAAI 2020. Training begins with W_S = T; the normalisation goes on,
-for good, when rho(T) first exceeds 1. As in the program eps is 0, so the radius then is 1, not below.
+for good, when rho(T) first exceeds 1. As in the program eps is 0, so the radius then is 1, not below. On Penn Treebank
+the paper has ReLU in place of modReLU, and W_C starts with orthonormal rows or columns.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -22,7 +23,9 @@ from orthobench.matrices.skew import block_rotation_entries
 from orthobench.matrices.spectral_radius import spectral_radius
 from orthobench.model import Count, Positive, Signature
 from orthobench.plain_rnn import MatrixSettings, PlainRNN
-from orthobench.recurrence import MODRELU
+from orthobench.recurrence import MODRELU, RELU
+
+_ACTIVATIONS = {"modrelu": MODRELU, "relu": RELU}
 
 
 class ENRNNSettings(MatrixSettings):
@@ -40,6 +43,12 @@ class ENRNNSettings(MatrixSettings):
     )
     coupling: bool = Field(True, description="W_C, from the short-term to the long-term state")
     epsilon: float = Field(0.0, ge=0, description="eps of the normalisation")
+    activation: Literal["modrelu", "relu"] = Field("modrelu", json_schema_extra={"neutral": "modrelu"})
+    coupling_start: Literal["glorot", "orthogonal"] = Field(
+        "glorot",
+        description="start of W_C; orthogonal: part of an orthogonal matrix",
+        json_schema_extra={"neutral": "glorot"},
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -65,7 +74,6 @@ class ENRNN(PlainRNN):
     title = "ENRNN"
     paper = "Maduranga, Helfrich, Ye. Eigenvalue Normalized RNNs for Short Term Memory. AAAI 2020"
     Settings = ENRNNSettings
-    activation = MODRELU
     matrix_parameters = ("skew_entries",)
 
     signs: Tensor
@@ -76,6 +84,7 @@ class ENRNN(PlainRNN):
         s = int(settings.short_size)
         q = settings.hidden_size - s
         self.epsilon = settings.epsilon
+        self.activation = _ACTIVATIONS[settings.activation]
         self.skew_entries = nn.Parameter(block_rotation_entries(_half_circle(q, generator), q).float())
         self.register_buffer("signs", minus_ones_last(q, int(settings.negative_ones)))
         # Rotations by angles in (0, pi / 2) times moduli in (-1, 1), one of each for two units; an odd unit comes last.
@@ -85,7 +94,8 @@ class ENRNN(PlainRNN):
         self.coupling_weight = None
         if settings.coupling:
             self.coupling_weight = nn.Parameter(torch.empty(q, s))
-            nn.init.xavier_uniform_(self.coupling_weight, generator=generator)
+            start = {"glorot": nn.init.xavier_uniform_, "orthogonal": nn.init.orthogonal_}[settings.coupling_start]
+            start(self.coupling_weight, generator=generator)
         self.register_buffer("normalised", torch.zeros((), dtype=torch.bool))
 
     def radius(self) -> Tensor:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.matrices.initial import glorot_vector_
+from orthobench.matrices.initial import glorot_vector_, torch_linear_
 from orthobench.optimizers import OptimizerName
-from orthobench.recurrence import GradientTrace
+from orthobench.recurrence import GradientTrace, project
 from orthobench.settings import Settings
 
 Positive = Annotated[float, Field(gt=0)]
@@ -31,6 +31,11 @@ class ModelSettings(Settings):
         description="start of the output bias; glorot: U(-sqrt(3/p), sqrt(3/p)), as in the copying programs; linear: "
         "torch's for a linear layer; truncated_normal: N(0, 0.1^2) cut off at 0.2, as in Spectral RNN's program; "
         "constant: 0.01, as in EURNN's",
+    )
+    embedding_size: Count | None = Field(
+        None,
+        description="e, size of a trained linear embedding that the inputs go through first; none: there is none",
+        json_schema_extra={"neutral": None, "tied_to": "hidden_size"},
     )
 
 
@@ -79,6 +84,7 @@ class Model(nn.Module, ABC):
     def __init__(self, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__()
         self.signature = signature
+        self.embedding: nn.Parameter | None = None
         self.hidden_size = settings.hidden_size
         self.features = self.state_features(settings)
         self.optimizer = settings.optimizer
@@ -90,12 +96,24 @@ class Model(nn.Module, ABC):
             case "glorot":
                 glorot_vector_(self.output_bias, generator)
             case "linear":
-                bound = self.output_weight.shape[1] ** -0.5
-                nn.init.uniform_(self.output_bias, -bound, bound, generator=generator)
+                torch_linear_(self.output_bias, self.output_weight.shape[1], generator)
             case "truncated_normal":
                 nn.init.trunc_normal_(self.output_bias, std=0.1, a=-0.2, b=0.2, generator=generator)
             case "constant":
                 nn.init.constant_(self.output_bias, 0.01)
+
+    @classmethod
+    def build(cls, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> Self:
+        """The model that the settings ask for: with an embedding E `[e, m]`, U(-0.1, 0.1), it reads E x_t.
+
+        The start is that of the nnRNN program's embedding of characters.
+        """
+        if settings.embedding_size is None:
+            return cls(settings, signature, generator)
+        model = cls(settings, replace(signature, input_size=settings.embedding_size), generator)
+        embedding = torch.empty(settings.embedding_size, signature.input_size)
+        model.embedding = nn.Parameter(nn.init.uniform_(embedding, -0.1, 0.1, generator=generator))
+        return model
 
     @classmethod
     def state_features(cls, settings: ModelSettings) -> int:
@@ -131,6 +149,8 @@ class Model(nn.Module, ABC):
         self, inputs: Tensor, state: State | None = None, trace: GradientTrace | None = None
     ) -> tuple[Tensor, State]:
         """The outputs that the signature asks for, and the final state, from the given or the model's own start."""
+        if self.embedding is not None:
+            inputs = project(inputs, self.embedding)
         states, final = self.states(inputs, state or self.initial_state(inputs.shape[1]), trace)
         read = states[-1] if self.reads_last and states.dim() == 3 else states
         return nn.functional.linear(read, self.output_weight, self.output_bias), final

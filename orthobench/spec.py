@@ -98,7 +98,7 @@ def resolve(
     values = dict(task_class.protocol)
     if experiment := experiment or _nearest(experiments(task, model), given):
         recorded = experiment.settings
-        changed = [name for name, value in asked.items() if str(value) != str(recorded.get(name, value))]
+        changed = [name for name, value in asked.items() if not _same(value, recorded.get(name, value))]
         tied = {name for kind in kinds for name in kind.tied_to(changed)}
         values |= {name: value for name, value in recorded.items() if name not in tied}
     values |= asked
@@ -115,11 +115,16 @@ def resolve(
     return Resolved(spec, task_class, model_class, task_settings, model_settings, training)  # type: ignore[arg-type]
 
 
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are written alike, as recorded in TOML or given on the command line (true for True)."""
+    return str(one).lower() == str(other).lower()
+
+
 def _nearest(candidates: list[Experiment], given: Mapping[str, Any]) -> Experiment | None:
     """The experiment that agrees with the most of the given settings; of equals, the first."""
 
     def agreement(experiment: Experiment) -> int:
         settings = experiment.settings
-        return sum(str(settings[name]) == str(value) for name, value in given.items() if name in settings)
+        return sum(_same(settings[name], value) for name, value in given.items() if name in settings)
 
     return max(candidates, key=agreement, default=None)

@@ -34,6 +34,16 @@ class Split(Protocol):
         """The examples with these numbers, `[B]`, on the task's device."""
 
 
+class Stream(Split, Protocol):
+    """A split that can be read on and on: cut into equal columns, the remainder dropped, and read downwards."""
+
+    def pieces(self, columns: int) -> int:
+        """How many batches it takes to read this many columns; 0 if there is too little for so many."""
+
+    def piece(self, position: int, columns: int) -> Batch:
+        """The batch at a position, `[T, columns, m]`, which goes on where the one before ended; the last is shorter."""
+
+
 class TrainingSettings(Settings):
     """How a run is trained and how often it is tested: the protocol."""
 
@@ -61,7 +71,10 @@ class Task(ABC):
 
     Class attributes: `version`, raised whenever the same settings come to mean other data or other numbers; `metric`,
     the test metric the literature reports, and its `goal`; `protocol`, the literature's training settings; `quick`,
-    settings of all kinds for a run of a minute or two.
+    settings of all kinds for a run of a minute or two; `carries_state`, whether a batch starts from the state in which
+    the one before it in the same epoch or test ended, cut from its gradient: then every split is a `Stream`.
+    Attributes of a task: its splits, `validation` being None where the literature has none; and `epoch`, which pass
+    over the training set is under way: the trainer sets it, for tasks that draw something anew in every epoch.
     """
 
     version: ClassVar[int] = 1
@@ -71,10 +84,13 @@ class Task(ABC):
     goal: ClassVar[Literal["min", "max"]]
     protocol: ClassVar[Mapping[str, Any]] = {}
     quick: ClassVar[Mapping[str, Any]] = {}
+    carries_state: ClassVar[bool] = False
 
     signature: Signature
     train: Split
+    validation: Split | None = None
     test: Split
+    epoch: int = 0
 
     @abstractmethod
     def __init__(self, settings: Any, seed: int, device: torch.device) -> None:

@@ -2,7 +2,8 @@
 
 The order of things makes a run cut off anywhere end with the numbers of an uncut one. Rows are committed before the
 checkpoint that stands after them; on the way back, rows beyond the checkpoint are forgotten. The order of examples
-is a function of seed and epoch, so a checkpoint holds no more of it than the iteration.
+is a function of seed and epoch, so a checkpoint holds no more of it than the iteration. Where the state is carried
+from batch to batch (truncated back-propagation through time), it is part of the checkpoint.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -20,11 +21,13 @@ from torch import Tensor
 from orthobench import environment, seeds
 from orthobench.checkpoint import CheckpointFolder
 from orthobench.errors import UsageError
+from orthobench.model import State
 from orthobench.optimizers import make_optimizer
 from orthobench.probes import Subject, default_probes
 from orthobench.recurrence.dispatch import chosen, forget_used, last_used, use_backend
 from orthobench.spec import Resolved
 from orthobench.store import MetricRow, Run, Status, Store, TraceRow
+from orthobench.task import Batch, Split, Stream
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 BackendName = Literal["auto", "reference", "portable", "cpu", "cuda"]
@@ -137,7 +140,7 @@ class _Trainer:
         torch.set_flush_denormal(True)
         torch.manual_seed(seeds.derive(self.seed, "global"))
         self.task = resolved.task_class(resolved.task_settings, self.seed, device)
-        model = resolved.model_class(
+        model = resolved.model_class.build(
             resolved.model_settings, self.task.signature, seeds.generator(self.seed, "model", spec.model)
         )
         self.model = model.to(device)
@@ -148,12 +151,7 @@ class _Trainer:
         self.metric = resolved.task_class.metric
         self.better = min if resolved.task_class.goal == "min" else max
 
-        self.per_epoch = len(self.task.train) // self.training.batch_size
-        if self.per_epoch == 0:
-            raise UsageError(
-                f"batch_size={self.training.batch_size} is more than the training set of {len(self.task.train)}: "
-                "give a smaller batch_size"
-            )
+        self.per_epoch = self._batches_per_epoch()
         total = self.training.epochs * self.per_epoch
         self.total = min(total, self.training.max_iterations or total)
         self.test_every = self.training.evaluate_every or self.per_epoch
@@ -163,6 +161,7 @@ class _Trainer:
         self.loss_count = 0
         self.best: tuple[float, int] | None = None
         self.order: tuple[int, Tensor] | None = None  # of the examples, for one epoch
+        self.state: State | None = None  # that the last batch ended with, where it is carried on
         self.seconds: dict[str, float] = {}
         self.saved_at = time.perf_counter()
         self.save_cost = 0.0
@@ -214,8 +213,9 @@ class _Trainer:
     def _advance(self) -> None:
         """One iteration: a batch, its gradient, a step of every optimiser."""
         with self._timed("train"):
-            batch = self.task.train.batch(self._examples())
-            outputs, _ = self.model(batch.inputs)
+            self.task.epoch = self.iteration // self.per_epoch
+            batch, start = self._next_batch()
+            outputs, end = self.model(batch.inputs, start)
             loss = self.task.loss(outputs, batch.targets)
             penalty = self.model.penalty()
             self.model.zero_grad()
@@ -224,9 +224,46 @@ class _Trainer:
             with torch.no_grad():
                 self._step()
                 self.model.after_step()
+            if self.task.carries_state:
+                self.state = tuple(part.detach().clone() for part in end)  # a view would keep all states alive
             self.loss_sum += loss.detach()
             self.loss_count += 1
             self.iteration += 1
+
+    def _stream(self, split: Split) -> Stream | None:
+        """A split as a stream, if the task's state is carried on."""
+        return cast(Stream, split) if self.task.carries_state else None
+
+    def _batches_per_epoch(self) -> int:
+        """How many batches the training set makes.
+
+        Raises:
+            UsageError: none; or a stream would have to be read in an order not its own, or is too short to be tested.
+        """
+        size, train = self.training.batch_size, self.task.train
+        stream = self._stream(train)
+        if stream is None:
+            if size > len(train):
+                raise UsageError(
+                    f"batch_size={size} is more than the training set of {len(train)}: give a smaller batch_size"
+                )
+            return len(train) // size
+        if self.training.shuffle:
+            raise UsageError("shuffle=true: the data is read in order, with the state carried on: give shuffle=false")
+        tested = [part for part in (self.task.test, self.task.validation) if part is not None]
+        for name, splits in (("batch_size", [train]), ("evaluation_batch_size", tested)):
+            columns = getattr(self.training, name)
+            if not all(cast(Stream, split).pieces(columns) for split in splits):
+                raise UsageError(f"{name}={columns} is more columns than the data can fill: give a smaller {name}")
+        return stream.pieces(size)
+
+    def _next_batch(self) -> tuple[Batch, State | None]:
+        """The next batch to train on and the state it starts from, None where that is the model's own."""
+        stream = self._stream(self.task.train)
+        if stream is None:
+            return self.task.train.batch(self._examples()), None
+        position = self.iteration % self.per_epoch
+        return stream.piece(position, self.training.batch_size), self.state if position else None
 
     def _examples(self) -> Tensor:
         """The numbers of the next batch's examples; what does not fill a batch at an epoch's end is left out."""
@@ -269,8 +306,10 @@ class _Trainer:
             self.loss_sum.zero_()
             self.loss_count = 0
         with self._timed("test"):
-            metrics = self._test()
-        rows += [MetricRow("test", name, epoch, self.iteration, value) for name, value in metrics.items()]
+            metrics = self._test(self.task.test)
+            valid = {} if self.task.validation is None else self._test(self.task.validation)
+        for split, measured in (("test", metrics), ("valid", valid)):
+            rows += [MetricRow(split, name, epoch, self.iteration, value) for name, value in measured.items()]
         if probe:
             with self._timed("probe"):
                 values, vectors = self._probe(epoch)
@@ -285,20 +324,27 @@ class _Trainer:
         return math.isfinite(value) and (loss is None or math.isfinite(loss))
 
     @torch.no_grad()
-    def _test(self) -> dict[str, float]:
-        """Every metric over the whole test set."""
+    def _test(self, split: Split) -> dict[str, float]:
+        """Every metric over the whole of a split."""
         self.model.eval()
         totals: dict[str, tuple[Tensor, float]] = {}
-        for examples in torch.arange(len(self.task.test), device=self.device).split(
-            self.training.evaluation_batch_size
-        ):
-            batch = self.task.test.batch(examples)
-            outputs, _ = self.model(batch.inputs)
+        state: State | None = None
+        for batch in self._test_batches(split):
+            outputs, end = self.model(batch.inputs, state)
+            state = end if self.task.carries_state else None
             for name, (total, weight) in self.task.measure(outputs, batch.targets).items():
                 before, weights = totals.get(name, (0.0, 0.0))
                 totals[name] = (before + total.double(), weights + weight)
         self.model.train()
         return {name: float(total) / weight for name, (total, weight) in totals.items()}
+
+    def _test_batches(self, split: Split) -> Iterator[Batch]:
+        """A whole split, in order."""
+        size = self.training.evaluation_batch_size
+        stream = self._stream(split)
+        if stream is None:
+            return map(split.batch, torch.arange(len(split), device=self.device).split(size))
+        return (stream.piece(position, size) for position in range(stream.pieces(size)))
 
     def _probe(self, epoch: int) -> tuple[list[MetricRow], list[TraceRow]]:
         examples = torch.arange(self.training.batch_size, device=self.device)
@@ -341,6 +387,7 @@ class _Trainer:
                     "iteration": self.iteration,
                     "model": self.model.state_dict(),
                     "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+                    "state": self.state,
                     "loss_sum": self.loss_sum,
                     "loss_count": self.loss_count,
                     "best": self.best,
@@ -361,6 +408,7 @@ class _Trainer:
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
+        self.state = state["state"] and tuple(part.to(self.device) for part in state["state"])
         self.loss_sum = state["loss_sum"].to(self.device)
         self.loss_count = state["loss_count"]
         self.best = state["best"]

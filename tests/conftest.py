@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,50 @@ def tiny() -> dict[str, str]:
 @pytest.fixture
 def tiny_options() -> list[str]:
     return [option for name, value in TINY.items() for option in ("-s", f"{name}={value}")]
+
+
+@pytest.fixture
+def real_data() -> Callable[[str], Path]:
+    """The folder of a real data set; the test is skipped where $ORTHOBENCH_DATA has none."""
+
+    def find(name: str) -> Path:
+        from orthobench.data import dataset
+
+        if not os.environ.get("ORTHOBENCH_DATA"):
+            pytest.skip("$ORTHOBENCH_DATA names no folder with real data")
+        wanted = dataset(name)
+        if not wanted.present():
+            pytest.skip(f"{name} is not in $ORTHOBENCH_DATA")
+        return wanted.folder()
+
+    return find
+
+
+@pytest.fixture
+def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty data folder, in use; the image data sets are as small as those of `support.data`."""
+    from support.data import COUNTS
+
+    from orthobench.data.cifar10 import CIFAR10
+    from orthobench.data.mnist import MNIST
+
+    folder = tmp_path / "data folder"
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(folder))
+    for small in (MNIST, CIFAR10):
+        monkeypatch.setattr(small, "counts", COUNTS)
+    return folder
+
+
+@pytest.fixture
+def small_data(data_folder: Path) -> Path:
+    """The data folder with small data sets in it."""
+    from support.data import write_cifar10, write_mnist, write_ptb
+
+    write_mnist(data_folder / "mnist")
+    write_mnist(data_folder / "fashion_mnist")
+    write_cifar10(data_folder / "cifar10")
+    write_ptb(data_folder / "ptb")
+    return data_folder
 
 
 @dataclass

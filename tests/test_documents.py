@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from orthobench.data import DataSet
 from orthobench.plugins import Catalog
 from orthobench.testing import problems
 
@@ -30,13 +31,22 @@ def test_the_guide_has_a_model_and_a_task():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_readmes_commands_are_understood(command, orthobench, tiny_options):
-    """Each runs, small: the last of two values given for a setting would be an error, so those shown are kept."""
+def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, small_data, tmp_path, monkeypatch):
+    """Each runs, small: the last of two values given for a setting would be an error, so those shown are kept.
+
+    Nothing is downloaded.
+    """
     words = command.split()[1:]
     shown = {word.partition("=")[0] for word in words if "=" in word}
     if words[0] in ("run", "sweep"):
         pairs = list(zip(tiny_options[::2], tiny_options[1::2], strict=True))
+        if words[1] in ("mnist", "cifar10"):  # whose length is the images'
+            pairs = [("-s", "validation_size=20"), *(pair for pair in pairs if "sequence_length" not in pair[1])]
         words += [w for flag, value in pairs if value.partition("=")[0] not in shown for w in (flag, value)]
+    elif words[0] == "data":
+        monkeypatch.setattr(DataSet, "get", lambda self, report: None)
+        monkeypatch.setattr(DataSet, "deviations", lambda self, folder: [])
+        words = [str(small_data / "mnist") if word == "FOLDER" else word for word in words]
     elif words[0] == "bench":
         words += ["--quick", "--rounds", "1"]
     else:

@@ -74,7 +74,7 @@ def test_built_in_plugins_are_their_files():
 
 
 @pytest.mark.parametrize(("kind", "name"), [(plugin.kind, plugin.name) for plugin in Catalog()])
-def test_built_in_plugins_meet_the_contract(kind, name):
+def test_built_in_plugins_meet_the_contract(kind, name, small_data):
     assert problems(kind, Catalog().load(kind, name)) == []
 
 

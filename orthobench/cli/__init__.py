@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli import bench, compare, ls, plugins, report, run, show, sweep
+from orthobench.cli import bench, compare, data, ls, plugins, report, run, show, sweep
 from orthobench.errors import UsageError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
 )
 for module in (run, sweep, report, compare, ls, show, plugins, bench):
     app.command(module.__name__.rpartition(".")[2])(module.command)
+app.add_typer(data.app, name="data")
 
 
 def _version(wanted: bool) -> None:

@@ -31,6 +31,25 @@ Backend = Annotated[
     typer.Option("--backend", help="Kernels of the recurrence; auto: the fastest that serve."),
 ]
 
+
+def _use_data_folder(context: typer.Context, folder: Path | None) -> Path | None:
+    """Use the data folder until the command ends."""
+    from orthobench.data import use_data_folder
+
+    context.with_resource(use_data_folder(folder))
+    return folder
+
+
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        callback=_use_data_folder,
+        help="Folder of the data sets; else $ORTHOBENCH_DATA, else the user's cache folder.",
+    ),
+]
+
 DEFAULT_DATABASE = "results.db"
 
 

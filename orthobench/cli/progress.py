@@ -1,14 +1,17 @@
-"""What is seen of a run while it trains: a live display on a terminal, plain lines elsewhere."""
+"""What is seen of a run while it trains, and of a download: a live display on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from orthobench.store import Run
 from orthobench.train import Point
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 
 class Progress:
@@ -85,3 +88,38 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}"
+
+
+class Downloads:
+    """Shows how downloads go; as a context it holds the live display."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+        from rich.progress import Progress as Bar
+
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
+        self.live = sys.stderr.isatty()
+        self.bar = Bar(*columns, console=Console(stderr=True), disable=not self.live)
+        self.rows: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.bar.stop()
+
+    def report(self, name: str, done: int, total: int) -> None:
+        """Show that so many of a file's bytes are here."""
+        if name not in self.rows:
+            self.rows[name] = self.bar.add_task(name, total=total)
+        self.bar.update(self.rows[name], completed=done)
+        if not self.live and done >= total:
+            print(f"{name}: {done} bytes", file=sys.stderr)

@@ -16,6 +16,13 @@ def glorot_vector_(vector: Tensor, generator: torch.Generator) -> Tensor:
     return vector.uniform_(-bound, bound, generator=generator)
 
 
+@torch.no_grad()
+def torch_linear_(tensor: Tensor, fan_in: int, generator: torch.Generator) -> Tensor:
+    """U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)): what torch's Linear starts its weight and its bias with."""
+    bound = 1 / math.sqrt(fan_in)
+    return tensor.uniform_(-bound, bound, generator=generator)
+
+
 def half_circle_angles(n: int, generator: torch.Generator) -> Tensor:
     """floor(n / 2) angles t ~ U(0, pi / 2), float64 (scoRNN, section 4.2; after Henaff et al. 2016)."""
     return torch.rand(n // 2, generator=generator, dtype=torch.float64) * (math.pi / 2)

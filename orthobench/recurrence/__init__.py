@@ -12,6 +12,7 @@ from torch import Tensor
 from orthobench.recurrence import dispatch
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
 from orthobench.recurrence.applied import Multiply, applied_recurrence
+from orthobench.recurrence.diagonal import diagonal_recurrence
 from orthobench.recurrence.dispatch import BACKENDS, last_used, set_backend, use_backend
 from orthobench.recurrence.projection import project
 from orthobench.recurrence.trace import GradientTrace
@@ -28,9 +29,13 @@ __all__ = [
     "Kind",
     "Multiply",
     "applied_recurrence",
+    "cornn",
+    "diagonal_recurrence",
     "gated_recurrence",
     "gru",
     "last_used",
+    "lem",
+    "lipschitz",
     "lstm",
     "project",
     "recurrence",
@@ -112,8 +117,7 @@ def lstm(
     a trace receives both states.
     """
     _check(x, weight, h0, c0, gates=4, name="lstm")
-    if c0.shape != h0.shape:
-        raise ValueError(f"lstm: c0 {list(c0.shape)} should be {list(h0.shape)}")
+    _check_second("lstm", h0, c0, "c0")
     h, c = dispatch.call("lstm", backend, last, x, weight, h0, c0, trace)
     return h, c
 
@@ -148,6 +152,69 @@ def gru(
     return states
 
 
+def cornn(
+    x: Tensor,
+    weight: Tensor,
+    y0: Tensor,
+    z0: Tensor,
+    step_size: float,
+    frequency: float,
+    damping: float,
+    trace: GradientTrace | None = None,
+    last: bool = False,
+    backend: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Coupled oscillators: z_t = z_{t-1} + dt (tanh(x_t + W [y_{t-1}; z_{t-1}]) - gamma y_{t-1} - eps z_{t-1}),
+    y_t = y_{t-1} + dt z_t.
+
+    W is `[n, 2n]`; dt, gamma and eps are `step_size`, `frequency` and `damping`. Returns y and z, each `[T, B, n]`; a
+    trace receives both, y as "h"; the rest as in `recurrence`.
+    """
+    _check(x, weight, y0, z0, gates=1, sources=2, name="cornn", state="y0")
+    _check_second("cornn", y0, z0)
+    y, z = dispatch.call("cornn", backend, last, x, weight, y0, z0, step_size, frequency, damping, trace)
+    return y, z
+
+
+def lem(
+    x: Tensor,
+    weight: Tensor,
+    y0: Tensor,
+    z0: Tensor,
+    step_size: float,
+    trace: GradientTrace | None = None,
+    last: bool = False,
+    backend: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Two states with learnt step lengths, a = dt s(gate): z_t = (1 - a) z_{t-1} + a tanh(.), y_t likewise.
+
+    x is `[T, B, 4n]` and W `[4n, n]`, in the order z's gate and candidate, y's gate and candidate. The last of these
+    reads z_t, the others y_{t-1}. Returns y and z, each `[T, B, n]`; a trace receives both, y as "h".
+    """
+    _check(x, weight, y0, z0, gates=4, name="lem", state="y0")
+    _check_second("lem", y0, z0)
+    y, z = dispatch.call("lem", backend, last, x, weight, y0, z0, step_size, trace)
+    return y, z
+
+
+def lipschitz(
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    step_size: float,
+    trace: GradientTrace | None = None,
+    last: bool = False,
+    backend: str | None = None,
+) -> Tensor:
+    """h_t = h_{t-1} + eps (A h_{t-1} + tanh(W h_{t-1} + x_t)); the weight is `[2n, n]`, A above W.
+
+    The rest as in `recurrence`.
+    """
+    _check(x, weight, h0, gates=1, rows=2, name="lipschitz")
+    states: Tensor = dispatch.call("lipschitz", backend, last, x, weight, h0, step_size, trace)
+    return states
+
+
 def _check(
     x: Tensor,
     weight: Tensor,
@@ -156,14 +223,16 @@ def _check(
     gates: int,
     name: str,
     rows: int | None = None,
+    sources: int = 1,
+    state: str = "h0",
 ) -> int:
     if x.dim() != 3 or 0 in x.shape:
         raise ValueError(f"{name}: x {list(x.shape)} should be [time, batch, features], none of them 0")
-    n = weight.shape[-1]
+    n = h0.shape[-1]
     expected = {
         "x": (x.shape, (*x.shape[:2], gates * n)),
-        "weight": (weight.shape, ((rows or gates) * n, n)),
-        "h0": (h0.shape, (x.shape[1], n)),
+        "weight": (weight.shape, ((rows or gates) * n, sources * n)),
+        state: (h0.shape, (x.shape[1], n)),
     }
     for what, (actual, wanted) in expected.items():
         if tuple(actual) != wanted:
@@ -172,3 +241,8 @@ def _check(
         if tensor is not None and (tensor.dtype, tensor.device) != (x.dtype, x.device):
             raise ValueError(f"{name}: {tensor.dtype} on {tensor.device} beside x, {x.dtype} on {x.device}")
     return n
+
+
+def _check_second(name: str, first: Tensor, second: Tensor, state: str = "z0") -> None:
+    if second.shape != first.shape:
+        raise ValueError(f"{name}: {state} {list(second.shape)} should be {list(first.shape)}")

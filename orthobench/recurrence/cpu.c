@@ -16,14 +16,15 @@ struct problem {
     int64_t kind;        /* enum kind; of the GRU: TANH or MODRELU, its candidate's */
     int64_t euler;       /* h_t = h_{t-1} + step_size * act(...) */
     int64_t reset_after; /* GRU: whether r is applied after the product */
-    float slope, epsilon, step_size, unused;
+    float slope, epsilon, step_size;
+    float frequency, damping; /* of coRNN */
     const float *x;      /* [T, B, gates * n] */
     const float *packed; /* the forward matrix, or the backward one */
     const float *packed_candidate;
     const float *bias;   /* [n] or NULL: the activation's */
     const float *candidate_bias; /* GRU [n] or NULL: b in r (W_g h_{t-1} + b) */
     const float *h0, *c0;
-    float *h, *c;        /* [T, B, n] */
+    float *h, *c;        /* [T, B, n]; c is the second state: LSTM's c, coRNN's and LEM's z */
     float *saved;        /* what the backward pass needs beside h, see each op; NULL where nothing */
     float *recurrent;    /* GRU [T, B, n]: r h_{t-1}, or with r after the product W_g h_{t-1} + b */
     /* Backward only. Absent gradients are NULL; `last` is that of the last state alone, [B, n]. */
@@ -102,7 +103,8 @@ static void pack_vector(float *to, int64_t stride, int64_t depth, const float *f
 }
 
 /* A matrix of `gates` blocks of n output columns in panels. With one gate a panel is two vectors of columns (the last
- * may be one); with two or four the gates of VL units lie side by side, so that one block of sums holds all of them. */
+ * may be one); with more the gates of VL units lie side by side, two to a panel (an odd one alone), so that one block
+ * of sums holds all of them. */
 void pack(float *to, const float *from, int64_t n, int64_t depth, int64_t sj, int64_t sk, int64_t gates) {
     if (gates == 1) {
         for (int64_t col = 0; col < n; col += 2 * VL) {
@@ -115,7 +117,8 @@ void pack(float *to, const float *from, int64_t n, int64_t depth, int64_t sj, in
     }
     for (int64_t col = 0; col < n; col += VL)
         for (int64_t gate = 0; gate < gates; gate++)
-            pack_vector(to + (col * gates + gate / 2 * 2 * VL) * depth + gate % 2 * VL, 2 * VL, depth,
+            pack_vector(to + (col * gates + gate / 2 * 2 * VL) * depth + gate % 2 * VL,
+                        gate == gates - 1 && gate % 2 == 0 ? VL : 2 * VL, depth,
                         from + (gate * n + col) * sj, sj, sk, lanes(n - col));
 }
 
@@ -146,7 +149,7 @@ static void sweep(const struct step *s, int64_t rows, const struct operand *oper
     _Alignas(64) float block[ROWS * 4 * VL];
     const int64_t n = s->p->features;
     const int64_t blocks = (rows + ROWS - 1) / ROWS;
-    const int parts = gates == 4 ? 2 : 1;
+    const int parts = gates > 2 ? 2 : 1;
     if (!count) memset(block, 0, sizeof block);
     for (int64_t col = 0; col < n; col += gates == 1 ? 2 * VL : VL) {
         const int vecs = gates > 1 || n - col > VL ? 2 : 1;
@@ -156,7 +159,7 @@ static void sweep(const struct step *s, int64_t rows, const struct operand *oper
             for (int o = 0; o < count; o++) {
                 const struct operand *at = operands + o;
                 for (int part = 0; part < parts; part++)
-                    multiply(height, vecs, at->depth, at->a + row * at->lda, at->lda,
+                    multiply(height, gates == 3 && part ? 1 : vecs, at->depth, at->a + row * at->lda, at->lda,
                              at->packed + (col * gates + part * 2 * VL) * at->depth, block + part * 2 * VL,
                              parts * 2 * VL, o);
             }
@@ -373,19 +376,19 @@ INLINE const float *state_before(const struct problem *p, const float *states, c
     return (t ? states + (t - 1) * p->batch * p->features : initial) + first * p->features;
 }
 
-static int forward(const struct problem *p, int64_t first, int64_t last, epilogue *finish) {
+static int forward(const struct problem *p, int64_t first, int64_t last, int gates, epilogue *finish) {
     const uint64_t denormals = flush_denormals();
     const int64_t n = p->features;
     struct step s = {.p = p, .first = first};
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
-        sweep(&s, last - first, &(struct operand){s.prev, n, n, p->packed}, 1, 1, finish);
+        sweep(&s, last - first, &(struct operand){s.prev, n, n, p->packed}, 1, gates, finish);
     }
     restore_denormals(denormals);
     return 0;
 }
 
-/* `dmixed` [T, B, width] is what the packed matrix multiplies. */
+/* `dmixed` [T, B, n] is what the packed matrix multiplies; if there is a second matrix, it multiplies dx. */
 static int backward(const struct problem *p, int64_t first, int64_t last, epilogue *finish, const float *dmixed) {
     const uint64_t denormals = flush_denormals();
     const int64_t n = p->features, rows = last - first;
@@ -395,9 +398,10 @@ static int backward(const struct problem *p, int64_t first, int64_t last, epilog
     s.direct = p->euler ? memory + rows * VL : NULL;
     s.squares = p->norms ? memory : NULL;
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
-        const int more = s.t < p->steps - 1;
-        const struct operand carried = {dmixed + offset(&s, 0, n) + p->batch * n, n, n, p->packed};
-        sweep(&s, rows, &carried, more, 1, s.t < 0 ? initial_gradient : finish);
+        const int count = s.t == p->steps - 1 ? 0 : p->packed_candidate ? 2 : 1;
+        const int64_t later = offset(&s, 0, n) + p->batch * n;
+        const struct operand carried[] = {{dmixed + later, n, n, p->packed}, {p->dx + later, n, n, p->packed_candidate}};
+        sweep(&s, rows, carried, count, 1, s.t < 0 ? initial_gradient : finish);
         if (s.t >= 0 && s.squares) finish_norms(&s, rows, s.squares, p->norms);
     }
     free(memory);
@@ -406,7 +410,7 @@ static int backward(const struct problem *p, int64_t first, int64_t last, epilog
 }
 
 int recurrence_forward(const struct problem *p, int64_t first, int64_t last) {
-    return forward(p, first, last, finish_forward);
+    return forward(p, first, last, 1, finish_forward);
 }
 
 int recurrence_backward(const struct problem *p, int64_t first, int64_t last) {
@@ -463,11 +467,62 @@ static void gated_finish_backward(const struct step *s, int64_t row, int rows, i
 }
 
 int gated_forward(const struct problem *p, int64_t first, int64_t last) {
-    return forward(p, first, last, gated_finish_forward);
+    return forward(p, first, last, 1, gated_finish_forward);
 }
 
 int gated_backward(const struct problem *p, int64_t first, int64_t last) {
     return backward(p, first, last, gated_finish_backward, p->dmixed);
+}
+
+/* ------------------------------------------------------------------ Lipschitz: h_t = h_{t-1} + eps (A h + tanh(W h + x))
+ * saved [T, B, n]: tanh's output. dmixed: dL/d(A h_{t-1}); dx is dL/d(W h_{t-1}) too. */
+
+static void lipschitz_finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                     const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, next = p->batch * n;
+    const int count = lanes(n - col);
+    (void)vecs;
+    for (int i = 0; i < rows; i++) {
+        const int64_t here = offset(s, row + i, n) + col;
+        const vf linear = *(const vf *)(block + i * 2 * VL), mixed = *(const vf *)(block + (i * 2 + 1) * VL);
+        const vf a = hyperbolic_tangent(mixed + load(p->x + here, count));
+        ahead(p->x + here, next);
+        ahead_to_write(p->h + here, next);
+        if (p->saved) store(p->saved + here, a, count);
+        store(p->h + here, load(s->prev + (row + i) * n + col, count) + p->step_size * (linear + a), count);
+    }
+}
+
+static void lipschitz_finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                      const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, before = -p->batch * n;
+    const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, n) + at, local = (row + i) * n + at;
+            const int count = lanes(n - at);
+            vf g = *(const vf *)(block + (i * 2 + v) * VL) + load(s->direct + local, count);
+            if (arriving_here) g += load(arriving_here + i * n + v * VL, count);
+            store(s->direct + local, g, count);
+            if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
+            const vf a = load(p->saved + here, count);
+            ahead(p->saved + here, before);
+            ahead_to_write(p->dx + here, before);
+            ahead_to_write(p->dmixed + here, before);
+            g *= p->step_size;
+            store(p->dmixed + here, g, count);
+            store(p->dx + here, g * (1.0f - a * a), count);
+        }
+}
+
+int lipschitz_forward(const struct problem *p, int64_t first, int64_t last) {
+    return forward(p, first, last, 2, lipschitz_finish_forward);
+}
+
+int lipschitz_backward(const struct problem *p, int64_t first, int64_t last) {
+    return backward(p, first, last, lipschitz_finish_backward, p->dmixed);
 }
 
 /* ------------------------------------------------------------------ LSTM
@@ -543,23 +598,36 @@ int lstm_forward(const struct problem *p, int64_t first, int64_t last) {
     return 0;
 }
 
+/* The step of a backward loop over two states, with `memory` for its own; 0 if there is none. */
+static int two_states(const struct problem *p, int64_t first, int64_t rows, struct step *s, float **memory) {
+    const int64_t n = p->features;
+    *memory = scratch(rows * (2 * n + 2 * VL));
+    if (!*memory) return 0;
+    *s = (struct step){.p = p, .first = first, .direct = *memory + rows * 2 * VL};
+    s->cell = s->direct + rows * n;
+    s->squares = p->norms ? *memory : NULL;
+    s->cell_squares = p->norms ? *memory + rows * VL : NULL;
+    return 1;
+}
+
+static void finish_both_norms(const struct step *s, int64_t rows) {
+    if (!s->squares) return;
+    finish_norms(s, rows, s->squares, s->p->norms);
+    finish_norms(s, rows, s->cell_squares, s->p->c_norms);
+}
+
 int lstm_backward(const struct problem *p, int64_t first, int64_t last) {
     const uint64_t denormals = flush_denormals();
     const int64_t n = p->features, rows = last - first;
-    float *const memory = scratch(rows * (n + 2 * VL));
-    if (!memory) return 1;
-    struct step s = {.p = p, .first = first};
-    s.squares = p->norms ? memory : NULL;
-    s.cell_squares = p->norms ? memory + rows * VL : NULL;
-    s.cell = memory + rows * 2 * VL;
+    float *memory;
+    struct step s;
+    if (!two_states(p, first, rows, &s, &memory)) return 1;
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
         const int more = s.t < p->steps - 1;
         const struct operand carried = {p->dx + offset(&s, 0, 4 * n) + p->batch * 4 * n, 4 * n, 4 * n, p->packed};
         if (s.t >= 0) s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
         sweep(&s, rows, &carried, more, 1, s.t < 0 ? initial_gradient : lstm_finish_backward);
-        if (s.t < 0 || !s.squares) continue;
-        finish_norms(&s, rows, s.squares, p->norms);
-        finish_norms(&s, rows, s.cell_squares, p->c_norms);
+        if (s.t >= 0) finish_both_norms(&s, rows);
     }
     memcpy(p->dc0 + first * n, s.cell, (size_t)(rows * n) * 4);
     free(memory);
@@ -716,6 +784,230 @@ int gru_backward(const struct problem *p, int64_t first, int64_t last) {
         const struct operand candidate = {p->dx + offset(&s, 0, 3 * n) + 2 * n, 3 * n, n, p->packed_candidate};
         if (!p->reset_after) sweep(&s, rows, &candidate, 1, 1, gru_finish_reset);
     }
+    free(memory);
+    restore_denormals(denormals);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ coRNN: h is y, c is z
+ * saved [T, B, n]: tanh's output. packed multiplies y, packed_candidate z; backward, packed makes both parts. */
+
+static void cornn_finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                 const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, next = p->batch * n;
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, n) + at, local = (row + i) * n + at;
+            const int count = lanes(n - at);
+            const vf a = hyperbolic_tangent(*(const vf *)(block + (i * 2 + v) * VL) + load(p->x + here, count));
+            ahead(p->x + here, next);
+            ahead_to_write(p->h + here, next);
+            ahead_to_write(p->c + here, next);
+            if (p->saved) store(p->saved + here, a, count);
+            const vf y = load(s->prev + local, count);
+            vf z = load(s->prev_cell + local, count);
+            z += p->step_size * (a - p->frequency * y - p->damping * z);
+            store(p->c + here, z, count);
+            store(p->h + here, y + p->step_size * z, count);
+        }
+}
+
+static void cornn_finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                  const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, before = -p->batch * n;
+    const float *const arriving_y = arriving(p->grad_h, p->grad_last, s, row, col);
+    const float *const arriving_z = arriving(p->grad_c, p->grad_c_last, s, row, col);
+    const int count = lanes(n - col);
+    (void)vecs;
+    for (int i = 0; i < rows; i++) {
+        const int64_t here = offset(s, row + i, n) + col, local = (row + i) * n + col;
+        vf dy = *(const vf *)(block + i * 2 * VL) + load(s->direct + local, count);
+        vf dz = *(const vf *)(block + (i * 2 + 1) * VL) + load(s->cell + local, count);
+        if (arriving_y) dy += load(arriving_y + i * n, count);
+        if (arriving_z) dz += load(arriving_z + i * n, count);
+        dz += p->step_size * dy;
+        if (s->squares) {
+            *(vf *)(s->squares + (row + i) * VL) += dy * dy;
+            *(vf *)(s->cell_squares + (row + i) * VL) += dz * dz;
+        }
+        const vf a = load(p->saved + here, count), force = p->step_size * dz;
+        ahead(p->saved + here, before);
+        ahead_to_write(p->dx + here, before);
+        store(p->dx + here, force * (1.0f - a * a), count);
+        store(s->direct + local, dy - p->frequency * force, count);
+        store(s->cell + local, dz - p->damping * force, count);
+    }
+}
+
+static void cornn_initial_gradient(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                   const float *block) {
+    const int64_t n = s->p->features;
+    const int count = lanes(n - col);
+    (void)vecs;
+    for (int i = 0; i < rows; i++) {
+        const int64_t local = (row + i) * n + col, at = s->first * n + local;
+        store(s->p->dh0 + at, *(const vf *)(block + i * 2 * VL) + load(s->direct + local, count), count);
+        store(s->p->dc0 + at, *(const vf *)(block + (i * 2 + 1) * VL) + load(s->cell + local, count), count);
+    }
+}
+
+int cornn_forward(const struct problem *p, int64_t first, int64_t last) {
+    const uint64_t denormals = flush_denormals();
+    const int64_t n = p->features;
+    struct step s = {.p = p, .first = first};
+    for (s.t = 0; s.t < p->steps; s.t++) {
+        s.prev = state_before(p, p->h, p->h0, s.t, first);
+        s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
+        const struct operand both[] = {{s.prev, n, n, p->packed}, {s.prev_cell, n, n, p->packed_candidate}};
+        sweep(&s, last - first, both, 2, 1, cornn_finish_forward);
+    }
+    restore_denormals(denormals);
+    return 0;
+}
+
+int cornn_backward(const struct problem *p, int64_t first, int64_t last) {
+    const uint64_t denormals = flush_denormals();
+    const int64_t n = p->features, rows = last - first;
+    float *memory;
+    struct step s;
+    if (!two_states(p, first, rows, &s, &memory)) return 1;
+    for (s.t = p->steps - 1; s.t >= -1; s.t--) {
+        const int more = s.t < p->steps - 1;
+        const struct operand carried = {p->dx + offset(&s, 0, n) + p->batch * n, n, n, p->packed};
+        sweep(&s, rows, &carried, more, 2, s.t < 0 ? cornn_initial_gradient : cornn_finish_backward);
+        if (s.t >= 0) finish_both_norms(&s, rows);
+    }
+    free(memory);
+    restore_denormals(denormals);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ LEM: h is y, c is z
+ * saved [T, B, 4n]: z's gate and candidate, y's gate and candidate, after their functions. packed multiplies y,
+ * packed_candidate z. */
+
+static void lem_finish_z(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, next = p->batch * 4 * n;
+    const int count = lanes(n - col);
+    (void)vecs;
+    for (int i = 0; i < rows; i++) {
+        const int64_t here = offset(s, row + i, 4 * n) + col;
+        vf parts[3];
+        for (int part = 0; part < 3; part++) {
+            parts[part] = *(const vf *)(block + (i * 4 + part) * VL) + load(p->x + here + part * n, count);
+            ahead(p->x + here + part * n, next);
+            ahead_to_write(p->saved + here + part * n, next);
+            parts[part] = part == 1 ? hyperbolic_tangent(parts[part]) : sigmoid(parts[part]);
+            store(p->saved + here + part * n, parts[part], count);
+        }
+        const vf z = load(s->prev_cell + (row + i) * n + col, count);
+        store(p->c + offset(s, row + i, n) + col, z + p->step_size * parts[0] * (parts[1] - z), count);
+    }
+}
+
+static void lem_finish_y(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, next = p->batch * 4 * n;
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, 4 * n) + at;
+            const int count = lanes(n - at);
+            const vf mixed = *(const vf *)(block + (i * 2 + v) * VL) + load(p->x + here + 3 * n, count);
+            const vf candidate = hyperbolic_tangent(mixed), gate = load(p->saved + here + 2 * n, count);
+            ahead(p->x + here + 3 * n, next);
+            ahead_to_write(p->saved + here + 3 * n, next);
+            store(p->saved + here + 3 * n, candidate, count);
+            const vf y = load(s->prev + (row + i) * n + at, count);
+            store(p->h + offset(s, row + i, n) + at, y + p->step_size * gate * (candidate - y), count);
+        }
+}
+
+int lem_forward(const struct problem *p, int64_t first, int64_t last) {
+    const uint64_t denormals = flush_denormals();
+    const int64_t n = p->features, rows = last - first;
+    struct step s = {.p = p, .first = first};
+    for (s.t = 0; s.t < p->steps; s.t++) {
+        s.prev = state_before(p, p->h, p->h0, s.t, first);
+        s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
+        sweep(&s, rows, &(struct operand){s.prev, n, n, p->packed}, 1, 3, lem_finish_z);
+        const float *const z = p->c + offset(&s, 0, n);
+        sweep(&s, rows, &(struct operand){z, n, n, p->packed_candidate}, 1, 1, lem_finish_y);
+    }
+    restore_denormals(denormals);
+    return 0;
+}
+
+/* The derivatives by a state's gate and candidate, before their functions, from g = dL/d(state); what of g goes on to
+ * the state before is returned. */
+INLINE vf lem_differentiate(const struct problem *p, int64_t here, vf g, const float *state_before, int count) {
+    const int64_t n = p->features, before = -p->batch * 4 * n;
+    const vf gate = load(p->saved + here, count), candidate = load(p->saved + here + n, count);
+    const vf by_length = p->step_size * gate * g;
+    for (int part = 0; part < 2; part++) {
+        ahead(p->saved + here + part * n, before);
+        ahead_to_write(p->dx + here + part * n, before);
+    }
+    store(p->dx + here, by_length * (candidate - load(state_before, count)) * (1.0f - gate), count);
+    store(p->dx + here + n, by_length * (1.0f - candidate * candidate), count);
+    return g - by_length;
+}
+
+static void lem_finish_backward_y(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                  const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features;
+    const float *const arriving_y = arriving(p->grad_h, p->grad_last, s, row, col);
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, 4 * n) + at, local = (row + i) * n + at;
+            const int count = lanes(n - at);
+            vf dy = *(const vf *)(block + (i * 2 + v) * VL) + load(s->direct + local, count);
+            if (arriving_y) dy += load(arriving_y + i * n + v * VL, count);
+            if (s->squares) *(vf *)(s->squares + (row + i) * VL) += dy * dy;
+            store(s->direct + local, lem_differentiate(p, here + 2 * n, dy, s->prev + local, count), count);
+        }
+}
+
+/* block: dL/dz_t that came through y_t. */
+static void lem_finish_backward_z(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+                                  const float *block) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features;
+    const float *const arriving_z = arriving(p->grad_c, p->grad_c_last, s, row, col);
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, 4 * n) + at, local = (row + i) * n + at;
+            const int count = lanes(n - at);
+            vf dz = *(const vf *)(block + (i * 2 + v) * VL) + load(s->cell + local, count);
+            if (arriving_z) dz += load(arriving_z + i * n + v * VL, count);
+            if (s->squares) *(vf *)(s->cell_squares + (row + i) * VL) += dz * dz;
+            store(s->cell + local, lem_differentiate(p, here, dz, s->prev_cell + local, count), count);
+        }
+}
+
+int lem_backward(const struct problem *p, int64_t first, int64_t last) {
+    const uint64_t denormals = flush_denormals();
+    const int64_t n = p->features, rows = last - first;
+    float *memory;
+    struct step s;
+    if (!two_states(p, first, rows, &s, &memory)) return 1;
+    for (s.t = p->steps - 1; s.t >= -1; s.t--) {
+        const int more = s.t < p->steps - 1;
+        const float *const here = p->dx + offset(&s, 0, 4 * n);
+        const struct operand carried = {here + p->batch * 4 * n, 4 * n, 3 * n, p->packed};
+        if (s.t >= 0) {
+            s.prev = state_before(p, p->h, p->h0, s.t, first);
+            s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
+        }
+        sweep(&s, rows, &carried, more, 1, s.t < 0 ? initial_gradient : lem_finish_backward_y);
+        if (s.t < 0) break;
+        sweep(&s, rows, &(struct operand){here + 3 * n, 4 * n, n, p->packed_candidate}, 1, 1, lem_finish_backward_z);
+        finish_both_norms(&s, rows);
+    }
+    memcpy(p->dc0 + first * n, s.cell, (size_t)(rows * n) * 4);
     free(memory);
     restore_denormals(denormals);
     return 0;

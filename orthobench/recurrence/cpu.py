@@ -36,7 +36,7 @@ class _Problem(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("steps", "batch", "features", "kind", "euler", "reset_after")),
-        *((name, ctypes.c_float) for name in ("slope", "epsilon", "step_size", "unused")),
+        *((name, ctypes.c_float) for name in ("slope", "epsilon", "step_size", "frequency", "damping")),
         *((name, ctypes.c_void_p) for name in _POINTERS),
     )
 
@@ -117,6 +117,42 @@ def gru(
     return _call(_GRU, settings, _norms(trace, x, "h"), last, x, weight, h0, candidate_bias, activation_bias)[0]
 
 
+def cornn(
+    x: Tensor,
+    weight: Tensor,
+    y0: Tensor,
+    z0: Tensor,
+    step_size: float,
+    frequency: float,
+    damping: float,
+    trace: GradientTrace | None,
+    last: bool = False,
+) -> tuple[Tensor, Tensor]:
+    settings: _Settings = {"step_size": step_size, "frequency": frequency, "damping": damping}
+    y, z = _call(_CoRNN, settings, _norms(trace, x, "h", "z"), last, x, weight, y0, z0)
+    return y, z
+
+
+def lem(
+    x: Tensor,
+    weight: Tensor,
+    y0: Tensor,
+    z0: Tensor,
+    step_size: float,
+    trace: GradientTrace | None,
+    last: bool = False,
+) -> tuple[Tensor, Tensor]:
+    y, z = _call(_LEM, {"step_size": step_size}, _norms(trace, x, "h", "z"), last, x, weight, y0, z0)
+    return y, z
+
+
+def lipschitz(
+    x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None, last: bool = False
+) -> Tensor:
+    settings: _Settings = {"euler": True, "step_size": step_size}
+    return _call(_Lipschitz, settings, _norms(trace, x, "h"), last, x, weight, h0)[0]
+
+
 def _norms(trace: GradientTrace | None, x: Tensor, *states: str) -> tuple[Tensor, ...]:
     """For each state the tensor `[T, B]` in the trace that the backward pass fills; none without a trace."""
     if trace is None:
@@ -143,7 +179,7 @@ def _last(states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 
 class _Op(Function):
-    """What the four operations share under autograd."""
+    """What the operations share under autograd."""
 
     @staticmethod
     def run(settings: _Settings, keep: bool, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
@@ -329,6 +365,113 @@ class _GRU(_Op):
         return None, None, None, dx, dweight, fields["dh0"], *dbiases
 
 
+class _CoRNN(_Op):
+    @staticmethod
+    def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, y0: Tensor, z0: Tensor) -> Any:
+        n = y0.shape[-1]
+        y, z = workspace.take(*x.shape), workspace.take(*x.shape)
+        saved = workspace.take(*x.shape) if keep else None
+        _loop(
+            "cornn_forward",
+            settings,
+            **{"x": x, "h0": y0, "c0": z0, "h": y, "c": z, "saved": saved},
+            packed=_pack(weight[:, :n]),
+            packed_candidate=_pack(weight[:, n:]),
+        )
+        return (y, z), (saved,)
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
+        settings, _, _, *inputs = arguments
+        return _Op.finish(ctx, *_CoRNN.run(settings, True, *inputs), *arguments)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        weight, y0, z0, y, z, saved = ctx.saved_tensors
+        fields = _Op.backward_fields(ctx, y.shape[-1], y, *grads) | {"saved": saved, "dc0": torch.empty_like(z0)}
+        _loop("cornn_backward", packed=_pack_transposed(weight, gates=2), **fields)
+        dweight = None
+        if ctx.needs_input_grad[4]:
+            dweight = torch.cat((weight_gradient(fields["dx"], y, y0), weight_gradient(fields["dx"], z, z0)), dim=1)
+        return None, None, None, fields["dx"], dweight, fields["dh0"], fields["dc0"]
+
+
+class _LEM(_Op):
+    @staticmethod
+    def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, y0: Tensor, z0: Tensor) -> Any:
+        n = y0.shape[-1]
+        y, z = (workspace.take(*x.shape[:2], n) for _ in range(2))
+        saved = workspace.take(*x.shape)
+        _loop(
+            "lem_forward",
+            settings,
+            **{"x": x, "h0": y0, "c0": z0, "h": y, "c": z, "saved": saved},
+            packed=_pack(weight[: 3 * n], gates=3),
+            packed_candidate=_pack(weight[3 * n :]),
+        )
+        return (y, z), (saved,)
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
+        settings, _, _, *inputs = arguments
+        return _Op.finish(ctx, *_LEM.run(settings, True, *inputs), *arguments)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        weight, y0, z0, y, z, saved = ctx.saved_tensors
+        n = y0.shape[-1]
+        fields = _Op.backward_fields(ctx, 4 * n, y, *grads)
+        fields |= {"saved": saved, "h0": y0, "c": z, "c0": z0, "dc0": torch.empty_like(z0)}
+        _loop(
+            "lem_backward",
+            packed=_pack_transposed(weight[: 3 * n]),
+            packed_candidate=_pack_transposed(weight[3 * n :]),
+            **fields,
+        )
+        dweight, dx = None, fields["dx"]
+        if ctx.needs_input_grad[4]:
+            dweight = torch.empty_like(weight)
+            weight_gradient(dx[..., : 3 * n], y, y0, dweight[: 3 * n])
+            weight_gradient(dx[..., 3 * n :], z, None, dweight[3 * n :])
+        return None, None, None, dx, dweight, fields["dh0"], fields["dc0"]
+
+
+class _Lipschitz(_Op):
+    @staticmethod
+    def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor) -> Any:
+        h = workspace.take(*x.shape)
+        saved = workspace.take(*x.shape) if keep else None
+        _loop("lipschitz_forward", settings, x=x, packed=_pack(weight, gates=2), h0=h0, h=h, saved=saved)
+        return (h,), (saved,)
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
+        settings, _, _, *inputs = arguments
+        return _Op.finish(ctx, *_Lipschitz.run(settings, True, *inputs), *arguments)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:
+        weight, h0, h, saved = ctx.saved_tensors
+        n = h.shape[-1]
+        dlinear = workspace.take(*h.shape)
+        fields = _Op.backward_fields(ctx, n, h, *grads) | {"saved": saved, "dmixed": dlinear}
+        _loop(
+            "lipschitz_backward",
+            packed=_pack_transposed(weight[:n]),
+            packed_candidate=_pack_transposed(weight[n:]),
+            **fields,
+        )
+        dweight = None
+        if ctx.needs_input_grad[4]:
+            dweight = torch.empty_like(weight)
+            weight_gradient(dlinear, h, h0, dweight[:n])
+            weight_gradient(fields["dx"], h, h0, dweight[n:])
+        return None, None, None, fields["dx"], dweight, fields["dh0"]
+
+
 # ---------------------------------------------------------------------- calls into cpu.c
 
 
@@ -344,7 +487,7 @@ def load(*flags: str) -> ctypes.CDLL:
     library.problem_size.restype = library.vector_length.restype = size
     if library.problem_size() != ctypes.sizeof(_Problem):
         raise build.BuildError("cpu.c and cpu.py disagree about struct problem")
-    for op in ("recurrence", "gated", "lstm", "gru"):
+    for op in ("recurrence", "gated", "lstm", "gru", "cornn", "lem", "lipschitz"):
         for direction in ("forward", "backward"):
             getattr(library, f"{op}_{direction}").argtypes = (ctypes.POINTER(_Problem), size, size)
     library.pack.argtypes = (pointer, pointer, size, size, size, size, size)
@@ -390,9 +533,9 @@ def _pack(weight: Tensor, gates: int = 1) -> Tensor:
     return _packed(weight, weight.shape[0] // gates, weight.shape[1], weight.stride(0), 1, gates)
 
 
-def _pack_transposed(weight: Tensor) -> Tensor:
-    """W `[depth, n]` for dz W."""
-    return _packed(weight, weight.shape[1], weight.shape[0], 1, weight.stride(0), 1)
+def _pack_transposed(weight: Tensor, gates: int = 1) -> Tensor:
+    """W `[depth, gates * n]` for dz W."""
+    return _packed(weight, weight.shape[1] // gates, weight.shape[0], 1, weight.stride(0), gates)
 
 
 def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride: int, gates: int) -> Tensor:

@@ -23,11 +23,14 @@ from orthobench.recurrence import cuda_gated, cuda_launch
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.trace import GradientTrace
 
+_OPS = ("recurrence", "gated_recurrence", "lstm", "gru")
 _GATED = "gated"
 
 
 def unsupported(op: str, x: Tensor, weight: Tensor, activation: Activation | None = None) -> str | None:
     """Why this back end does not serve a call of `op`, or None."""
+    if op not in _OPS:
+        return f"{op} has no Triton kernels"
     if x.device.type != "cuda" or weight.device != x.device:
         return f"{op}: x is on {x.device} and the weight on {weight.device}, not on one CUDA device"
     if not _has_triton():

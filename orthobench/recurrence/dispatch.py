@@ -1,7 +1,7 @@
 """Which back end serves a call.
 
-`auto` takes the fastest that supports the case: on CUDA the Triton kernels, on the CPU in float32 the C kernels,
-or without a compiler the hand-written loop in PyTorch, and `reference` for everything else.
+`auto` takes the fastest that supports the case: in float32 on CUDA the Triton kernels, on the CPU the C kernels, and
+the hand-written loop in PyTorch for what these do not serve or without a compiler; `reference` for everything else.
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ def chosen(op: str, x: Tensor, weight: Tensor, activation: Activation | None = N
         if reason := _unsupported(name, op, x, weight, activation):
             raise ValueError(f"{op}: back end {name} cannot serve this: {reason}")
         return name
-    if x.is_cuda:
-        return _first_of(("cuda",), op, x, weight, activation) or "reference"
-    if x.device.type != "cpu" or x.dtype is not torch.float32:
+    if x.device.type not in ("cpu", "cuda") or x.dtype is not torch.float32:
         return "reference"
+    if x.is_cuda:
+        return _first_of(("cuda", "portable"), op, x, weight, activation)
     if reason := cpu.missing():
         _say_once(
             logging.WARNING,
             f"{reason}; the recurrences run in PyTorch instead, up to several times slower (back end portable)",
         )
         return "portable"
-    return _first_of(("cpu",), op, x, weight, activation) or "reference"
+    return _first_of(("cpu", "portable"), op, x, weight, activation)
 
 
 def call(
@@ -106,13 +106,13 @@ def _checked(name: str) -> str:
     return name
 
 
-def _first_of(names: tuple[str, ...], op: str, x: Tensor, weight: Tensor, activation: Activation | None) -> str | None:
+def _first_of(names: tuple[str, ...], op: str, x: Tensor, weight: Tensor, activation: Activation | None) -> str:
     for name in names:
         reason = _unsupported(name, op, x, weight, activation)
         if reason is None:
             return name
         _say_once(logging.INFO, f"{op}: not on back end {name}: {reason}")
-    return None
+    return "reference"
 
 
 def _unsupported(name: str, op: str, x: Tensor, weight: Tensor, activation: Activation | None) -> str | None:

@@ -1,4 +1,5 @@
-"""The recurrences in plain PyTorch with a hand-written backward pass: for machines without a C compiler.
+"""The recurrences in plain PyTorch with a hand-written backward pass: for machines without a C compiler, and for what
+the kernels of a device do not serve.
 
 Unlike in `reference` no graph of the loop is built: forward keeps the states and what they do not give back, backward
 is one product per step, and dL/dW is one product over all steps. Works in every float type and on every device.
@@ -57,6 +58,32 @@ def gru(
 ) -> Tensor:
     norms = _norms(trace, x, "h")
     result: Tensor = _GRU.apply(x, weight, h0, candidate_bias, reset_after, activation, activation_bias, norms)
+    return result
+
+
+def cornn(
+    x: Tensor,
+    weight: Tensor,
+    y0: Tensor,
+    z0: Tensor,
+    step_size: float,
+    frequency: float,
+    damping: float,
+    trace: GradientTrace | None,
+) -> tuple[Tensor, Tensor]:
+    y, z = _CoRNN.apply(x, weight, y0, z0, step_size, frequency, damping, _norms(trace, x, "h", "z"))
+    return y, z
+
+
+def lem(
+    x: Tensor, weight: Tensor, y0: Tensor, z0: Tensor, step_size: float, trace: GradientTrace | None
+) -> tuple[Tensor, Tensor]:
+    y, z = _LEM.apply(x, weight, y0, z0, step_size, _norms(trace, x, "h", "z"))
+    return y, z
+
+
+def lipschitz(x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None) -> Tensor:
+    result: Tensor = _Lipschitz.apply(x, weight, h0, step_size, _norms(trace, x, "h"))
     return result
 
 
@@ -242,6 +269,123 @@ class _GRU(Function):
         dweight = torch.cat((_weight_gradient(dx[..., : 2 * n], states, h0), into_candidate))
         dcandidate_bias = None if candidate_bias is None else dmixed.sum((0, 1))
         return dx, dweight, total, dcandidate_bias, None, None, dactivation_bias, None
+
+
+class _CoRNN(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        y0: Tensor,
+        z0: Tensor,
+        step_size: float,
+        frequency: float,
+        damping: float,
+        norms: tuple[Tensor, ...],
+    ) -> tuple[Tensor, Tensor]:
+        y, z = y0, z0
+        ys, zs, forces = (x.new_empty(*x.shape) for _ in range(3))
+        for t, x_t in enumerate(x.unbind(0)):
+            force = torch.tanh(torch.addmm(x_t, torch.cat((y, z), dim=-1), weight.T), out=forces[t])
+            z = zs[t].copy_(z + step_size * (force - frequency * y - damping * z))
+            y = ys[t].copy_(y + step_size * z)
+        ctx.step_size, ctx.frequency, ctx.damping, ctx.norms = step_size, frequency, damping, norms
+        ctx.save_for_backward(weight, y0, z0, ys, zs, forces)
+        return ys, zs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_y: Tensor, grad_z: Tensor) -> Any:
+        weight, y0, z0, ys, zs, forces = ctx.saved_tensors
+        n, step_size = y0.shape[-1], ctx.step_size
+        slopes = step_size * (1 - forces**2)
+        dy, dz, dx = torch.zeros_like(y0), torch.zeros_like(z0), torch.empty_like(forces)
+        grads_z = grad_z.unbind(0)
+        for t, g_y in _backwards(grad_y):
+            dy = dy + g_y
+            dz = dz + grads_z[t] + step_size * dy
+            _record(ctx.norms, t, dy, dz)
+            through = torch.mul(dz, slopes[t], out=dx[t]) @ weight
+            dy = dy - step_size * ctx.frequency * dz + through[:, :n]
+            dz = (1 - step_size * ctx.damping) * dz + through[:, n:]
+        dweight = torch.cat((_weight_gradient(dx, ys, y0), _weight_gradient(dx, zs, z0)), dim=1)
+        return dx, dweight, dy, dz, None, None, None, None
+
+
+class _LEM(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, y0: Tensor, z0: Tensor, step_size: float, norms: tuple[Tensor, ...]
+    ) -> tuple[Tensor, Tensor]:
+        n, y, z = y0.shape[-1], y0, z0
+        ys, zs, saved = x.new_empty(*x.shape[:2], n), x.new_empty(*x.shape[:2], n), torch.empty_like(x)
+        for t, x_t in enumerate(x.unbind(0)):
+            mixed = torch.addmm(x_t[:, : 3 * n], y, weight[: 3 * n].T)
+            gate_z, gate_y = torch.sigmoid(mixed[:, :n]), torch.sigmoid(mixed[:, 2 * n :])
+            candidate_z = torch.tanh(mixed[:, n : 2 * n])
+            z = zs[t].copy_(z + step_size * gate_z * (candidate_z - z))
+            candidate_y = torch.tanh(torch.addmm(x_t[:, 3 * n :], z, weight[3 * n :].T))
+            y = ys[t].copy_(y + step_size * gate_y * (candidate_y - y))
+            torch.cat((gate_z, candidate_z, gate_y, candidate_y), dim=-1, out=saved[t])
+        ctx.step_size, ctx.norms = step_size, norms
+        ctx.save_for_backward(weight, y0, z0, ys, zs, saved)
+        return ys, zs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_y: Tensor, grad_z: Tensor) -> Any:
+        weight, y0, z0, ys, zs, saved = ctx.saved_tensors
+        n = y0.shape[-1]
+        dy, dz, dx = torch.zeros_like(y0), torch.zeros_like(z0), torch.empty_like(saved)
+        grads_z = grad_z.unbind(0)
+        for t, g_y in _backwards(grad_y):
+            gate_z, candidate_z, gate_y, candidate_y = saved[t].chunk(4, dim=-1)
+            before_y, before_z = (ys[t - 1], zs[t - 1]) if t else (y0, z0)
+            dy = dy + g_y
+            by_length = ctx.step_size * gate_y * dy
+            dgate_y = by_length * (candidate_y - before_y) * (1 - gate_y)
+            dcandidate_y = by_length * (1 - candidate_y**2)
+            dy, total = dy - by_length, dy
+            dz = dz + grads_z[t] + dcandidate_y @ weight[3 * n :]
+            _record(ctx.norms, t, total, dz)
+            by_length = ctx.step_size * gate_z * dz
+            dgate_z = by_length * (candidate_z - before_z) * (1 - gate_z)
+            dcandidate_z = by_length * (1 - candidate_z**2)
+            dz = dz - by_length
+            torch.cat((dgate_z, dcandidate_z, dgate_y, dcandidate_y), dim=-1, out=dx[t])
+            dy = torch.addmm(dy, dx[t, :, : 3 * n], weight[: 3 * n])
+        dweight = torch.cat((_weight_gradient(dx[..., : 3 * n], ys, y0), _weight_gradient(dx[..., 3 * n :], zs, None)))
+        return dx, dweight, dy, dz, None, None
+
+
+class _Lipschitz(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, h0: Tensor, step_size: float, norms: tuple[Tensor, ...]) -> Tensor:
+        n, h = h0.shape[-1], h0
+        states, saved = x.new_empty(*x.shape), x.new_empty(*x.shape)
+        for t, x_t in enumerate(x.unbind(0)):
+            mixed = h @ weight.T
+            update = torch.tanh(mixed[:, n:] + x_t, out=saved[t])
+            h = states[t].copy_(h + step_size * (mixed[:, :n] + update))
+        ctx.step_size, ctx.norms = step_size, norms
+        ctx.save_for_backward(weight, h0, states, saved)
+        return states
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        weight, h0, states, saved = ctx.saved_tensors
+        n = h0.shape[-1]
+        slopes = 1 - saved**2
+        total, dmixed = torch.zeros_like(h0), saved.new_empty(*saved.shape[:2], 2 * n)
+        for t, g in _backwards(grad):
+            total = total + g
+            _record(ctx.norms, t, total)
+            linear = torch.mul(total, ctx.step_size, out=dmixed[t, :, :n])
+            torch.mul(linear, slopes[t], out=dmixed[t, :, n:])
+            total = torch.addmm(total, dmixed[t], weight)
+        return dmixed[..., n:], _weight_gradient(dmixed, states, h0), total, None, None
 
 
 def _backwards(grad: Tensor) -> list[tuple[int, Tensor]]:

@@ -83,3 +83,56 @@ def gru(
     if trace is not None:
         trace.watch("h", states)
     return torch.stack(states)
+
+
+def cornn(
+    x: Tensor,
+    weight: Tensor,
+    y0: Tensor,
+    z0: Tensor,
+    step_size: float,
+    frequency: float,
+    damping: float,
+    trace: GradientTrace | None,
+) -> tuple[Tensor, Tensor]:
+    y, z, ys, zs = y0, z0, [], []
+    for x_t in x.unbind(0):
+        force = torch.addmm(x_t, torch.cat((y, z), dim=-1), weight.T).tanh()
+        z = z + step_size * (force - frequency * y - damping * z)
+        y = y + step_size * z
+        ys.append(y)
+        zs.append(z)
+    if trace is not None:
+        trace.watch("h", ys)
+        trace.watch("z", zs)
+    return torch.stack(ys), torch.stack(zs)
+
+
+def lem(
+    x: Tensor, weight: Tensor, y0: Tensor, z0: Tensor, step_size: float, trace: GradientTrace | None
+) -> tuple[Tensor, Tensor]:
+    n = y0.shape[-1]
+    from_y, from_z = weight[: 3 * n].T, weight[3 * n :].T
+    y, z, ys, zs = y0, z0, [], []
+    for x_t in x.unbind(0):
+        gate_z, candidate_z, gate_y = torch.addmm(x_t[:, : 3 * n], y, from_y).chunk(3, dim=-1)
+        length_z, length_y = step_size * gate_z.sigmoid(), step_size * gate_y.sigmoid()
+        z = (1 - length_z) * z + length_z * candidate_z.tanh()
+        y = (1 - length_y) * y + length_y * torch.addmm(x_t[:, 3 * n :], z, from_z).tanh()
+        ys.append(y)
+        zs.append(z)
+    if trace is not None:
+        trace.watch("h", ys)
+        trace.watch("z", zs)
+    return torch.stack(ys), torch.stack(zs)
+
+
+def lipschitz(x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None) -> Tensor:
+    h, states = h0, []
+    for x_t in x.unbind(0):
+        linear, mixed = (h @ weight.T).chunk(2, dim=-1)
+        h = h + step_size * (linear + (mixed + x_t).tanh())
+        states.append(h)
+    if trace is not None:
+        trace.watch("h", states)
+    return torch.stack(states)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from orthobench.model import ModelSettings
-from orthobench.task import Batch, Task, TrainingSettings
+from orthobench.task import Batch, Stream, Task, TrainingSettings
 from orthobench.testing.require import require, require_apart
 
 BATCH = 5
@@ -17,7 +17,7 @@ def _settings(task_class: Any) -> Any:
     """The quick settings, with as little data as they allow."""
     fields = task_class.Settings.model_fields
     values = {name: value for name, value in task_class.quick.items() if name in fields}
-    small = {name: 2 * BATCH for name in ("train_size", "test_size") if name in fields}
+    small = {name: 2 * BATCH for name in ("train_size", "validation_size", "test_size") if name in fields}
     return task_class.Settings.read(values | small)
 
 
@@ -49,7 +49,7 @@ def settings_have_names_of_their_own(task_class: Any) -> None:
 def batches_fit_the_signature(task_class: Any) -> None:
     """Inputs are finite, [T, B, m]; examples come as asked for, in any order."""
     task = _make(task_class)
-    for split in (task.train, task.test):
+    for split in filter(None, (task.train, task.validation, task.test)):
         require(len(split) >= BATCH, f"a split holds {len(split)} examples")
         inputs = _first(split).inputs
         wanted = [inputs.shape[0], BATCH, task.signature.input_size]
@@ -101,10 +101,28 @@ def metrics_add_up(task_class: Any) -> None:
         require(abs(joined - float(total) / weight) < 1e-5, f"{name} depends on the size of the test batches")
 
 
+def streams_go_on(task_class: Any) -> None:
+    """Where the state is carried, splits can be read in columns, the first of which does not depend on the others."""
+    if not task_class.carries_state:
+        return
+    task = _make(task_class)
+    for split in filter(None, (task.train, task.validation, task.test)):
+        stream = cast(Stream, split)
+        require(stream.pieces(2) <= stream.pieces(1), "two columns make more pieces than one")
+        first, last = (stream.piece(position, 1).inputs for position in (0, stream.pieces(1) - 1))
+        require(stream.pieces(1) == 1 or not torch.equal(first, last), "all pieces are the same")
+        for position in range(min(2, stream.pieces(BATCH))):
+            alone, beside = stream.piece(position, 1).inputs, stream.piece(position, BATCH).inputs
+            wanted = [len(beside), BATCH, task.signature.input_size]
+            require(list(beside.shape) == wanted, f"a piece is {list(beside.shape)}, not [T, B, m] = {wanted}")
+            require(torch.equal(beside[:, 0], alone[: len(beside), 0]), f"piece {position} is not its column's")
+
+
 CHECKS = (
     settings_have_names_of_their_own,
     batches_fit_the_signature,
     the_seed_makes_the_data,
     the_loss_can_be_minimised,
     metrics_add_up,
+    streams_go_on,
 )

@@ -25,8 +25,8 @@ def test_every_count_is_as_printed_or_its_difference_is_explained(size):
     assert size.agrees(count(size)) or size.note
 
 
-def test_few_need_an_explanation():
-    assert sum(not size.agrees(count(size)) for size in ROWS) <= 20 < len(ROWS) / 2
+def test_most_need_no_explanation():
+    assert sum(not size.agrees(count(size)) for size in ROWS) < len(ROWS) * 0.4
 
 
 @pytest.mark.parametrize(

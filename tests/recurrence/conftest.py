@@ -29,11 +29,16 @@ class Case:
 
     @property
     def gates(self) -> int:
-        return {"recurrence": 1, "gated_recurrence": 2, "lstm": 4, "gru": 3}[self.op]
+        return {"gated_recurrence": 2, "lstm": 4, "gru": 3, "lem": 4}.get(self.op, 1)
 
     @property
-    def outputs(self) -> int:
-        return 2 if self.op == "lstm" else 1
+    def states(self) -> tuple[str, ...]:
+        """The names of what it returns."""
+        return {"lstm": ("h", "c"), "cornn": ("h", "z"), "lem": ("h", "z")}.get(self.op, ("h",))
+
+    def weight_shape(self, n: int) -> tuple[int, int]:
+        rows = {"gated_recurrence": 1, "lipschitz": 2}.get(self.op, self.gates)
+        return rows * n, 2 * n if self.op == "cornn" else n
 
     def features(self, n: int) -> int:
         """The nearest size from n up that the case takes."""
@@ -47,8 +52,8 @@ class Case:
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-        rows = n if self.op == "gated_recurrence" else self.gates * n
-        arguments: list[Any] = [normal(steps, batch, self.gates * n), normal(rows, n) / n**0.5, normal(batch, n)]
+        x, weight = normal(steps, batch, self.gates * n), normal(*self.weight_shape(n)) / n**0.5
+        arguments: list[Any] = [x, weight, *(normal(batch, n) for _ in self.states)]
         match self.op:
             case "recurrence":
                 assert self.activation is not None
@@ -56,10 +61,10 @@ class Case:
                 scale = 0.1 if self.activation.is_complex else 0.5
                 bias = scale * normal(self.activation.bias_size(n)) if self.has_bias else None
                 arguments += [self.activation, bias, self.step_size]
-            case "gated_recurrence":
+            case "gated_recurrence" | "lem" | "lipschitz":
                 arguments += [self.step_size]
-            case "lstm":
-                arguments += [normal(batch, n)]
+            case "cornn":
+                arguments += [self.step_size, 2.7, 1.3]
             case "gru":
                 activation = self.activation or TANH
                 inner = normal(n) if self.has_bias and self.reset_after else None
@@ -124,6 +129,9 @@ def _cases() -> Iterator[Case]:
     yield Case("gru-modrelu", "gru", modrelu, has_bias=True)
     yield Case("gru-after-modrelu", "gru", modrelu, reset_after=True)
     yield Case("gru-after-modrelu-bias", "gru", modrelu, reset_after=True, has_bias=True)
+    yield Case("cornn", "cornn", step_size=0.3)
+    yield Case("lem", "lem", step_size=0.7)
+    yield Case("lipschitz", "lipschitz", step_size=0.3)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,7 +104,13 @@ def test_falls_back_with_a_reason_said_once(caplog: pytest.LogCaptureFixture) ->
     assert [record.message for record in caplog.records if "slope" in record.message] == [
         "recurrence: not on back end cpu: leaky ReLU with a negative slope: its output does not tell its side"
     ]
-    assert last_used() == {"reference"}
+    assert last_used() == {"portable"}
+
+
+@pytest.mark.parametrize("op", ["cornn", "lem", "lipschitz"])
+def test_what_has_no_kernels_on_a_gpu_is_not_left_to_autograd(op: str) -> None:
+    on_gpu: Any = SimpleNamespace(is_cuda=True, device=torch.device("cuda"), dtype=torch.float32)
+    assert dispatch.chosen(op, on_gpu, on_gpu) == "portable"
 
 
 @pytest.mark.usefixtures("_no_compiler")

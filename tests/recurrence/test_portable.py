@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from orthobench.recurrence import portable, recurrence
+from orthobench.recurrence import Activation, Kind, portable, recurrence
 
 
 @settings(max_examples=8, deadline=None)
@@ -25,6 +26,14 @@ def test_takes_column_major_weights(case: Any, agree: Any) -> None:
     arguments = case.arguments(4, 3, 6, seed=5)
     arguments[1] = arguments[1].T.contiguous().T
     agree(portable, case, arguments, torch.float64, 1e-12)
+
+
+def test_leaky_relu_that_turns_its_sign(agree: Any) -> None:
+    """What the C kernels do not serve."""
+    generator = torch.Generator().manual_seed(0)
+    x, weight, h0 = (torch.randn(*shape, generator=generator).double() for shape in ((4, 3, 6), (6, 6), (3, 6)))
+    arguments = [x, weight / 3, h0, Activation(Kind.LEAKY_RELU, slope=-0.5), None, None]
+    agree(portable, SimpleNamespace(op="recurrence"), arguments, torch.float64, 1e-12)
 
 
 def test_double_backward_is_refused() -> None:

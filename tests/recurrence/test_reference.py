@@ -17,8 +17,11 @@ from orthobench.recurrence import (
     Activation,
     GradientTrace,
     Kind,
+    cornn,
     gated_recurrence,
     gru,
+    lem,
+    lipschitz,
     lstm,
     recurrence,
     reference,
@@ -65,7 +68,7 @@ def transcribed(case: Any, arguments: list[Any]) -> np.ndarray:
     states = np.zeros((steps, batch, n))
     for sample in range(batch):
         h = h0[sample]
-        c = rest[0][sample] if case.op == "lstm" else None
+        c = z = rest[0][sample] if len(case.states) == 2 else None
         for t in range(steps):
             x_t = x[t, sample]
             match case.op:
@@ -88,6 +91,20 @@ def transcribed(case: Any, arguments: list[Any]) -> np.ndarray:
                     mixed = r * inner if reset_after else weight[2 * n :] @ (r * h)
                     outer_bias = np.zeros(n) if outer is None else outer
                     h = z * h + (1 - z) * activated(activation, x_t[2 * n :] + mixed, outer_bias)
+                case "cornn":
+                    _, dt, gamma, epsilon = rest
+                    force = np.tanh(x_t + weight[:, :n] @ h + weight[:, n:] @ z)
+                    z = z + dt * (force - gamma * h - epsilon * z)
+                    h = h + dt * z
+                case "lem":
+                    gate_z, candidate_z, gate_y, candidate_y = weight.reshape(4, n, n)
+                    input_gate_z, input_z, input_gate_y, input_y = np.split(x_t, 4)
+                    dt_z = rest[1] * sigmoid(gate_z @ h + input_gate_z)
+                    dt_y = rest[1] * sigmoid(gate_y @ h + input_gate_y)
+                    z = (1 - dt_z) * z + dt_z * np.tanh(candidate_z @ h + input_z)
+                    h = (1 - dt_y) * h + dt_y * np.tanh(candidate_y @ z + input_y)
+                case "lipschitz":
+                    h = h + rest[0] * (weight[:n] @ h + np.tanh(weight[n:] @ h + x_t))
             states[t, sample] = h
     return states
 
@@ -111,13 +128,26 @@ def test_gradcheck(case: Any) -> None:
     assert torch.autograd.gradcheck(function, tensors)
 
 
+def h_of_second(case: Any, arguments: list[Any], x: Tensor, before: Tensor, second: Tensor) -> Tensor:
+    """h_t as a function of the second state at t, all else of the step being given."""
+    weight, n = arguments[1], second.shape[1]
+    match case.op:
+        case "lstm":
+            return (x + before @ weight.T).chunk(4, dim=-1)[3].sigmoid() * second.tanh()
+        case "cornn":
+            return before + arguments[4] * second
+        case _:
+            length = arguments[4] * (x[:, 2 * n : 3 * n] + before @ weight[2 * n : 3 * n].T).sigmoid()
+            return (1 - length) * before + length * (x[:, 3 * n :] + second @ weight[3 * n :].T).tanh()
+
+
 def test_trace_is_the_total_derivative_at_every_step(case: Any, evaluate: Any) -> None:
     """Against a run that starts at h_t as a leaf."""
     steps, batch, n = 5, 2, 4
     arguments = case.arguments(steps, batch, n, seed=3)
     norms = evaluate(reference, case, arguments)
     generator = torch.Generator().manual_seed(0)
-    ways = [torch.randn(steps, batch, n, generator=generator, dtype=torch.float64) for _ in range(case.outputs)]
+    ways = [torch.randn(steps, batch, n, generator=generator, dtype=torch.float64) for _ in case.states]
     x, weight, *rest = arguments
     states = getattr(reference, case.op)(*arguments, None)
     states = states if isinstance(states, tuple) else (states,)
@@ -125,18 +155,17 @@ def test_trace_is_the_total_derivative_at_every_step(case: Any, evaluate: Any) -
         start = [state[t].detach().requires_grad_() for state in states]
         loss = sum((way[t] * s).sum() for way, s in zip(ways, start, strict=True))
         if t < steps - 1:
-            more = [start[0], start[1]] if case.op == "lstm" else [start[0], *rest[1:]]
-            later = getattr(reference, case.op)(x[t + 1 :], weight, *more, None)
+            later = getattr(reference, case.op)(x[t + 1 :], weight, *start, *rest[len(start) :], None)
             later = later if isinstance(later, tuple) else (later,)
             loss = loss + sum((way[t + 1 :] * s).sum() for way, s in zip(ways, later, strict=True))
-        if case.op == "lstm":  # c_t reaches the loss through h_t as well
-            output_gate = (x[t] + (states[0][t - 1] if t else arguments[2]) @ weight.T).chunk(4, dim=-1)[3].sigmoid()
+        if len(start) == 2:  # the second state reaches the loss through h_t as well
             gradient_h = torch.autograd.grad(loss, start[0], retain_graph=True)[0]
-            loss = loss + (gradient_h.detach() * output_gate * start[1].tanh()).sum()
+            before = states[0][t - 1] if t else arguments[2]
+            loss = loss + (gradient_h.detach() * h_of_second(case, arguments, x[t], before, start[1])).sum()
             gradients = [gradient_h, torch.autograd.grad(loss, start[1])[0]]
         else:
             gradients = list(torch.autograd.grad(loss, start))
-        for state, gradient in zip(("h", "c"), gradients, strict=False):
+        for state, gradient in zip(case.states, gradients, strict=True):
             torch.testing.assert_close(norms[f"norms of {state}"][t], gradient.norm(dim=-1))
 
 
@@ -200,6 +229,12 @@ X, W, H = torch.zeros(3, 2, 4), torch.zeros(4, 4), torch.zeros(2, 4)
         (lambda: gated_recurrence(X, W, H, 0.1), "x"),
         (lambda: lstm(X, W, H, H), "x"),
         (lambda: lstm(torch.zeros(3, 2, 16), torch.zeros(16, 4), H, H[:1]), "c0"),
+        (lambda: cornn(X, W, H, H, 0.1, 1.0, 1.0), "weight"),
+        (lambda: cornn(X, torch.zeros(4, 8), H[:1], H, 0.1, 1.0, 1.0), "y0"),
+        (lambda: cornn(X, torch.zeros(4, 8), H, H[:1], 0.1, 1.0, 1.0), "z0"),
+        (lambda: lem(X, torch.zeros(16, 4), H, H, 0.1), "x"),
+        (lambda: lem(torch.zeros(3, 2, 16), torch.zeros(16, 4), H, H[:1], 0.1), "z0"),
+        (lambda: lipschitz(X, W, H, 0.1), "weight"),
         (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), H, torch.zeros(4)), "reset_after"),
         (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), H, activation=RELU), "tanh or modrelu, not relu"),
         (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), H, activation_bias=torch.zeros(4)), "needs modrelu"),

@@ -1,0 +1,60 @@
+"""coRNN: n coupled oscillators, damped and driven, a step at a time.
+
+    z_t = z_{t-1} + dt (tanh(W_y y_{t-1} + W_z z_{t-1} + V x_t + b) - gamma y_{t-1} - eps z_{t-1})
+    y_t = y_{t-1} + dt z_t
+
+T. K. Rusch, S. Mishra, "Coupled Oscillatory Recurrent Neural Network (coRNN)", ICLR 2021. y is position, read by the
+output map, z velocity; both start at 0. As in the program W_y, W_z, V and b are one linear map of m + 2n inputs, which
+starts as torch's Linear does, and so does the output map; z_{t-1} is damped, not z_t. The defaults are its sequential
+MNIST (permuted: dt 0.076, gamma 0.4, eps 8, rate 0.0054; adding: n = 128, dt 0.06, gamma 66, eps 15, rate 0.02).
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench.matrices.initial import torch_linear_
+from orthobench.model import Count, Model, ModelSettings, OutputBias, Positive, Signature, State
+from orthobench.optimizers import OptimizerName
+from orthobench.recurrence import GradientTrace, cornn, project
+
+
+class CoRNNSettings(ModelSettings):
+    hidden_size: Count = Field(256, description="number of oscillators n")
+    optimizer: OptimizerName = "adam"
+    learning_rate: Positive = 0.0021
+    output_bias: OutputBias = "linear"
+    step_size: Positive = Field(0.042, description="dt, the length of a step")
+    frequency: float = Field(2.7, ge=0, description="gamma, which draws y back to 0")
+    damping: float = Field(4.7, ge=0, description="eps, which slows z down")
+
+
+class CoRNN(Model):
+    version = 1
+    title = "coRNN"
+    paper = "Rusch, Mishra. Coupled Oscillatory Recurrent Neural Network (coRNN). ICLR 2021"
+    Settings = CoRNNSettings
+
+    def __init__(self, settings: CoRNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        m, n = signature.input_size, settings.hidden_size
+        self.step_size, self.frequency, self.damping = settings.step_size, settings.frequency, settings.damping
+        torch_linear_(self.output_weight, n, generator)
+        self.input_weight = nn.Parameter(torch_linear_(torch.empty(n, m), m + 2 * n, generator))
+        self.recurrent_weight = nn.Parameter(torch_linear_(torch.empty(n, 2 * n), m + 2 * n, generator))
+        self.bias = nn.Parameter(torch_linear_(torch.empty(n), m + 2 * n, generator))
+
+    def initial_state(self, batch_size: int) -> State:
+        return super().initial_state(batch_size) * 2
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        x = project(inputs, self.input_weight, self.bias)
+        y0, z0 = state
+        scalars = (self.step_size, self.frequency, self.damping)
+        y, z = cornn(x, self.recurrent_weight, y0, z0, *scalars, trace=trace, last=self.reads_last)
+        return y, (self.last(y), self.last(z))
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        return dict(zip(("W_y", "W_z"), self.recurrent_weight.chunk(2, dim=1), strict=True))

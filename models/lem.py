@@ -1,0 +1,60 @@
+"""LEM, long expressive memory: two states, each with a step length that it learns to choose.
+
+    a_t  = dt s(W_1 y_{t-1} + V_1 x_t + b_1),   z_t = (1 - a_t) z_{t-1} + a_t tanh(W_z y_{t-1} + V_z x_t + b_z)
+    a'_t = dt s(W_2 y_{t-1} + V_2 x_t + b_2),   y_t = (1 - a'_t) y_{t-1} + a'_t tanh(W_y z_t + V_y x_t + b_y)
+
+T. K. Rusch, S. Mishra, N. B. Erichson, M. W. Mahoney, "Long Expressive Memory for Sequence Modeling", ICLR 2022. The
+output map reads y; both states start at 0. As in the program every number of the cell starts as U(-1/sqrt(n),
+1/sqrt(n)), each bias b is the sum of two trained vectors, one with the input and one with the state, and the output
+weight starts as N(0, 2/n). The defaults are its sequential MNIST (permuted: dt 0.31, rate 0.0073; adding: dt 0.0242,
+rate 0.0026).
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench.matrices.initial import torch_linear_
+from orthobench.model import Model, ModelSettings, OutputBias, Positive, Signature, State
+from orthobench.optimizers import OptimizerName
+from orthobench.recurrence import GradientTrace, lem, project
+
+
+class LEMSettings(ModelSettings):
+    optimizer: OptimizerName = "adam"
+    learning_rate: Positive = 0.0018
+    output_bias: OutputBias = "linear"
+    step_size: float = Field(0.21, gt=0, le=1, description="dt, the longest step")
+
+
+class LEM(Model):
+    """Rows of weights and biases stand in the order z's gate and candidate, y's gate and candidate."""
+
+    version = 1
+    title = "LEM"
+    paper = "Rusch, Mishra, Erichson, Mahoney. Long Expressive Memory for Sequence Modeling. ICLR 2022"
+    Settings = LEMSettings
+
+    def __init__(self, settings: LEMSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        m, n = signature.input_size, settings.hidden_size
+        self.step_size = settings.step_size
+        nn.init.kaiming_normal_(self.output_weight, generator=generator)
+        self.input_weight = nn.Parameter(torch_linear_(torch.empty(4 * n, m), n, generator))
+        self.input_bias = nn.Parameter(torch_linear_(torch.empty(4 * n), n, generator))
+        self.recurrent_weight = nn.Parameter(torch_linear_(torch.empty(4 * n, n), n, generator))
+        self.recurrent_bias = nn.Parameter(torch_linear_(torch.empty(4 * n), n, generator))
+
+    def initial_state(self, batch_size: int) -> State:
+        return super().initial_state(batch_size) * 2
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        x = project(inputs, self.input_weight, self.input_bias + self.recurrent_bias)
+        y0, z0 = state
+        y, z = lem(x, self.recurrent_weight, y0, z0, self.step_size, trace=trace, last=self.reads_last)
+        return y, (self.last(y), self.last(z))
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        return dict(zip(("W_1", "W_z", "W_2", "W_y"), self.recurrent_weight.chunk(4), strict=True))

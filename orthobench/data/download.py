@@ -1,0 +1,72 @@
+"""Downloads that go on where they were cut off, from several mirrors, checked by their checksum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orthobench.data.files import md5
+from orthobench.errors import UsageError
+
+CHUNK = 1 << 16
+TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file to be had at any of several addresses; `md5` and `size` in bytes say when it is whole."""
+
+    name: str
+    urls: tuple[str, ...]
+    md5: str
+    size: int
+
+
+def fetch(download: Download, folder: Path, report: Callable[[str, int, int], None]) -> Path:
+    """Bring a file into a folder, unless it is there; the beginning that an earlier try left is gone on with.
+
+    Raises:
+        UsageError: no mirror gave the file, with each one's reason; or the folder cannot be written.
+    """
+    import requests
+
+    whole, part = folder / download.name, folder / f"{download.name}.part"
+    reasons = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if whole.exists() and md5(whole) == download.md5:
+            return whole
+        for url in download.urls:
+            try:
+                _continue(url, part, download, report)
+            except requests.RequestException as error:
+                status = error.response is not None and error.response.status_code
+                reasons.append(f"{url}: {f'HTTP {status}' if status else type(error).__name__}")
+                continue
+            if md5(part) == download.md5:
+                part.replace(whole)
+                return whole
+            part.unlink()
+            reasons.append(f"{url}: what came is not the file, by its checksum")
+    except OSError as error:
+        raise UsageError(f"{error.filename or folder} cannot be written: {error.strerror or error}") from error
+    raise UsageError(f"{download.name} cannot be downloaded; {'; '.join(reasons)}")
+
+
+def _continue(url: str, part: Path, download: Download, report: Callable[[str, int, int], None]) -> None:
+    """Append to a partial file what the server has beyond it, or start over where it does not serve ranges."""
+    import requests
+
+    have = part.stat().st_size if part.exists() else 0
+    if have >= download.size:
+        return
+    headers = {"Range": f"bytes={have}-", "Accept-Encoding": "identity"}
+    with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_SECONDS) as answer:
+        answer.raise_for_status()
+        have = have if answer.status_code == requests.codes.partial_content else 0
+        with part.open("ab" if have else "wb") as stream:
+            for chunk in answer.iter_content(CHUNK):
+                stream.write(chunk)
+                have += len(chunk)
+                report(download.name, have, download.size)

@@ -1,0 +1,82 @@
+"""MNIST: 70 000 handwritten digits of 28 x 28 pixels, in four IDX files (LeCun, Cortes, Burges 1998)."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from orthobench.data.download import Download
+from orthobench.data.images import ImageDataSet, Part, read_file
+from orthobench.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def packed(mirrors: tuple[str, ...], files: dict[str, tuple[str, int]]) -> tuple[Download, ...]:
+    """The gzipped files, by name with MD5 and size, as each of the mirrors has them."""
+    return tuple(
+        Download(f"{name}.gz", tuple(f"{mirror}{name}.gz" for mirror in mirrors), checksum, size)
+        for name, (checksum, size) in files.items()
+    )
+
+
+class MNIST(ImageDataSet):
+    name = "mnist"
+    title = "MNIST"
+    licence = "CC BY-SA 3.0"
+    home = "http://yann.lecun.com/exdb/mnist/"
+    files = {
+        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    }
+    size = 54_950_048
+    downloads = packed(
+        ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
+        {
+            "train-images-idx3-ubyte": ("f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
+            "train-labels-idx1-ubyte": ("d53e105ee54ea40749a09fcbcd1e9432", 28_881),
+            "t10k-images-idx3-ubyte": ("9fb629c4189551a2d022fa330f9573f3", 1_648_877),
+            "t10k-labels-idx1-ubyte": ("ec29112dd5afa0611ce80d1b7f02629c", 4_542),
+        },
+    )
+    torchvision_folder: ClassVar[str] = "MNIST/raw"
+    counts = {"train": 60_000, "test": 10_000}
+    shape = (28, 28)
+
+    def gather(self, path: Path, into: Path) -> None:
+        """Takes the files as they are or gzipped, in the folder itself or laid out as torchvision does."""
+        for file in self.files:
+            tried = [
+                folder / f"{file}{end}" for folder in (path, path / self.torchvision_folder) for end in ("", ".gz")
+            ]
+            found = next((candidate for candidate in tried if candidate.is_file()), None)
+            if found is None:
+                raise UsageError(f"{path} has no {file} or {file}.gz: name the folder with the four files")
+            _unpack(found, into / file)
+
+    def read(self, folder: Path, part: Part) -> tuple[Tensor, Tensor]:
+        from torchvision.datasets.mnist import read_image_file, read_label_file
+
+        begin = "train" if part == "train" else "t10k"
+        images, labels = (folder / f"{begin}-{end}" for end in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+        return (
+            read_file(images, "an IDX file of images", lambda: read_image_file(str(images))),
+            read_file(labels, "an IDX file of labels", lambda: read_label_file(str(labels))),
+        )
+
+
+def _unpack(source: Path, target: Path) -> None:
+    if source.suffix != ".gz":
+        shutil.copyfile(source, target)
+        return
+    try:
+        with gzip.open(source) as packed, target.open("wb") as file:
+            shutil.copyfileobj(packed, file)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UsageError(f"{source} is cut off or is not a gzip file: {error}") from error

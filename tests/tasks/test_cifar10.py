@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+import torch
+from orthobench.tasks.cifar10 import CIFAR10, CIFAR10Settings
+from scipy import stats
+from support.data import images
+
+from orthobench.errors import UsageError
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+
+CPU = torch.device("cpu")
+
+
+def task(seed: int = 0, **settings) -> CIFAR10:
+    small = {"validation_size": 20, "train_size": 100, "test_size": 50}
+    return CIFAR10(CIFAR10Settings.read(small | settings), seed, CPU)
+
+
+def planes(part: str, number: int) -> np.ndarray:
+    return images(part, 3072)[number].reshape(3, 32, 32) / 255
+
+
+def test_a_step_is_a_pixels_red_green_and_blue_in_reading_order(small_data):
+    batch = task().train.batch(torch.tensor([7, 3]))
+    assert batch.inputs.shape == (1024, 2, 3)
+    for row, column in ((0, 0), (0, 31), (1, 0), (31, 31), (5, 17)):
+        expected = planes("train", 27)[:, row, column]
+        np.testing.assert_allclose(batch.inputs[32 * row + column, 0].numpy(), expected, rtol=1e-6)
+    assert batch.targets.tolist() == [7, 3]
+
+
+@pytest.mark.parametrize("noise", ["fresh", "shared"])
+def test_noise_padded_a_step_is_a_row_and_then_noise(noise, small_data):
+    one = task(noise_padded=True, noise=noise)
+    assert one.signature.input_size == 96
+    for split, part, offset in ((one.train, "train", 20), (one.validation, "train", 0), (one.test, "test", 0)):
+        inputs = split.batch(torch.arange(20)).inputs
+        assert inputs.shape == (1000, 20, 96)
+        for row in (0, 1, 31):
+            expected = planes(part, offset + 9)[:, row].reshape(96)  # the row's red, then green, then blue
+            np.testing.assert_allclose(inputs[row, 9].numpy(), expected, rtol=1e-6)
+        block = inputs[32:, 9].flatten().numpy()
+        assert stats.kstest(block, "norm").pvalue > 1e-3
+        assert block.var() == pytest.approx(1, abs=5 * (2 / block.size) ** 0.5)
+
+
+def correlation(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float(np.corrcoef(one.flatten().numpy(), other.flatten().numpy())[0, 1])
+
+
+def test_fresh_noise_is_every_examples_own_and_new_in_every_epoch_of_training(small_data):
+    one = task(noise_padded=True)
+    some = torch.tensor([3, 8])
+    first = one.train.batch(some).inputs[32:]
+    bound = 5 / first[:, 0].numel() ** 0.5  # five standard deviations of independent noise
+    assert abs(correlation(first[:, 0], first[:, 1])) < bound
+    assert abs(correlation(first[:-1, 0], first[1:, 0])) < bound
+    assert torch.equal(one.train.batch(some).inputs[32:], first)
+    tested, validated = (split.batch(some).inputs for split in (one.test, one.validation))
+    one.epoch = 1
+    assert abs(correlation(one.train.batch(some).inputs[32:], first)) < bound
+    assert torch.equal(one.test.batch(some).inputs, tested)
+    assert torch.equal(one.validation.batch(some).inputs, validated)
+    assert abs(correlation(tested[32:], validated[32:])) < bound
+    one.epoch = 0
+    assert torch.equal(one.train.batch(some).inputs[32:], first)
+    assert abs(correlation(task(seed=1, noise_padded=True).train.batch(some).inputs[32:], first)) < bound
+
+
+def test_shared_noise_is_one_block_for_all(small_data):
+    one = task(noise_padded=True, noise="shared")
+    blocks = [split.batch(torch.tensor([3, 8])).inputs[32:] for split in (one.train, one.test, one.validation)]
+    one.epoch = 1
+    blocks.append(one.train.batch(torch.tensor([1, 2])).inputs[32:])
+    for block in blocks:
+        assert torch.equal(block, blocks[0][:, :1].expand(-1, 2, -1))
+    assert not torch.equal(blocks[0][0], blocks[0][1])
+
+
+def test_settings_that_have_no_effect_are_refused():
+    with pytest.raises(UsageError, match="noise=shared has no effect: add noise_padded=true"):
+        CIFAR10Settings.read({"noise": "shared"})
+
+
+def test_the_papers_settings_are_the_defaults_of_a_run():
+    catalog = Catalog()
+    pixels = resolve(catalog, "cifar10", "antisymmetric", {})
+    assert (pixels.model_settings.hidden_size, pixels.training.batch_size) == (256, 128)
+    assert pixels.training.max_iterations == 50_000 < pixels.training.epochs * (50_000 // 128)
+    padded = resolve(catalog, "cifar10", "ablation", {"noise_padded": "true"})
+    assert (padded.model_settings.hidden_size, padded.training.max_iterations) == (196, 10_000)

@@ -1,0 +1,24 @@
+"""The quick presets learn something from the real data: far above chance in about a minute each."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "at_least"), [("mnist", 0.6), ("cifar10", 0.22)])
+def test_the_quick_preset_learns(task, at_least, orthobench, real_data):
+    real_data(task)
+    assert orthobench("run", task, "scornn", "--preset", "quick").code == 0
+    (run,) = json.loads(orthobench("ls", "--json").out)
+    assert run["final"] > at_least  # chance is 0.1135 and 0.1
+
+
+@pytest.mark.slow
+def test_the_quick_preset_learns_language(orthobench, real_data):
+    real_data("ptb")
+    assert orthobench("run", "ptb", "scornn", "--preset", "quick").code == 0
+    (run,) = json.loads(orthobench("ls", "--json").out)
+    assert run["final"] < 3.0  # characters by their frequency alone take 4.34 bits

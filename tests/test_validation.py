@@ -1,0 +1,68 @@
+"""A task's validation split is tested beside the test split; its epoch is the trainer's; runs stay resumable."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from orthobench.tasks.adding import Adding, AddingSplit
+from orthobench.tasks.cifar10 import CIFAR10
+
+from orthobench import seeds
+from orthobench.checkpoint import CheckpointFolder
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.store import open_store
+from orthobench.train import Interrupted, train
+
+CPU = torch.device("cpu")
+
+
+class Silent:
+    def started(self, run):
+        pass
+
+    def iterated(self, iteration):
+        pass
+
+    def tested(self, point):
+        pass
+
+
+def logged(resolved, folder, should_stop=lambda: False):
+    folder.mkdir(exist_ok=True)
+    with open_store(str(folder / "r.db"), create=True) as store:
+        run = train(resolved, store, CheckpointFolder(folder / "c", resolved.spec.key), CPU, Silent(), should_stop)
+        return {(row.split, row.name, row.iteration): row.value for row in store.metrics([run.id])}
+
+
+def test_validation_is_logged_as_such_and_changes_nothing_else(tiny, tmp_path, monkeypatch):
+    resolved = resolve(Catalog(), "adding", "rnn", tiny)
+    plain = logged(resolved, tmp_path / "plain")
+    assert not [key for key in plain if key[0] == "valid"]
+
+    start = Adding.__init__
+
+    def with_validation(self, settings, seed, device):
+        start(self, settings, seed, device)
+        self.validation = AddingSplit(settings, settings.test_size, seeds.generator(seed, "adding", "test"), device)
+
+    monkeypatch.setattr(Adding, "__init__", with_validation)
+    both = logged(resolved, tmp_path / "both")
+    valid = {(name, iteration): value for (split, name, iteration), value in both.items() if split == "valid"}
+    assert valid == {(name, iteration): value for (split, name, iteration), value in both.items() if split == "test"}
+    assert {key: value for key, value in both.items() if key[0] != "valid"} == plain
+
+
+def test_noise_that_is_new_in_every_epoch_survives_an_interruption(small_data, tmp_path, monkeypatch):
+    sizes = {"train_size": 40, "test_size": 10, "batch_size": 10, "epochs": 2, "hidden_size": 4}
+    resolved = resolve(Catalog(), "cifar10", "rnn", {"noise_padded": "true", **sizes})
+    whole = logged(resolved, tmp_path / "whole")
+    asked = iter(range(1, 100))
+    with pytest.raises(Interrupted):
+        logged(resolved, tmp_path / "cut", lambda: next(asked) == 6)  # in the second epoch
+    assert logged(resolved, tmp_path / "cut") == whole
+
+    epochs = []
+    monkeypatch.setattr(CIFAR10, "epoch", property(lambda self: 0, lambda self, epoch: epochs.append(epoch)))
+    assert logged(resolved, tmp_path / "same noise") != whole
+    assert epochs == [0] * 4 + [1] * 4
