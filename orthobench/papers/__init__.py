@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from orthobench.errors import unknown
 
@@ -105,6 +105,12 @@ class Experiment(_Record):
     paper: str = ""
     shared: frozenset[str] = Field(frozenset(), description="settings that all experiments on the task have")
 
+    @field_validator("task_settings", "model_settings", "training")
+    @classmethod
+    def _read_none(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """TOML has no word for nothing."""
+        return {name: None if value == "none" else value for name, value in settings.items()}
+
     def differences(self, settings: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Where a run's settings are not this experiment's: by name, the run's value and the paper's."""
         return {
@@ -179,7 +185,8 @@ class Paper(_Record):
         for experiment in self.experiments():
             names = {experiment.artifact, *(printed.artifact for printed in experiment.printed if printed.artifact)}
             for name in sorted(names - known.keys()):
-                numbers = any(printed.value is not None or printed.lost for printed in experiment.printed_in(name))
+                results = [printed for e in self.experiments_in(name) for printed in e.printed_in(name)]
+                numbers = any(printed.value is not None or printed.lost for printed in results)
                 known[name] = Artifact(name=name, shows="table" if numbers else "learning_curves")
         return [artifact if artifact.shows != "table" else self._with_columns(artifact) for artifact in known.values()]
 
