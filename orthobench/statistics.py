@@ -88,9 +88,9 @@ def compare_paired(first: Sequence[float], second: Sequence[float]) -> Compariso
 
 
 def compare_unpaired(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
-    """Independent samples compared by the permutation test of the means; None where one has no value or both one."""
+    """Independent samples compared by the permutation test of the means; None for fewer than two on a side."""
     n, m = len(first), len(second)
-    if min(n, m) == 0 or n + m < 3:
+    if min(n, m) < 2:
         return None
     import numpy as np
     from scipy.stats import permutation_test, ttest_ind
@@ -100,11 +100,9 @@ def compare_unpaired(first: Sequence[float], second: Sequence[float]) -> Compari
     data = (np.asarray(first), np.asarray(second))
     p = permutation_test(data, _mean_difference, n_resamples=DRAWS, vectorized=True, rng=0).pvalue
     mean = math.fsum(first) / n - math.fsum(second) / m
-    half = None
-    if min(n, m) > 1:
-        interval = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
-        half = float(interval.high - interval.low) / 2
-    squares = sum((len(side) - 1) * _deviation(side) ** 2 for side in (first, second) if len(side) > 1)
+    interval = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    half = float(interval.high - interval.low) / 2
+    squares = sum((len(side) - 1) * _deviation(side) ** 2 for side in (first, second))
     pooled = math.sqrt(squares / (n + m - 2))
     name = f"permutation test of the means ({'exact' if exact else f'{DRAWS:,} draws'})"
     smallest = min(1.0, 2 / splits) if exact else 2 / (DRAWS + 1)

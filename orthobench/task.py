@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from orthobench.model import Signature
+from orthobench.model import Model, Signature
 from orthobench.settings import Settings
 
 Size = Annotated[int, Field(ge=1)]
@@ -103,6 +103,13 @@ class Task(ABC):
     @abstractmethod
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
         """Test metrics of a batch as (total, weight); the value over a split is sum of totals / sum of weights."""
+
+    def final_metrics(self, model: Model, report: Callable[[int, int], None]) -> dict[str, float]:
+        """Test metrics too slow for every test, measured once after the last iteration; none by default.
+
+        `report` is told how many parts of the work are done, of how many.
+        """
+        return {}
 
     @classmethod
     @abstractmethod

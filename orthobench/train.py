@@ -49,6 +49,7 @@ class Observer(Protocol):
     def started(self, run: Run) -> None: ...
     def iterated(self, iteration: int) -> None: ...
     def tested(self, point: Point) -> None: ...
+    def concluding(self, done: int, total: int) -> None: ...
 
 
 class Interrupted(Exception):
@@ -208,7 +209,7 @@ class _Trainer:
                 raise Interrupted
             if test and self._checkpoint_is_due():
                 self._save()
-        return self.close(Status.FINISHED)
+        return self._conclude()
 
     def _advance(self) -> None:
         """One iteration: a batch, its gradient, a step of every optimiser."""
@@ -345,6 +346,21 @@ class _Trainer:
         if stream is None:
             return map(split.batch, torch.arange(len(split), device=self.device).split(size))
         return (stream.piece(position, size) for position in range(stream.pieces(size)))
+
+    def _conclude(self) -> None:
+        """What the task measures once, and the end of the run, in one transaction."""
+        with self._timed("test"):
+            self.model.eval()
+            metrics = self.task.final_metrics(self.model, self._concluding)
+        epoch = self.iteration // self.per_epoch
+        rows = [MetricRow("test", name, epoch, self.iteration, value) for name, value in metrics.items()]
+        self.store.log(self.run.id, rows, [], self._progress() | {"status": Status.FINISHED})
+
+    def _concluding(self, done: int, total: int) -> None:
+        self.observer.concluding(done, total)
+        if self.should_stop():
+            self._save()
+            raise Interrupted
 
     def _probe(self, epoch: int) -> tuple[list[MetricRow], list[TraceRow]]:
         examples = torch.arange(self.training.batch_size, device=self.device)

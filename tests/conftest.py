@@ -73,13 +73,17 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def small_data(data_folder: Path) -> Path:
-    """The data folder with small data sets in it."""
+    """The data folder with small data sets in it: images and speech."""
     from support.data import write_cifar10, write_mnist, write_ptb
+    from support.speech import write_timit_sample
+
+    from orthobench.data import dataset
 
     write_mnist(data_folder / "mnist")
     write_mnist(data_folder / "fashion_mnist")
     write_cifar10(data_folder / "cifar10")
     write_ptb(data_folder / "ptb")
+    dataset("timit_sample").bring_in(write_timit_sample(data_folder.parent / "nltk"))
     return data_folder
 
 

@@ -16,7 +16,8 @@ ALLOWED = {
     "seeds": set(),
     "optimizers": set(),
     "environment": set(),
-    "data": {"errors"},
+    "audio": {"errors"},
+    "data": {"audio", "errors"},
     "settings": {"errors"},
     "model": {"matrices", "optimizers", "recurrence", "settings"},
     "plain_rnn": {"model", "optimizers", "recurrence"},
@@ -49,7 +50,7 @@ ALLOWED = {
     "testing": {"model", "optimizers", "plugins", "probes", "recurrence", "task"},
     "models": {"complex_rnn", "matrices", "model", "optimizers", "plain_rnn", "recurrence"},
     "image_task": {"data", "settings", "task"},
-    "tasks": {"data", "errors", "image_task", "model", "seeds", "settings", "task"},
+    "tasks": {"audio", "data", "errors", "image_task", "model", "seeds", "settings", "task"},
     "__main__": {"cli"},
     "": set(),
 }

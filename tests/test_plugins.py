@@ -93,7 +93,7 @@ def test_installed_plugins_are_found_and_broken_ones_explained(orthobench, tiny_
     assert orthobench("run", "adding", "identity", *tiny_options).code == 0
 
 
-def test_a_file_is_a_plugin(orthobench, write, tiny_options):
+def test_a_file_is_a_plugin(orthobench, write, tiny_options, small_data):
     path = write("mine.py", GOOD_MODEL)
     first = orthobench("run", "adding", "mine", "--plugin", str(path), *tiny_options)
     assert first.code == 0

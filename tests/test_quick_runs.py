@@ -22,3 +22,11 @@ def test_the_quick_preset_learns_language(orthobench, real_data):
     assert orthobench("run", "ptb", "scornn", "--preset", "quick").code == 0
     (run,) = json.loads(orthobench("ls", "--json").out)
     assert run["final"] < 3.0  # characters by their frequency alone take 4.34 bits
+
+
+@pytest.mark.slow
+def test_the_quick_preset_predicts_speech(orthobench, real_data):
+    real_data("timit_sample")
+    assert orthobench("run", "timit", "scornn", "--preset", "quick").code == 0
+    (run,) = json.loads(orthobench("ls", "--json").out)
+    assert run["final"] < 45  # the mean frame scores 65.6

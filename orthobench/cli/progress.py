@@ -78,6 +78,13 @@ class Progress:
             epoch = f"epoch {point.iteration / self.run.iterations_per_epoch:.2f}"
             print(f"{self.label}: {epoch}  {found}{left}", file=sys.stderr)
 
+    def concluding(self, done: int, total: int) -> None:
+        if self.live:
+            self.bar.update(self.row, total=total, completed=done, where=f"last measurements {done}/{total}")
+        elif done == total or time.monotonic() - self.spoke > 10:
+            self.spoke = time.monotonic()
+            print(f"{self.label}: last measurements {done}/{total}", file=sys.stderr)
+
     def _rate(self, iteration: int) -> float:
         """Iterations a second since this process took the run up."""
         spent = time.monotonic() - self.begun

@@ -7,6 +7,7 @@ from orthobench.data.dataset import DataSet
 from orthobench.data.fashion_mnist import FashionMNIST
 from orthobench.data.mnist import MNIST
 from orthobench.data.ptb import PTB
+from orthobench.data.timit import TimitCorpus, TimitSample
 from orthobench.errors import unknown
 
 _ALL: tuple[type[DataSet], ...] = (
@@ -14,6 +15,8 @@ _ALL: tuple[type[DataSet], ...] = (
     FashionMNIST,
     CIFAR10,
     PTB,
+    TimitCorpus,
+    TimitSample,
 )
 
 

@@ -60,7 +60,7 @@ def test_the_data_folder_is_an_option_of_data_run_and_sweep(orthobench, data_fol
 def test_bad_paths_and_names_are_told_in_one_line(orthobench, data_folder, tmp_path):
     for words, told in (
         (("import", "mnist", "nowhere"), "error: nowhere does not exist: name the file or folder with MNIST\n"),
-        (("get", "minst"), "error: unknown data set 'minst': did you mean mnist?\n"),
+        (("get", "minst"), "error: unknown data set 'minst': did you mean mnist or timit?\n"),
         (
             ("verify", "cifar10"),
             "error: cifar10 is not here: orthobench data get cifar10 "

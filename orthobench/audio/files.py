@@ -1,0 +1,92 @@
+"""Audio files as the uRNN program reads them: the first channel, at 8 kHz, in steps of 16 bits.
+
+WAV, FLAC and NIST SPHERE (TIMIT's own headers) are read by libsndfile. Resampling is polyphase with a Kaiser-windowed
+sinc of ten zero crossings a side and beta 5, MATLAB's `resample` and SciPy's `resample_poly` alike.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+from orthobench.errors import UsageError
+
+RATE = 8000
+"""Samples per second of everything that was read."""
+
+_FULL_SCALE = 1 << 15
+
+Samples = NDArray[np.float64]
+
+
+def read(path: Path) -> Samples:
+    """The first channel at 8 kHz, `[ceil(samples * 8000 / rate)]`, multiples of 2^-15 in [-1, 1).
+
+    Raises:
+        UsageError: the file is not there, no audio that can be read, empty, or holds numbers that are not finite.
+    """
+    with _opened(path) as file:
+        try:
+            samples = file.read(dtype="float64", always_2d=True)[:, 0]
+        except soundfile.LibsndfileError as error:
+            raise UsageError(f"{path} is cut off or damaged: {error.error_string}") from error
+        if len(samples) < file.frames:
+            raise UsageError(f"{path} is cut off: {len(samples)} of {file.frames} samples are there")
+        if not np.isfinite(samples).all():
+            raise UsageError(f"{path} holds samples that are not finite: export it again")
+        return in_16_bits(resample(samples, file.samplerate))
+
+
+def sample_count(path: Path) -> int:
+    """How many samples `read` gives, by the file's header alone.
+
+    Raises:
+        UsageError: as `read`, as far as the header tells.
+    """
+    with _opened(path) as file:
+        return -(-int(file.frames) * RATE // int(file.samplerate))
+
+
+def resample(samples: Samples, rate: int) -> Samples:
+    """Samples `[L]` at some rate (Hz) brought to 8 kHz, `[ceil(L * 8000 / rate)]`."""
+    if rate == RATE:
+        return samples
+    from scipy.signal import resample_poly  # takes a second, which who only looks at headers need not wait
+
+    common = math.gcd(rate, RATE)
+    resampled: Samples = resample_poly(samples, RATE // common, rate // common)
+    return resampled
+
+
+def in_16_bits(samples: Samples) -> Samples:
+    """The samples after being written to a 16-bit file and read back; beyond full scale they are clipped."""
+    steps: Samples = np.clip(np.rint(samples * _FULL_SCALE), -_FULL_SCALE, _FULL_SCALE - 1)
+    return steps / _FULL_SCALE
+
+
+def _opened(path: Path) -> soundfile.SoundFile:
+    """The file opened, if it is audio and not empty."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(1024)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    if not head:
+        raise UsageError(f"{path} is empty: replace it by a whole copy, or remove it")
+    if head.startswith(b"NIST_1A") and b"shorten" in head:
+        raise UsageError(
+            f"{path} is compressed with shorten, which is not read here: "
+            "unpack it first, for example with the LDC's sph2pipe -p"
+        )
+    try:
+        file = soundfile.SoundFile(path)
+    except soundfile.LibsndfileError as error:
+        raise UsageError(f"{path} is no audio that can be read (WAV, FLAC, SPHERE): {error.error_string}") from error
+    if file.frames == 0:
+        file.close()
+        raise UsageError(f"{path} has no samples: replace it by a whole copy, or remove it")
+    return file

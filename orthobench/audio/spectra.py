@@ -1,0 +1,80 @@
+"""Log-magnitude spectra, and speech rebuilt from predicted ones, as in the uRNN program.
+
+The samples' end is zero-padded to a whole number of hops, then both ends by 256 zeros. Frames of 256 samples under a
+periodic Hann window, every 128 samples (half overlapping), give 129 bins:
+
+    x_t = 10 log10(1e-5 + |X_t|^2) dB,     not normalised, -50 dB at the least
+
+S. Wisdom, T. Powers, J. Hershey, J. Le Roux, L. Atlas, "Full-Capacity Unitary Recurrent Neural Networks", NIPS 2016,
+section 5.3, and its program; the papers that followed name the same window and hop.
+"""
+
+from __future__ import annotations
+
+import math
+
+import librosa
+import numpy as np
+from numpy.typing import NDArray
+
+from orthobench.audio.files import Samples, in_16_bits
+
+FRAME, HOP = 256, 128
+BINS = FRAME // 2 + 1
+FLOOR = -50.0
+"""The feature of silence, in dB; so also of padding."""
+
+_CEILING = 60.0  # dB; no frame of samples in [-1, 1] exceeds 20 log10(128) = 42.1
+
+Spectrum = NDArray[np.complex128]
+Features = NDArray[np.float32]
+
+
+def frame_count(samples: int) -> int:
+    """How many frames `stft` makes of this many samples."""
+    return math.ceil(samples / HOP) + 3
+
+
+def stft(samples: Samples) -> Spectrum:
+    """X `[frames, 129]` of samples `[L]`; ceil(L / 128) + 3 frames."""
+    end = -len(samples) % HOP
+    padded = np.pad(samples, (FRAME, FRAME + end))
+    spectrum: Spectrum = librosa.stft(padded, n_fft=FRAME, hop_length=HOP, window="hann", center=False).T
+    return spectrum
+
+
+def istft(spectrum: Spectrum) -> Samples:
+    """Samples of X `[frames, 129]` without the padding at both ends: whole hops, `[128 (frames - 3)]`.
+
+    Overlap-add of the windowed inverse transforms, divided by the sum of the squared windows.
+    """
+    padded = librosa.istft(spectrum.T, hop_length=HOP, n_fft=FRAME, window="hann", center=False)
+    samples: Samples = padded[FRAME:-FRAME]
+    return samples
+
+
+def log_magnitude(spectrum: Spectrum) -> Features:
+    """The features x, in dB, `[frames, 129]`."""
+    features: Features = (10 * np.log10(1e-5 + np.abs(spectrum) ** 2)).astype(np.float32)
+    return features
+
+
+def rebuild(predicted: Features, spectrum: Spectrum) -> tuple[Samples, Samples]:
+    """Speech from predicted magnitudes and the true phase, and what it is compared with; both as 16-bit files have it.
+
+    Args:
+        predicted: of frames 1, 2, ..., in dB, `[frames - 1, 129]`; frame 0 is taken from the truth.
+        spectrum: the true X, `[frames, 129]`.
+
+    Returns:
+        The rebuilt and the true samples, `[128 (frames - 3)]`.
+    """
+    decibels = np.minimum(predicted.astype(np.float64), _CEILING)
+    rebuilt = spectrum.copy()
+    rebuilt[1:] = 10 ** (decibels / 20) * np.exp(1j * np.angle(spectrum[1:]))
+    return _saved(istft(rebuilt)), _saved(istft(spectrum))
+
+
+def _saved(samples: Samples) -> Samples:
+    """As a 16-bit file has them, scaled down to full scale where they exceed it."""
+    return in_16_bits(samples / max(1.0, np.abs(samples).max()))

@@ -1,0 +1,212 @@
+"""TIMIT: the whole corpus, its public sample, and any folder of speech in their place; who trains, who tests.
+
+Garofolo et al., "TIMIT Acoustic-Phonetic Continuous Speech Corpus", LDC93S1, 1993. The two dialect sentences that every
+speaker reads (SA1, SA2) are left out, so each has eight: three SI, five SX.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import zipfile
+from abc import abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, ClassVar
+
+from orthobench.audio.files import sample_count
+from orthobench.data.dataset import DataSet
+from orthobench.data.download import Download
+from orthobench.errors import UsageError
+
+SENTENCES = 8
+
+_CORE_TEST = """
+    mdab0 mwbt0 felc0 mtas1 mwew0 fpas0 mjmp0 mlnt0 fpkt0 mlll0 mtls0 fjlm0
+    mbpm0 mklt0 fnlp0 mcmj0 mjdh0 fmgd0 mgrt0 mnjm0 fdhc0 mjln0 mpam0 fmld0
+"""
+_VALIDATION = """
+    faks0 fdac1 fjem0 mgwt0 mjar0 mmdb1 mmdm2 mpdf0 fcmh0 fkms0 mbdg0 mbwm0 mcsh0 fadg0 fdms0 fedw0 mgjf0
+    mglb0 mrtk0 mtaa0 mtdt0 mthc0 mwjg0 fnmr0 frew0 fsem0 mbns0 mmjr0 mdls0 mdlf0 mdvc0 mers0 fmah0 fdrw0
+    mrcs0 mrjm4 fcal1 mmwh0 fjsj0 majc0 mjsw0 mreb0 fgjd0 fjmg0 mroa0 mteb0 mjfc0 mrjr0 fmml0 mrws1
+"""
+CORE_TEST = frozenset(_CORE_TEST.split())
+"""The 24 speakers of the corpus's core test set."""
+VALIDATION = frozenset(_VALIDATION.split())
+"""50 more speakers of the test folder, on whom the literature selects."""
+
+
+@dataclass(frozen=True)
+class Speech:
+    """Files by their use. `held_out` holds those whose longest sets the length of validation and test data."""
+
+    train: tuple[Path, ...]
+    validation: tuple[Path, ...]
+    test: tuple[Path, ...]
+    held_out: tuple[Path, ...]
+
+
+class SpeechSet(DataSet):
+    """Base of both: files `*/SPEAKER/SENTENCE.wav` in lower case, found wherever they lie in what the user has."""
+
+    files: ClassVar = {}
+    pattern: ClassVar[re.Pattern[str]]
+    """Of a file's path in lower case; what it matches is the path in the data folder."""
+    speakers: ClassVar[dict[str, int]]
+    """How many speakers there are, by the beginning of their files' paths."""
+
+    def present(self) -> bool:
+        return self.folder().is_dir()
+
+    def gather(self, path: Path, into: Path) -> None:
+        found = False
+        for name, stream in _contents(path):
+            if match := self.pattern.search(name.lower()):
+                found = True
+                target = into / match.group()
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with stream, target.open("wb") as copy:
+                    shutil.copyfileobj(stream, copy)
+            stream.close()
+        if not found:
+            raise UsageError(f"{path} holds no files of {self.title}: name the folder they are in, as they came")
+
+    def faults(self, folder: Path) -> list[str]:
+        sentences = Counter(file.parent.relative_to(folder).as_posix() for file in folder.rglob("*.wav"))
+        found = [
+            f"{speaker} has {count} of {SENTENCES} sentences"
+            for speaker, count in sorted(sentences.items())
+            if count != SENTENCES
+        ]
+        for part, wanted in self.speakers.items():
+            there = sum(speaker.startswith(part) for speaker in sentences)
+            if there != wanted:
+                found.append(f"{there} of {wanted} speakers{f' in {part}' if part else ''}")
+        for file in sorted(folder.rglob("*.wav")):
+            try:
+                sample_count(file)
+            except UsageError as error:
+                found.append(str(error))
+        return found if len(found) <= 5 else [*found[:5], f"and {len(found) - 5} more"]
+
+    def speech(self) -> Speech:
+        """The files, by the speakers that are trained, selected and tested on.
+
+        Raises:
+            UsageError: the data set is not there.
+        """
+        files = sorted(self.require().rglob("*.wav"))
+        return self.split(files)
+
+    @abstractmethod
+    def split(self, files: list[Path]) -> Speech:
+        """Share the files out."""
+
+
+class TimitCorpus(SpeechSet):
+    name = "timit"
+    title = "TIMIT"
+    licence = "of the Linguistic Data Consortium, for members or a fee"
+    home = "https://catalog.ldc.upenn.edu/LDC93S1"
+    size = 500_000_000
+    pattern = re.compile(r"(train|test)/dr[1-8]/[fm][a-z]{3}\d/s[ix]\d+\.wav$")
+    speakers: ClassVar = {"train/": 462, "test/": 168}
+
+    def split(self, files: list[Path]) -> Speech:
+        """462 speakers train, 50 of the test folder select, the 24 of the core test set test: 3696, 400, 192 files."""
+        trained = tuple(file for file in files if file.parts[-4] == "train")
+        held_out = tuple(file for file in files if file.parts[-4] == "test")
+        validation, test = (
+            tuple(file for file in held_out if file.parent.name in speakers) for speakers in (VALIDATION, CORE_TEST)
+        )
+        return Speech(trained, validation, test, held_out)
+
+
+class TimitSample(SpeechSet):
+    name = "timit_sample"
+    title = "TIMIT's public sample"
+    licence = "CC BY-NC-SA"
+    home = "https://www.nltk.org/nltk_data/"
+    size = 13_000_000
+    downloads = (
+        Download(
+            "timit.zip",
+            ("https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/timit.zip",),
+            "34c047c4749a811287f2c652104d7849",
+            22_251_869,
+        ),
+    )
+    pattern = re.compile(r"dr[1-8]-[fm][a-z]{3}\d/s[ix]\d+\.wav$")
+    speakers: ClassVar = {"": 16}
+
+    def split(self, files: list[Path]) -> Speech:
+        """A woman and a man from each of eight regions: regions 1 to 5 train, 6 selects, 7 and 8 test (80, 16, 32).
+
+        No sentence and no speaker is in two parts. All 16 are training speakers of the whole corpus.
+        """
+        region: dict[int, list[Path]] = defaultdict(list)
+        for file in files:
+            region[int(file.parent.name[2])].append(file)
+        trained = tuple(file for number in range(1, 6) for file in region[number])
+        validation, test = tuple(region[6]), tuple(region[7] + region[8])
+        return Speech(trained, validation, test, validation + test)
+
+
+def speech_folder(folder: Path) -> Speech:
+    """All WAV and FLAC files below a folder of the user's: about a tenth test, a tenth select, the others train.
+
+    Files that share a folder are taken for one speaker's and stay together; where there are fewer than three folders,
+    each file is for itself. The order of drawing is that of the SHA-256 of their paths below the folder, so the same
+    files are split alike everywhere, and a new file moves few of the others.
+
+    Raises:
+        UsageError: the folder is not there, cannot be read, or has fewer than three files.
+    """
+    files = [file for file in _walk(folder) if file.suffix.lower() in (".wav", ".flac")]
+    if len(files) < 3:
+        raise UsageError(f"{folder} has {len(files)} WAV or FLAC files: three parts need three or more")
+    whole = len({file.parent for file in files}) < 3
+    groups: dict[str, list[Path]] = defaultdict(list)
+    for file in sorted(files):
+        groups[(file if whole else file.parent).relative_to(folder).as_posix()].append(file)
+    order = sorted(groups, key=lambda name: hashlib.sha256(name.encode()).digest())
+    share = max(1, round(len(order) / 10))
+    test, validation, trained = (
+        tuple(file for name in names for file in groups[name])
+        for names in (order[:share], order[share : 2 * share], order[2 * share :])
+    )
+    return Speech(trained, validation, test, validation + test)
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Every file below a folder.
+
+    Raises:
+        UsageError: it is not there, or a folder in it cannot be read.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+    for where, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(where) / name for name in names)
+
+
+def _contents(path: Path) -> Iterator[tuple[str, BinaryIO]]:
+    """The files at a path, those in ZIP archives too, as their paths and open streams, closed by who takes them."""
+    files = [path] if path.is_file() else sorted(_walk(path.resolve()))
+    for file in files:
+        if file.suffix.lower() != ".zip":
+            yield file.as_posix(), file.open("rb")
+            continue
+        try:
+            with zipfile.ZipFile(file) as archive:
+                for entry in archive.infolist():
+                    if not entry.is_dir():
+                        yield entry.filename, archive.open(entry)  # type: ignore[misc]
+        except zipfile.BadZipFile as error:
+            raise UsageError(f"{file} is no whole ZIP archive ({error}): download it again") from error

@@ -1,0 +1,142 @@
+"""TIMIT: predict the next frame of a log-magnitude spectrogram from all before it (Wisdom et al. 2016, section 5.3).
+
+    x_t in R^129, dB, 62.5 frames a second;   the target of step t is x_{t+1}
+
+All files of a part are padded with silence (-50 dB) to its longest, and steps beyond a file's end are masked. The last
+step of a file stays: there the first frame of padding has to be predicted, as in the uRNN program. Two averages of the
+squared error are in use. That program's and the ENRNN paper's, which is the loss here, divides by all steps, the padded
+ones too; the EXPRNN program's divides by those that count:
+
+    mse_padded = sum of mask * error^2 / (B T_max 129),      mse_valid = sum of mask * error^2 / (129 * sum of lengths)
+
+After the last iteration the test files are rebuilt from the predicted magnitudes and their true phase and compared
+with the originals: segmental SNR, STOI, PESQ (`orthobench.audio`). The parameters are the last ones, as in the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor, nn
+
+from orthobench.audio.files import sample_count
+from orthobench.audio.spectra import BINS, frame_count
+from orthobench.data.features import MASKED, PADDING, speech_features
+from orthobench.data.timit import TimitCorpus, TimitSample, speech_folder
+from orthobench.model import Model, Signature
+from orthobench.settings import Settings
+from orthobench.task import Batch, Task
+
+EVALUATED_TOGETHER = 32
+
+_CORPORA = {"timit": TimitCorpus, "timit_sample": TimitSample}
+
+
+class TimitSettings(Settings):
+    dataset: Literal["timit", "timit_sample"] = Field("timit", description="the whole corpus, or its public sample")
+    audio: str | None = Field(None, description="a folder of WAV or FLAC files in place of TIMIT")
+    audio_metrics: bool = Field(True, description="rebuild the test files at the end: SegSNR, STOI, PESQ")
+
+    @field_validator("audio")
+    @classmethod
+    def _the_same_from_everywhere(cls, folder: str | None) -> str | None:
+        return folder and str(Path(folder).expanduser().resolve())
+
+
+class Timit(Task):
+    version = 1
+    title = "TIMIT speech prediction"
+    Settings = TimitSettings
+    metric = "mse_padded"
+    goal = "min"
+    protocol = {"batch_size": 28, "epochs": 100, "evaluation_batch_size": 100}
+    quick = {
+        "dataset": "timit_sample",
+        "batch_size": 4,
+        "epochs": 40,
+        "hidden_size": 128,
+        "optimizer": "adam_tf1",
+        "learning_rate": 1e-2,
+        "recurrent_learning_rate": 1e-4,
+        "learning_rate_decay": 0.95,
+    }
+
+    train: FrameSplit
+    validation: FrameSplit
+    test: FrameSplit
+
+    def __init__(self, settings: TimitSettings, seed: int, device: torch.device) -> None:
+        self.signature = Signature(input_size=BINS, output_size=BINS, readout="all")
+        self.audio_metrics, self.device = settings.audio_metrics, device
+        speech = speech_folder(Path(settings.audio)) if settings.audio else _CORPORA[settings.dataset]().speech()
+        parts = (speech.train, speech.validation, speech.test)
+        frames, lengths = speech_features([file for part in parts for file in part])
+        if device.type == "cuda" and frames.nbytes < torch.cuda.mem_get_info(device)[0] / 2:
+            frames = frames.to(device)
+        starts = lengths.cumsum(0) - lengths
+        trained, validation, test = torch.arange(len(lengths)).split([len(part) for part in parts])
+        held_out = max(frame_count(sample_count(file)) for file in speech.held_out)
+        self.train = FrameSplit(frames, starts[trained], lengths[trained], int(lengths[trained].max()), device)
+        self.validation = FrameSplit(frames, starts[validation], lengths[validation], held_out, device)
+        self.test = FrameSplit(frames, starts[test], lengths[test], held_out, device)
+        self.test_files, self.test_lengths = speech.test, lengths[test].tolist()
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return _squared_errors(outputs, targets).sum() / targets.numel()
+
+    def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
+        """Both averages, in dB^2."""
+        total = _squared_errors(outputs, targets).sum(dtype=torch.float64)
+        return {"mse_padded": (total, targets.numel()), "mse_valid": (total, float(targets.isfinite().sum()))}
+
+    @torch.no_grad()
+    def final_metrics(self, model: Model, report: Callable[[int, int], None]) -> dict[str, float]:
+        """SegSNR (dB), STOI and PESQ of the rebuilt test files, means over files."""
+        if not self.audio_metrics:
+            return {}
+        from orthobench.audio.quality import quality_of_predictions  # brings libraries that take seconds to load
+
+        predictions = []
+        for examples in torch.arange(len(self.test), device=self.device).split(EVALUATED_TOGETHER):
+            outputs, _ = model(self.test.batch(examples).inputs)
+            for file, column in zip(examples.tolist(), outputs.unbind(1), strict=True):
+                predictions.append(column[: self.test_lengths[file] - 1].cpu().numpy())
+        return quality_of_predictions(self.test_files, predictions, report)
+
+    @classmethod
+    def baselines(cls, settings: TimitSettings) -> dict[str, float]:
+        """The mean training frame, always, on the test files."""
+        task = cls(settings, 0, torch.device("cpu"))
+        mean = task.train.frames[: int(task.train.lengths.sum())].mean(0)  # the training files come first
+        batch = task.test.batch(torch.arange(len(task.test)))
+        measured = task.measure(mean.expand_as(batch.inputs), batch.targets)
+        return {name: float(total) / weight for name, (total, weight) in measured.items()}
+
+
+class FrameSplit:
+    """Files of a table of frames as `speech_features` makes it, by where they start and end, padded to some steps."""
+
+    def __init__(self, frames: Tensor, starts: Tensor, lengths: Tensor, steps: int, device: torch.device) -> None:
+        self.frames, self.device = frames, device
+        self.starts, self.lengths = starts.to(frames.device), lengths.to(frames.device)
+        self.time = torch.arange(steps + 1, device=frames.device).unsqueeze(1)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def batch(self, examples: Tensor) -> Batch:
+        """Inputs and targets `[T, B, 129]`; targets are infinite where nothing is asked."""
+        examples = examples.to(self.frames.device)
+        lengths = self.lengths[examples]
+        rows = torch.where(self.time < lengths, self.starts[examples] + self.time, len(self.frames) + PADDING)
+        targets = torch.where(self.time[:-1] < lengths, rows[1:], len(self.frames) + MASKED)
+        return Batch(*(nn.functional.embedding(wanted, self.frames).to(self.device) for wanted in (rows[:-1], targets)))
+
+
+def _squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Element by element; zero where nothing is asked."""
+    return torch.where(targets.isfinite(), outputs - targets, 0).square()

@@ -1,0 +1,152 @@
+"""Next-frame prediction: padding, masks, both averages, and what is measured at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from orthobench.tasks.timit import Timit, TimitSettings
+from support.speech import write_speech, write_timit_sample
+
+from orthobench.audio.files import read
+from orthobench.audio.spectra import log_magnitude, stft
+from orthobench.data import dataset, use_data_folder
+from orthobench.data.timit import speech_folder
+from orthobench.store import open_store
+from orthobench.testing import problems
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Twelve files: ten train, one selects, one tests."""
+    write_speech(tmp_path / "mine", 12, 0.1)
+    with use_data_folder(tmp_path / "data"):
+        yield str(tmp_path / "mine")
+
+
+@pytest.fixture
+def task(folder):
+    return Timit(TimitSettings(audio=folder), 0, CPU)
+
+
+def features(file):
+    return log_magnitude(stft(read(file)))
+
+
+def test_frames_padding_and_mask(task, folder):
+    files = speech_folder(Path(folder)).train
+    longest = max(len(features(file)) for file in files)
+    batch = task.train.batch(torch.tensor([4, 0, 7]))
+    assert batch.inputs.shape == batch.targets.shape == (longest, 3, 129)
+    for column, file in enumerate((files[4], files[0], files[7])):
+        x = features(file)
+        n = len(x)
+        np.testing.assert_array_equal(batch.inputs[:n, column], x)
+        assert (batch.inputs[n:, column] == -50).all()
+        np.testing.assert_array_equal(batch.targets[: n - 1, column], x[1:])
+        assert (batch.targets[n - 1, column] == -50).all()  # the mask is not shortened: padding is to be predicted
+        assert torch.isinf(batch.targets[n:, column]).all()
+
+
+def test_validation_and_test_share_their_length(task):
+    every = torch.arange(1)
+    steps = {len(split.batch(every).inputs) for split in (task.validation, task.test)}
+    assert steps == {max(int(split.lengths.max()) for split in (task.validation, task.test))}
+
+
+def test_both_averages_by_hand(task):
+    """Two steps of two sequences, of which three count: errors 3, 1 and 2 in every bin."""
+    targets = torch.zeros(2, 2, 129)
+    targets[1, 1] = torch.inf
+    outputs = torch.tensor([[3.0, 1.0], [2.0, 77.0]]).unsqueeze(-1).expand(2, 2, 129).clone().requires_grad_()
+    measured = {
+        name: float(total) / weight for name, (total, weight) in task.measure(outputs.detach(), targets).items()
+    }
+    assert measured == pytest.approx({"mse_padded": 14 / 4, "mse_valid": 14 / 3})
+    task.loss(outputs, targets).backward()
+    expected = torch.tensor([[3.0, 1.0], [2.0, 0.0]]) * 2 / (4 * 129)
+    torch.testing.assert_close(outputs.grad, expected.unsqueeze(-1).expand(2, 2, 129))
+
+
+def test_the_baseline_is_the_mean_frame(task, folder):
+    mean = np.concatenate([features(file) for file in speech_folder(Path(folder)).train]).mean(0, dtype=np.float64)
+    (file,) = task.test_files
+    x = features(file).astype(np.float64)
+    wanted = np.concatenate((x[1:], np.full((1, 129), -50)))
+    squares = np.square(wanted - mean).sum()
+    steps = len(task.test.batch(torch.arange(1)).inputs)
+    found = Timit.baselines(TimitSettings(audio=folder))
+    assert found["mse_valid"] == pytest.approx(squares / x.size, rel=1e-4)
+    assert found["mse_padded"] == pytest.approx(squares / (steps * 129), rel=1e-4)
+
+
+def test_the_contract_holds(tmp_path):
+    with use_data_folder(tmp_path / "data"):
+        dataset("timit_sample").bring_in(write_timit_sample(tmp_path / "nltk"))
+        assert problems("task", Timit) == []
+
+
+def test_predictions_are_handed_on_by_file(task, monkeypatch):
+    """A model that outputs what it is given predicts that a frame comes again."""
+    handed = {}
+
+    def note(files, predictions, report):
+        handed.update(zip(files, predictions, strict=True))
+        return {"stoi": 0.5}
+
+    monkeypatch.setattr("orthobench.audio.quality.quality_of_predictions", note)
+    assert task.final_metrics(lambda inputs: (inputs, ()), lambda *_: None) == {"stoi": 0.5}
+    (file,) = task.test_files
+    np.testing.assert_array_equal(handed[file], features(file)[:-1])
+
+
+def test_audio_metrics_are_optional(folder):
+    task = Timit(TimitSettings(audio=folder, audio_metrics=False), 0, CPU)
+    assert task.final_metrics(None, None) == {}
+
+
+def test_a_folder_is_the_same_from_everywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert TimitSettings(audio="mine") == TimitSettings(audio=str(tmp_path / "mine"))
+
+
+def test_without_data_a_run_says_what_to_do(orthobench, monkeypatch):
+    monkeypatch.setenv("ORTHOBENCH_DATA", "nowhere")
+    outcome = orthobench("run", "timit", "rnn", "--preset", "quick")
+    assert outcome.code == 2
+    assert "orthobench data get timit_sample" in outcome.err
+    outcome = orthobench("run", "timit", "rnn", "-s", "audio=nowhere")
+    assert outcome.code == 2
+    assert "nowhere cannot be read" in outcome.err
+
+
+@pytest.mark.slow
+def test_a_run_from_start_to_end(orthobench, tmp_path):
+    write_speech(tmp_path / "mine", 12, 0.6)
+    options = ("audio=mine", "hidden_size=8", "batch_size=5", "epochs=1")
+    with use_data_folder(tmp_path / "data"):
+        outcome = orthobench("run", "timit", "rnn", *(word for option in options for word in ("-s", option)))
+    assert outcome.code == 0, outcome.err
+    assert "last measurements 1/1" in outcome.err
+    with open_store("results.db") as store:
+        (run,) = store.runs()
+        last = {m.name: m.iteration for m in store.metrics([run.id]) if m.split == "test" and m.iteration == 2}
+    assert set(last) == {"mse_padded", "mse_valid", "segsnr_db", "stoi", "pesq"}
+
+
+def test_the_real_sample(real_data):
+    """490 s of speech with the dialect sentences; the counts of frames follow from the files' own."""
+    real_data("timit_sample")
+    assert dataset("timit_sample").verify() == []
+    task = Timit(TimitSettings(dataset="timit_sample"), 0, CPU)
+    assert [len(split) for split in (task.train, task.validation, task.test)] == [80, 16, 32]
+    assert task.train.lengths[:3].tolist() == [267, 175, 272]  # dr1-fvmh0: si1466, si2096, si836
+    assert len(task.test.batch(torch.arange(1)).inputs) == 349  # dr6-fapb0/si2323, the longest of regions 6 to 8
+    batch = task.train.batch(torch.arange(80))
+    said = batch.inputs[:, :, 40:50][batch.inputs[:, :, 40:50] > -50]
+    assert -45 < said.mean() < -25
+    assert said.max() < 42.2  # 20 log10(128), a full-scale sine
