@@ -17,11 +17,15 @@ def kept(curves: list[ArrayLike], limit: int = LIMIT) -> NDArray[np.intp]:
     length = len(arrays[0])
     if length <= limit:
         return np.arange(length)
-    stretches = np.array_split(np.arange(length), max(1, limit // (2 * len(arrays))))
-    chosen = {0, length - 1}
-    for stretch in stretches:
-        for array in arrays:
-            part = array[stretch]
-            if np.isfinite(part).any():
-                chosen |= {int(stretch[np.nanargmin(part)]), int(stretch[np.nanargmax(part)])}
-    return np.array(sorted(chosen))
+    size = -(-length // max(1, limit // (2 * len(arrays))))
+    starts = np.arange(0, length, size)
+    chosen = [np.array([0, length - 1])]
+    for array in arrays:
+        padded = np.full(len(starts) * size, np.nan)
+        padded[:length] = array
+        stretches = padded.reshape(-1, size)
+        finite = np.isfinite(stretches)
+        some = finite.any(axis=1)
+        for fill, extreme in ((np.inf, np.argmin), (-np.inf, np.argmax)):
+            chosen.append((starts + extreme(np.where(finite, stretches, fill), axis=1))[some])
+    return np.unique(np.concatenate(chosen))

@@ -93,13 +93,19 @@ def _traces(rows: pd.DataFrame | None, axes: Axes) -> list[dict[str, Any]]:
     """Of every vector, the first and the last that was logged."""
     if rows is None:
         return []
+    logged: dict[str, list[tuple[int, int, Sequence[float]]]] = {}
+    for name, epoch, iteration, values in zip(
+        rows["name"], rows["epoch"], rows["iteration"], rows["values"], strict=True
+    ):
+        logged.setdefault(str(name), []).append((iteration, epoch, values))
     made = []
-    for name, series in rows.groupby("name", sort=False):
-        ordered = series.sort_values("iteration")
-        for _, row in ordered.iloc[sorted({0, len(ordered) - 1})].iterrows():
-            values = np.asarray(row["values"], dtype=float)
+    for name, vectors in logged.items():
+        vectors.sort(key=lambda vector: vector[0])
+        for number in sorted({0, len(vectors) - 1}):
+            _, epoch, vector = vectors[number]
+            values = np.asarray(vector, dtype=float)
             points = kept([values], POINTS)
-            label = f"{name}, epoch {row['epoch']}"
+            label = f"{name}, epoch {epoch}"
             made.append({"name": label, "x": axes.number(points + 1), "y": _packed(values[points])})
     return made
 
