@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -49,7 +49,7 @@ def _check(claim: Claim, paper: Paper, artifact: Artifact, measured: Mapping[str
         if variant is None or not variant.finished:
             missing.add(experiment.label)
         else:
-            (about if is_subject else others).append(variant)
+            (about if is_subject else others).append(replace(variant, label=experiment.label))
     if missing or not about or (claim.check in ("first", "best") and not others):
         return Finding(claim, None, f"needs {', '.join(sorted(missing)) or 'runs that no experiment describes'}")
     results = [CHECKS[claim.check](claim, variant, others) for variant in about]
@@ -99,9 +99,9 @@ def _reached(claim: Claim, variant: Measured) -> list[float]:
 
 def _first(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
     own = max(_reached(claim, variant), default=math.inf)
-    theirs = {other.run.model: min(_reached(claim, other), default=math.inf) for other in others}
-    told = ", ".join(f"{model} {_iteration(at)}" for model, at in theirs.items())
-    return math.isfinite(own) and own < min(theirs.values()), f"{claim.model} {_iteration(own)}, {told}"
+    theirs = {other.label: min(_reached(claim, other), default=math.inf) for other in others}
+    told = "; ".join(f"{model} {_iteration(at)}" for model, at in theirs.items())
+    return math.isfinite(own) and own < min(theirs.values()), f"{variant.label} {_iteration(own)}, {told}"
 
 
 def _iteration(at: float) -> str:
@@ -112,8 +112,8 @@ def _best(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool
     sign = 1.0 if variant.run.goal == "min" else -1.0
     own = max(sign * value for value in _finals(variant, claim))
     theirs = {other.label: min(sign * value for value in _finals(other, claim)) for other in others}
-    told = ", ".join(f"{label} {sign * value:.3g}" for label, value in theirs.items())
-    return own < min(theirs.values()), f"{claim.model} {sign * own:.3g}, {told}"
+    told = "; ".join(f"{label} {sign * value:.3g}" for label, value in theirs.items())
+    return own < min(theirs.values()), f"{variant.label} {sign * own:.3g}, {told}"
 
 
 def _grows(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:

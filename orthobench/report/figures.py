@@ -28,6 +28,7 @@ def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
         epochs = band.index.to_numpy() / variant.run.iterations_per_epoch
         last = max(last, float(epochs[-1]))
         _add_band(figure, epochs, band, variant.label, style)
+    figure.update_xaxes(range=[0, last or 1])
     if condition.baseline is not None:
         if condition.goal == "min":  # an untrained model is often far off and would flatten everything else
             figure.update_yaxes(range=[0, 2.5 * condition.baseline])
