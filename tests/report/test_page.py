@@ -115,8 +115,19 @@ def test_an_empty_or_unfinished_database_is_told(orthobench, tiny_options, tmp_p
         store.rewind(run.id, -1)
     assert orthobench("report", "--html").code == 0
     text = Text((tmp_path / "reports" / "report.html").read_text("utf-8")).text
+    assert "Of 1 runs: 1 diverged; none finished: there are no results to compare yet." in text
     assert "1 diverged" in text
     assert "0 of 1" in text
+
+
+def test_a_half_finished_sweep_is_told(orthobench, tiny_options, tmp_path):
+    orthobench("sweep", "adding", "--models", "rnn", "--seeds", "2", *tiny_options)
+    with open_store(str(tmp_path / "results.db")) as store:
+        store.update(store.runs()[0].id, {"status": Status.INTERRUPTED, "final_value": None})
+    assert orthobench("report", "--html").code == 0
+    text = Text((tmp_path / "reports" / "report.html").read_text("utf-8")).text
+    assert "Of 2 runs: 1 interrupted; 1 finished." in text
+    assert "1 of 2" in text
 
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
@@ -285,3 +296,17 @@ def test_hostile_names_do_nothing_in_a_browser(browser, hostile_page):
             wait(browser, lambda page: page.find_elements("css selector", ".view:not([hidden]) svg.main-svg"))
         assert browser.execute_script("return typeof window.hacked") == "undefined"
         browser.get("about:blank")
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_figures_become_files(orthobench, tiny_options, tmp_path):
+    pytest.importorskip("kaleido")
+    if not shutil.which("chromium"):
+        pytest.skip("needs chromium")
+    orthobench("run", "adding", "rnn", *tiny_options)
+    (png,) = orthobench("report", "--png", "-o", "figures").out.split()
+    assert Path(png).read_bytes().startswith(b"\x89PNG")
+    (pdf,) = orthobench("report", "--pdf", "-o", "figures").out.split()
+    assert Path(pdf).read_bytes().startswith(b"%PDF")
+    assert Path(pdf).parent == tmp_path / "figures"
