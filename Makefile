@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: demo install test test-all lint bench clean
+.PHONY: demo install test test-all reproduce-quick lint bench clean
 
 install: $(INSTALLED)
 
@@ -24,6 +24,9 @@ test: $(INSTALLED)
 
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -m ''
+
+reproduce-quick: $(INSTALLED)
+	$(BIN)/python -m pytest -m slow tests/models/test_learning.py tests/test_quick_runs.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check

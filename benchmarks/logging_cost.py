@@ -35,7 +35,8 @@ def main() -> None:
                 checkpoints = CheckpointFolder(Path(folder), resolved.spec.key)
                 # A checkpoint every two seconds is fifteen times what a run makes by itself.
                 run = train(resolved, store, checkpoints, torch.device("cpu"), Silent(), checkpoint_every=2.0)
-                seconds = run.seconds
+                probes = sum(spent for what, spent in run.seconds.items() if what.startswith("probe "))
+                seconds = run.seconds | {"probe": probes}
                 shares = [seconds.get(part, 0.0) / seconds["train"] for part in parts]
                 cells = " ".join(f"{share:>10.2%}" for share in shares)
                 print(f"{task} {model:<8} {seconds['train']:>8.1f} {cells}   {shares[2] + shares[3]:.2%}")

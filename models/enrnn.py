@@ -115,6 +115,9 @@ class ENRNN(PlainRNN):
         lower = torch.cat((short.new_zeros(len(short), len(long)), short), dim=1)
         return torch.cat((torch.cat((long, corner), dim=1), lower))
 
+    def state_parts(self) -> dict[str, slice]:
+        return {"long": slice(0, len(self.signs)), "short": slice(len(self.signs), self.features)}
+
     def after_step(self) -> None:
         if not self.normalised and self.radius() > 1:
             self.normalised.fill_(True)

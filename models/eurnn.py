@@ -72,6 +72,7 @@ class EURNN(PlainRNN):
     version = 1
     title = "EURNN"
     paper = "Jing et al. Tunable Efficient Unitary Neural Networks (EUNN) and their application to RNNs. ICML 2017"
+    cost = "complex units are two features each: four times the products"
     orthogonal = True
     Settings = EURNNSettings
 

@@ -31,6 +31,7 @@ class GORU(Model):
     version = 1
     title = "GORU"
     paper = "Jing et al. Gated Orthogonal Recurrent Units: On Learning to Forget. Neural Computation 31, 2019"
+    cost = "three products a step, one after the others"
     Settings = GORUSettings
     activation = Activation(Kind.MODRELU, epsilon=0.001)
 

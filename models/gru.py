@@ -24,6 +24,7 @@ class GRU(Model):
     version = 1
     title = "GRU"
     paper = "Cho et al. Learning Phrase Representations using RNN Encoder-Decoder. EMNLP 2014"
+    cost = "three products a step, one after the others"
     Settings = GRUSettings
 
     def __init__(self, settings: GRUSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -35,6 +35,7 @@ class LEM(Model):
     version = 1
     title = "LEM"
     paper = "Rusch, Mishra, Erichson, Mahoney. Long Expressive Memory for Sequence Modeling. ICLR 2022"
+    cost = "four products a step, one after the others"
     Settings = LEMSettings
 
     def __init__(self, settings: LEMSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -48,6 +48,7 @@ class LRU(Model):
     version = 1
     title = "LRU"
     paper = "Orvieto et al. Resurrecting Recurrent Neural Networks for Long Sequences. ICML 2023"
+    cost = "the state is two features a unit, and the recurrence runs in PyTorch"
     Settings = LRUSettings
 
     def __init__(self, settings: LRUSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -26,6 +26,7 @@ class LSTM(Model):
     version = 1
     title = "LSTM"
     paper = "Hochreiter, Schmidhuber. Long Short-Term Memory. Neural Computation 9, 1997"
+    cost = "four products a step"
     Settings = LSTMSettings
 
     forget_offset: Tensor
@@ -45,6 +46,9 @@ class LSTM(Model):
 
     def initial_state(self, batch_size: int) -> State:
         return super().initial_state(batch_size) * 2
+
+    def state_parts(self) -> dict[str, slice]:
+        return {"h": slice(0, self.features), "c": slice(self.features, 2 * self.features)}
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = project(inputs, self.input_weight, self.bias + self.forget_offset)

@@ -26,6 +26,7 @@ class ComplexRNN(PlainRNN):
     """
 
     activation = Activation(Kind.COMPLEX_MODRELU_SMOOTH, epsilon=1e-5)
+    cost = "complex units are two features each: four times the products"
 
     def __init__(self, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)

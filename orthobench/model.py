@@ -129,6 +129,10 @@ class Model(nn.Module, ABC):
         """The state before the first step: zeros `[B, features]`, unless a model says otherwise."""
         return (self.output_weight.new_zeros(batch_size, self.features),)
 
+    def state_parts(self) -> dict[str, slice]:
+        """The parts of the state that are looked at apart: by name, which features of its tensors side by side."""
+        return {"h": slice(0, self.features)}
+
     @abstractmethod
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         """Run the recurrence over inputs `[T, B, m]` from a state, handing a trace on to it.

@@ -1,4 +1,4 @@
-"""Finds tasks and models: built in, installed by other packages (entry points), and in single files.
+"""Finds tasks, models and probes: built in, installed by other packages (entry points), and in single files.
 
 Listing names imports no plugin. What cannot be loaded is kept with its reason and stops nothing else.
 """
@@ -12,6 +12,7 @@ import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -20,8 +21,14 @@ from typing import Any, Literal
 
 from orthobench.errors import UsageError, unknown
 
-PluginKind = Literal["task", "model"]
-KINDS: tuple[PluginKind, ...] = ("task", "model")
+PluginKind = Literal["task", "model", "probe"]
+KINDS: tuple[PluginKind, ...] = ("task", "model", "probe")
+WANTED: dict[PluginKind, tuple[str, ...]] = {
+    "task": ("title", "Settings", "metric", "goal"),
+    "model": ("title", "paper", "Settings"),
+    "probe": ("title", "paper"),
+}
+"""The class attributes that have no default."""
 
 
 class PluginError(Exception):
@@ -30,7 +37,7 @@ class PluginError(Exception):
 
 @dataclass(frozen=True)
 class Plugin:
-    """A task or model by name; `load` imports it and raises PluginError with the reason where that fails.
+    """A task, model or probe by name; `load` imports it and raises PluginError with the reason where that fails.
 
     `revision` is added to the class's version number: for a single file a digest of its text, since such a file is
     edited between tries without a thought for version numbers.
@@ -87,6 +94,23 @@ class Catalog:
         except PluginError as error:
             raise UsageError(f"{kind} '{name}' ({plugin.origin}) cannot be used: {error}") from error
 
+    def probes(self, asked: Iterable[str]) -> dict[str, Any]:
+        """The probe classes of a run by name: those that every run has, and those asked for.
+
+        Raises:
+            UsageError: one that is asked for does not exist, cannot be loaded, or is in every run.
+        """
+        chosen = {name: self.load("probe", name) for name in asked}
+        for name, probe in chosen.items():
+            if probe.default:
+                raise UsageError(f"probe '{name}' is in every run: leave it out")
+        for name in self.names("probe"):
+            with suppress(PluginError):  # it is listed by `orthobench plugins`, and its run can do without
+                probe = self.find("probe", name).load()
+                if probe.default:
+                    chosen[name] = probe
+        return dict(sorted(chosen.items()))
+
     def __iter__(self) -> Iterator[Plugin]:
         return iter(sorted(self._plugins.values(), key=lambda plugin: (KINDS.index(plugin.kind), plugin.name)))
 
@@ -111,10 +135,10 @@ def _installed(kind: PluginKind) -> Iterator[Plugin]:
 
 
 def _from_file(file: Path) -> Iterator[Plugin]:
-    """The tasks and models a file defines; each is named by its `name` attribute, or else as the file.
+    """The tasks, models and probes a file defines; each is named by its `name` attribute, or else as the file.
 
     Raises:
-        UsageError: the file is not there, cannot be run, or defines neither.
+        UsageError: the file is not there, cannot be run, or defines none.
     """
     try:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
@@ -132,7 +156,9 @@ def _from_file(file: Path) -> Iterator[Plugin]:
         raise UsageError(f"plugin file {file}: {error}") from error
     found = [(kind, cls) for kind in KINDS for cls in _defined(kind, module)]
     if not found:
-        raise UsageError(f"plugin file {file} defines no task and no model: derive a class from Task or Model")
+        raise UsageError(
+            f"plugin file {file} defines no task and no model, nor a probe: derive a class from Task, Model or Probe"
+        )
     for kind, cls in found:
         plugin_name = getattr(cls, "name", file.stem)
         yield Plugin(kind, plugin_name, str(file), lambda kind=kind, cls=cls: _checked(kind, cls), digest)  # type: ignore[misc]
@@ -181,8 +207,7 @@ def _checked(kind: PluginKind, cls: Any) -> Any:
         raise PluginError(f"{cls!r} is not a class derived from orthobench.{kind}.{base.__name__}")
     if inspect.isabstract(cls):
         raise PluginError(f"it does not define {', '.join(sorted(getattr(cls, '__abstractmethods__', ())))}")
-    wanted = ("title", "Settings", "metric", "goal") if kind == "task" else ("title", "paper", "Settings")
-    missing = [attribute for attribute in wanted if not hasattr(cls, attribute)]
+    missing = [attribute for attribute in WANTED[kind] if not hasattr(cls, attribute)]
     if missing:
         raise PluginError(f"it does not set {', '.join(missing)}")
     return cls

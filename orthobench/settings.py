@@ -87,6 +87,13 @@ def _explain(problem: Any) -> str:
     return f"{problem['loc'][0]}={problem['input']}: {message[0].lower()}{message[1:]}"
 
 
+def text(value: Any) -> str:
+    """A setting's value, as JSON has it, as it is given on the command line."""
+    if isinstance(value, list):
+        return ",".join(value)
+    return "none" if value is None else str(value)
+
+
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
     """Read `key=value` texts.
 

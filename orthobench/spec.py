@@ -63,6 +63,7 @@ class Resolved:
     task_settings: Any
     model_settings: Any
     training: TrainingSettings
+    probes: dict[str, Any]
 
     def with_seed(self, seed: int) -> Resolved:
         return replace(self, spec=self.spec.with_seed(seed))
@@ -105,6 +106,7 @@ def resolve(
 
     read = [kind.read({name: values[name] for name in kind.model_fields if name in values}) for kind in kinds]
     task_settings, model_settings, training = read
+    probes = catalog.probes(training.probes)  # type: ignore[attr-defined]
     plugins = catalog.find("task", task), catalog.find("model", model)
     versions = [
         f"{cls.version}+{plugin.revision}" if plugin.revision else str(cls.version)
@@ -112,7 +114,7 @@ def resolve(
     ]
     dumped = [settings.canonical() for settings in read]
     spec = RunSpec(task, model, dumped[0], dumped[1], dumped[2], versions[0], versions[1], seed)
-    return Resolved(spec, task_class, model_class, task_settings, model_settings, training)  # type: ignore[arg-type]
+    return Resolved(spec, task_class, model_class, task_settings, model_settings, training, probes)  # type: ignore[arg-type]
 
 
 def _same(one: Any, other: Any) -> bool:

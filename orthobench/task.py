@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import torch
-from pydantic import Field
+from pydantic import Field, field_validator
 from torch import Tensor
 
 from orthobench.model import Model, Signature
@@ -57,6 +57,18 @@ class TrainingSettings(Settings):
     shuffle: bool = Field(True, description="a new order of the training set in every epoch")
     clip_norm: float | None = Field(None, gt=0, description="largest norm of the whole gradient")
     clip_value: float | None = Field(None, gt=0, description="largest absolute value of a gradient entry")
+    probes: tuple[str, ...] = Field(
+        (), description="probes beside those that every run has, as a,b", json_schema_extra={"neutral": []}
+    )
+
+    @field_validator("probes", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        """From a text with commas; an order of their own, since that of the words means nothing."""
+        names = {name.strip() for name in (value.split(",") if isinstance(value, str) else value or ())}
+        if "" in names:
+            raise ValueError("has an empty name: write probes=a,b")
+        return sorted(names - {"none"})
 
 
 class SyntheticSettings(Settings):

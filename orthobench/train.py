@@ -23,7 +23,7 @@ from orthobench.checkpoint import CheckpointFolder
 from orthobench.errors import UsageError
 from orthobench.model import State
 from orthobench.optimizers import make_optimizer
-from orthobench.probes import Subject, default_probes
+from orthobench.probe import Probe, Subject
 from orthobench.recurrence.dispatch import chosen, forget_used, last_used, use_backend
 from orthobench.spec import Resolved
 from orthobench.store import MetricRow, Run, Status, Store, TraceRow
@@ -149,6 +149,7 @@ class _Trainer:
         self.optimizers = [
             make_optimizer(group.optimizer, group.parameters, group.learning_rate) for group in self.groups
         ]
+        self.probes: dict[str, Probe] = {name: probe() for name, probe in resolved.probes.items()}
         self.metric = resolved.task_class.metric
         self.better = min if resolved.task_class.goal == "min" else max
 
@@ -312,8 +313,7 @@ class _Trainer:
         for split, measured in (("test", metrics), ("valid", valid)):
             rows += [MetricRow(split, name, epoch, self.iteration, value) for name, value in measured.items()]
         if probe:
-            with self._timed("probe"):
-                values, vectors = self._probe(epoch)
+            values, vectors = self._probe(epoch)
             rows += values
         value = metrics[self.metric]
         if math.isfinite(value) and (self.best is None or self.better(value, self.best[0]) != self.best[0]):
@@ -367,10 +367,12 @@ class _Trainer:
         subject = Subject(self.model, self.task, self.task.train.batch(examples))
         rows: list[MetricRow] = []
         vectors: list[TraceRow] = []
-        for probe in default_probes():
-            if epoch % probe.every_epochs and self.iteration != self.total:
+        for name, probe in self.probes.items():
+            scheduled = probe.every_epochs and epoch % probe.every_epochs == 0
+            if not (scheduled or self.iteration in (0, self.total)):
                 continue
-            reading = probe(subject)
+            with self._timed(f"probe {name}"):
+                reading = probe(subject)
             rows += [MetricRow("probe", name, epoch, self.iteration, value) for name, value in reading.values.items()]
             vectors += [TraceRow(name, epoch, self.iteration, vector) for name, vector in reading.vectors.items()]
         return rows, vectors

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orthobench.settings import text
 from orthobench.statistics import Summary, summarize
 from orthobench.store import Run, Status
 
@@ -63,7 +64,7 @@ def _label(run: Run, all_runs: list[Run]) -> str:
     own = settings_of(run)
     others = [settings_of(other) for other in all_runs if other.model == run.model and other is not run]
     telling = [name for name, value in own.items() if any(other.get(name) != value for other in others)]
-    return " ".join([run.model, *(f"{name}={own[name]}" for name in telling)])
+    return " ".join([run.model, *(f"{name}={text(own[name])}" for name in telling)])
 
 
 def settings_of(run: Run) -> dict[str, Any]:

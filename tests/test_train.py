@@ -87,7 +87,8 @@ def test_everything_is_logged(resolved, tmp_path):
     assert (best, best_iteration) == min((value, i) for _, i, value in test)
     assert [i for split, name, _, i, _ in metrics if (split, name) == ("train", "loss")] == [2, 4, 6, 8, 10, 12]
     matrices = {name for split, name, *_ in metrics if split == "probe"}
-    assert matrices in ({"orthogonality/W"}, {f"orthogonality/W_{gate}" for gate in "ifgo"})
+    both = "orthogonality", "orthogonality_own_precision"
+    assert matrices in ({f"{kind}/W" for kind in both}, {f"{kind}/W_{gate}" for kind in both for gate in "ifgo"})
     assert {i for name, _, i, _ in traces if name == "gradient_norm/h"} == {0, 4, 8, 12}
     assert all(len(vector) == 10 and min(vector) > 0 for name, _, _, vector in traces if name == "gradient_norm/h")
 

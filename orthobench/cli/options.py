@@ -10,7 +10,8 @@ import typer
 Database = Annotated[str, typer.Option("--db", help="Database of runs: a file or an SQLAlchemy URL.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PluginFiles = Annotated[
-    list[Path] | None, typer.Option("--plugin", metavar="FILE", help="A Python file with a task or model of yours.")
+    list[Path] | None,
+    typer.Option("--plugin", metavar="FILE", help="A Python file with a task, model or probe of yours."),
 ]
 Given = Annotated[
     list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="A hyper-parameter; may be repeated.")

@@ -1,4 +1,4 @@
-"""`orthobench plugins`: the tasks and models there are."""
+"""`orthobench plugins`: the tasks, models and probes there are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def command(
     ] = False,
     json: Json = False,
 ) -> None:
-    """List tasks and models.
+    """List tasks, models and probes.
 
     Those that cannot be used are listed with the reason.
     """
@@ -36,7 +36,10 @@ def command(
         except PluginError as error:
             record["problem"] = str(error)
         else:
-            record |= {"title": cls.title, "version": cls.version, "settings": sorted(cls.Settings.model_fields)}
+            if entry.kind == "probe":
+                record |= {"title": cls.title, "every_epochs": cls.every_epochs, "default": cls.default}
+            else:
+                record |= {"title": cls.title, "version": cls.version, "settings": sorted(cls.Settings.model_fields)}
             if check:
                 from orthobench.testing import problems
 
@@ -53,7 +56,8 @@ def command(
         table = Table("kind", "name", "origin", "what it is", box=None)
         for record in listed:
             fault = record["problem"]
-            what = f"[red]cannot be used: {escape(fault)}[/red]" if fault else escape(str(record["title"]))
+            on = "" if record.get("default", True) else f" (-s probes={record['name']})"
+            what = f"[red]cannot be used: {escape(fault)}[/red]" if fault else escape(f"{record['title']}{on}")
             table.add_row(record["kind"], record["name"], record["origin"], what)
         records.console().print(table)
     if check and any(record["problem"] for record in listed):

@@ -63,8 +63,10 @@ def command(
 
 def reproduce(spec: dict[str, Any]) -> str:
     """The command that makes the run again, whatever the defaults have become."""
+    from orthobench.settings import text
+
     settings = spec["task_settings"] | spec["model_settings"] | spec["training"]
-    given = " ".join(f"-s {name}={'none' if value is None else value}" for name, value in settings.items())
+    given = " ".join(f"-s {name}={text(value)}" for name, value in settings.items())
     return f"orthobench run {spec['task']} {spec['model']} --seed {spec['seed']} {given}"
 
 

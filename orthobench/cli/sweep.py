@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from orthobench.plugins import Catalog
     from orthobench.spec import Preset, Resolved
-    from orthobench.store import Store
-    from orthobench.sweep.plan import PlannedRun
     from orthobench.variants import Variant
 
 
@@ -66,7 +64,7 @@ def command(
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
     from orthobench.sweep.plan import plan
-    from orthobench.train import Interrupted, check_backend, pick_device
+    from orthobench.train import check_backend, pick_device
     from orthobench.variants import variants
 
     catalog = Catalog(plugin or ())
@@ -82,34 +80,17 @@ def command(
     check_backend(backend, where)
     checkpoints = checkpoint_root(db)
     if dry_run:
-        with _existing(db) or nullcontext() as store:
-            _print_plan(plan(runs, store, checkpoints))
+        with training.existing(db) or nullcontext() as store:
+            training.print_plan(plan(runs, store, checkpoints))
         return
     check_writable(db)
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
         planned = plan(runs, store, checkpoints)
-        _print_plan(planned)
+        training.print_plan(planned)
         session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
-        failed = 0
-        wanted = [one for one in planned if one.is_wanted]
-        for number, one in enumerate(wanted, 1):
-            spec = one.resolved.spec
-            chosen = "".join(f" {key}={value}" for key, value in one.chosen.items())
-            label = f"[{number}/{len(wanted)}] {spec.model}{chosen} seed {spec.seed}"
-            try:
-                session.train(one.resolved, label)
-            except Interrupted:
-                typer.echo("stopped; the same command goes on from here", err=True)
-                raise typer.Exit(130) from None
-            except UsageError:
-                raise
-            except Exception as error:
-                failed += 1
-                typer.echo(f"{label} failed: {type(error).__name__}: {error}", err=True)
+        failed = session.train_missing(planned)
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
-    if failed:
-        typer.echo(f"{failed} of {len(runs)} runs failed: `orthobench ls --status failed` lists them", err=True)
-        raise typer.Exit(1)
+    training.report_failures(failed, len(runs))
 
 
 def _grid(
@@ -162,29 +143,6 @@ def _paper(
                 raise unknown("model of this paper", model, known)
         chosen = [experiment for experiment in chosen if experiment.model in names]
     return resolve_experiments(catalog, chosen, seeds, scale)
-
-
-def _existing(db: str) -> Store | None:
-    from orthobench.store import open_store
-    from orthobench.store.open import sqlite_file
-
-    file = sqlite_file(db)
-    return None if file is not None and not file.exists() else open_store(db)
-
-
-def _print_plan(planned: list[PlannedRun]) -> None:
-    from rich.table import Table
-
-    from orthobench.cli.records import console
-
-    table = Table("run", "model", "settings", "seed", "state", box=None)
-    for one in planned:
-        spec = one.resolved.spec
-        settings = " ".join(f"{key}={value}" for key, value in one.chosen.items())
-        table.add_row(spec.key, spec.model, settings, str(spec.seed), one.state)
-    console().print(table)
-    states = [one.state for one in planned]
-    typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
 
 
 def _print_summary(rows: list[Variant]) -> None:

@@ -1,9 +1,9 @@
-"""What `run` and `sweep` share: signals, one run with its display, and its result in words."""
+"""What `run`, `sweep` and `study` share: signals, a plan, runs with their display, and results in words."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,13 @@ import typer
 
 from orthobench.checkpoint import CheckpointFolder
 from orthobench.cli.progress import Progress
-from orthobench.cli.records import cell
+from orthobench.cli.records import cell, console
+from orthobench.errors import UsageError
 from orthobench.spec import Resolved
-from orthobench.store import Run, Status, Store
-from orthobench.train import BackendName, train
+from orthobench.store import Run, Status, Store, open_store
+from orthobench.store.open import sqlite_file
+from orthobench.sweep.plan import PlannedRun
+from orthobench.train import BackendName, Interrupted, train
 
 
 class StopRequest:
@@ -71,6 +74,56 @@ class Session:
                 self.checkpoint_every,
                 self.backend,
             )
+
+    def train_missing(self, planned: Sequence[PlannedRun]) -> int:
+        """Train what a plan lacks and return how many runs failed: one that does ends no other.
+
+        Raises:
+            typer.Exit: the user stopped it.
+        """
+        failed = 0
+        wanted = [one for one in planned if one.is_wanted]
+        for number, one in enumerate(wanted, 1):
+            spec = one.resolved.spec
+            chosen = "".join(f" {key}={value}" for key, value in one.chosen.items())
+            label = f"[{number}/{len(wanted)}] {spec.model}{chosen} seed {spec.seed}"
+            try:
+                self.train(one.resolved, label)
+            except Interrupted:
+                typer.echo("stopped; the same command goes on from here", err=True)
+                raise typer.Exit(130) from None
+            except UsageError:
+                raise
+            except Exception as error:
+                failed += 1
+                typer.echo(f"{label} failed: {type(error).__name__}: {error}", err=True)
+        return failed
+
+
+def report_failures(failed: int, of: int) -> None:
+    """End the command with code 1 if runs failed."""
+    if failed:
+        typer.echo(f"{failed} of {of} runs failed: `orthobench ls --status failed` lists them", err=True)
+        raise typer.Exit(1)
+
+
+def existing(db: str) -> Store | None:
+    """The database, if there is one already."""
+    file = sqlite_file(db)
+    return None if file is not None and not file.exists() else open_store(db)
+
+
+def print_plan(planned: Sequence[PlannedRun]) -> None:
+    from rich.table import Table
+
+    table = Table("run", "model", "settings", "seed", "state", box=None)
+    for one in planned:
+        spec = one.resolved.spec
+        settings = " ".join(f"{key}={value}" for key, value in one.chosen.items())
+        table.add_row(spec.key, spec.model, settings, str(spec.seed), one.state)
+    console().print(table)
+    states = [one.state for one in planned]
+    typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
 
 
 def describe(run: Run) -> str:

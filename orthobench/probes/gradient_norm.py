@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 
-from orthobench.probes import Reading, Subject
+from orthobench.probe import Probe, Reading, Subject
 from orthobench.recurrence import GradientTrace
 
 
-class GradientNorm:
+class GradientNorm(Probe):
     """Over the run's probe batch: the Frobenius norm of the whole batch's gradient, and the mean norm of a sample's."""
 
-    every_epochs: ClassVar[int] = 1
+    title = "norm of the loss's gradient by the state, at every step"
+    paper = "Helfrich, Willmott, Ye 2018, figure 5"
+    default = True
 
     def __call__(self, subject: Subject) -> Reading:
         trace = GradientTrace()
@@ -26,4 +27,4 @@ class GradientNorm:
         for state, norms in trace.norms.items():
             vectors[f"gradient_norm/{state}"] = trace.frobenius(state).tolist()
             vectors[f"gradient_norm_per_sample/{state}"] = norms.mean(-1).tolist()
-        return Reading({}, vectors)
+        return Reading(vectors=vectors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,9 +59,11 @@ class Condition:
         return f"{self.task}, T = {length}" if length else self.task
 
 
-def collect(store: Store, task: str | None = None, model: str | None = None) -> list[Condition]:
-    """Everything measured, by condition, in the order it was begun."""
-    runs = store.runs(task=task, model=model)
+def collect(
+    store: Store, task: str | None = None, model: str | None = None, keys: Sequence[str] | None = None
+) -> list[Condition]:
+    """Everything measured (of the runs of these keys), by condition, in the order it was begun."""
+    runs = store.runs(task=task, model=model, keys=keys)
     ids = [run.id for run in runs]
     curves = _by_run(pd.DataFrame(store.metric_values(ids), columns=CURVES))
     traces = _by_run(

@@ -18,16 +18,16 @@ AXIS_NAMES = {"mse": "test MSE", "cross_entropy": "test cross-entropy (nats)", "
 
 def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
     """The test metric over epochs: the mean over seeds, in the band from the lowest seed to the highest."""
-    figure = _figure("epoch", AXIS_NAMES.get(condition.metric, f"test {condition.metric}"))
+    figure = empty_figure("epoch", AXIS_NAMES.get(condition.metric, f"test {condition.metric}"))
     last = 0.0
-    for variant, style in _styled(condition, styles):
+    for variant, style in styled(condition, styles):
         test = variant.curves[(variant.curves["split"] == "test") & (variant.curves["name"] == condition.metric)]
-        band = _over_seeds(test)
+        band = over_seeds(test)
         if band.empty:
             continue
         epochs = band.index.to_numpy() / variant.run.iterations_per_epoch
         last = max(last, float(epochs[-1]))
-        _add_band(figure, epochs, band, variant.label, style)
+        add_band(figure, epochs, band, variant.label, style)
     figure.update_xaxes(range=[0, last or 1])
     if condition.baseline is not None:
         if condition.goal == "min":  # an untrained model is often far off and would flatten everything else
@@ -44,21 +44,21 @@ def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
 
 def orthogonality(condition: Condition, styles: Styles) -> go.Figure | None:
     """||W^T W - I||_F over epochs; one line a matrix, log scale."""
-    figure = _figure("epoch", "‖WᵀW − I‖<sub>F</sub>", logarithmic=True)
-    for variant, style in _styled(condition, styles):
+    figure = empty_figure("epoch", "‖WᵀW − I‖<sub>F</sub>", logarithmic=True)
+    for variant, style in styled(condition, styles):
         probed = variant.curves[variant.curves["name"].str.startswith("orthogonality/")]
         for name, rows in probed.groupby("name"):
-            band = _over_seeds(rows)
+            band = over_seeds(rows)
             matrix = str(name).partition("/")[2]
             label = variant.label if matrix == "W" else f"{variant.label} {matrix}"
-            _add_band(figure, band.index.to_numpy() / variant.run.iterations_per_epoch, band, label, style)
+            add_band(figure, band.index.to_numpy() / variant.run.iterations_per_epoch, band, label, style)
     return figure if figure.data else None
 
 
 def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
     """||dL/dh_t||_F over the steps of the sequence: dotted before training, solid at the end; mean over seeds."""
-    figure = _figure("step t", "‖∂L/∂h<sub>t</sub>‖<sub>F</sub>", logarithmic=True)
-    for variant, style in _styled(condition, styles):
+    figure = empty_figure("step t", "‖∂L/∂h<sub>t</sub>‖<sub>F</sub>", logarithmic=True)
+    for variant, style in styled(condition, styles):
         traced = variant.traces[variant.traces["name"].str.startswith("gradient_norm/")]
         for name, rows in traced.groupby("name"):
             state = str(name).partition("/")[2]
@@ -77,8 +77,8 @@ def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
 
 def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
     """What a model costs against what it reaches: cost is "parameters" or "seconds per epoch"; best test value."""
-    figure = _figure(cost, AXIS_NAMES.get(condition.metric, f"test {condition.metric}"))
-    for variant, style in _styled(condition, styles):
+    figure = empty_figure(cost, AXIS_NAMES.get(condition.metric, f"test {condition.metric}"))
+    for variant, style in styled(condition, styles):
         price = variant.run.parameter_count if cost == "parameters" else variant.seconds_per_epoch
         reached = variant.best
         if price is None or reached is None:
@@ -97,17 +97,17 @@ def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
     return figure.update_layout(hovermode="closest")
 
 
-def _styled(condition: Condition, styles: Styles) -> Iterator[tuple[Measured, Style]]:
+def styled(condition: Condition, styles: Styles) -> Iterator[tuple[Measured, Style]]:
     return ((variant, styles.of(condition, variant)) for variant in condition.variants)
 
 
-def _over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
+def over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     """By iteration, over seeds: mean, lowest and highest value. What is not finite counts for nothing."""
     finite = rows[np.isfinite(rows["value"].astype(float))]
     return finite.groupby("iteration")["value"].agg(["mean", "min", "max", "count"])
 
 
-def _add_band(figure: go.Figure, x: np.ndarray, band: pd.DataFrame, label: str, style: Style) -> None:
+def add_band(figure: go.Figure, x: np.ndarray, band: pd.DataFrame, label: str, style: Style) -> None:
     """The mean over seeds and its band. Their points are thinned where there are more than a screen can show."""
     name = html.escape(label)
     seeds = band["count"].max()
@@ -129,7 +129,7 @@ def _add_band(figure: go.Figure, x: np.ndarray, band: pd.DataFrame, label: str, 
     )
 
 
-def _figure(x_title: str, y_title: str, logarithmic: bool = False) -> go.Figure:
+def empty_figure(x_title: str, y_title: str, logarithmic: bool = False) -> go.Figure:
     y_axis = {"title": {"text": y_title}, "exponentformat": "power", "automargin": True}
     if logarithmic:
         y_axis["type"] = "log"

@@ -23,8 +23,10 @@ from orthobench.report import figures
 from orthobench.report.collect import Condition, collect
 from orthobench.report.pages import ArtifactView, PaperView, leaderboard, tasks, view_paper
 from orthobench.report.runs import run_records
+from orthobench.report.studies import Found, draw, find
 from orthobench.report.styles import Styles
 from orthobench.store import Status, Store
+from orthobench.studies import STUDIES, Study
 
 PAPER_FIGURES: dict[str, Callable[[Condition, Styles], go.Figure | None]] = {
     "learning_curves": figures.learning_curves,
@@ -41,7 +43,7 @@ def write_html(
     paper: str | None = None,
     variant_keys: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write the page of everything in the database, or of one task, model or paper.
+    """Write the page of everything in the database, or of one task, model or paper, then without the studies.
 
     Args:
         variant_keys: by the identity of every paper's experiment, the variant that its runs are of; only those runs
@@ -51,8 +53,19 @@ def write_html(
         UsageError: the file cannot be written, or there is no such paper.
     """
     conditions, views = load_views(store, task, model, paper, variant_keys or {})
-    text = _render(conditions, views)
-    write_whole(out, text.encode())
+    found = [] if task or model or paper else [one for study in STUDIES if (one := find(store, study))]
+    write_whole(out, _render(conditions, views, found).encode())
+    return out.resolve()
+
+
+def write_study(store: Store, out: Path, study: Study) -> Path:
+    """Write the page of one study.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    found = find(store, study)
+    write_whole(out, _render([], [], [found] if found else []).encode())
     return out.resolve()
 
 
@@ -84,7 +97,7 @@ def write_whole(out: Path, content: bytes) -> None:
         raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with --out") from error
 
 
-def _render(conditions: list[Condition], views: list[PaperView]) -> str:
+def _render(conditions: list[Condition], views: list[PaperView], found: list[Found]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orthobench", "report"),
         autoescape=True,
@@ -93,7 +106,10 @@ def _render(conditions: list[Condition], views: list[PaperView]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["number"] = shown_number
-    styles = Styles(conditions)
+    shown = [condition for one in found for _, condition in one.conditions]
+    styles = Styles([*conditions, *shown])
+    sections = [draw(one, styles) for one in found]
+    counted = {run.id for c in (*conditions, *shown) for variant in c.variants for run in variant.runs}
     drawn = {condition.key: _figures(condition, styles) for condition in conditions}
     drawn |= {
         panel.key: {"paper": (f"{part.artifact.name}: {panel.title}", figure)} if figure else {}
@@ -102,13 +118,15 @@ def _render(conditions: list[Condition], views: list[PaperView]) -> str:
         for panel in part.panels
         for figure in [draw_panel(part, panel, styles)]
     }
-    plots = {key: {name: _plain(f) for name, (_, f) in made.items()} for key, made in drawn.items()}
+    everything = drawn | {f"study-{section.study.name}": section.figures for section in sections}
+    plots = {key: {name: _plain(f) for name, (_, f) in made.items()} for key, made in everything.items()}
     return environment.get_template("page.html.j2").render(
         conditions=conditions,
         tasks=tasks(conditions),
         leaderboard=leaderboard,
         views=views,
         figures=drawn,
+        studies=sections,
         styles=styles,
         papers={paper.key: paper for paper in papers()},
         plotly=Markup(get_plotlyjs()),  # the one script that is not ours; it is not text to escape
@@ -117,7 +135,7 @@ def _render(conditions: list[Condition], views: list[PaperView]) -> str:
         data=Markup(_script_json({"figures": plots, **run_records(conditions, styles)})),
         made=datetime.now(UTC),
         version=__version__,
-        runs=sum(len(variant.runs) for condition in conditions for variant in condition.variants),
+        runs=len(counted),
         unfinished=_unfinished(conditions),
         seeds=sorted({run.seed for c in conditions for variant in c.variants for run in variant.runs}),
         models=sorted({variant.run.model for c in conditions for variant in c.variants}),

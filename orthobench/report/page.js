@@ -18,8 +18,9 @@
       plot_bgcolor: colour("--ground"),
       font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 13 },
       hoverlabel: { bgcolor: colour("--card"), font: { color: colour("--ink") } },
-      xaxis: { ...layout.xaxis, ...axis },
-      yaxis: { ...layout.yaxis, ...axis },
+      ...Object.fromEntries(
+        Object.entries(layout).filter(([name]) => /^[xy]axis/.test(name)).map(([name, own]) => [name, { ...own, ...axis }])
+      ),
     };
   }
 
@@ -37,7 +38,7 @@
     if (place.figure) return place.figure;
     const figure = figures[place.dataset.condition][place.dataset.figure];
     const model = chosen("model");
-    if (!model) return figure;
+    if (!model || place.dataset.condition.startsWith("study-")) return figure;
     const data = figure.data.filter((trace) => modelOf(trace) === model || modelOf(trace) === "baseline");
     return { ...figure, data };
   }
@@ -81,8 +82,9 @@
     const name = decodeURIComponent(location.hash.slice(1));
     const key = name.startsWith("run-") ? name.slice(4) : null;
     if (key && Object.hasOwn(runs, key)) fillRun(key);
-    const target = (key ? document.getElementById("view-run") : at(name)) || views[0];
-    const view = target.closest(".view") || views[0];
+    const first = at("overview") || at("studies") || views[0];
+    const target = (key ? document.getElementById("view-run") : at(name)) || first;
+    const view = target.closest(".view") || first;
     for (const other of views) other.hidden = other !== view;
     for (const link of document.querySelectorAll("nav a")) {
       if ("#view-" + link.hash.slice(1) === "#" + view.id || (view.id === "view-run" && link.hash === "#runs")) link.setAttribute("aria-current", "page");

@@ -147,7 +147,7 @@ class Trace(Base):
 
 
 class Benchmark(Base):
-    """One call of `orthobench bench`: its name says what `results` hold (see `orthobench.bench`)."""
+    """One call of `orthobench bench` or `study`: its name says what `results` hold (see these rooms)."""
 
     __tablename__ = "benchmark"
 

@@ -6,7 +6,7 @@
         assert problems("model", MyModel) == []
 
 or without writing a test: `orthobench plugins --plugin my_model.py --check`. What is checked stands in the names
-and first lines of the functions in `orthobench.testing.model` and `orthobench.testing.task`.
+and first lines of the functions in `orthobench.testing.model`, `.task` and `.probe`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from collections.abc import Callable
 from typing import Any
 
 from orthobench.plugins import PluginKind
-from orthobench.testing import model, task
+from orthobench.testing import model, probe, task
 
-CHECKS: dict[PluginKind, tuple[Callable[[Any], None], ...]] = {"model": model.CHECKS, "task": task.CHECKS}
+CHECKS: dict[PluginKind, tuple[Callable[[Any], None], ...]] = {
+    "model": model.CHECKS,
+    "task": task.CHECKS,
+    "probe": probe.CHECKS,
+}
 
 
 def problems(kind: PluginKind, plugin: Any) -> list[str]:
-    """What a task or model class does not meet: one line a broken point, none if it meets the contract."""
+    """What a task, model or probe class does not meet: one line a broken point, none if it meets the contract."""
     found = []
     for check in CHECKS[kind]:
         try:

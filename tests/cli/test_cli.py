@@ -29,7 +29,7 @@ def test_listing_runs_needs_no_torch(orthobench, tmp_path, tiny_options):
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("run",), ("sweep",), ("report",), ("ls",), ("show",), ("plugins",), ("bench",)]
+    "command", [(), ("run",), ("sweep",), ("report",), ("ls",), ("show",), ("plugins",), ("bench",), ("study",)]
 )
 def test_every_command_has_help(orthobench, command):
     outcome = orthobench(*command, "--help")

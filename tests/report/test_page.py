@@ -150,37 +150,6 @@ def test_names_never_become_markup(hostile_page):
     assert HOSTILE in " ".join(read.words)
 
 
-@pytest.fixture
-def browser(tmp_path_factory):
-    """A headless Chromium that reaches no host."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not (chromium and driver):
-        pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for argument in (
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
-        f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
-        "--window-size=1200,1600",
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    opened = webdriver.Chrome(options=options, service=Service(driver))
-    yield opened
-    opened.quit()
-
-
 def _requests(browser) -> list[str]:
     messages = (json.loads(entry["message"])["message"] for entry in browser.get_log("performance"))
     sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]

@@ -1,0 +1,137 @@
+"""From the database to the sections of the papers' studies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from orthobench.report import study_figures
+from orthobench.report.collect import Condition, collect
+from orthobench.report.styles import Styles
+from orthobench.store import Benchmark, Store
+from orthobench.studies import LSTM_SECONDS, Study
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the database holds of a study: its record, and by the paper's figure the conditions its runs make."""
+
+    study: Study
+    record: Benchmark
+    conditions: list[tuple[str, Condition]]
+
+
+@dataclass(frozen=True)
+class Table:
+    caption: str
+    headings: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A study as the page shows it; figures by name, with their captions."""
+
+    study: Study
+    remark: str
+    figures: dict[str, tuple[str, go.Figure]]
+    tables: list[Table]
+
+
+def find(store: Store, study: Study) -> Found | None:
+    """The newest record of a study, one at the paper's sizes before a small one; None if it was never asked for."""
+    records = store.benchmarks(study.record)
+    if not records:
+        return None
+    record = next((one for one in reversed(records) if not _is_small(one)), records[-1])
+    named = record.results.get("figures", {})
+    conditions = [(figure, condition) for figure, keys in named.items() for condition in collect(store, keys=keys)]
+    return Found(study, record, conditions)
+
+
+def draw(found: Found, styles: Styles) -> Section:
+    """Its figures and tables, as far as there is data for them."""
+    made: dict[str, tuple[str, go.Figure]] = {}
+    tables = []
+    if found.study.name == "toy-dynamics":
+        made["figure 1"] = study_figures.toy_dynamics(found.record.results["panels"])
+    elif found.study.name == "time":
+        made["table 3"] = study_figures.minutes(found.record.results, styles)
+        tables = [_table_3(found.record), _lstms(found.record), _equal_size(found.record)]
+    else:
+        for number, (figure, condition) in enumerate(found.conditions):
+            for name, drawn in study_figures.BY_STUDY[found.study.name](figure, condition, styles).items():
+                made[f"{number} {name}"] = drawn
+    return Section(found.study, _remark(found), made, tables)
+
+
+def _is_small(record: Benchmark) -> bool:
+    return record.results.get("preset") == "quick" or record.results.get("quick") is True
+
+
+def _remark(found: Found) -> str:
+    """What the figures are not."""
+    results, parts = found.record.results, []
+    if results.get("quick"):
+        parts.append("Toy sizes: the times mean nothing.")
+    elif _is_small(found.record):
+        parts.append("Here in the small version (--preset quick).")
+    keys = {key for keys in results.get("figures", {}).values() for key in keys}
+    finished = {run.key for _, one in found.conditions for variant in one.variants for run in variant.finished}
+    if len(finished) < len(keys):
+        parts.append(f"{len(finished)} of {len(keys)} runs are finished.")
+    return " ".join(parts)
+
+
+def _table_3(record: Benchmark) -> Table:
+    rows = [row for row in _rows(record, "table 3") if row["printed"] is not None]
+    base = next(row for row in rows if row["model"] == "rnn")
+    return Table(
+        f"Minutes per epoch of 55 000 images in batches of 50, measured on {_machine(record)} and printed of a Core "
+        f"i5-7400 with a GTX 1080; and how many times those of the plain RNN with n = {base['hidden_size']}.",
+        ("model", "n", "measured", "printed", "x RNN, measured", "x RNN, printed"),
+        [
+            (
+                row["model"],
+                str(row["hidden_size"]),
+                f"{row['minutes']:.3g}",
+                f"{row['printed']:.3g}",
+                f"{row['minutes'] / base['minutes']:.2f}",
+                f"{row['printed'] / base['printed']:.2f}",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _lstms(record: Benchmark) -> Table:
+    rows = [row for row in _rows(record, "table 3") if row["model"] == "lstm"]
+    measured = [(f"here, n = {row['hidden_size']}", f"{60 * row['minutes']:.3g}") for row in rows]
+    printed = [(f"printed, {name}", f"{seconds:.4g}") for name, seconds in LSTM_SECONDS.items()]
+    return Table(
+        "The LSTM's seconds per epoch, beside those on slides about AntisymmetricRNN (sizes not stated).",
+        ("LSTM", "seconds"),
+        [*measured, *printed],
+    )
+
+
+def _equal_size(record: Benchmark) -> Table:
+    rows = _rows(record, "equal size")
+    base = next(row for row in rows if row["model"] == "rnn")
+    return Table(
+        f"The same for every model at one size, n = {base['hidden_size']}.",
+        ("model", "minutes", "x RNN"),
+        [(row["model"], f"{row['minutes']:.3g}", f"{row['minutes'] / base['minutes']:.2f}") for row in rows],
+    )
+
+
+def _rows(record: Benchmark, shape: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = next(one["rows"] for one in record.results["shapes"] if one["shape"]["name"] == shape)
+    return found
+
+
+def _machine(record: Benchmark) -> str:
+    facts = record.environment.facts
+    return str(facts["accelerator"] or f"{facts['cpu']}, {record.results['threads']} threads")

@@ -1,0 +1,206 @@
+"""Jacobians, their eigenvalues and the heat maps against finite differences, a literal transcription and NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from orthobench.tasks.adding import Adding, AddingSettings
+from scipy.optimize import linear_sum_assignment
+from support.models import make
+
+from orthobench import jacobians
+from orthobench.plugins import Catalog
+from orthobench.probe import Subject
+from orthobench.probes.heat_map import HeatMap
+from orthobench.probes.jacobian import Jacobian, eigenvalues, spread
+from orthobench.probes.orthogonality import Orthogonality, orthogonality
+from orthobench.task import Batch
+
+T, B, M = 4, 2, 2
+
+
+def model_of(name: str, n: int = 8):
+    """In double precision, away from the start's special values."""
+    model = make(name, "last", inputs=M, outputs=1, hidden_size=n).double()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return model
+
+
+def inputs_of(steps: int = T) -> torch.Tensor:
+    return torch.randn(steps, B, M, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+
+
+def state_of(model) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(3)
+    start = model.initial_state(B)
+    return tuple(0.5 * torch.randn(part.shape, generator=generator, dtype=torch.float64) for part in start)
+
+
+@torch.no_grad()
+def final(model, inputs, state) -> np.ndarray:
+    return torch.cat(model(inputs, state)[1], dim=-1).numpy()
+
+
+def by_differences(model, inputs, state, step: float = 1e-6) -> tuple[np.ndarray, np.ndarray]:
+    """ds_T / ds_0 `[B, N, N]` and ds_T / dx_t `[T, B, N, m]`, by central differences, all samples at once."""
+    sizes = [part.shape[-1] for part in state]
+    joint = torch.cat(state, dim=-1)
+
+    def moved_state(j, by):
+        moved = joint.clone()
+        moved[:, j] += by
+        return final(model, inputs, moved.split(sizes, dim=-1))
+
+    def moved_input(t, j, by):
+        moved = inputs.clone()
+        moved[t, :, j] += by
+        return final(model, moved, state)
+
+    states = [(moved_state(j, step) - moved_state(j, -step)) / (2 * step) for j in range(joint.shape[1])]
+    inputs_ = [
+        np.stack([(moved_input(t, j, step) - moved_input(t, j, -step)) / (2 * step) for j in range(M)], axis=-1)
+        for t in range(len(inputs))
+    ]
+    return np.stack(states, axis=-1), np.stack(inputs_)
+
+
+@pytest.mark.parametrize("name", Catalog().names("model"))
+def test_jacobians_are_finite_differences(name):
+    model = model_of(name)
+    inputs, state = inputs_of(), state_of(model)
+    found = jacobians.state_jacobian(model, inputs, state)
+    np.testing.assert_allclose(found.numpy(), by_differences(model, inputs, state)[0], rtol=1e-5, atol=1e-8)
+    by_state, by_input = jacobians.step_jacobians(model, inputs[0], state)
+    expected = by_differences(model, inputs[:1], state)
+    np.testing.assert_allclose(by_state.numpy(), expected[0], rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(by_input.numpy(), expected[1][0], rtol=1e-5, atol=1e-8)
+
+
+def test_rows_in_pieces_are_the_same_rows(monkeypatch):
+    model = model_of("lstm", 20)  # 40 rows
+    inputs, state = inputs_of(), state_of(model)
+    whole = jacobians.state_jacobian(model, inputs, state), *jacobians.step_jacobians(model, inputs[0], state)
+    monkeypatch.setattr(jacobians, "ROWS", 1)
+    pieces = jacobians.state_jacobian(model, inputs, state), *jacobians.step_jacobians(model, inputs[0], state)
+    for one, other in zip(whole, pieces, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_the_state_advances():
+    model = model_of("lstm")
+    inputs = inputs_of()
+    begun = jacobians.start(model, B)
+    halfway = jacobians.advance(model, inputs[:2], begun)
+    joined = torch.cat(jacobians.advance(model, inputs[2:], halfway), dim=-1).numpy()
+    np.testing.assert_allclose(joined, final(model, inputs, None), rtol=1e-12)
+    assert jacobians.advance(model, inputs[:0], begun) is begun
+
+
+def test_steps_are_spread_from_the_first_to_the_last():
+    assert spread(4, 10) == [1, 4, 7, 10]
+    assert spread(16, 3) == [1, 2, 3]
+    assert spread(4, 1) == [1]
+
+
+def subject(model, inputs) -> Subject:
+    task = Adding(AddingSettings(sequence_length=9, train_size=6, test_size=6), 0, torch.device("cpu"))
+    return Subject(model, task, Batch(inputs, inputs.new_zeros(inputs.shape[1], 1)))
+
+
+def as_complex(flat) -> np.ndarray:
+    return np.asarray(flat).reshape(-1, 2) @ [1, 1j]
+
+
+def assert_same_points(found: np.ndarray, expected: np.ndarray, atol: float) -> None:
+    apart = np.abs(found[:, None] - expected[None])
+    assert len(found) == len(expected)
+    assert apart[linear_sum_assignment(apart)].max() < atol
+
+
+def test_eigenvalues_along_a_sequence_are_those_of_the_written_out_rnn():
+    """h_t = tanh(W h_{t-1} + U x_t + b) has J_t = diag(1 - h_t^2) W."""
+    model = model_of("rnn")
+    inputs = inputs_of(20)
+    reading = Jacobian()(subject(model, inputs))
+    p = {name: value.detach().numpy() for name, value in model.named_parameters()}
+    h, steps, whole = np.zeros(8), [], np.eye(8)
+    for x in inputs[:, 0].numpy():
+        h = np.tanh(p["recurrent_weight"] @ h + p["input_weight"] @ x + p["bias"])
+        steps.append(np.diag(1 - h**2) @ p["recurrent_weight"])
+        whole = steps[-1] @ whole
+    measured = reading.vectors["jacobian/steps"]
+    assert measured == sorted(set(measured))
+    assert (measured[0], measured[-1], len(measured)) == (1, 20, 16)
+    moduli = np.array([np.abs(np.linalg.eigvals(steps[t - 1])) for t in measured])
+    np.testing.assert_allclose(reading.vectors["jacobian/modulus_mean"], moduli.mean(1), rtol=1e-8)
+    np.testing.assert_allclose(reading.vectors["jacobian/modulus_std"], moduli.std(1), rtol=1e-8)
+    assert reading.values["jacobian/modulus_mean"] == pytest.approx(moduli.mean())
+    assert reading.values["jacobian/modulus_std"] == pytest.approx(moduli.std())
+    clouds = {int(name.split("/")[2]): v for name, v in reading.vectors.items() if name.count("/") == 2}
+    assert sorted(clouds) == [1, measured[5], measured[10], 20]
+    for t, cloud in clouds.items():
+        assert_same_points(as_complex(cloud), np.linalg.eigvals(steps[t - 1]), 1e-8)
+    exact = np.linalg.eigvals(whole)
+    assert_same_points(as_complex(reading.vectors["jacobian/end_to_end"]), exact, 1e-6)
+    assert reading.values["jacobian/end_to_end_modulus_mean"] == pytest.approx(np.abs(exact).mean(), rel=1e-5)
+
+
+def test_the_lstms_eigenvalues_are_those_of_both_states():
+    model = model_of("lstm", 3)
+    inputs = inputs_of()
+    reading = Jacobian()(subject(model, inputs))
+    one = inputs[:, :1]
+    state = jacobians.advance(model, one[:2], jacobians.start(model, 1))
+    expected = np.linalg.eigvals(by_differences(model, one[2:3], state)[0][0])
+    assert len(expected) == 6
+    assert_same_points(as_complex(reading.vectors["jacobian/eigenvalues/3"]), expected, 1e-6)
+
+
+def test_a_diverged_models_eigenvalues_are_told_from_numbers():
+    assert eigenvalues(torch.tensor([[1.0, float("inf")], [0.0, 1.0]])).isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("enrnn", {"long": slice(0, 5), "short": slice(5, 8)}),
+        ("lstm", {"h": slice(0, 8), "c": slice(8, 16)}),
+        ("scornn", {"h": slice(0, 8)}),
+    ],
+)
+def test_a_heat_map_is_what_moved_inputs_do(name, parts):
+    model = model_of(name)
+    inputs = inputs_of()
+    reading = HeatMap()(subject(model, inputs))
+    assert set(reading.vectors) == {f"heat_map/{part}" for part in parts}
+    start = jacobians.start(model, B)
+    for tau in range(1, T + 1):
+        _, by_input = by_differences(model, inputs[:tau], start)  # [tau, B, N, m]
+        for part, features in parts.items():
+            row = np.reshape(reading.vectors[f"heat_map/{part}"], (T, T))[tau - 1]
+            expected = np.sqrt((by_input[:, :, features] ** 2).sum((-2, -1))).mean(1)
+            np.testing.assert_allclose(row[:tau], expected, rtol=1e-5, atol=1e-9)
+            assert (row[tau:] == 0).all()
+
+
+def test_orthogonality_is_measured_in_both_precisions():
+    """W = [[1, -e], [e, 1]] has W'W = (1 + e^2) I, of which float32 keeps no e^2 = 2^-26."""
+    e = 2.0**-13
+    w = torch.tensor([[1, -e], [e, 1]])
+    assert orthogonality(w) == pytest.approx(2**0.5 * e**2, rel=1e-12)
+    assert orthogonality(w, torch.float32) == 0
+    unitary = torch.tensor([[1, 1j * e], [1j * e, 1]])
+    assert orthogonality(unitary) == pytest.approx(2**0.5 * e**2, rel=1e-12)
+    assert orthogonality(unitary, torch.float32) == 0
+
+    model = model_of("rnn").float()
+    values = Orthogonality()(subject(model, inputs_of().float())).values
+    w = model.recurrent_weight.detach().numpy()
+    exact = np.linalg.norm(w.T.astype(float) @ w.astype(float) - np.eye(8))
+    assert values["orthogonality/W"] == pytest.approx(exact, rel=1e-12)
+    assert values["orthogonality_own_precision/W"] == pytest.approx(exact, rel=1e-5)
+    assert values["orthogonality_own_precision/W"] != values["orthogonality/W"]

@@ -1,0 +1,43 @@
+"""A browser shows the studies' figures: maps, several panels, the complex plane."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.store import open_store
+
+
+@pytest.fixture
+def page(orthobench, tiny, tiny_options) -> Path:
+    """Toy dynamics, and a heat map and clouds of one small run."""
+    orthobench("study", "toy-dynamics")
+    probed = {"probes": "heat_map,jacobian"}
+    orthobench("run", "adding", "enrnn", *tiny_options, "-s", "probes=heat_map,jacobian")
+    key = resolve(Catalog(), "adding", "enrnn", tiny | probed).spec.key
+    with open_store("results.db") as store:
+        for name in ("heat-maps", "jacobians"):
+            store.add_benchmark(f"study {name}", {"preset": "quick", "figures": {"a figure": [key]}}, "e", {})
+    return Path(orthobench("report", "--html").out.strip())
+
+
+@pytest.mark.browser
+def test_a_browser_shows_the_studies(browser, page):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser.get(page.as_uri() + "#studies")
+    marks = {"heat-maps": "g.heatmaplayer image", "jacobians": ".scatterlayer .trace", "toy-dynamics": "path.point"}
+    for name, mark in marks.items():
+        plots = browser.find_elements("css selector", f"#study-{name} .plot")
+        assert plots
+        for plot in plots:
+            browser.execute_script("arguments[0].scrollIntoView()", plot)
+            assert plot.size["height"] > 200
+            WebDriverWait(browser, 20).until(lambda _, p=plot, m=mark: p.find_elements("css selector", m), name)
+    assert len(browser.find_elements("css selector", "#study-toy-dynamics .xtitle, #study-toy-dynamics .plot .xy")) >= 1
+    grids = browser.execute_script("return document.querySelector('#study-toy-dynamics .plot').layout")
+    assert grids["xaxis8"]["gridcolor"] == grids["xaxis"]["gridcolor"]
+    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
