@@ -27,10 +27,10 @@ from orthobench.model import Count, Model, ModelSettings, OutputBias, Signature,
 from orthobench.plain_rnn import PlainRNN
 from orthobench.recurrence import Activation, GradientTrace, Kind, Multiply
 
-COLUMNS_PER_LAYER = 128
-"""Columns of W in whose product with a row a layer of rotations takes its time: a guess, to be measured.
+FORMED_UP_TO, FEW_LAYERS = 1024, 24
+"""Beyond so many features, fewer layers than these are faster applied in every step, on two AVX-512 cores.
 
-With more columns than this for each layer, the layers are applied in every step; else W is formed once an iteration.
+Else W is formed once an iteration.
 """
 
 
@@ -81,7 +81,7 @@ class EURNN(PlainRNN):
         n, is_complex = settings.hidden_size, settings.units == "complex"
         self.activation = Activation(Kind.COMPLEX_MODRELU if is_complex else Kind.MODRELU, epsilon=0.01)
         self.rotations = settings.rotations()
-        self.forms_weight = self.features <= COLUMNS_PER_LAYER * len(self.rotations.layers)
+        self.forms_weight = self.features <= FORMED_UP_TO or len(self.rotations.layers) >= FEW_LAYERS
         self.bias = nn.Parameter(torch.zeros(n))
         self.theta = random_angles(self.rotations.angle_count, generator)
         self.phi = random_angles(self.rotations.angle_count, generator) if is_complex else None

@@ -18,9 +18,8 @@
       plot_bgcolor: colour("--ground"),
       font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 13 },
       hoverlabel: { bgcolor: colour("--card"), font: { color: colour("--ink") } },
-      ...Object.fromEntries(
-        Object.entries(layout).filter(([name]) => /^[xy]axis/.test(name)).map(([name, own]) => [name, { ...own, ...axis }])
-      ),
+      xaxis: { ...layout.xaxis, ...axis },
+      yaxis: { ...layout.yaxis, ...axis },
     };
   }
 

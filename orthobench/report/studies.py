@@ -32,12 +32,13 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A study as the page shows it; figures by name, with their captions."""
+    """A study as the page shows it: figures by name, with their captions; `panels`: they are small, parts of one."""
 
     study: Study
     remark: str
     figures: dict[str, tuple[str, go.Figure]]
     tables: list[Table]
+    panels: bool = False
 
 
 def find(store: Store, study: Study) -> Found | None:
@@ -56,8 +57,8 @@ def draw(found: Found, styles: Styles) -> Section:
     made: dict[str, tuple[str, go.Figure]] = {}
     tables = []
     if found.study.name == "toy-dynamics":
-        made["figure 1"] = study_figures.toy_dynamics(found.record.results["panels"])
-    elif found.study.name == "time":
+        return Section(found.study, "", study_figures.toy_dynamics(found.record.results["panels"]), [], panels=True)
+    if found.study.name == "time":
         made["table 3"] = study_figures.minutes(found.record.results, styles)
         tables = [_table_3(found.record), _lstms(found.record), _equal_size(found.record)]
     else:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
-from plotly.subplots import make_subplots
 
 from orthobench.report import figures
 from orthobench.report.collect import Condition, Measured
@@ -158,36 +157,26 @@ BY_STUDY: dict[str, Callable[[str, Condition, Styles], Drawn]] = {
 }
 
 
-def toy_dynamics(panels: list[dict[str, Any]]) -> tuple[str, go.Figure]:
-    """Eight panels: trajectories that fade in from their starts (stars), and the field of the feedback systems."""
-    figure = make_subplots(
-        2,
-        4,
-        subplot_titles=[f"({panel['panel']}) {panel['what']}" for panel in panels],
-        horizontal_spacing=0.05,
-        vertical_spacing=0.12,
-    )
-    for number, panel in enumerate(panels):
-        place = {"row": number // 4 + 1, "col": number % 4 + 1}
+def toy_dynamics(panels: list[dict[str, Any]]) -> Drawn:
+    """Trajectories that darken from their starts (stars) on, and the field tanh(W h) of the feedback systems."""
+    drawn: Drawn = {}
+    for panel in panels:
+        figure = empty_figure("h<sub>1</sub>", "h<sub>2</sub>")
         courses = np.array(panel["trajectories"])
         reach = max(1.0, 1.05 * float(np.abs(courses).max()))
         if panel["feedback"]:
             x, y = _field(np.array(panel["matrix"]), reach)
-            quiet = {"mode": "lines", "line": {"color": GREY, "width": 0.6}, "hoverinfo": "skip"}
-            figure.add_scatter(x=x, y=y, **quiet, **place)
+            figure.add_scatter(x=x, y=y, mode="lines", line={"color": GREY, "width": 0.6}, hoverinfo="skip")
         for course, colour in zip(courses, PALETTE, strict=False):
-            opacity = np.linspace(0.15, 1, len(course))
-            marker = {"color": colour, "size": 5, "opacity": opacity.tolist()}
-            figure.add_scatter(x=course[:, 0], y=course[:, 1], mode="markers", marker=marker, **place)
+            marker = {"color": colour, "size": 5, "opacity": np.linspace(0.15, 1, len(course)).tolist()}
+            figure.add_scatter(x=course[:, 0], y=course[:, 1], mode="markers", marker=marker)
             star = {"color": colour, "size": 11, "symbol": "star"}
-            figure.add_scatter(x=course[:1, 0], y=course[:1, 1], mode="markers", marker=star, **place)
-        figure.update_xaxes(range=[-reach, reach], constrain="domain", **place)
-        axis = "x" if number == 0 else f"x{number + 1}"
-        figure.update_yaxes(range=[-reach, reach], scaleanchor=axis, constrain="domain", **place)
-    figure.update_annotations(font_size=12)
-    figure.update_layout(template="none", showlegend=False, margin={"l": 32, "r": 16, "t": 40, "b": 32})
-    caption = "Figure 1: 50 steps from three starts (stars), later points darker; grey: the field tanh(W h) of the ODE."
-    return caption, figure
+            figure.add_scatter(x=course[:1, 0], y=course[:1, 1], mode="markers", marker=star)
+        figure.update_xaxes(range=[-reach, reach], constrain="domain")
+        figure.update_yaxes(range=[-reach, reach], scaleanchor="x", constrain="domain", rangemode="normal")
+        figure.update_layout(hovermode="closest", showlegend=False, margin={"l": 40, "r": 8, "t": 8, "b": 40})
+        drawn[panel["panel"]] = (f"({panel['panel']}) {panel['what']}", figure)
+    return drawn
 
 
 def minutes(results: dict[str, Any], styles: Styles) -> tuple[str, go.Figure]:

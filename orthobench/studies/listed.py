@@ -147,7 +147,8 @@ STUDIES = (
         figure="figure 1",
         shows="(a) two fixed points, (b) to (d) contraction to the origin, (e) away from it, (f) into it, (g) circles "
         "that slowly widen, (h) a roughly constant distance.",
-        ours="The seed of (a) is not printed; (c) and (d) are the reflection and the rotation of the caption's seeds.",
+        ours="50 steps from three starts (stars), later points darker; grey: the field tanh(W h) of the differential "
+        "equation. The seed of (a) is not printed; (c) and (d) are the reflection and rotation of the caption's seeds.",
         compute=dynamics,
     ),
     Study(

@@ -61,8 +61,8 @@ def test_forming_and_applying_are_one(units, readout, traced):
 
 
 def test_large_matrices_of_few_layers_are_applied():
-    assert not make_eurnn(hidden_size=512).forms_weight
-    assert make_eurnn(hidden_size=512, capacity=64).forms_weight
+    assert not make_eurnn(hidden_size=1024).forms_weight
+    assert make_eurnn(hidden_size=1024, capacity=64).forms_weight
     assert make_eurnn().forms_weight
 
 

@@ -1,4 +1,4 @@
-"""A browser shows the studies' figures: maps, several panels, the complex plane."""
+"""A browser shows the studies' figures: maps, panels, the complex plane; on a phone too."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def test_a_browser_shows_the_studies(browser, page):
             browser.execute_script("arguments[0].scrollIntoView()", plot)
             assert plot.size["height"] > 200
             WebDriverWait(browser, 20).until(lambda _, p=plot, m=mark: p.find_elements("css selector", m), name)
-    assert len(browser.find_elements("css selector", "#study-toy-dynamics .xtitle, #study-toy-dynamics .plot .xy")) >= 1
-    grids = browser.execute_script("return document.querySelector('#study-toy-dynamics .plot').layout")
-    assert grids["xaxis8"]["gridcolor"] == grids["xaxis"]["gridcolor"]
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    )
+    browser.refresh()
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []

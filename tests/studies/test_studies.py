@@ -86,7 +86,7 @@ def small(monkeypatch, tiny):
 def page(outcome) -> tuple[str, dict]:
     assert outcome.code == 0, outcome.err
     text = Path(outcome.out.strip().splitlines()[-1]).read_text("utf-8")
-    return text, json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)[1])
+    return text, json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)[1])["figures"]
 
 
 def array(value) -> np.ndarray:
@@ -234,13 +234,15 @@ def test_the_toy_dynamics_are_computed_and_kept_once(orthobench, tmp_path):
     with open_store(str(tmp_path / "results.db")) as store:
         (record,) = store.benchmarks("study toy-dynamics")
     assert "small version" not in text
-    (figure,) = data["study-toy-dynamics"].values()
-    stars = [trace for trace in figure["data"] if trace.get("marker", {}).get("symbol") == "star"]
-    assert len(stars) == 24
-    courses = [array(t["x"]) for t in figure["data"] if isinstance(t.get("marker", {}).get("opacity"), list)]
-    kept = [np.array(course)[:, 0] for panel in record.results["panels"] for course in panel["trajectories"]]
-    np.testing.assert_allclose(courses, kept)
-    assert len([key for key in figure["layout"] if key.startswith("xaxis")]) == 8
+    shown = data["study-toy-dynamics"]
+    assert list(shown) == list("abcdefgh")
+    for panel in record.results["panels"]:
+        marked = [trace for trace in shown[panel["panel"]]["data"] if trace["mode"] == "markers"]
+        kept = np.array(panel["trajectories"])
+        for course, drawn, star in zip(kept, marked[::2], marked[1::2], strict=True):
+            np.testing.assert_allclose(np.stack((array(drawn["x"]), array(drawn["y"])), axis=1), course)
+            assert (array(star["x"]), array(star["y"])) == (course[0, 0], course[0, 1])
+        assert len(shown[panel["panel"]]["data"]) == (7 if panel["feedback"] else 6)
 
 
 MINUTES = {("rnn", 116): 0.5, ("scornn", 170): 2.0, ("lstm", 128): 1.0}
