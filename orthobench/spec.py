@@ -75,9 +75,15 @@ def _digest(value: Any) -> str:
 
 
 def resolve(
-    catalog: Catalog, task: str, model: str, given: Mapping[str, Any], preset: Preset = "paper", seed: int = 0
+    catalog: Catalog,
+    task: str,
+    model: str,
+    given: Mapping[str, Any],
+    preset: Preset = "paper",
+    seed: int = 0,
+    experiment: Experiment | None = None,
 ) -> Resolved:
-    """Make a run of what was asked for.
+    """Make a run of what was asked for, over this experiment's settings; none given: those of the nearest.
 
     Raises:
         UsageError: an unknown task, model or setting, or a value that does not fit; one line with the remedy.
@@ -91,7 +97,7 @@ def resolve(
 
     asked = ({k: v for k, v in task_class.quick.items() if k in known} if preset == "quick" else {}) | dict(given)
     values = dict(task_class.protocol)
-    if experiment := _nearest(experiments(task, model), given):
+    if experiment := experiment or _nearest(experiments(task, model), given):
         recorded = experiment.settings
         changed = [name for name, value in asked.items() if not _same(value, recorded.get(name, value))]
         tied = {name for kind in kinds for name in kind.tied_to(changed)}

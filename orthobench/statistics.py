@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -33,3 +37,97 @@ def summarize(values: Sequence[float]) -> Summary | None:
 
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in finite) / (n - 1))
     return Summary(n, mean, float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n))
+
+
+TOO_FEW = 5
+"""Fewer values a side than this are called too few in words."""
+DRAWS = 9_999
+"""Of permutations; where there are no more, all are tried, and the test is exact."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two samples: the difference of means (first less second), its test, and how large it is.
+
+    `effect` is the mean difference in units of the differences' standard deviation (paired, d_z) or of the pooled one
+    (Cohen's d); None where that is zero. `smallest_p` is the least p that samples of these sizes could give.
+    """
+
+    n: tuple[int, int]
+    difference: Summary
+    test: str
+    p: float
+    smallest_p: float
+    effect: float | None
+    effect_name: str
+
+    @property
+    def words(self) -> str:
+        """What the numbers do not say."""
+        if self.smallest_p > 0.05:
+            return f"too few seeds: no difference, however large, could give p below {self.smallest_p:.2g}"
+        return "few seeds: a small difference will not show" if min(self.n) < TOO_FEW else ""
+
+
+def compare_paired(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
+    """Pairs compared by the exact test over all changes of the differences' signs; None for fewer than two."""
+    differences = [one - other for one, other in zip(first, second, strict=True)]
+    n = len(differences)
+    summary = summarize(differences)
+    if summary is None or n < 2:
+        return None
+    import numpy as np
+    from scipy.stats import permutation_test
+
+    exact = 2**n <= DRAWS
+    data = (np.asarray(differences),)
+    p = permutation_test(data, np.mean, permutation_type="samples", n_resamples=DRAWS, vectorized=True, rng=0).pvalue
+    name = f"paired sign-flip permutation test ({'exact' if exact else f'{DRAWS:,} draws'})"
+    smallest = 2.0 ** (1 - n) if exact else 2 / (DRAWS + 1)
+    return Comparison((n, n), summary, name, float(p), smallest, _ratio(summary.mean, _deviation(differences)), "d_z")
+
+
+def compare_unpaired(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
+    """Independent samples compared by the permutation test of the means; None for fewer than two on a side."""
+    n, m = len(first), len(second)
+    if min(n, m) < 2:
+        return None
+    import numpy as np
+    from scipy.stats import permutation_test, ttest_ind
+
+    splits = math.comb(n + m, n)
+    exact = splits <= DRAWS
+    data = (np.asarray(first), np.asarray(second))
+    p = permutation_test(data, _mean_difference, n_resamples=DRAWS, vectorized=True, rng=0).pvalue
+    mean = math.fsum(first) / n - math.fsum(second) / m
+    interval = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    half = float(interval.high - interval.low) / 2
+    squares = sum((len(side) - 1) * _deviation(side) ** 2 for side in (first, second))
+    pooled = math.sqrt(squares / (n + m - 2))
+    name = f"permutation test of the means ({'exact' if exact else f'{DRAWS:,} draws'})"
+    smallest = min(1.0, 2 / splits) if exact else 2 / (DRAWS + 1)
+    return Comparison((n, m), Summary(n + m, mean, half), name, float(p), smallest, _ratio(mean, pooled), "Cohen's d")
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's adjustment: the chance that any of these is below its value by chance alone is at most that value."""
+    adjusted = [0.0] * len(p_values)
+    highest = 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = highest
+    return adjusted
+
+
+def _mean_difference(first: np.ndarray, second: np.ndarray, axis: int = -1) -> np.ndarray:
+    difference: np.ndarray = first.mean(axis=axis) - second.mean(axis=axis)
+    return difference
+
+
+def _deviation(values: Sequence[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def _ratio(value: float, scale: float) -> float | None:
+    return value / scale if scale > 0 else None

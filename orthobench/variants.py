@@ -61,13 +61,13 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
 
 
 def _label(run: Run, all_runs: list[Run]) -> str:
-    own = _settings(run)
-    others = [_settings(other) for other in all_runs if other.model == run.model and other is not run]
+    own = settings_of(run)
+    others = [settings_of(other) for other in all_runs if other.model == run.model and other is not run]
     telling = [name for name, value in own.items() if any(other.get(name) != value for other in others)]
     return " ".join([run.model, *(f"{name}={text(own[name])}" for name in telling)])
 
 
-def _settings(run: Run) -> dict[str, Any]:
+def settings_of(run: Run) -> dict[str, Any]:
     """Everything but the seed; versions too, as they may be all that differs."""
     spec = run.spec
     versions = {"task_version": spec["task_version"], "model_version": spec["model_version"]}

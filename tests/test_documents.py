@@ -38,7 +38,9 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
     """
     words = command.split()[1:]
     shown = {word.partition("=")[0] for word in words if "=" in word}
-    if words[0] in ("run", "sweep"):
+    if "--paper" in words and words[0] == "sweep":  # large, whatever is asked for
+        words.append("--dry-run")
+    elif words[0] in ("run", "sweep"):
         pairs = list(zip(tiny_options[::2], tiny_options[1::2], strict=True))
         if words[1] in ("mnist", "cifar10"):  # whose length is the images'
             pairs = [("-s", "validation_size=20"), *(pair for pair in pairs if "sequence_length" not in pair[1])]
@@ -55,6 +57,8 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
         (tmp_path / "checks").mkdir()
         (tmp_path / "checks" / "baseline.toml").write_text(write)
         assert orthobench(*words, "--update", "--reason", "the first").code == 0
+    elif words[0] == "compare":
+        assert orthobench("sweep", "adding", "--models", "scornn,lstm", *tiny_options).code == 0
     else:
         assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
     outcome = orthobench(*words)

@@ -21,12 +21,28 @@ from orthobench.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orthobench.plugins import Catalog
+    from orthobench.spec import Preset, Resolved
     from orthobench.variants import Variant
 
 
 def command(
-    task: Annotated[str, typer.Argument(help="The task; `orthobench plugins` lists them.")],
-    models: Annotated[str, typer.Option("--models", metavar="A,B", help="The models, separated by commas.")],
+    task: Annotated[str | None, typer.Argument(help="The task; `orthobench plugins` lists them.")] = None,
+    models: Annotated[
+        str | None,
+        typer.Option("--models", metavar="A,B", help="The models, separated by commas; of a paper, only these."),
+    ] = None,
+    paper: Annotated[
+        str | None, typer.Option("--paper", metavar="KEY", help="Instead: what a paper ran, such as helfrich2018.")
+    ] = None,
+    table: Annotated[str | None, typer.Option("--table", metavar="N", help="Of the paper, only this table.")] = None,
+    figure: Annotated[str | None, typer.Option("--figure", metavar="N", help="Of the paper, only this figure.")] = None,
+    scale: Annotated[
+        float,
+        typer.Option("--scale", metavar="F", help="Of the paper's epochs, lengths and data this share: other runs."),
+    ] = 1.0,
     grid: Annotated[
         list[str] | None, typer.Option("--grid", metavar="KEY=V1,V2", help="Values to combine; may be repeated.")
     ] = None,
@@ -41,25 +57,25 @@ def command(
     checkpoint_every: CheckpointEvery = 30.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
 ) -> None:
-    """Train the runs of a grid, each once; again, what is missing."""
-    from orthobench.errors import UsageError
-    from orthobench.settings import parse_assignments
-    from orthobench.sweep.grid import parse_grid
-
-    points, given = parse_grid(grid or ()), parse_assignments(set_ or ())
-    names = [name.strip() for name in models.split(",")]
-    if not all(names):
-        raise UsageError(f"--models '{models}' has an empty name: write --models scornn,lstm")
-
+    """Train the runs of a grid, or of a paper's table or figure, each once; again, what is missing."""
     from orthobench.cli import training
+    from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
-    from orthobench.sweep.plan import plan, resolve_all
+    from orthobench.sweep.plan import plan
     from orthobench.train import check_backend, pick_device
     from orthobench.variants import variants
 
-    runs = resolve_all(Catalog(plugin or ()), task, names, given, points, range(seeds), preset)
+    catalog = Catalog(plugin or ())
+    if paper is None:
+        if table or figure or scale != 1:
+            raise UsageError("--table, --figure and --scale are of a paper: add --paper helfrich2018")
+        runs = _grid(catalog, task, models, grid or (), set_ or (), range(seeds), preset)
+    else:
+        if task or grid or set_ or preset != "paper":
+            raise UsageError("--paper says task and settings: leave yours out, or leave --paper out")
+        runs = _paper(catalog, paper, table, figure, models, range(seeds), scale)
     where = pick_device(device)
     check_backend(backend, where)
     checkpoints = checkpoint_root(db)
@@ -75,6 +91,58 @@ def command(
         failed = session.train_missing(planned)
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     training.report_failures(failed, len(runs))
+
+
+def _grid(
+    catalog: Catalog,
+    task: str | None,
+    models: str | None,
+    grid: Sequence[str],
+    given: Sequence[str],
+    seeds: range,
+    preset: Preset,
+) -> list[tuple[Resolved, dict[str, str]]]:
+    """The runs of a grid, from the command line's texts."""
+    from orthobench.errors import UsageError
+    from orthobench.settings import parse_assignments
+    from orthobench.sweep.grid import parse_grid
+    from orthobench.sweep.plan import resolve_all
+
+    if task is None or models is None:
+        raise UsageError("say what to run: a task and --models scornn,lstm, or --paper helfrich2018")
+    points, settings = parse_grid(grid), parse_assignments(given)
+    names = [name.strip() for name in models.split(",")]
+    if not all(names):
+        raise UsageError(f"--models '{models}' has an empty name: write --models scornn,lstm")
+    return resolve_all(catalog, task, names, settings, points, seeds, preset)
+
+
+def _paper(
+    catalog: Catalog,
+    key: str,
+    table: str | None,
+    figure: str | None,
+    models: str | None,
+    seeds: range,
+    scale: float,
+) -> list[tuple[Resolved, dict[str, str]]]:
+    """The runs of a paper, or of its table or figure, or of some models in it."""
+    from orthobench.errors import UsageError, unknown
+    from orthobench.papers import find_paper
+    from orthobench.sweep.paper import choose_experiments, resolve_experiments
+
+    if table and figure:
+        raise UsageError("name a table or a figure, one at a time")
+    kind, name = ("table", table) if table else ("figure", figure)
+    chosen = choose_experiments(find_paper(key), kind, name)
+    if models is not None:
+        known = {experiment.model for experiment in chosen}
+        names = [model.strip() for model in models.split(",")]
+        for model in names:
+            if model not in known:
+                raise unknown("model of this paper", model, known)
+        chosen = [experiment for experiment in chosen if experiment.model in names]
+    return resolve_experiments(catalog, chosen, seeds, scale)
 
 
 def _print_summary(rows: list[Variant]) -> None:

@@ -5,13 +5,16 @@ The settings are the defaults of a run, and the printed results stand beside the
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from orthobench.errors import unknown
 
 
 class _Record(BaseModel):
@@ -19,12 +22,63 @@ class _Record(BaseModel):
 
 
 class Printed(_Record):
-    """One printed result: a value in the metric's unit (accuracies as fractions), or for a figure what it shows."""
+    """One printed result: a value in the metric's unit (accuracies as fractions), or for a figure what it shows.
+
+    A number that the source no longer tells is `lost`, never guessed.
+    """
 
     metric: str
     split: Literal["train", "valid", "test"] = "test"
     value: float | None = None
+    error: float | None = Field(None, description="what is printed after the value's ±")
     outcome: str | None = None
+    lost: bool = False
+    quoted: bool = Field(False, description="the paper took it from another one")
+    artifact: str = Field("", description="where it is printed, if not where its experiment is")
+    column: str = Field("", description="its column's label, where nothing is run that would tell it")
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if (self.value is not None) + (self.outcome is not None) + self.lost != 1:
+            raise ValueError("a printed result has a value, or an outcome, or is lost")
+        return self
+
+
+class Column(_Record):
+    """A column of a table: which printed results stand in it."""
+
+    label: str
+    metric: str
+    split: Literal["train", "valid", "test"] = "test"
+    where: dict[str, Any] = Field({}, description="task settings of the results in it")
+
+    def holds(self, experiment: Experiment, printed: Printed) -> bool:
+        return (printed.metric, printed.split) == (self.metric, self.split) and experiment.has(self.where)
+
+
+class Claim(_Record):
+    """What a paper says of a figure or table, as a check on the runs behind it (`orthobench.report.claims`)."""
+
+    text: str
+    check: Literal["ends_below", "ends_above", "stays_above", "first", "best", "grows", "stays_below"]
+    model: str
+    where: dict[str, Any] = Field({}, description="settings of the experiments it is about")
+    others: list[str] = Field([], description="first, best: the models compared with; none named: all others")
+    factor: float = Field(
+        0.5, description="ends_, stays_above, first: of the baseline; grows: of the first value; stays_below: the limit"
+    )
+    metric: str = Field("", description="if not the task's own: a probe's name")
+
+
+class Artifact(_Record):
+    """A table or figure: its name as experiments give it, how it is shown, and what is claimed of it."""
+
+    name: str
+    title: str = ""
+    shows: Literal["table", "learning_curves", "orthogonality", "gradient_norms"] = "table"
+    columns: list[Column] = []
+    claims: list[Claim] = []
+    notes: list[str] = []
 
 
 class Protocol(_Record):
@@ -40,6 +94,7 @@ class Experiment(_Record):
     artifact: str = Field(description="where it is printed, such as 'figure 2'")
     task: str
     model: str
+    row: str = Field("", description="its row's label in a table, if model and hidden size do not tell it from others")
     task_settings: dict[str, Any] = {}
     model_settings: dict[str, Any] = {}
     training: dict[str, Any] = {}
@@ -48,6 +103,13 @@ class Experiment(_Record):
     printed: list[Printed] = []
     notes: list[str] = []
     paper: str = ""
+    shared: frozenset[str] = Field(frozenset(), description="settings that all experiments on the task have")
+
+    @field_validator("task_settings", "model_settings", "training")
+    @classmethod
+    def _read_none(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """TOML has no word for nothing."""
+        return {name: None if value == "none" else value for name, value in settings.items()}
 
     def differences(self, settings: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
         """Where a run's settings are not this experiment's: by name, the run's value and the paper's."""
@@ -55,10 +117,39 @@ class Experiment(_Record):
             name: (settings.get(name), value) for name, value in self.settings.items() if settings.get(name) != value
         }
 
+    def has(self, settings: Mapping[str, Any]) -> bool:
+        """Whether all these settings are this experiment's."""
+        return all(self.settings.get(name) == value for name, value in settings.items())
+
+    @property
+    def label(self) -> str:
+        """Its row in a table."""
+        size = self.model_settings.get("hidden_size")
+        return self.row or (self.model if size is None else f"{self.model}, n = {size}")
+
+    @property
+    def identity(self) -> str:
+        """Names the experiment among all papers'."""
+        parts = [self.paper, self.artifact, self.row, self.task, self.model, self.settings]
+        return json.dumps(parts, sort_keys=True)
+
+    def printed_in(self, artifact: str) -> list[Printed]:
+        """What of it is printed in this table or figure."""
+        return [printed for printed in self.printed if (printed.artifact or self.artifact) == artifact]
+
     @property
     def settings(self) -> dict[str, Any]:
         """Settings of all three kinds together; their names do not overlap."""
         return {**self.task_settings, **self.model_settings, **self.training}
+
+
+class Elsewhere(_Record):
+    """A printed result of something that is not run here, with the reason; it stands in the report by itself."""
+
+    artifact: str
+    label: str
+    reason: str
+    printed: list[Printed]
 
 
 class Paper(_Record):
@@ -69,7 +160,9 @@ class Paper(_Record):
     year: int
     priority: int = Field(description="papers with smaller numbers come first where defaults are looked up")
     protocol: dict[str, Protocol] = {}
+    artifact: list[Artifact] = Field([], description="tables and figures in the paper's order")
     experiment: list[Experiment]
+    elsewhere: list[Elsewhere] = []
 
     def experiments(self) -> list[Experiment]:
         """The experiments, each with its task's protocol filled in."""
@@ -80,10 +173,46 @@ class Paper(_Record):
         return experiment.model_copy(
             update={
                 "paper": self.key,
+                "shared": frozenset(shared.task_settings) - experiment.task_settings.keys(),
                 "task_settings": shared.task_settings | experiment.task_settings,
                 "training": shared.training | experiment.training,
             }
         )
+
+    def artifacts(self) -> list[Artifact]:
+        """Its tables and figures: those described, in the paper's order, then those that only experiments name."""
+        known = {artifact.name: artifact for artifact in self.artifact}
+        for experiment in self.experiments():
+            names = {experiment.artifact, *(printed.artifact for printed in experiment.printed if printed.artifact)}
+            for name in sorted(names - known.keys()):
+                results = [printed for e in self.experiments_in(name) for printed in e.printed_in(name)]
+                numbers = any(printed.value is not None or printed.lost for printed in results)
+                known[name] = Artifact(name=name, shows="table" if numbers else "learning_curves")
+        return [artifact if artifact.shows != "table" else self._with_columns(artifact) for artifact in known.values()]
+
+    def experiments_in(self, artifact: str) -> list[Experiment]:
+        """The experiments that a table or figure needs, in order."""
+        return [e for e in self.experiments() if e.artifact == artifact or e.printed_in(artifact)]
+
+    def _with_columns(self, artifact: Artifact) -> Artifact:
+        """The artifact with a column for every kind of number in it, where none are described."""
+        if artifact.columns:
+            return artifact
+        cells = [(e, printed) for e in self.experiments_in(artifact.name) for printed in e.printed_in(artifact.name)]
+        settings = [e.task_settings | {"task": e.task} for e, _ in cells]
+        telling = [
+            name
+            for name in dict.fromkeys(name for each in settings for name in each)
+            if len({str(each.get(name)) for each in settings}) > 1
+        ]
+        columns: dict[str, Column] = {}
+        for (_, printed), each in zip(cells, settings, strict=True):
+            where = {name: each[name] for name in telling if name in each}
+            words = [printed.metric, *([printed.split] if printed.split != "test" else [])]
+            label = ", ".join(words + [f"{name} {str(value).lower()}" for name, value in where.items()])
+            where.pop("task", None)
+            columns[label] = Column(label=label, metric=printed.metric, split=printed.split, where=where)
+        return artifact.model_copy(update={"columns": list(columns.values())})
 
     @property
     def citation(self) -> str:
@@ -96,6 +225,18 @@ def papers() -> tuple[Paper, ...]:
     texts = [entry.read_text("utf-8") for entry in files(__name__).iterdir() if entry.name.endswith(".toml")]
     loaded = [Paper.model_validate(tomllib.loads(text)) for text in texts]
     return tuple(sorted(loaded, key=lambda paper: paper.priority))
+
+
+def find_paper(key: str) -> Paper:
+    """The paper of this key.
+
+    Raises:
+        UsageError: there is none; the message names the nearest.
+    """
+    known = {paper.key: paper for paper in papers()}
+    if key not in known:
+        raise unknown("paper", key, known)
+    return known[key]
 
 
 def experiments(task: str, model: str) -> list[Experiment]:

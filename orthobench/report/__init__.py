@@ -1,5 +1,5 @@
 """Reports, made of the database and the papers alone: no plugin is needed to read what was measured."""
 
-from orthobench.report.html import write_html, write_study
+from orthobench.report.html import load_views, write_html, write_study, write_whole
 
-__all__ = ["write_html", "write_study"]
+__all__ = ["load_views", "write_html", "write_study", "write_whole"]

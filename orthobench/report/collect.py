@@ -12,6 +12,9 @@ from orthobench.papers import Experiment, experiments
 from orthobench.store import Run, Store
 from orthobench.variants import Variant, group, variants
 
+CURVES = ["run", "split", "name", "epoch", "iteration", "value"]
+TRACES = ["run", "name", "epoch", "iteration", "values"]
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -33,6 +36,10 @@ class Measured(Variant):
     traces: pd.DataFrame
     comparison: Comparison | None
 
+    def series(self, split: str, name: str) -> pd.DataFrame:
+        """The logged values of one metric."""
+        return self.curves[(self.curves["split"] == split) & (self.curves["name"] == name)]
+
 
 @dataclass(frozen=True)
 class Condition:
@@ -46,6 +53,11 @@ class Condition:
     baseline: float | None
     variants: list[Measured]
 
+    @property
+    def title(self) -> str:
+        length = self.settings.get("sequence_length")
+        return f"{self.task}, T = {length}" if length else self.task
+
 
 def collect(
     store: Store, task: str | None = None, model: str | None = None, keys: Sequence[str] | None = None
@@ -53,39 +65,42 @@ def collect(
     """Everything measured (of the runs of these keys), by condition, in the order it was begun."""
     runs = store.runs(task=task, model=model, keys=keys)
     ids = [run.id for run in runs]
-    curves = pd.DataFrame(
-        [(m.run_id, m.split, m.name, m.epoch, m.iteration, m.value) for m in store.metrics(ids)],
-        columns=["run", "split", "name", "epoch", "iteration", "value"],
-    )
-    traces = pd.DataFrame(
-        [(t.run_id, t.name, t.epoch, t.iteration, t.values) for t in store.traces(ids)],
-        columns=["run", "name", "epoch", "iteration", "values"],
+    curves = _by_run(pd.DataFrame(store.metric_values(ids), columns=CURVES))
+    traces = _by_run(
+        pd.DataFrame([(t.run_id, t.name, t.epoch, t.iteration, t.values) for t in store.traces(ids)], columns=TRACES)
     )
     return [_condition(members, curves, traces) for members in group(runs, lambda run: run.condition)]
 
 
-def _condition(runs: list[Run], curves: pd.DataFrame, traces: pd.DataFrame) -> Condition:
+def _by_run(rows: pd.DataFrame) -> dict[Any, pd.DataFrame]:
+    return dict(iter(rows.groupby("run")))
+
+
+def condition_of(runs: list[Run], key: str, members: list[Measured]) -> Condition:
+    """A condition of these variants, all of which have the first run's task and metric."""
     first = runs[0]
     return Condition(
-        first.condition,
+        key,
         first.task,
         first.spec["task_settings"],
         first.metric,
         first.goal,
         first.baselines.get(first.metric),
-        [_measured(variant, curves, traces) for variant in variants(runs)],
+        members,
     )
 
 
-def _measured(variant: Variant, curves: pd.DataFrame, traces: pd.DataFrame) -> Measured:
-    ids = [run.id for run in variant.runs]
-    return Measured(
-        variant.label,
-        variant.runs,
-        curves[curves["run"].isin(ids)],
-        traces[traces["run"].isin(ids)],
-        _compare(variant.run),
-    )
+def _condition(runs: list[Run], curves: dict[Any, pd.DataFrame], traces: dict[Any, pd.DataFrame]) -> Condition:
+    members = [_measured(variant, curves, traces) for variant in variants(runs)]
+    return condition_of(runs, runs[0].condition, members)
+
+
+def _measured(variant: Variant, curves: dict[Any, pd.DataFrame], traces: dict[Any, pd.DataFrame]) -> Measured:
+    def joined(rows: dict[Any, pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+        found = [rows[run.id] for run in variant.runs if run.id in rows]
+        return pd.concat(found) if found else pd.DataFrame(columns=columns)
+
+    return Measured(variant.label, variant.runs, joined(curves, CURVES), joined(traces, TRACES), _compare(variant.run))
 
 
 def _compare(run: Run) -> Comparison | None:

@@ -4,43 +4,16 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from orthobench.report.collect import Condition, Measured
+from orthobench.report.decimate import kept
+from orthobench.report.styles import Style, Styles
 
-# Okabe and Ito's palette, told apart with every common colour blindness; yellow and black are left out as they
-# vanish on a light or a dark ground. Then line styles tell apart what shares a colour.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-DASHES = ("solid", "dash", "dot", "dashdot")
 AXIS_NAMES = {"mse": "test MSE", "cross_entropy": "test cross-entropy (nats)", "accuracy": "test accuracy"}
-
-
-@dataclass(frozen=True)
-class Style:
-    color: str
-    dash: str
-
-    @property
-    def band(self) -> str:
-        red, green, blue = (int(self.color[i : i + 2], 16) for i in (1, 3, 5))
-        return f"rgba({red},{green},{blue},0.18)"
-
-
-class Styles:
-    """A colour for every model, the same on the whole page; variants of a model differ by their line."""
-
-    def __init__(self, conditions: list[Condition]) -> None:
-        self._models = sorted({variant.run.model for condition in conditions for variant in condition.variants})
-
-    def of(self, condition: Condition, variant: Measured) -> Style:
-        rank = self._models.index(variant.run.model)
-        same = [other for other in condition.variants if other.run.model == variant.run.model]
-        line = same.index(variant) + rank // len(PALETTE)
-        return Style(PALETTE[rank % len(PALETTE)], DASHES[line % len(DASHES)])
 
 
 def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
@@ -55,6 +28,7 @@ def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
         epochs = band.index.to_numpy() / variant.run.iterations_per_epoch
         last = max(last, float(epochs[-1]))
         add_band(figure, epochs, band, variant.label, style)
+    figure.update_xaxes(range=[0, last or 1])
     if condition.baseline is not None:
         if condition.goal == "min":  # an untrained model is often far off and would flatten everything else
             figure.update_yaxes(range=[0, 2.5 * condition.baseline])
@@ -89,7 +63,7 @@ def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
         for name, rows in traced.groupby("name"):
             state = str(name).partition("/")[2]
             for moment, dash in ((rows["iteration"].min(), "dot"), (rows["iteration"].max(), style.dash)):
-                vectors = pd.DataFrame(rows[rows["iteration"] == moment]["values"].tolist())
+                vectors = pd.DataFrame(rows[rows["iteration"] == moment]["values"].tolist()).astype(np.float32)
                 epoch = moment / variant.run.iterations_per_epoch
                 figure.add_scatter(
                     x=list(range(1, vectors.shape[1] + 1)),
@@ -99,6 +73,28 @@ def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
                     line={"color": style.color, "dash": dash, "width": 1.6 if state == "h" else 1.0},
                 )
     return figure if figure.data else None
+
+
+def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
+    """What a model costs against what it reaches: cost is "parameters" or "seconds per epoch"; best test value."""
+    figure = empty_figure(cost, AXIS_NAMES.get(condition.metric, f"test {condition.metric}"))
+    for variant, style in styled(condition, styles):
+        price = variant.run.parameter_count if cost == "parameters" else variant.seconds_per_epoch
+        reached = variant.best
+        if price is None or reached is None:
+            continue
+        figure.add_scatter(
+            x=[price if isinstance(price, int) else price.mean],
+            y=[reached.mean],
+            error_y={"array": [reached.half_width or 0.0], "thickness": 1},
+            mode="markers",
+            marker={"color": style.color, "symbol": style.marker or "circle", "size": 10},
+            name=html.escape(variant.label),
+        )
+    if len(figure.data) < 2:
+        return None
+    figure.update_xaxes(type="log")
+    return figure.update_layout(hovermode="closest")
 
 
 def styled(condition: Condition, styles: Styles) -> Iterator[tuple[Measured, Style]]:
@@ -111,16 +107,22 @@ def over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     return finite.groupby("iteration")["value"].agg(["mean", "min", "max", "count"])
 
 
-def add_band(figure: go.Figure, x: object, band: pd.DataFrame, label: str, style: Style) -> None:
+def add_band(figure: go.Figure, x: np.ndarray, band: pd.DataFrame, label: str, style: Style) -> None:
+    """The mean over seeds and its band. Their points are thinned where there are more than a screen can show."""
     name = html.escape(label)
-    if band["count"].max() > 1:
+    seeds = band["count"].max()
+    points = kept([band[column] for column in (("mean", "min", "max") if seeds > 1 else ("mean",))])
+    x, band = x[points].astype(np.float32), band.iloc[points].astype(np.float32)
+    if seeds > 1:
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "legendgroup": name}
         figure.add_scatter(x=x, y=band["max"].to_numpy(), **edge)
         figure.add_scatter(x=x, y=band["min"].to_numpy(), fill="tonexty", fillcolor=style.band, **edge)
+    marker = {"symbol": style.marker, "size": 7, "maxdisplayed": 9} if style.marker else None
     figure.add_scatter(
         x=x,
         y=band["mean"].to_numpy(),
-        mode="lines",
+        mode="lines+markers" if marker else "lines",
+        marker=marker,
         name=name,
         legendgroup=name,
         line={"color": style.color, "dash": style.dash, "width": 2},

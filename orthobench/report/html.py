@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -15,23 +18,44 @@ from plotly.offline import get_plotlyjs
 
 from orthobench import __version__
 from orthobench.errors import UsageError
-from orthobench.papers import papers
+from orthobench.papers import find_paper, papers
 from orthobench.report import figures
 from orthobench.report.collect import Condition, collect
+from orthobench.report.pages import ArtifactView, PaperView, leaderboard, tasks, view_paper
+from orthobench.report.runs import run_records
 from orthobench.report.studies import Found, draw, find
-from orthobench.store import Store
+from orthobench.report.styles import Styles
+from orthobench.store import Status, Store
 from orthobench.studies import STUDIES, Study
 
+PAPER_FIGURES: dict[str, Callable[[Condition, Styles], go.Figure | None]] = {
+    "learning_curves": figures.learning_curves,
+    "orthogonality": figures.orthogonality,
+    "gradient_norms": figures.gradient_norms,
+}
 
-def write_html(store: Store, out: Path, task: str | None = None, model: str | None = None) -> Path:
-    """Write the page of everything in the database, or of one task's or model's runs alone, without the studies.
+
+def write_html(
+    store: Store,
+    out: Path,
+    task: str | None = None,
+    model: str | None = None,
+    paper: str | None = None,
+    variant_keys: Mapping[str, str] | None = None,
+) -> Path:
+    """Write the page of everything in the database, or of one task, model or paper, then without the studies.
+
+    Args:
+        variant_keys: by the identity of every paper's experiment, the variant that its runs are of; only those runs
+            are shown as the paper's.
 
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written, or there is no such paper.
     """
-    conditions = collect(store, task, model)
-    found = [] if task or model else [one for study in STUDIES if (one := find(store, study))]
-    return _write(out, _render(conditions, found))
+    conditions, views = load_views(store, task, model, paper, variant_keys or {})
+    found = [] if task or model or paper else [one for study in STUDIES if (one := find(store, study))]
+    write_whole(out, _render(conditions, views, found).encode())
+    return out.resolve()
 
 
 def write_study(store: Store, out: Path, study: Study) -> Path:
@@ -41,21 +65,39 @@ def write_study(store: Store, out: Path, study: Study) -> Path:
         UsageError: the file cannot be written.
     """
     found = find(store, study)
-    return _write(out, _render([], [found] if found else []))
-
-
-def _write(out: Path, text: str) -> Path:
-    part = out.with_name(out.name + ".part")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(out)
-    except OSError as error:
-        raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with --out") from error
+    write_whole(out, _render([], [], [found] if found else []).encode())
     return out.resolve()
 
 
-def _render(conditions: list[Condition], found: list[Found]) -> str:
+def load_views(
+    store: Store, task: str | None, model: str | None, paper: str | None, variant_keys: Mapping[str, str]
+) -> tuple[list[Condition], list[PaperView]]:
+    """What the page shows, for exports: everything measured, and the papers (or one) beside it.
+
+    Raises:
+        UsageError: there is no such paper.
+    """
+    shown = [find_paper(paper)] if paper else papers()
+    conditions = collect(store, task, model)
+    return conditions, [view_paper(one, conditions, variant_keys) for one in shown]
+
+
+def write_whole(out: Path, content: bytes) -> None:
+    """Write a file so that it is there whole or not at all.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    part = out.with_name(out.name + ".part")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(content)
+        part.replace(out)
+    except OSError as error:
+        raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with --out") from error
+
+
+def _render(conditions: list[Condition], views: list[PaperView], found: list[Found]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orthobench", "report"),
         autoescape=True,
@@ -63,14 +105,26 @@ def _render(conditions: list[Condition], found: list[Found]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["number"] = shown_number
     shown = [condition for one in found for _, condition in one.conditions]
-    styles = figures.Styles([*conditions, *shown])
+    styles = Styles([*conditions, *shown])
     sections = [draw(one, styles) for one in found]
+    counted = {run.id for c in (*conditions, *shown) for variant in c.variants for run in variant.runs}
     drawn = {condition.key: _figures(condition, styles) for condition in conditions}
+    drawn |= {
+        panel.key: {"paper": (f"{part.artifact.name}: {panel.title}", figure)} if figure else {}
+        for view in views
+        for part in view.artifacts
+        for panel in part.panels
+        for figure in [draw_panel(part, panel, styles)]
+    }
     everything = drawn | {f"study-{section.study.name}": section.figures for section in sections}
-    runs = {run.id for condition in (*conditions, *shown) for variant in condition.variants for run in variant.runs}
+    plots = {key: {name: _plain(f) for name, (_, f) in made.items()} for key, made in everything.items()}
     return environment.get_template("page.html.j2").render(
         conditions=conditions,
+        tasks=tasks(conditions),
+        leaderboard=leaderboard,
+        views=views,
         figures=drawn,
         studies=sections,
         styles=styles,
@@ -78,16 +132,33 @@ def _render(conditions: list[Condition], found: list[Found]) -> str:
         plotly=Markup(get_plotlyjs()),  # the one script that is not ours; it is not text to escape
         css=Markup(_resource("page.css")),
         js=Markup(_resource("page.js")),
-        data=Markup(
-            _script_json({key: {name: _plain(f) for name, (_, f) in fs.items()} for key, fs in everything.items()})
-        ),
+        data=Markup(_script_json({"figures": plots, **run_records(conditions, styles)})),
         made=datetime.now(UTC),
         version=__version__,
-        runs=len(runs),
+        runs=len(counted),
+        unfinished=_unfinished(conditions),
+        seeds=sorted({run.seed for c in conditions for variant in c.variants for run in variant.runs}),
+        models=sorted({variant.run.model for c in conditions for variant in c.variants}),
     )
 
 
-def _figures(condition: Condition, styles: figures.Styles) -> dict[str, tuple[str, go.Figure]]:
+def draw_panel(part: ArtifactView, panel: Condition, styles: Styles) -> go.Figure | None:
+    """A panel of a paper's figure; None without data."""
+    return PAPER_FIGURES[part.artifact.shows](panel, styles)
+
+
+def _unfinished(conditions: list[Condition]) -> str:
+    """What there is of runs that have no final result, in words; nothing if all have one."""
+    counts = Counter(run.status for c in conditions for variant in c.variants for run in variant.runs)
+    finished = counts.pop(Status.FINISHED, 0)
+    if not counts:
+        return ""
+    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    rest = f"{finished} finished" if finished else "none finished: there are no results to compare yet"
+    return f"Of {finished + sum(counts.values())} runs: {told}; {rest}."
+
+
+def _figures(condition: Condition, styles: Styles) -> dict[str, tuple[str, go.Figure]]:
     """By name, the caption and the figure; those without data are left out."""
     made = {
         "curves": (
@@ -102,8 +173,21 @@ def _figures(condition: Condition, styles: figures.Styles) -> dict[str, tuple[st
             "Gradient of the loss by the state at every step, on the same batch before training (dotted) and after.",
             figures.gradient_norms(condition, styles),
         ),
+        "parameters": (
+            "Parameters against the best test value: mean and 95 % interval over seeds.",
+            figures.pareto(condition, styles, "parameters"),
+        ),
+        "seconds": (
+            "Training seconds per epoch, where the runs were made, against the best test value.",
+            figures.pareto(condition, styles, "seconds per epoch"),
+        ),
     }
     return {name: (caption, figure) for name, (caption, figure) in made.items() if figure is not None}
+
+
+def shown_number(value: float | None, digits: int = 4) -> str:
+    """A number as the report writes it."""
+    return "–" if value is None else f"{value:.{digits}g}"
 
 
 def _plain(figure: go.Figure) -> Any:
@@ -111,8 +195,16 @@ def _plain(figure: go.Figure) -> Any:
 
 
 def _script_json(value: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+    """JSON that cannot end the script element it stands in; what is not finite is null."""
+    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False, default=str).replace("<", "\\u003c")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _resource(name: str) -> str:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from orthobench.report import study_figures
 from orthobench.report.collect import Condition, collect
-from orthobench.report.figures import Styles
+from orthobench.report.styles import Styles
 from orthobench.store import Benchmark, Store
 from orthobench.studies import LSTM_SECONDS, Study
 

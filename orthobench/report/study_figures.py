@@ -15,7 +15,8 @@ from plotly.colors import sample_colorscale
 
 from orthobench.report import figures
 from orthobench.report.collect import Condition, Measured
-from orthobench.report.figures import Style, Styles, add_band, empty_figure, over_seeds, styled
+from orthobench.report.figures import add_band, empty_figure, over_seeds, styled
+from orthobench.report.styles import PALETTE, Style, Styles
 
 Drawn = dict[str, tuple[str, go.Figure]]
 """By name, the caption and the figure."""
@@ -166,7 +167,7 @@ def toy_dynamics(panels: list[dict[str, Any]]) -> Drawn:
         if panel["feedback"]:
             x, y = _field(np.array(panel["matrix"]), reach)
             figure.add_scatter(x=x, y=y, mode="lines", line={"color": GREY, "width": 0.6}, hoverinfo="skip")
-        for course, colour in zip(courses, figures.PALETTE, strict=False):
+        for course, colour in zip(courses, PALETTE, strict=False):
             marker = {"color": colour, "size": 5, "opacity": np.linspace(0.15, 1, len(course)).tolist()}
             figure.add_scatter(x=course[:, 0], y=course[:, 1], mode="markers", marker=marker)
             star = {"color": colour, "size": 11, "symbol": "star"}
@@ -194,7 +195,7 @@ def minutes(results: dict[str, Any], styles: Styles) -> tuple[str, go.Figure]:
             mode="markers+text",
             textposition="top center",
             name=html.escape(model),
-            marker={"color": figures.PALETTE[number % len(figures.PALETTE)], "size": 9},
+            marker={"color": PALETTE[number % len(PALETTE)], "size": 9},
         )
     figure.add_scatter(
         x=ends,

@@ -20,6 +20,7 @@ def browser(tmp_path_factory):
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
+        "--disable-dev-shm-usage",
         "--disable-quic",
         "--no-first-run",
         "--disable-background-networking",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html.parser
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,11 @@ class Text(html.parser.HTMLParser):
     def handle_data(self, data):
         if not self.hidden:
             self.words.append(data)
+
+
+def embedded(page: Path) -> dict:
+    """The data that the page carries."""
+    return json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', page.read_text("utf-8"), re.S)[1])
 
 
 @pytest.fixture
@@ -84,14 +90,14 @@ def test_the_page_needs_no_network(page):
 
 
 def test_figures_hold_the_numbers_of_the_database(page, tmp_path):
-    data = json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', page.read_text("utf-8"), re.S)[1])
+    data = embedded(page)["figures"]
     with open_store(str(tmp_path / "results.db")) as store:
         adding = next(condition for condition in collect(store) if condition.task == "adding")
         curves = data[adding.key]["curves"]["data"]
         names = [trace.get("name") for trace in curves if trace.get("showlegend", True)]
         assert names == ["scornn", "lstm", "baseline 0.1667"]
         assert curves[-1]["line"]["dash"] == "dash"
-        assert set(data[adding.key]) == {"curves", "orthogonality", "gradients"}
+        assert set(data[adding.key]) == {"curves", "orthogonality", "gradients", "parameters", "seconds"}
         gradients = data[adding.key]["gradients"]["data"]
         assert {trace["name"] for trace in gradients} >= {"scornn h, epoch 0", "scornn h, epoch 3", "lstm c, epoch 3"}
 
@@ -109,8 +115,19 @@ def test_an_empty_or_unfinished_database_is_told(orthobench, tiny_options, tmp_p
         store.rewind(run.id, -1)
     assert orthobench("report", "--html").code == 0
     text = Text((tmp_path / "reports" / "report.html").read_text("utf-8")).text
+    assert "Of 1 runs: 1 diverged; none finished: there are no results to compare yet." in text
     assert "1 diverged" in text
     assert "0 of 1" in text
+
+
+def test_a_half_finished_sweep_is_told(orthobench, tiny_options, tmp_path):
+    orthobench("sweep", "adding", "--models", "rnn", "--seeds", "2", *tiny_options)
+    with open_store(str(tmp_path / "results.db")) as store:
+        store.update(store.runs()[0].id, {"status": Status.INTERRUPTED, "final_value": None})
+    assert orthobench("report", "--html").code == 0
+    text = Text((tmp_path / "reports" / "report.html").read_text("utf-8")).text
+    assert "Of 2 runs: 1 interrupted; 1 finished." in text
+    assert "1 of 2" in text
 
 
 HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
@@ -139,16 +156,32 @@ def _requests(browser) -> list[str]:
     return [url for url in sent if not url.startswith(("data:", "chrome", "about:"))]
 
 
+def wait(browser, until) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(browser, 20).until(until)
+
+
+def visible(browser, selector: str) -> list:
+    return [found for found in browser.find_elements("css selector", selector) if found.is_displayed()]
+
+
+def choose(browser, name: str, value: str) -> None:
+    from selenium.webdriver.support.ui import Select
+
+    Select(browser.find_element("name", name)).select_by_visible_text(value)
+
+
 @pytest.mark.browser
 def test_a_browser_shows_the_page_with_the_network_off(browser, page):
-    browser.get(page.as_uri())
-    plots = browser.find_elements("css selector", ".plot")
+    browser.get(page.as_uri() + "#measured")
+    plots = visible(browser, ".plot")
     assert len(plots) == 6
     for plot in plots:
-        assert plot.find_elements("css selector", "svg.main-svg"), "a figure was not drawn"
+        browser.execute_script("arguments[0].scrollIntoView()", plot)
+        wait(browser, lambda _, plot=plot: plot.find_elements("css selector", "svg.main-svg"))
         assert plot.size["height"] > 200
-    first = plots[0]
-    lines = first.find_elements("css selector", ".scatterlayer .trace path.js-line")
+    lines = plots[0].find_elements("css selector", ".scatterlayer .trace path.js-line")
     assert len([line for line in lines if line.get_attribute("d")]) >= 3
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
     assert _requests(browser) == [page.as_uri()]
@@ -156,27 +189,93 @@ def test_a_browser_shows_the_page_with_the_network_off(browser, page):
 
 @pytest.mark.browser
 def test_the_page_fits_a_phone_and_turns_dark(browser, page):
-    from selenium.webdriver.support.ui import WebDriverWait
-
     browser.set_window_size(500, 900)
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
         {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True},
     )
-    browser.get(page.as_uri())
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
-    light = browser.execute_script("return document.querySelector('.plot').layout.paper_bgcolor")
+    for name in ("measured", "overview", "paper-helfrich2018", "runs"):
+        browser.get(page.as_uri() + f"#{name}")
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 390, name
+    browser.get(page.as_uri() + "#measured")
+    wait(browser, lambda page: page.execute_script("return document.querySelector('#view-measured .plot').drawn"))
+    light = browser.execute_script("return document.querySelector('#view-measured .plot').layout.paper_bgcolor")
     browser.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
     )
     assert light == "#ffffff"
-    WebDriverWait(browser, 20).until(
-        lambda page: page.execute_script("return document.querySelector('.plot').layout.paper_bgcolor") == "#14171b"
+    dark = "return document.querySelector('#view-measured .plot').layout.paper_bgcolor"
+    wait(browser, lambda page: page.execute_script(dark) == "#14171b")
+
+
+@pytest.mark.browser
+def test_pages_filters_and_legends_work(browser, page):
+    browser.get(page.as_uri())
+    assert [view.get_attribute("id") for view in visible(browser, ".view")] == ["view-overview"]
+    browser.find_element("link text", "helfrich2018").click()
+    assert [view.get_attribute("id") for view in visible(browser, ".view")] == ["view-paper-helfrich2018"]
+
+    browser.find_element("link text", "Runs").click()
+    assert len(visible(browser, "#view-runs tbody tr")) == 5
+    choose(browser, "model", "lstm")
+    choose(browser, "seed", "1")
+    rows = visible(browser, "#view-runs tbody tr")
+    assert [row.find_elements("css selector", "td")[1].text for row in rows] == ["lstm"]
+    assert browser.find_element("css selector", "output").text.startswith("1 run fit")
+
+    browser.find_element("link text", "Everything measured").click()
+    first = "document.querySelector('#view-measured .plot')"
+    wait(browser, lambda page: page.execute_script(f"return {first}.drawn"))
+    names = f"return {first}.data.map((trace) => trace.name).filter(Boolean)"
+    assert browser.execute_script(names) == ["lstm", "baseline 0.1667"]
+    browser.find_element("css selector", "button[type=reset]").click()
+    wait(browser, lambda page: page.execute_script(names) == ["scornn", "lstm", "baseline 0.1667"])
+    shown = f"return {first}.data.map((trace) => trace.visible ?? true)"
+    toggle = browser.find_element("css selector", "#view-measured .legendtoggle")
+    browser.execute_script(
+        "for (const kind of ['mousedown', 'mouseup'])"
+        " arguments[0].dispatchEvent(new MouseEvent(kind, { bubbles: true, button: 0, view: window }))",
+        toggle,
     )
+    wait(browser, lambda page: "legendonly" in page.execute_script(shown))
+
+
+@pytest.mark.browser
+def test_a_run_has_a_page_and_keys_reach_it(browser, page):
+    from selenium.webdriver.common.keys import Keys
+
+    key, run = next(iter(embedded(page)["runs"].items()))
+    browser.get(page.as_uri() + "#runs")
+    link = browser.find_element("css selector", f"a[href='#run-{key}']")
+    link.send_keys(Keys.ENTER)
+    wait(browser, lambda page: visible(page, "#view-run h2"))
+    text = browser.find_element("id", "view-run").text
+    assert f"orthobench run adding {run['model']} --seed {run['seed']}" in text
+    assert "sequence_length" in text
+    wait(browser, lambda page: page.find_elements("css selector", "#view-run svg.main-svg"))
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
 @pytest.mark.browser
 def test_hostile_names_do_nothing_in_a_browser(browser, hostile_page):
-    browser.get(hostile_page.as_uri())
-    assert browser.execute_script("return typeof window.hacked") == "undefined"
-    assert browser.find_elements("css selector", "svg.main-svg")
+    key = next(iter(embedded(hostile_page)["runs"]))
+    for name in ("overview", "measured", "runs", f"run-{key}"):
+        browser.get(hostile_page.as_uri() + f"#{name}")
+        if name not in ("overview", "runs"):
+            wait(browser, lambda page: page.find_elements("css selector", ".view:not([hidden]) svg.main-svg"))
+        assert browser.execute_script("return typeof window.hacked") == "undefined"
+        browser.get("about:blank")
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+def test_figures_become_files(orthobench, tiny_options, tmp_path):
+    pytest.importorskip("kaleido")
+    if not shutil.which("chromium"):
+        pytest.skip("needs chromium")
+    orthobench("run", "adding", "rnn", *tiny_options)
+    (png,) = orthobench("report", "--png", "-o", "figures").out.split()
+    assert Path(png).read_bytes().startswith(b"\x89PNG")
+    (pdf,) = orthobench("report", "--pdf", "-o", "figures").out.split()
+    assert Path(pdf).read_bytes().startswith(b"%PDF")
+    assert Path(pdf).parent == tmp_path / "figures"

@@ -26,17 +26,20 @@ def page(orthobench, tiny, tiny_options) -> Path:
 
 @pytest.mark.browser
 def test_a_browser_shows_the_studies(browser, page):
-    browser.get(page.as_uri())
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser.get(page.as_uri() + "#studies")
     marks = {"heat-maps": "g.heatmaplayer image", "jacobians": ".scatterlayer .trace", "toy-dynamics": "path.point"}
     for name, mark in marks.items():
         plots = browser.find_elements("css selector", f"#study-{name} .plot")
         assert plots
         for plot in plots:
+            browser.execute_script("arguments[0].scrollIntoView()", plot)
             assert plot.size["height"] > 200
-            assert plot.find_elements("css selector", mark), name
+            WebDriverWait(browser, 20).until(lambda _, p=plot, m=mark: p.find_elements("css selector", m), name)
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride", {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
     )
-    browser.get(page.as_uri())
+    browser.refresh()
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
     assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []

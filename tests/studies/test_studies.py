@@ -86,7 +86,7 @@ def small(monkeypatch, tiny):
 def page(outcome) -> tuple[str, dict]:
     assert outcome.code == 0, outcome.err
     text = Path(outcome.out.strip().splitlines()[-1]).read_text("utf-8")
-    return text, json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)[1])
+    return text, json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)[1])["figures"]
 
 
 def array(value) -> np.ndarray:

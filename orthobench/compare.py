@@ -1,0 +1,148 @@
+"""Two selections of runs beside each other: what differs in them, and whether their results do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orthobench.errors import UsageError
+from orthobench.statistics import Comparison, compare_paired, compare_unpaired
+from orthobench.store import Run, Status, Store
+from orthobench.variants import settings_of
+
+COLUMNS = ("task", "model", "variant", "condition", "seed", "status", "device", "backend", "key")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Runs, by the text that chose them."""
+
+    text: str
+    runs: list[Run]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The first selection against another.
+
+    `settings`, `environment` and `versions` have what differs: by name, the values of either side. `paired`: by seed.
+    """
+
+    first: Selection
+    second: Selection
+    settings: dict[str, tuple[str, str]]
+    environment: dict[str, tuple[str, str]]
+    metric: str
+    paired: bool
+    result: Comparison | None
+    caution: str
+
+
+def select(store: Store, text: str) -> Selection:
+    """The runs of a name's first digits, or that fit `task=adding,model=scornn,hidden_size=170`.
+
+    Raises:
+        UsageError: none does, or a name is neither a column nor a setting of any run.
+    """
+    if "=" not in text:
+        return Selection(text, [store.get(text)])
+    wanted = dict(_pair(part) for part in text.split(","))
+    runs = store.runs(task=wanted.pop("task", None), model=wanted.pop("model", None))
+    known = set(COLUMNS).union(*(settings_of(run) for run in runs))
+    for name in wanted:
+        if runs and name not in known:
+            raise UsageError(f"selection '{text}': no run has {name}; `orthobench show RUN` lists what one has")
+    fitting = [run for run in runs if all(_fits(run, name, value) for name, value in wanted.items())]
+    if not fitting:
+        raise UsageError(f"no run fits '{text}': `orthobench ls` lists them")
+    return Selection(text, fitting)
+
+
+def _pair(part: str) -> tuple[str, str]:
+    name, _, value = (word.strip() for word in part.partition("="))
+    if not (name and value):
+        raise UsageError(f"'{part}' is not a condition: write key=value, for example model=scornn")
+    return name, value
+
+
+def _fits(run: Run, name: str, value: str) -> bool:
+    found = getattr(run, name) if name in COLUMNS else settings_of(run).get(name)
+    if isinstance(found, float):
+        try:
+            return found == float(value)
+        except ValueError:
+            return False
+    return str(found).lower() == value.lower()
+
+
+def contrast(first: Selection, second: Selection, which: str = "final") -> Contrast:
+    """The first selection against the second in their runs' metric, at the end or at its best.
+
+    Paired over seeds where both have one run for each of at least two common seeds.
+
+    Raises:
+        UsageError: the two were measured in different metrics.
+    """
+    metrics = {run.metric for run in (*first.runs, *second.runs)}
+    if len(metrics) > 1:
+        raise UsageError(f"the selections have different metrics: {', '.join(sorted(metrics))}")
+    sides = [_values(selection, which) for selection in (first, second)]
+    ones, others = ({seed: values[0] for seed, values in side.items() if len(values) == 1} for side in sides)
+    common = sorted(ones.keys() & others.keys())
+    single = all(len(values) == 1 for side in sides for values in side.values())
+    result: Comparison | None
+    if single and len(common) > 1:
+        paired = True
+        result = compare_paired([ones[seed] for seed in common], [others[seed] for seed in common])
+    else:
+        paired = False
+        result = compare_unpaired(*([value for values in side.values() for value in values] for side in sides))
+    conditions = {run.condition for run in (*first.runs, *second.runs)}
+    caution = "" if len(conditions) == 1 else "the tasks' settings differ: these numbers are not of the same task"
+    return Contrast(
+        first,
+        second,
+        _differences(*({"task": run.task, "model": run.model, **settings_of(run)} for run in _ends(first, second))),
+        _differences(*(_facts(run) for run in _ends(first, second))),
+        metrics.pop(),
+        paired,
+        result,
+        caution,
+    )
+
+
+def _ends(first: Selection, second: Selection) -> tuple[Run, Run]:
+    return first.runs[0], second.runs[0]
+
+
+def _values(selection: Selection, which: str) -> dict[int, list[float]]:
+    """By seed, the finished runs' values."""
+    values: dict[int, list[float]] = {}
+    for run in selection.runs:
+        value = run.best_value if which == "best" else run.final_value
+        if run.status == Status.FINISHED and value is not None:
+            values.setdefault(run.seed, []).append(value)
+    return values
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    facts = dict(run.environment.facts)
+    packages = {f"package {name}": version for name, version in facts.pop("packages", {}).items()}
+    return {**facts, **packages, "device": run.device, "backend": run.backend}
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    names = dict.fromkeys((*one, *other))
+    told = {name: (str(one.get(name, "–")), str(other.get(name, "–"))) for name in names}
+    return {name: (left, right) for name, (left, right) in told.items() if left != right}
+
+
+def adjusted(contrasts: Sequence[Contrast]) -> list[float | None]:
+    """The contrasts' p values, adjusted by Holm for how many there are."""
+    from orthobench.statistics import holm
+
+    tested = [number for number, one in enumerate(contrasts) if one.result is not None]
+    values = holm([one.result.p for one in contrasts if one.result is not None])
+    by_number = dict(zip(tested, values, strict=True))
+    return [by_number.get(number) for number in range(len(contrasts))]

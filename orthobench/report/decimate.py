@@ -1,0 +1,31 @@
+"""Long curves with fewer points, and no peak lost."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+LIMIT = 400
+
+
+def kept(curves: list[ArrayLike], limit: int = LIMIT) -> NDArray[np.intp]:
+    """Which points of curves over the same x to keep: of every stretch, each curve's lowest and highest, and the ends.
+
+    All points, if they are no more than the limit; else at most about the limit.
+    """
+    arrays = [np.asarray(curve, dtype=float) for curve in curves]
+    length = len(arrays[0])
+    if length <= limit:
+        return np.arange(length)
+    size = -(-length // max(1, limit // (2 * len(arrays))))
+    starts = np.arange(0, length, size)
+    chosen = [np.array([0, length - 1])]
+    for array in arrays:
+        padded = np.full(len(starts) * size, np.nan)
+        padded[:length] = array
+        stretches = padded.reshape(-1, size)
+        finite = np.isfinite(stretches)
+        some = finite.any(axis=1)
+        for fill, extreme in ((np.inf, np.argmin), (-np.inf, np.argmax)):
+            chosen.append((starts + extreme(np.where(finite, stretches, fill), axis=1))[some])
+    return np.unique(np.concatenate(chosen))

@@ -1,0 +1,212 @@
+"""Tables as CSV, JSON, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from orthobench.report.collect import Condition
+from orthobench.report.pages import PaperView, leaderboard
+from orthobench.report.tables import Cell, Table
+from orthobench.statistics import Summary
+
+Format = Literal["csv", "json", "markdown", "latex"]
+MINUS, PLUS_MINUS = "−", "±"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table in two forms: flat records for machines, and cells as a reader sees them."""
+
+    title: str
+    records: list[dict[str, Any]]
+    header: list[str]
+    rows: list[list[str]]
+
+
+def sheets(view: PaperView, artifact: str | None = None) -> list[Sheet]:
+    """A paper's tables, or the one of this name: printed beside measured."""
+    tables = [part.table for part in view.artifacts if part.table and artifact in (None, part.artifact.name)]
+    return [_paper_sheet(table) for table in tables]
+
+
+def condition_sheet(condition: Condition) -> Sheet:
+    """What was measured under one condition, the best first, then what did not finish."""
+    ranked = [place.variant for place in leaderboard(condition)]
+    labels = {variant.label for variant in ranked}
+    everything = ranked + [variant for variant in condition.variants if variant.label not in labels]
+    records = [
+        {
+            "task": condition.task,
+            "condition": condition.key,
+            "model": variant.run.model,
+            "variant": variant.label,
+            "parameters": variant.run.parameter_count,
+            "metric": condition.metric,
+            "seeds": len(variant.finished),
+            "diverged": variant.diverged,
+            **_numbers("final", variant.final),
+            **_numbers("best", variant.best),
+            **_numbers("seconds_per_epoch", variant.seconds_per_epoch),
+        }
+        for variant in everything
+    ]
+    rows = [
+        [
+            variant.label,
+            f"{variant.run.parameter_count:,}",
+            _spread(variant.final),
+            _spread(variant.best),
+            f"{len(variant.finished)} of {len(variant.runs)}",
+            _spread(variant.seconds_per_epoch),
+        ]
+        for variant in everything
+    ]
+    metric = condition.metric
+    header = ["model", "parameters", f"{metric}, final", f"{metric}, best", "seeds", "s / epoch"]
+    return Sheet(condition.title, records, header, rows)
+
+
+def _paper_sheet(table: Table) -> Sheet:
+    records = [
+        {
+            "paper": table.paper.key,
+            "artifact": table.artifact.name,
+            "row": row.label,
+            "column": label,
+            "model": row.model,
+            "parameters": row.parameters,
+            "printed": cell.printed.value,
+            "printed_error": cell.printed.error,
+            "quoted": cell.printed.quoted,
+            "lost": cell.printed.lost,
+            **_numbers("measured", cell.measured),
+            "seeds": cell.measured.n if cell.measured else 0,
+            "difference": cell.difference,
+            "verdict": cell.verdict,
+            "command": cell.command,
+        }
+        for row in table.rows
+        for label, cell in row.cells.items()
+    ]
+    labels = [column.label for column in table.columns]
+    header = ["model", "parameters", *(f"{label}: {what}" for label in labels for what in ("printed", "measured"))]
+    rows = [
+        [row.label, row.parameters, *(text for label in labels for text in _pair(row.cells.get(label)))]
+        for row in table.rows
+    ]
+    return Sheet(f"{table.paper.key}, {table.artifact.name}: {table.artifact.title}", records, header, rows)
+
+
+def _pair(cell: Cell | None) -> tuple[str, str]:
+    if cell is None:
+        return "", ""
+    printed = cell.printed
+    text = "lost" if printed.lost else printed.outcome or f"{printed.value:g}"
+    if printed.error is not None:
+        text += f" {PLUS_MINUS} {printed.error:g}"
+    measured = f"{_spread(cell.measured)} ({cell.verdict})" if cell.measured else cell.verdict
+    return text + (" (quoted)" if printed.quoted else ""), measured
+
+
+def _numbers(name: str, summary: Summary | None) -> dict[str, float | None]:
+    """A summary as two columns: mean, and half width of its 95 % interval."""
+    if summary is None:
+        return {name: None, f"{name}_half_width": None}
+    return {name: summary.mean, f"{name}_half_width": summary.half_width}
+
+
+def _spread(summary: Summary | None) -> str:
+    return "" if summary is None else str(summary)
+
+
+def write(form: Format, tables: Sequence[Sheet]) -> str:
+    """The tables as text in this format."""
+    return WRITERS[form](tables)
+
+
+def _csv(tables: Sequence[Sheet]) -> str:
+    records = [record for sheet in tables for record in sheet.records]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(dict.fromkeys(name for record in records for name in record)))
+    writer.writeheader()
+    writer.writerows({name: _inert(value) for name, value in record.items()} for record in records)
+    return out.getvalue()
+
+
+def _inert(value: Any) -> Any:
+    """Text that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def _json(tables: Sequence[Sheet]) -> str:
+    return json.dumps([{"title": sheet.title, "rows": sheet.records} for sheet in tables], indent=2) + "\n"
+
+
+def _markdown(tables: Sequence[Sheet]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(_markdown_text(cell) for cell in cells) + " |"
+
+    parts = []
+    for sheet in tables:
+        rule = "|" + " --- |" * len(sheet.header)
+        body = "\n".join([line(sheet.header), rule, *map(line, sheet.rows)])
+        parts.append(f"**{_markdown_text(sheet.title)}**\n\n{body}\n")
+    return "\n".join(parts)
+
+
+def _markdown_text(text: str) -> str:
+    """Text in which nothing is markup."""
+    return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
+
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "≈": r"$\approx$",
+    PLUS_MINUS: r"$\pm$",
+    MINUS: "$-$",
+}
+
+
+def _latex(tables: Sequence[Sheet]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join(_latex_text(cell) for cell in cells) + r" \\"
+
+    parts = []
+    for sheet in tables:
+        columns = "l" + "r" * (len(sheet.header) - 1)
+        body = "\n".join(map(line, sheet.rows))
+        parts.append(
+            f"% \\usepackage{{booktabs}}\n\\begin{{table}}\n\\centering\n\\caption{{{_latex_text(sheet.title)}}}\n"
+            f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{line(sheet.header)}\n\\midrule\n{body}\n\\bottomrule\n"
+            "\\end{tabular}\n\\end{table}\n"
+        )
+    return "\n".join(parts)
+
+
+def _latex_text(text: str) -> str:
+    return "".join(LATEX.get(character, character) for character in " ".join(text.split()))
+
+
+WRITERS: dict[Format, Callable[[Sequence[Sheet]], str]] = {
+    "csv": _csv,
+    "json": _json,
+    "markdown": _markdown,
+    "latex": _latex,
+}

@@ -1,0 +1,53 @@
+"""Figures as files, by Plotly's Kaleido and a Chromium of the system's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from orthobench.errors import UsageError
+from orthobench.report.collect import Condition
+from orthobench.report.figures import learning_curves
+from orthobench.report.html import draw_panel
+from orthobench.report.pages import PaperView
+from orthobench.report.styles import Styles
+
+WIDTH, HEIGHT, SCALE = 720, 440, 2
+
+
+def write_images(
+    conditions: list[Condition], views: list[PaperView], artifact: str | None, form: Literal["png", "pdf"], folder: Path
+) -> list[Path]:
+    """Write the panels of papers' figures (of one, if named); without papers, every condition's learning curves.
+
+    Raises:
+        UsageError: Kaleido or Chromium is not there, or the folder cannot be written.
+    """
+    styles = Styles(conditions)
+    figures = {
+        f"{view.paper.key}-{part.artifact.name}-{panel.title}": draw_panel(part, panel, styles)
+        for view in views
+        for part in view.artifacts
+        if artifact in (None, part.artifact.name)
+        for panel in part.panels
+    }
+    if not views:
+        figures = {f"{one.title}-{one.key}": learning_curves(one, styles) for one in conditions}
+    written = []
+    for name, figure in figures.items():
+        if figure is None:
+            continue
+        path = folder / f"{''.join(c if c.isalnum() or c in '-_.' else '-' for c in name)}.{form}"
+        figure.update_layout(template="plotly_white")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            figure.write_image(path, width=WIDTH, height=HEIGHT, scale=SCALE)
+        except OSError as error:
+            raise UsageError(f"figure {path} cannot be written: {error}") from error
+        except (ImportError, ValueError, RuntimeError) as error:
+            first = (str(error).strip().splitlines() or ["?"])[0]
+            raise UsageError(
+                f"figures need Kaleido and Chromium: pip install 'orthobench[figures]' ({first})"
+            ) from error
+        written.append(path.resolve())
+    return written

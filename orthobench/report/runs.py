@@ -1,0 +1,115 @@
+"""Every run's own page: its record as JSON, which the page's script shows."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from orthobench.report.collect import Condition
+from orthobench.report.decimate import kept
+from orthobench.report.styles import Styles
+
+POINTS = 150
+"""Of each curve on a run's page."""
+SPLITS = "test valid train probe"
+
+
+def run_records(conditions: Sequence[Condition], styles: Styles) -> dict[str, Any]:
+    """All runs by their key, and what they share: environments by theirs, and the curves' axes by number."""
+    runs: dict[str, Any] = {}
+    axes = Axes()
+    places: dict[str, Any] = {}
+    for condition in conditions:
+        for variant in condition.variants:
+            color = styles.of_model(variant.run.model).color
+            curves = dict(iter(variant.curves.groupby("run")))
+            traces = dict(iter(variant.traces.groupby("run")))
+            for run in variant.runs:
+                places[run.environment.digest] = run.environment.facts
+                runs[run.key] = {
+                    "label": variant.label,
+                    "condition": condition.title,
+                    "task": run.task,
+                    "model": run.model,
+                    "seed": run.seed,
+                    "status": run.status,
+                    "message": run.message,
+                    "metric": run.metric,
+                    "final": run.final_value,
+                    "best": run.best_value,
+                    "best_iteration": run.best_iteration,
+                    "iterations": f"{run.iterations} of {run.total_iterations}",
+                    "parameters": run.parameter_count,
+                    "device": run.device,
+                    "backend": run.backend,
+                    "seconds": run.seconds,
+                    "peak_memory": run.peak_memory,
+                    "begun": run.created_at.isoformat(" ", "minutes"),
+                    "spec": run.spec,
+                    "environment": run.environment.digest,
+                    "color": color,
+                    "curves": _curves(curves.get(run.id), axes),
+                    "traces": _traces(traces.get(run.id), axes),
+                }
+    return {"runs": runs, "environments": places, "axes": axes.packed}
+
+
+class Axes:
+    """The x values of all curves, each once: most runs of a sweep share theirs."""
+
+    def __init__(self) -> None:
+        self.packed: list[dict[str, str]] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, values: ArrayLike) -> int:
+        """Where these values stand in `packed`."""
+        packed = _packed(values)
+        number = self._numbers.setdefault(packed["bdata"], len(self.packed))
+        if number == len(self.packed):
+            self.packed.append(packed)
+        return number
+
+
+def _curves(rows: pd.DataFrame | None, axes: Axes) -> list[dict[str, Any]]:
+    """A curve for every metric that was logged more than once."""
+    if rows is None:
+        return []
+    made = []
+    series_of = dict(iter(rows.groupby(["split", "name"], sort=False)))
+    for (split, name), series in sorted(series_of.items(), key=lambda item: SPLITS.find(str(item[0][0]))):
+        values, iterations = series["value"].to_numpy(float), series["iteration"].to_numpy(float)
+        if len(values) > 1:
+            points = kept([values], POINTS)
+            made.append({"name": f"{split} {name}", "x": axes.number(iterations[points]), "y": _packed(values[points])})
+    return made
+
+
+def _traces(rows: pd.DataFrame | None, axes: Axes) -> list[dict[str, Any]]:
+    """Of every vector, the first and the last that was logged."""
+    if rows is None:
+        return []
+    logged: dict[str, list[tuple[int, int, Sequence[float]]]] = {}
+    for name, epoch, iteration, values in zip(
+        rows["name"], rows["epoch"], rows["iteration"], rows["values"], strict=True
+    ):
+        logged.setdefault(str(name), []).append((iteration, epoch, values))
+    made = []
+    for name, vectors in logged.items():
+        vectors.sort(key=lambda vector: vector[0])
+        for number in sorted({0, len(vectors) - 1}):
+            _, epoch, vector = vectors[number]
+            values = np.asarray(vector, dtype=float)
+            points = kept([values], POINTS)
+            label = f"{name}, epoch {epoch}"
+            made.append({"name": label, "x": axes.number(points + 1), "y": _packed(values[points])})
+    return made
+
+
+def _packed(values: ArrayLike) -> dict[str, str]:
+    """A typed array as Plotly reads it."""
+    return {"dtype": "f4", "bdata": base64.b64encode(np.asarray(values, dtype="<f4").tobytes()).decode()}

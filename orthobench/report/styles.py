@@ -1,0 +1,46 @@
+"""Colours and lines: the same for a model on every page, whatever else is on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orthobench.papers import papers
+from orthobench.report.collect import Condition, Measured
+
+# Okabe and Ito's palette, told apart with every common colour blindness; yellow and black are left out as they
+# vanish on a light or a dark ground. Models that share a colour differ by their dashes, a model's variants by markers.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+MARKERS = ("", "circle", "square", "diamond", "triangle-up", "x", "cross", "star")
+
+
+@dataclass(frozen=True)
+class Style:
+    color: str
+    dash: str
+    marker: str = ""
+
+    @property
+    def band(self) -> str:
+        red, green, blue = (int(self.color[i : i + 2], 16) for i in (1, 3, 5))
+        return f"rgba({red},{green},{blue},0.18)"
+
+
+class Styles:
+    """A style for every model: by its place among the papers' models, then among those that no paper has."""
+
+    def __init__(self, conditions: Sequence[Condition]) -> None:
+        ranked = dict.fromkeys(experiment.model for paper in papers() for experiment in paper.experiments())
+        found = {variant.run.model for condition in conditions for variant in condition.variants}
+        ranked |= dict.fromkeys(sorted(found - ranked.keys()))
+        self._ranks = {model: rank for rank, model in enumerate(ranked)}
+
+    def of_model(self, model: str) -> Style:
+        rank = self._ranks[model]
+        return Style(PALETTE[rank % len(PALETTE)], DASHES[rank // len(PALETTE) % len(DASHES)])
+
+    def of(self, condition: Condition, variant: Measured) -> Style:
+        style = self.of_model(variant.run.model)
+        same = [other.label for other in condition.variants if other.run.model == variant.run.model]
+        return Style(style.color, style.dash, MARKERS[same.index(variant.label) % len(MARKERS)])

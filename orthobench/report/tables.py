@@ -1,0 +1,154 @@
+"""A paper's tables: printed beside measured, with a verdict on every cell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from orthobench.papers import Artifact, Column, Experiment, Paper, Printed
+from orthobench.report.collect import Measured
+from orthobench.statistics import Summary, summarize
+
+HIGHER_IS_BETTER = frozenset({"accuracy", "recall", "stoi", "pesq", "segsnr", "segsnr_db"})
+FRACTIONS = frozenset({"accuracy", "recall"})
+FRACTION_TOLERANCE, RELATIVE_TOLERANCE = 0.005, 0.02
+TIMES = {"minutes_per_epoch": 60.0, "seconds_per_epoch": 1.0}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One printed result and what was measured of it, by the paper's own rule of selection."""
+
+    printed: Printed
+    experiment: Experiment | None
+    measured: Summary | None
+    verdict: str
+    command: str | None
+    runs: tuple[str, ...] = ()
+
+    @property
+    def difference(self) -> float | None:
+        """Measured less printed."""
+        if self.measured is None or self.printed.value is None:
+            return None
+        return self.measured.mean - self.printed.value
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: cells by the label of their column."""
+
+    label: str
+    model: str
+    parameters: str
+    cells: Mapping[str, Cell]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a paper as it was measured."""
+
+    paper: Paper
+    artifact: Artifact
+    columns: list[Column]
+    rows: list[Row]
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [cell for row in self.rows for cell in row.cells.values()]
+
+
+def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, Measured]) -> Table:
+    """The table of an artifact; `measured` has the variant of every experiment that was run, by its identity."""
+    rows: dict[str, Row] = {}
+    for experiment in paper.experiments_in(artifact.name):
+        for printed in experiment.printed_in(artifact.name):
+            column = next((column for column in artifact.columns if column.holds(experiment, printed)), None)
+            if column is None:
+                continue
+            cell = _cell(experiment, printed, measured.get(experiment.identity), fill_command(artifact, experiment))
+            row = rows.get(experiment.label)
+            before: Mapping[str, Cell] = row.cells if row else {}
+            notes = dict.fromkeys((*(row.notes if row else ()), *experiment.notes))
+            label, model = experiment.label, experiment.model
+            rows[label] = Row(label, model, experiment.parameters, {**before, column.label: cell}, tuple(notes))
+    for other in paper.elsewhere:
+        if other.artifact == artifact.name:
+            cells = {
+                column.label: Cell(printed, None, None, "not run here", None)
+                for column in artifact.columns
+                for printed in other.printed
+                if (printed.metric, printed.split) == (column.metric, column.split)
+                and (not printed.column or printed.column == column.label)
+            }
+            rows[other.label] = Row(other.label, "", "", cells, (other.reason,))
+    return Table(paper, artifact, artifact.columns, list(rows.values()))
+
+
+def fill_command(artifact: Artifact, experiment: Experiment) -> str:
+    """The command that runs an experiment, with the others of its model in the table or figure."""
+    kind, _, number = artifact.name.partition(" ")
+    option = f"--{kind} {number}" if kind in ("table", "figure") else f'--table "{artifact.name}"'
+    return f"orthobench sweep --paper {experiment.paper} {option} --models {experiment.model} --seeds 3"
+
+
+def values(variant: Measured, selection: str, metric: str, split: str) -> list[float]:
+    """A metric of every finished run, at the test that the paper's rule selects; of times, the run's own.
+
+    best_test and best_valid: the iteration at which the task's metric is best on that split; else the last.
+    """
+    if metric in TIMES:
+        seconds = [run.seconds_per_epoch for run in variant.finished]
+        return [one / TIMES[metric] for one in seconds if one is not None]
+    best = {"best_test": "test", "best_valid": "valid"}.get(selection)
+    judged = variant.series(best, variant.run.metric) if best else None
+    shown = variant.series(split, metric)
+    found = (_selected(judged, shown, run.id, variant.run.goal) for run in variant.finished)
+    return [value for value in found if value is not None and math.isfinite(value)]
+
+
+def _selected(judged: pd.DataFrame | None, shown: pd.DataFrame, run: int, goal: str) -> float | None:
+    values = _by_iteration(shown, run)
+    if values.empty:
+        return None
+    if judged is None:
+        return float(values.iloc[-1])
+    ranks = _by_iteration(judged, run).dropna()
+    if ranks.empty:
+        return None
+    at = ranks.idxmin() if goal == "min" else ranks.idxmax()
+    return float(values.get(at, math.nan))
+
+
+def _by_iteration(rows: pd.DataFrame, run: int) -> pd.Series:
+    """One run's values, by iteration."""
+    return rows[rows["run"] == run].set_index("iteration")["value"].astype(float).sort_index()
+
+
+def _cell(experiment: Experiment, printed: Printed, variant: Measured | None, command: str) -> Cell:
+    found = values(variant, experiment.selection, printed.metric, printed.split) if variant else []
+    measured = summarize(found)
+    if variant is None or measured is None:
+        verdict = "diverged" if variant and variant.diverged == len(variant.runs) else "not measured"
+        return Cell(printed, experiment, None, verdict, command)
+    keys = tuple(run.key for run in variant.runs)
+    return Cell(printed, experiment, measured, _verdict(printed, measured), None, keys)
+
+
+def _verdict(printed: Printed, measured: Summary) -> str:
+    """In words: within the interval of the mean, or the tolerance; else better or worse."""
+    if printed.value is None:
+        return "no number printed"
+    if printed.metric in TIMES:
+        return "another machine"
+    difference = measured.mean - printed.value
+    if measured.half_width is not None and abs(difference) <= measured.half_width:
+        return "within the interval"
+    tolerance = FRACTION_TOLERANCE if printed.metric in FRACTIONS else RELATIVE_TOLERANCE * abs(printed.value)
+    if abs(difference) <= tolerance:
+        return "within the tolerance"
+    return "better" if (difference > 0) == (printed.metric in HIGHER_IS_BETTER) else "worse"

@@ -1,0 +1,92 @@
+"""The runs behind a paper's tables and figures, at full size or smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from orthobench.errors import UsageError
+from orthobench.papers import Experiment, Paper, papers
+from orthobench.plugins import Catalog
+from orthobench.spec import Resolved, resolve
+
+SCALED = ("epochs", "max_iterations", "sequence_length", "train_size", "test_size")
+SHORTEST = 10
+"""No length is scaled below this many steps."""
+
+
+def choose_experiments(paper: Paper, kind: str = "", name: str | None = None) -> list[Experiment]:
+    """The experiments of a table or figure (kind "table", name "1", or its whole name), or of the whole paper.
+
+    Raises:
+        UsageError: the paper has none of this name.
+    """
+    if name is None:
+        return paper.experiments()
+    names = [known.name for known in paper.artifacts() if paper.experiments_in(known.name)]
+    for candidate in (f"{kind} {name}", name):
+        if candidate in names:
+            return paper.experiments_in(candidate)
+    raise UsageError(f"{paper.key} has no {kind} {name} that can be run here; it has {', '.join(names)}")
+
+
+def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:
+    """By the identity of every paper's experiment, the variant its runs are of, or why there are none here."""
+    keys, reasons = {}, {}
+    for paper in papers():
+        for experiment in paper.experiments():
+            try:
+                resolved = resolve(catalog, experiment.task, experiment.model, {}, experiment=experiment)
+            except UsageError as error:
+                reasons[experiment.identity] = str(error)
+            else:
+                keys[experiment.identity] = resolved.spec.variant
+    return keys, reasons
+
+
+def resolve_experiments(
+    catalog: Catalog, experiments: Sequence[Experiment], seeds: Sequence[int], scale: float = 1.0
+) -> list[tuple[Resolved, dict[str, str]]]:
+    """The runs of these experiments, seed by seed, and what tells them apart; each once.
+
+    A scale below one makes them smaller in the settings `SCALED`, which stand in each run's record as any other
+    setting: a scaled run is another variant, and never the paper's.
+
+    Raises:
+        UsageError: the scale is not in (0, 1], or an experiment names what there is not.
+    """
+    if not 0 < scale <= 1:
+        raise UsageError(f"--scale {scale:g} should be above 0 and at most 1")
+    made: dict[str, tuple[Resolved, dict[str, str]]] = {}
+    for experiment in experiments:
+        full = resolve(catalog, experiment.task, experiment.model, {}, seed=seeds[0], experiment=experiment)
+        smaller = _smaller(full, scale)
+        one = full
+        if smaller:
+            one = resolve(catalog, experiment.task, experiment.model, smaller, seed=seeds[0], experiment=experiment)
+        telling = ("sequence_length", "hidden_size", *experiment.task_settings)
+        spec = one.spec
+        settings = spec.task_settings | spec.model_settings | spec.training
+        shared = experiment.shared
+        chosen = {
+            name: str(settings[name])
+            for name in dict.fromkeys((*telling, *smaller))
+            if name in settings and (name not in shared or name in smaller)
+        }
+        made.setdefault(spec.key, (one, chosen))
+    return [(one.with_seed(seed), chosen) for seed in seeds for one, chosen in made.values()]
+
+
+def _smaller(full: Resolved, scale: float) -> dict[str, Any]:
+    """The settings that the scale changes."""
+    if scale == 1:
+        return {}
+    spec = full.spec
+    settings = spec.task_settings | spec.training
+    least = {"train_size": spec.training["batch_size"], "sequence_length": SHORTEST}
+    scaled = {
+        name: max(least.get(name, 1), round(value * scale))
+        for name in SCALED
+        if isinstance(value := settings.get(name), int)
+    }
+    return {name: min(value, settings[name]) for name, value in scaled.items() if value < settings[name]}

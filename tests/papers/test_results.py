@@ -1,0 +1,136 @@
+"""The papers' results as data: every row can be run, stands in its table, and has the size it is printed with."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from orthobench.errors import UsageError
+from orthobench.papers import Claim, Experiment, Paper, Printed, find_paper, papers
+from orthobench.papers.sizes import sizes
+from orthobench.plugins import Catalog
+from orthobench.settings import parse_assignments
+from orthobench.spec import resolve
+
+CATALOG = Catalog()
+EXPERIMENTS = [experiment for paper in papers() for experiment in paper.experiments()]
+SIZES = list(sizes())
+
+
+def name(experiment: Experiment) -> str:
+    return f"{experiment.paper}-{experiment.artifact}-{experiment.label}"
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=name)
+def test_every_experiment_can_be_run_with_its_own_settings(experiment):
+    spec = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment).spec
+    settings = spec.task_settings | spec.model_settings | spec.training
+    classes = [CATALOG.load("task", spec.task).Settings, CATALOG.load("model", spec.model).Settings]
+    for setting, value in experiment.settings.items():
+        fields = [cls.model_fields[setting] for cls in classes if setting in cls.model_fields]
+        if setting in settings or not fields:
+            assert settings[setting] == value, setting
+        else:  # left out of the record, as it is at the value that changes nothing
+            assert fields[0].json_schema_extra["neutral"] == value, setting
+
+
+@pytest.mark.parametrize("experiment", [e for e in EXPERIMENTS if e.parameters], ids=name)
+def test_every_printed_size_is_one_that_the_models_are_held_against(experiment):
+    printed = experiment.parameters.removeprefix("≈")
+    settings = {key: str(value) for key, value in experiment.settings.items()}
+    same = [
+        size
+        for size in SIZES
+        if (size.model, size.printed) == (experiment.model, printed)
+        and all(settings.get(key, value) == value for key, value in parse_assignments(size.settings.split()).items())
+    ]
+    assert same or any("size" in note or "label" in note for note in experiment.notes)
+
+
+def test_experiments_have_names_of_their_own():
+    identities = [experiment.identity for experiment in EXPERIMENTS]
+    assert len(set(identities)) == len(identities)
+
+
+@pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper.key)
+def test_every_printed_number_has_a_cell_of_its_own(paper):
+    for artifact in paper.artifacts():
+        if artifact.shows != "table":
+            continue
+        cells = []
+        for experiment in paper.experiments_in(artifact.name):
+            for printed in experiment.printed_in(artifact.name):
+                columns = [column.label for column in artifact.columns if column.holds(experiment, printed)]
+                assert len(columns) == 1, (artifact.name, experiment.label, printed)
+                cells.append((experiment.label, columns[0]))
+        assert len(set(cells)) == len(cells), artifact.name
+
+
+@pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper.key)
+def test_claims_are_about_experiments_that_are_there(paper):
+    for artifact in paper.artifacts():
+        models = {experiment.model for experiment in paper.experiments_in(artifact.name)}
+        for claim in artifact.claims:
+            subjects = [e for e in paper.experiments_in(artifact.name) if e.model == claim.model and e.has(claim.where)]
+            assert subjects, claim.text
+            assert set(claim.others) <= models, claim.text
+
+
+def test_printed_numbers_are_the_papers():
+    """A sample of table 1 of the scoRNN paper, table 2 of AntisymmetricRNN's, table 3 of ENRNN's."""
+
+    def value(key: str, artifact: str, label: str, column: str) -> float:
+        paper = find_paper(key)
+        (found,) = (one for one in paper.artifacts() if one.name == artifact)
+        (place,) = (one for one in found.columns if one.label == column)
+        (number,) = (
+            printed.value
+            for experiment in paper.experiments_in(artifact)
+            if experiment.label == label
+            for printed in experiment.printed_in(artifact)
+            if place.holds(experiment, printed)
+        )
+        return number
+
+    assert value("helfrich2018", "table 1", "scornn, n = 512", "permuted MNIST") == 0.966
+    assert value("helfrich2018", "table 1", "urnn, n = 2170", "MNIST") == 0.984
+    assert value("helfrich2018", "table 3", "full_urnn, n = 360", "minutes per epoch") == 25.8
+    assert value("chang2019", "table 2", "antisymmetric_gated, n = 256", "noise-padded rows") == 0.547
+    assert value("maduranga2020", "table 3", "enrnn, n = 1030", "bpc") == 1.429
+    assert value("kerg2019", "Penn Treebank table", "eurnn, n = 2048", "accuracy, T = 300") == 0.6555
+
+
+def test_what_is_quoted_is_marked():
+    for experiment in EXPERIMENTS:
+        if any(note.startswith("Quoted") for note in experiment.notes):
+            assert all(printed.quoted for printed in experiment.printed), experiment
+
+
+@pytest.mark.parametrize("given", [{}, {"value": 0.9, "lost": True}, {"value": 1.0, "outcome": "falls"}])
+def test_a_printed_result_says_one_thing(given):
+    with pytest.raises(ValidationError, match="a value, or an outcome, or is lost"):
+        Printed(metric="accuracy", **given)
+
+
+def test_unknown_papers_and_keys_are_refused():
+    with pytest.raises(UsageError, match="did you mean helfrich201"):
+        find_paper("helfrich2019")
+    with pytest.raises(ValidationError):
+        Claim(text="", check="wins", model="lstm")
+
+
+def test_tables_that_nobody_described_get_columns():
+    """From what differs: here the metric, the split and one task setting."""
+    printed = [Printed(metric="bpc", value=1.5), Printed(metric="bpc", split="valid", value=1.6)]
+    both = [
+        Experiment(artifact="table 9", task="t", model="m", task_settings={"length": n, "size": 4}, printed=printed)
+        for n in (1, 2)
+    ]
+    paper = Paper(key="k", title="", authors="", venue="", year=2000, priority=9, experiment=both)
+    (table,) = paper.artifacts()
+    assert [column.label for column in table.columns] == [
+        "bpc, length 1",
+        "bpc, valid, length 1",
+        "bpc, length 2",
+        "bpc, valid, length 2",
+    ]

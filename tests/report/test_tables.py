@@ -1,0 +1,273 @@
+"""Measured beside printed: which runs stand in a paper's table, which value of them, and the verdict."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import asdict
+
+import pytest
+
+from orthobench.papers import Claim, Experiment, Paper, Printed
+from orthobench.plugins import Catalog
+from orthobench.report.collect import collect
+from orthobench.report.pages import leaderboard, view_paper
+from orthobench.spec import resolve
+from orthobench.store import MetricRow, Status, open_store
+
+SETTINGS = {"sequence_length": 10, "train_size": 40, "test_size": 20}
+TRAINING = {"batch_size": 10, "epochs": 3}
+
+
+def experiment(model: str, selection: str, printed: list[Printed], artifact: str = "table 1") -> Experiment:
+    return Experiment(
+        artifact=artifact,
+        task="adding",
+        model=model,
+        task_settings=SETTINGS,
+        model_settings={"hidden_size": 8},
+        training=TRAINING,
+        selection=selection,
+        printed=printed,
+    )
+
+
+def paper(*experiments: Experiment, artifacts=()) -> Paper:
+    return Paper(
+        key="k", title="t", authors="a", venue="v", year=2000, priority=9, experiment=experiments, artifact=artifacts
+    )
+
+
+class Made:
+    """A database of runs whose values are given, and what a paper's page makes of it."""
+
+    def __init__(self, store) -> None:
+        self.store = store
+        self.catalog = Catalog()
+
+    def run(self, one: Experiment, seed: int, test, valid=None, status=Status.FINISHED, **changes):
+        """A run of an experiment with these test (and validation) values, a test every 10 iterations."""
+        resolved = resolve(self.catalog, one.task, one.model, changes, seed=seed, experiment=one)
+        spec = resolved.spec
+        facts = {
+            "key": spec.key,
+            "variant": spec.variant,
+            "condition": spec.condition,
+            "task": spec.task,
+            "model": spec.model,
+            "seed": seed,
+            "spec": asdict(spec),
+            "device": "cpu",
+            "backend": "cpu",
+            "parameter_count": 100 if one.model == "rnn" else 200,
+            "metric": "mse",
+            "goal": "min",
+            "baselines": {"mse": 0.2},
+            "total_iterations": 40,
+            "iterations_per_epoch": 10,
+        }
+        run = self.store.start(facts, "here", {"packages": {"torch": "2"}, "cpu": "a CPU", "accelerator": None})
+        rows = [
+            MetricRow(split, "mse", i, 10 * i, value)
+            for split, values in (("test", test), ("valid", valid or []))
+            for i, value in enumerate(values)
+        ]
+        progress = {"final_value": test[-1], "best_value": min(test), "status": status, "iterations": 40}
+        self.store.log(run.id, rows, [], progress | {"seconds": {"train": 120.0}})
+
+    def view(self, whole: Paper):
+        keys = {
+            one.identity: resolve(self.catalog, one.task, one.model, {}, experiment=one).spec.variant
+            for one in whole.experiments()
+        }
+        return view_paper(whole, collect(self.store), keys)
+
+
+@pytest.fixture
+def made(tmp_path):
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        yield Made(store)
+
+
+def cell(view):
+    (only,) = view.artifacts[0].table.cells
+    return only
+
+
+@pytest.mark.parametrize(
+    ("selection", "split", "expected"),
+    [("last", "test", 0.4), ("best_test", "test", 0.1), ("best_valid", "test", 0.3), ("best_valid", "valid", 0.05)],
+)
+def test_the_papers_rule_selects_the_value(made, selection, split, expected):
+    one = experiment("rnn", selection, [Printed(metric="mse", split=split, value=0.25)])
+    made.run(one, 0, test=[0.5, 0.1, 0.3, 0.4], valid=[0.6, 0.2, 0.05, 0.3])
+    assert cell(made.view(paper(one))).measured.mean == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([0.2, 0.3, 0.28], "within the interval"),
+        ([0.251], "within the tolerance"),
+        ([0.2], "better"),
+        ([0.3], "worse"),
+    ],
+)
+def test_verdicts(made, values, verdict):
+    one = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    for seed, value in enumerate(values):
+        made.run(one, seed, test=[1.0, value])
+    found = cell(made.view(paper(one)))
+    assert (found.verdict, found.measured.n) == (verdict, len(values))
+    assert found.difference == pytest.approx(sum(values) / len(values) - 0.25)
+
+
+def test_what_is_not_measured_says_how(made):
+    one = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    found = cell(made.view(paper(one)))
+    assert (found.verdict, found.measured) == ("not measured", None)
+    assert found.command == "orthobench sweep --paper k --table 1 --models rnn --seeds 3"
+
+
+@pytest.mark.parametrize("changes", [{"epochs": 2}, {"sequence_length": 12}, {"learning_rate": 0.5}])
+def test_other_settings_are_never_the_papers(made, changes):
+    """Among them settings that the paper's record does not name."""
+    one = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    made.run(one, 0, test=[1.0, 0.25], **changes)
+    assert cell(made.view(paper(one))).verdict == "not measured"
+
+
+def test_diverged_and_unfinished_runs_give_no_number(made):
+    one = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    made.run(one, 0, test=[1.0, 0.2], status=Status.DIVERGED)
+    assert cell(made.view(paper(one))).verdict == "diverged"
+    made.run(one, 1, test=[1.0, 0.2], status=Status.RUNNING)
+    assert cell(made.view(paper(one))).measured is None
+
+
+def test_times_are_told_without_a_verdict(made):
+    one = experiment("rnn", "last", [Printed(metric="minutes_per_epoch", split="train", value=5.0)])
+    made.run(one, 0, test=[1.0])
+    found = cell(made.view(paper(one)))
+    assert (found.measured.mean, found.verdict) == (0.5, "another machine")  # 120 s for four epochs
+
+
+FALLS, STAYS = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198]
+
+
+@pytest.mark.parametrize(
+    ("check", "factor", "curves", "held"),
+    [
+        ("ends_below", 0.1, {"rnn": FALLS}, True),
+        ("ends_below", 0.1, {"rnn": STAYS}, False),
+        ("ends_above", 0.1, {"rnn": STAYS}, True),
+        ("ends_above", 0.1, {"rnn": FALLS}, False),
+        ("stays_above", 0.9, {"rnn": STAYS}, True),
+        ("stays_above", 0.9, {"rnn": [0.2, 0.1, 0.2]}, False),
+        ("first", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.2, 0.05]}, True),
+        ("first", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.05, 0.05, 0.05]}, False),
+        ("first", 0.5, {"rnn": STAYS, "lstm": STAYS}, False),
+        ("best", 0.5, {"rnn": FALLS, "lstm": STAYS}, True),
+        ("best", 0.5, {"rnn": STAYS, "lstm": FALLS}, False),
+        ("first", 0.5, {"rnn": FALLS}, None),
+    ],
+)
+def test_claims(made, check, factor, curves, held):
+    """The baseline is 0.2."""
+    outcome = [Printed(metric="mse", outcome="")]
+    both = [experiment(model, "curve", outcome, "figure 1") for model in ("rnn", "lstm")]
+    for one in both:
+        if one.model in curves:
+            made.run(one, 0, test=curves[one.model])
+    claims = [Claim(text="", check=check, model="rnn", factor=factor, others=["lstm"] * (check in ("first", "best")))]
+    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
+    view = made.view(paper(*both, artifacts=[artifact]))
+    (finding,) = view.findings
+    assert finding.held is held
+    assert finding.reason
+    assert view.coverage == (len(curves), 2)
+
+
+def test_probes_carry_claims(made):
+    one = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
+    made.run(one, 0, test=FALLS)
+    run = made.store.runs()[0]
+    rows = [MetricRow("probe", "drift", i, 10 * i, 10.0**-6 * (1 + 50 * i)) for i in range(3)]
+    made.store.log(run.id, rows, [], {})
+    claims = [
+        Claim(text="", check="grows", model="rnn", factor=100, metric="drift"),
+        Claim(text="", check="grows", model="rnn", factor=102, metric="drift"),
+        Claim(text="", check="stays_below", model="rnn", factor=2e-4, metric="drift"),
+        Claim(text="", check="stays_below", model="rnn", factor=1e-4, metric="drift"),
+    ]
+    artifact = {"name": "figure 1", "shows": "orthogonality", "claims": claims}
+    view = made.view(paper(one, artifacts=[artifact]))
+    assert [finding.held for finding in view.findings] == [True, False, True, False]
+
+
+def test_the_leaderboard_is_ordered_and_knows_what_is_efficient(made):
+    small, large = (experiment(model, "last", []) for model in ("rnn", "lstm"))
+    made.run(small, 0, test=[1.0, 0.3])
+    made.run(large, 0, test=[1.0, 0.1])
+    made.run(large, 1, test=[1.0, 0.5], epochs=2)  # beaten by the smaller one
+    (condition,) = collect(made.store)
+    assert [(place.variant.run.model, place.efficient) for place in leaderboard(condition)] == [
+        ("lstm", True),
+        ("rnn", True),
+        ("lstm", False),
+    ]
+
+
+def test_tables_are_exported(orthobench, tiny_options, tmp_path):
+    assert orthobench("sweep", "adding", "--models", "rnn,lstm", "--seeds", "2", *tiny_options).code == 0
+    records = list(csv.DictReader(io.StringIO(orthobench("report", "--csv").out)))
+    assert {record["model"] for record in records} == {"rnn", "lstm"}
+    with open_store(str(tmp_path / "results.db")) as store:
+        values = [run.final_value for run in store.runs(model="rnn")]
+    (rnn,) = (record for record in records if record["model"] == "rnn")
+    assert float(rnn["final"]) == pytest.approx(sum(values) / 2)
+    assert orthobench("report", "--markdown").out.startswith("**adding, T = 10**\n\n| model |")
+    latex = orthobench("report", "--latex", "-o", "table.tex")
+    assert latex.out.strip() == str(tmp_path / "table.tex")
+    assert r"\toprule" in (tmp_path / "table.tex").read_text("utf-8")
+    assert r"$\pm$" in (tmp_path / "table.tex").read_text("utf-8")
+
+    (table,) = json.loads(orthobench("report", "--json", "--paper", "helfrich2018", "--table", "1").out)
+    row = table["rows"][0]
+    assert (row["row"], row["column"], row["printed"], row["verdict"]) == (
+        "scornn, n = 170",
+        "MNIST",
+        0.973,
+        "not measured",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say which kind of report"),
+        (["--html", "--csv"], "say which kind of report"),
+        (["--csv", "--table", "1"], "add --paper"),
+        (["--csv", "--paper", "helfrich2018", "--table", "9"], "has no table 9; it has figure 1"),
+        (["--html", "--paper", "helfrich"], "unknown paper"),
+    ],
+)
+def test_mistakes_are_told(orthobench, tmp_path, arguments, message):
+    with open_store(str(tmp_path / "results.db"), create=True):
+        pass
+    outcome = orthobench("report", *arguments)
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_exports_escape(made):
+    from orthobench.report.export import Sheet, write
+
+    nasty = "=1+1 | a_b & <i>$x$</i> \\end{table}"
+    sheet = Sheet(nasty, [{"name": nasty}], ["name"], [[nasty]])
+    assert write("csv", [sheet]).splitlines()[1].startswith("'=1+1")
+    assert r"\| a\_b & \<i\>$x$\</i\>" in write("markdown", [sheet])
+    latex = write("latex", [sheet])
+    assert r"a\_b \& \textless{}i\textgreater{}\$x\$" in latex
+    assert latex.count(r"\end{table}") == 1

@@ -1,0 +1,98 @@
+"""What a paper's table or figure needs, at full size and scaled."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orthobench.errors import UsageError
+from orthobench.papers import find_paper
+from orthobench.plugins import Catalog
+from orthobench.sweep.paper import choose_experiments, resolve_experiments, variant_keys
+
+CATALOG = Catalog()
+
+
+def test_a_figures_runs_are_its_experiments():
+    chosen = choose_experiments(find_paper("helfrich2018"), "figure", "1")
+    runs = resolve_experiments(CATALOG, chosen, range(2))
+    assert [(run.spec.model, run.spec.task_settings["sequence_length"], run.spec.seed) for run, _ in runs[:10]] == [
+        (experiment.model, experiment.settings["sequence_length"], 0) for experiment in chosen
+    ]
+    assert {run.spec.seed for run, _ in runs[10:]} == {1}
+    scornn = next(run.spec for run, _ in runs if run.spec.model == "scornn")
+    assert scornn.model_settings["negative_ones"] == 95
+    assert (scornn.training["epochs"], scornn.task_settings["train_size"]) == (10, 20_000)
+
+
+def test_a_scale_stands_in_the_settings_and_makes_other_runs():
+    chosen = choose_experiments(find_paper("helfrich2018"), "figure", "1")
+    keys, _ = variant_keys(CATALOG)
+    for run, chosen_settings in resolve_experiments(CATALOG, chosen, [0], scale=0.1):
+        spec = run.spec
+        assert spec.training["epochs"] == 1
+        assert spec.task_settings["sequence_length"] in (100, 200)
+        assert (spec.task_settings["train_size"], spec.task_settings["test_size"]) == (2_000, 100)
+        assert chosen_settings["epochs"] == "1"
+        assert spec.variant not in keys.values()
+
+
+def test_the_least_a_scale_leaves():
+    """Never less than a batch, an epoch, a test sequence, ten steps."""
+    chosen = choose_experiments(find_paper("helfrich2018"), "figure", "2")
+    (run, _) = resolve_experiments(CATALOG, chosen, [0], scale=1e-6)[0]
+    spec = run.spec
+    assert (spec.training["epochs"], spec.task_settings["train_size"]) == (1, spec.training["batch_size"])
+    assert (spec.task_settings["sequence_length"], spec.task_settings["test_size"]) == (10, 1)
+
+
+def test_every_experiment_has_runs():
+    keys, reasons = variant_keys(CATALOG)
+    assert reasons == {}
+    full = [run.spec.variant for run, _ in resolve_experiments(CATALOG, find_paper("chang2019").experiments(), [0])]
+    assert set(full) <= set(keys.values())
+
+
+def test_names_of_tables():
+    paper = find_paper("lezcano2019")
+    assert choose_experiments(paper, "table", "MNIST table") == paper.experiments_in("MNIST table")
+    with pytest.raises(UsageError, match="no table 1 that can be run here; it has copying figure, MNIST table"):
+        choose_experiments(paper, "table", "1")
+
+
+@pytest.mark.parametrize("scale", ["0", "1.5", "-1"])
+def test_a_scale_is_a_share(orthobench, scale):
+    outcome = orthobench("sweep", "--paper", "helfrich2018", "--figure", "1", f"--scale={scale}", "--dry-run")
+    assert outcome.code == 2
+    assert "should be above 0 and at most 1" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "say what to run"),
+        (["adding"], "say what to run"),
+        (["adding", "--models", "rnn", "--figure", "1"], "add --paper"),
+        (["adding", "--paper", "helfrich2018"], "--paper says task and settings"),
+        (["--paper", "helfrich2018", "-s", "epochs=1"], "--paper says task and settings"),
+        (["--paper", "helfrich2018", "--figure", "1", "--table", "1"], "one at a time"),
+        (["--paper", "helfrich2018", "--figure", "1", "--models", "gru"], "unknown model of this paper 'gru'"),
+    ],
+)
+def test_mistakes_are_told(orthobench, arguments, message):
+    outcome = orthobench("sweep", *arguments, "--dry-run")
+    assert outcome.code == 2
+    assert message in outcome.err
+
+
+def test_a_scaled_figure_is_trained_and_is_not_the_papers(orthobench):
+    """From the command line to the table of everything measured; the paper's cells stay empty."""
+    command = ("sweep", "--paper", "helfrich2018", "--figure", "2", "--models", "ornn", "--scale", "0.001")
+    assert orthobench(*command).code == 0
+    listed = json.loads(orthobench("ls", "--json").out)
+    assert {(run["task"], run["model"], run["status"]) for run in listed} == {("adding", "ornn", "finished")}
+    assert orthobench("report", "--html").code == 0
+    assert "0 missing" not in orthobench(*command, "--dry-run").out
+    (sheet,) = json.loads(orthobench("report", "--json").out)
+    assert sheet["title"] == "adding, T = 10"
