@@ -42,3 +42,18 @@ def test_enrnns_radius_stays_at_most_one():
     assert model.normalised
     found = np.linalg.eigvals(model.weight().detach().double().numpy())
     assert np.abs(found).max() <= 1 + 1e-5
+
+
+def test_the_full_capacity_matrix_drifts_with_the_steps():
+    """As in figure 4 of the scoRNN paper: by rounding alone, but more and more of it."""
+    early, late = (distances("full_urnn", iterations=count)[0] for count in (20, 200))
+    assert 2 * early < late < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "margin"), [("spectral_rnn", 0.05), ("soft_orthogonal", 0.1), ("soft_orthogonal", 0.0)]
+)
+def test_singular_values_stay_inside_the_margin(name, margin):
+    values = torch.linalg.svdvals(trained(name, margin=margin).weight().detach().double())
+    assert 1 - margin - 1e-4 <= values.min()
+    assert values.max() <= 1 + margin + 1e-4
