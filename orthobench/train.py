@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, cast
@@ -88,6 +88,7 @@ def train(
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_every: float = 30.0,
     backend: BackendName = "auto",
+    tags: Sequence[str] = (),
 ) -> Run:
     """Carry out a run and return its record; a run that is finished or diverged already is only looked up.
 
@@ -95,17 +96,19 @@ def train(
         should_stop: asked after every iteration; when true a checkpoint is written and Interrupted raised.
         checkpoint_every: seconds between checkpoints; more where they would take over a hundredth of the time.
         backend: which kernels run the recurrence.
+        tags: names that the run gets beside those it has, finished or not; they change nothing of it.
 
     Raises:
         UsageError: the run cannot be started (another process is at it, the data is not there, ...).
         Interrupted: `should_stop` said so.
     """
+    store.tag([resolved.spec.key], tags)
     done = store.find(resolved.spec.key)
     if done is not None and Status(done.status).is_final:
         return done
     with checkpoints.lock(), use_backend(backend):
         forget_used()
-        trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every)
+        trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every, tags)
         try:
             trainer.run_to_end()
         except Interrupted:
@@ -131,6 +134,7 @@ class _Trainer:
         observer: Observer,
         should_stop: Callable[[], bool],
         checkpoint_every: float,
+        tags: Sequence[str],
     ) -> None:
         spec = resolved.spec
         self.training = resolved.training
@@ -189,6 +193,7 @@ class _Trainer:
             },
             environment.digest(facts),
             facts,
+            tags,
         )
 
     # The course of a run

@@ -16,6 +16,7 @@ from orthobench.cli.options import (
     Given,
     PluginFiles,
     PresetName,
+    Tags,
     checkpoint_root,
 )
 
@@ -31,6 +32,7 @@ def command(
     db: Database = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
+    tag: Tags = None,
     checkpoint_every: CheckpointEvery = 30.0,
     force: Annotated[bool, typer.Option("--force", help="Train again what is finished, replacing it.")] = False,
 ) -> None:
@@ -60,7 +62,7 @@ def command(
             with folder.lock():
                 store.delete(before.id)
                 folder.clear()
-        session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
+        session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop, tag or ())
         try:
             finished = session.train(resolved, f"{task} {model}")
         except Interrupted:

@@ -17,6 +17,7 @@ from orthobench.cli.options import (
     Json,
     PluginFiles,
     PresetName,
+    Tags,
     checkpoint_root,
 )
 
@@ -41,6 +42,7 @@ def command(
     backend: Backend = "auto",
     db: Database = DEFAULT_DATABASE,
     plugin: PluginFiles = None,
+    tag: Tags = None,
     checkpoint_every: CheckpointEvery = 30.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
     json: Json = False,
@@ -85,10 +87,11 @@ def command(
             _keep(study, store, where, {"preset": "paper", **study.compute()})
         else:
             _keep(study, store, where, {"preset": preset, "figures": figures})
+            store.tag([resolved.spec.key for resolved, _ in runs], tag or ())
             planned = plan(runs, store, checkpoints)
             training.print_plan(planned)
             with training.stop_on_signals() as stop:
-                session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
+                session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop, tag or ())
                 failed = session.train_missing(planned)
         page = write_study(store, out or Path("reports") / f"study-{study.name}.html", study)
     typer.echo(page)

@@ -17,6 +17,7 @@ from orthobench.cli.options import (
     Given,
     PluginFiles,
     PresetName,
+    Tags,
     checkpoint_root,
 )
 
@@ -54,6 +55,7 @@ def command(
     db: Database = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
+    tag: Tags = None,
     checkpoint_every: CheckpointEvery = 30.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
 ) -> None:
@@ -85,9 +87,10 @@ def command(
         return
     check_writable(db)
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
+        store.tag([resolved.spec.key for resolved, _ in runs], tag or ())
         planned = plan(runs, store, checkpoints)
         training.print_plan(planned)
-        session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
+        session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop, tag or ())
         failed = session.train_missing(planned)
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     training.report_failures(failed, len(runs))

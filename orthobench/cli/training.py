@@ -60,6 +60,7 @@ class Session:
     backend: BackendName
     checkpoint_every: float
     stop: StopRequest
+    tags: Sequence[str] = ()
 
     def train(self, resolved: Resolved, label: str) -> Run:
         """Train with a display. The record that comes back may be of a run made before."""
@@ -73,6 +74,7 @@ class Session:
                 self.stop,
                 self.checkpoint_every,
                 self.backend,
+                self.tags,
             )
 
     def train_missing(self, planned: Sequence[PlannedRun]) -> int:

@@ -17,7 +17,7 @@ from orthobench.errors import UsageError
 from orthobench.store.store import Store
 
 VERSION_TABLE = "orthobench_version"
-HEAD = "0002"
+HEAD = "0003"
 BUSY_TIMEOUT_MS = 60_000
 
 

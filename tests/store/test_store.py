@@ -114,6 +114,19 @@ def test_runs_are_filtered(store):
         store.get("%")
 
 
+def test_tags_are_added_and_belong_to_runs_alone(store):
+    assert store.start(FACTS, "e", {}, ["night", "a"]).tags == ["a", "night"]
+    start(store, key="abd1")
+    store.tag(["abc0", "abd1", "nowhere"], ["night", "b"])
+    store.tag(["abc0"], [])
+    assert [run.tags for run in store.runs()] == [["a", "b", "night"], ["b", "night"]]
+    assert start(store).tags == ["a", "b", "night"]  # begun again, it keeps them
+    assert [run.key for run in store.runs(tag="a")] == ["abc0"]
+    assert store.runs(tag="n%") == []
+    store.delete(store.get("abc0").id)
+    assert start(store).tags == []
+
+
 def test_a_benchmark_comes_back(store):
     run = start(store)
     results = {"shapes": [{"shape": "a", "seconds": 0.5, "ratio": None}]}
@@ -137,6 +150,22 @@ def test_a_database_of_the_first_schema_is_upgraded(tmp_path):
         store.add_benchmark("recurrence", {}, run.environment.digest, {})
         test_migrations_make_the_tables(store)
     assert (tmp_path / "r.db.backup-0001").read_bytes() == old.read_bytes()
+
+
+def test_a_database_of_the_second_schema_is_upgraded(tmp_path):
+    """schema_0002.db was written by the program of that schema: one finished run with vectors, and a study's record."""
+    old = Path(__file__).with_name("schema_0002.db")
+    path = tmp_path / "r.db"
+    shutil.copy(old, path)
+    with open_store(str(path)) as store:
+        (run,) = store.runs()
+        assert (run.model, run.status, run.tags) == ("rnn", Status.FINISHED, [])
+        assert (len(store.metrics([run.id])), len(store.traces([run.id]))) == (9, 4)
+        assert [one.name for one in store.benchmarks()] == ["study toy"]
+        store.tag([run.key], ["old"])
+        assert store.get(run.key).tags == ["old"]
+        test_migrations_make_the_tables(store)
+    assert (tmp_path / "r.db.backup-0002").read_bytes() == old.read_bytes()
 
 
 def test_the_backup_holds_what_is_still_in_the_log(tmp_path):
