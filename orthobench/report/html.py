@@ -23,10 +23,10 @@ from orthobench.report import figures
 from orthobench.report.collect import Condition, collect
 from orthobench.report.pages import ArtifactView, PaperView, leaderboard, tasks, telling, view_paper
 from orthobench.report.runs import run_records
-from orthobench.report.studies import Found, draw, figures_of, find
+from orthobench.report.studies import Found, draw, figures_of, find, found_studies
 from orthobench.report.styles import PALETTE, Styles
 from orthobench.store import Status, Store
-from orthobench.studies import STUDIES, Study
+from orthobench.studies import Study
 
 PAPER_FIGURES: dict[str, Callable[[Condition, Styles], go.Figure | None]] = {
     "learning_curves": figures.learning_curves,
@@ -79,8 +79,7 @@ def load_views(
     """
     shown = [find_paper(paper)] if paper else papers()
     conditions = collect(store, task, model)
-    everything = not (task or model)
-    found = {study.name: one for study in STUDIES if everything and (one := find(store, study))}
+    found = {} if task or model else {one.study.name: one for one in found_studies(store)}
     return conditions, [view_paper(one, conditions, variant_keys, found) for one in shown]
 
 

@@ -12,7 +12,7 @@ from orthobench.report import study_figures
 from orthobench.report.collect import Condition, collect
 from orthobench.report.styles import Styles
 from orthobench.store import Benchmark, Store
-from orthobench.studies import LSTM_SECONDS, Study
+from orthobench.studies import LSTM_SECONDS, STUDIES, Study
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Found:
 
     @property
     def is_small(self) -> bool:
-        """Whether this is not the paper's size."""
+        """Whether it was asked for in the small version."""
         return _is_small(self.record)
 
     @property
@@ -69,6 +69,11 @@ def find(store: Store, study: Study) -> Found | None:
     named = record.results.get("figures", {})
     conditions = [(figure, condition) for figure, keys in named.items() for condition in collect(store, keys=keys)]
     return Found(study, record, conditions)
+
+
+def found_studies(store: Store) -> list[Found]:
+    """The studies that were asked for."""
+    return [found for study in STUDIES if (found := find(store, study))]
 
 
 def draw(found: Found, styles: Styles) -> Section:
