@@ -11,6 +11,10 @@ from pydantic.fields import FieldInfo
 from orthobench.errors import UsageError
 
 
+SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
+"""The papers' symbols, which may be written for the settings' names."""
+
+
 class Settings(BaseModel):
     """Base of every group of hyper-parameters; text such as "1e-3" is accepted for a number, "none" for nothing."""
 
@@ -91,6 +95,8 @@ def text(value: Any) -> str:
     """A setting's value, as JSON has it, as it is given on the command line."""
     if isinstance(value, list):
         return ",".join(value)
+    if isinstance(value, bool):
+        return str(value).lower()
     return "none" if value is None else str(value)
 
 
