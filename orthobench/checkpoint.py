@@ -19,6 +19,10 @@ from orthobench.errors import UsageError
 NEWEST, BEFORE = "checkpoint.pt", "checkpoint.before.pt"
 
 
+class Busy(UsageError):
+    """Another process is at this run."""
+
+
 class CheckpointFolder:
     """The checkpoints of one run, under `root / key`."""
 
@@ -32,7 +36,8 @@ class CheckpointFolder:
         """Hold the run; others are refused until this ends, however it ends.
 
         Raises:
-            UsageError: somebody else holds it, or the folder cannot be written.
+            Busy: somebody else holds it.
+            UsageError: the folder cannot be written.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -40,7 +45,7 @@ class CheckpointFolder:
                 self.folder.mkdir(exist_ok=True)
                 yield
         except Timeout:
-            raise UsageError(f"run {self.key} is being trained by another process: wait for it, or stop it") from None
+            raise Busy(f"run {self.key} is being trained by another process: wait for it, or stop it") from None
         except PermissionError as error:
             raise UsageError(f"checkpoints cannot be written in {self.root}: {error.strerror}") from error
 

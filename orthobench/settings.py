@@ -69,6 +69,18 @@ class Settings(BaseModel):
         return {name: value for name, value in dumped.items() if extras[name].get("neutral", ...) != value}
 
     @classmethod
+    def restore(cls, canonical: Mapping[str, Any]) -> Self:
+        """The settings of which these are the canonical values.
+
+        Raises:
+            UsageError: this class does not have them, or not with these values.
+        """
+        neutral = {
+            name: _extra(field)["neutral"] for name, field in cls.model_fields.items() if "neutral" in _extra(field)
+        }
+        return cls.read(neutral | dict(canonical))
+
+    @classmethod
     def tied_to(cls, changed: Iterable[str]) -> set[str]:
         """The settings whose recorded values only make sense together with one of the changed settings."""
         changed = set(changed)

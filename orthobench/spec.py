@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -102,16 +102,45 @@ def resolve(
     values |= asked
 
     read = [kind.read({name: values[name] for name in kind.model_fields if name in values}) for kind in kinds]
+    return _resolved(catalog, task, model, read, seed)
+
+
+def resolve_again(catalog: Catalog, spec: RunSpec) -> Resolved:
+    """A run from its canonical form, as another process needs it.
+
+    Raises:
+        UsageError: the plugins here are not those that the run was made with.
+    """
+    kinds: tuple[type[Settings], ...] = (
+        catalog.load("task", spec.task).Settings,
+        catalog.load("model", spec.model).Settings,
+        TrainingSettings,
+    )
+    recorded = spec.task_settings, spec.model_settings, spec.training
+    read = [kind.restore(values) for kind, values in zip(kinds, recorded, strict=True)]
+    again = _resolved(catalog, spec.task, spec.model, read, spec.seed)
+    if again.spec != spec:
+        raise UsageError(
+            f"run {spec.key} cannot be made here: {spec.task} {again.spec.task_version} and {spec.model} "
+            f"{again.spec.model_version} are not {spec.task_version} and {spec.model_version}, or mean something else; "
+            "use the same code everywhere, and plugin files that nobody edits meanwhile"
+        )
+    return again
+
+
+def _resolved(catalog: Catalog, task: str, model: str, read: Sequence[Settings], seed: int) -> Resolved:
+    """A run of these settings: the task's, the model's and those of training."""
     task_settings, model_settings, training = read
     probes = catalog.probes(training.probes)  # type: ignore[attr-defined]
+    classes = catalog.load("task", task), catalog.load("model", model)
     plugins = catalog.find("task", task), catalog.find("model", model)
     versions = [
         f"{cls.version}+{plugin.revision}" if plugin.revision else str(cls.version)
-        for cls, plugin in zip((task_class, model_class), plugins, strict=True)
+        for cls, plugin in zip(classes, plugins, strict=True)
     ]
     dumped = [settings.canonical() for settings in read]
     spec = RunSpec(task, model, dumped[0], dumped[1], dumped[2], versions[0], versions[1], seed)
-    return Resolved(spec, task_class, model_class, task_settings, model_settings, training, probes)  # type: ignore[arg-type]
+    return Resolved(spec, *classes, task_settings, model_settings, training, probes)  # type: ignore[arg-type]
 
 
 def _full_names(given: Mapping[str, Any], known: set[str]) -> dict[str, Any]:

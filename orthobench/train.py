@@ -31,6 +31,7 @@ from orthobench.task import Batch, Split, Stream
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 BackendName = Literal["auto", "reference", "portable", "cpu", "cuda"]
+OnDivergence = Literal["stop", "continue"]
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ def train(
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_every: float = 30.0,
     backend: BackendName = "auto",
+    on_divergence: OnDivergence = "stop",
 ) -> Run:
     """Carry out a run and return its record; a run that is finished or diverged already is only looked up.
 

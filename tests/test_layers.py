@@ -45,7 +45,7 @@ ALLOWED = {
         "store",
         "task",
     },
-    "sweep": {"checkpoint", "errors", "papers", "plugins", "settings", "spec", "store"},
+    "sweep": {"checkpoint", "data", "errors", "papers", "plugins", "settings", "spec", "store", "train"},
     "check": {"bench", "environment", "errors", "spec", "store"},
     "compare": {"errors", "statistics", "store", "variants"},
     "report": {"errors", "papers", "statistics", "store", "studies", "variants", ""},
