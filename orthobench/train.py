@@ -263,7 +263,7 @@ class _Trainer:
         """Go a few steps and test a few batches against the clock."""
         begun = time.perf_counter()
         spent: list[float] = []
-        while len(spent) <= min(steps, self.total - 1) and time.perf_counter() - begun < at_most:
+        while not spent or (len(spent) <= min(steps, self.total - 1) and time.perf_counter() - begun < at_most):
             spent.append(self._clocked(self._advance))
         counted = spent[1:] or spent
         test, size = 0.0, self.training.evaluation_batch_size

@@ -189,8 +189,8 @@ def _experience(resolved: Resolved, pace: Pace) -> Experience:
 
 def _iterations(settings: dict[str, Any], near: Experience) -> int:
     """How many iterations a run has, by the size of the training set that the near one had."""
-    examples = near.iterations_per_epoch * near.settings["batch_size"]
+    examples: float = near.iterations_per_epoch * near.settings["batch_size"]
     if "train_size" in settings and "train_size" in near.settings:
         examples = examples * settings["train_size"] / near.settings["train_size"]
-    total = int(settings["epochs"]) * max(1, round(examples / settings["batch_size"]))
-    return min(total, int(settings["max_iterations"] or total))
+    total: int = settings["epochs"] * max(1, round(examples / settings["batch_size"]))
+    return min(total, settings["max_iterations"] or total)
