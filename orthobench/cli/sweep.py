@@ -15,6 +15,9 @@ from orthobench.cli.options import (
     DataFolder,
     Device,
     Given,
+    GpuShare,
+    Jobs,
+    OnDivergence,
     PluginFiles,
     PresetName,
     checkpoint_root,
@@ -55,6 +58,9 @@ def command(
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    jobs: Jobs = None,
+    gpu_share: GpuShare = 1,
+    on_divergence: OnDivergence = "stop",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
 ) -> None:
     """Train the runs of a grid, or of a paper's table or figure, each once; again, what is missing."""
@@ -81,14 +87,14 @@ def command(
     checkpoints = checkpoint_root(db)
     if dry_run:
         with training.existing(db) or nullcontext() as store:
-            training.print_plan(plan(runs, store, checkpoints))
+            training.print_plan(plan(runs, store, checkpoints, on_divergence))
         return
     check_writable(db)
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
-        planned = plan(runs, store, checkpoints)
+        planned = plan(runs, store, checkpoints, on_divergence)
         training.print_plan(planned)
-        session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
-        failed = session.train_missing(planned)
+        session = training.Session(store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence)
+        failed = session.train_missing(planned, jobs, gpu_share)
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     training.report_failures(failed, len(runs))
 

@@ -12,6 +12,7 @@ from orthobench.plugins import Catalog
 from orthobench.spec import Preset, Resolved, resolve
 from orthobench.store import Run, Status, Store
 from orthobench.sweep.grid import combinations
+from orthobench.train import OnDivergence, is_settled
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class PlannedRun:
     chosen: dict[str, str]
     run: Run | None
     busy: bool
+    reopened: bool = False
+    """It has diverged, and is to go on in spite of it."""
 
     @property
     def state(self) -> str:
@@ -35,7 +38,7 @@ class PlannedRun:
     @property
     def is_wanted(self) -> bool:
         """Whether the sweep still has to train it."""
-        return not self.busy and (self.run is None or not Status(self.run.status).is_final)
+        return not self.busy and (self.run is None or self.reopened or not Status(self.run.status).is_final)
 
 
 def resolve_all(
@@ -67,16 +70,19 @@ def resolve_all(
     return [(resolved.with_seed(seed), chosen) for seed in seeds for resolved, chosen in variants]
 
 
-def plan(runs: Sequence[tuple[Resolved, dict[str, str]]], store: Store | None, checkpoints: Path) -> list[PlannedRun]:
+def plan(
+    runs: Sequence[tuple[Resolved, dict[str, str]]],
+    store: Store | None,
+    checkpoints: Path,
+    on_divergence: OnDivergence = "stop",
+) -> list[PlannedRun]:
     """How far each run is; without a store none was begun."""
     keys = [resolved.spec.key for resolved, _ in runs]
     known = {run.key: run for run in store.runs(keys=keys)} if store else {}
-    return [
-        PlannedRun(
-            resolved,
-            chosen,
-            known.get(resolved.spec.key),
-            resolved.spec.key in known and CheckpointFolder(checkpoints, resolved.spec.key).is_locked(),
-        )
-        for resolved, chosen in runs
-    ]
+    planned = []
+    for resolved, chosen in runs:
+        run, folder = known.get(resolved.spec.key), CheckpointFolder(checkpoints, resolved.spec.key)
+        busy = run is not None and folder.is_locked()
+        reopened = run is not None and run.status == Status.DIVERGED and not is_settled(run, folder, on_divergence)
+        planned.append(PlannedRun(resolved, chosen, run, busy, reopened))
+    return planned
