@@ -45,7 +45,7 @@ ALLOWED = {
         "store",
         "task",
     },
-    "sweep": {"checkpoint", "data", "errors", "papers", "plugins", "settings", "spec", "store", "train"},
+    "sweep": {"checkpoint", "data", "errors", "papers", "plugins", "settings", "spec", "store", "train", "environment"},
     "check": {"bench", "environment", "errors", "spec", "store"},
     "compare": {"errors", "statistics", "store", "variants"},
     "report": {"errors", "papers", "statistics", "store", "studies", "variants", ""},

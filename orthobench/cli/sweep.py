@@ -16,6 +16,9 @@ from orthobench.cli.options import (
     DataFolder,
     Device,
     Given,
+    GpuShare,
+    Jobs,
+    OnDivergence,
     PluginFiles,
     PresetName,
     checkpoint_root,
@@ -74,6 +77,12 @@ def command(
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    jobs: Jobs = None,
+    gpu_share: GpuShare = 1,
+    on_divergence: OnDivergence = "stop",
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="Train what fits into 8h, 90m, 1h30m, by priority.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the runs and what they will take, and start none.")
     ] = False,
@@ -85,17 +94,17 @@ def command(
     ] = False,
 ) -> None:
     """Train the runs of a grid, or of a paper's table or figure, each once; again, what is missing."""
-    from functools import partial
-
     from orthobench.cli import planning, training
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
+    from orthobench.sweep.budget import Budget, parse_duration
     from orthobench.sweep.plan import plan
     from orthobench.train import check_backend, pick_device
     from orthobench.variants import variants
 
+    seconds = None if budget is None else parse_duration(budget)
     catalog = Catalog(plugin or ())
     if paper is None and (table or figure or scale != 1):
         raise UsageError("--table, --figure and --scale are of a paper: add --paper helfrich2018")
@@ -113,25 +122,22 @@ def command(
     where = pick_device(device)
     check_backend(backend, where)
     checkpoints = checkpoint_root(db)
-    estimate = partial(
-        planning.estimate,
-        device=where,
-        backend=backend,
-        plugins=plugin or (),
-        data_folder=data_dir,
-        probing=not no_probe,
-    )
+    planner = planning.Planner(where, backend, plugin or (), training.at_once(where, jobs, gpu_share), not no_probe)
     if dry_run:
         with training.existing(db) or nullcontext() as store:
-            planned = plan(runs, store, checkpoints)
-            training.print_plan(planned, estimate(planned, store))
+            planned = plan(runs, store, checkpoints, on_divergence)
+            planner.choose(planned, store, seconds)
         return
     check_writable(db)
-    with open_store(db, create=True) as store, training.stop_on_signals() as stop:
-        planned = plan(runs, store, checkpoints)
-        training.print_plan(planned)
-        session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
-        failed = session.train_missing(planned)
+    with open_store(db, create=True) as store:
+        planned = plan(runs, store, checkpoints, on_divergence)
+        if seconds is None:
+            training.print_plan(planned)
+        else:
+            planned = planner.choose(planned, store, seconds)
+        with training.stop_on_signals() as stop:
+            session = training.Session(store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence)
+            failed = session.train_missing(planned, jobs, gpu_share, None if seconds is None else Budget(seconds))
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     training.report_failures(failed, len(runs))
 

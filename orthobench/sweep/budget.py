@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from orthobench.errors import UsageError
 from orthobench.sweep.estimate import Estimate
@@ -55,6 +55,14 @@ class Budget:
 
     def is_spent(self) -> bool:
         return self.clock() - self.begun >= self.seconds
+
+
+def span(seconds: Iterable[float], at_once: int) -> float:
+    """How long runs take that are started in this order, so many beside each other."""
+    free = [0.0] * at_once
+    for one in seconds:
+        heapq.heapreplace(free, free[0] + one)
+    return max(free)
 
 
 def within(

@@ -71,10 +71,8 @@ class Estimator:
         self.here = environment.describe(device)[self.hardware]
         self.known: dict[tuple[str, str], list[Experience]] = {}
 
-    def of(self, one: PlannedRun) -> Estimate | None:
-        """What a run will still take; None for one that the plan does not start."""
-        if not one.is_wanted:
-            return None
+    def of(self, one: PlannedRun) -> Estimate:
+        """What a run that is wanted will still take."""
         if one.run is not None and _counts(one.run):
             left = one.run.total_iterations - one.run.iterations
             done = f"its own {one.run.iterations} of {one.run.total_iterations} iterations"

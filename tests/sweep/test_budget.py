@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import nullcontext
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orthobench.errors import UsageError
-from orthobench.sweep.budget import Budget, by_priority, parse_duration, show_duration, within
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.store import open_store
+from orthobench.sweep.budget import Budget, by_priority, parse_duration, show_duration, span, within
 from orthobench.sweep.estimate import Estimate
+from orthobench.sweep.job import Ending, InThisProcess, Job
+from orthobench.sweep.supervisor import LocalProcesses
 
 
 @pytest.mark.parametrize(
@@ -20,7 +28,7 @@ from orthobench.sweep.estimate import Estimate
         ("1h 30m", 5_400),
         ("2d", 172_800),
         ("1.5h", 5_400),
-        ("45s", 45),
+        ("9s", 9),
     ],
 )
 def test_times_as_one_writes_them(text, seconds):
@@ -72,7 +80,7 @@ def estimates(*seconds):
         (25, 1, [0, 3]),  # the second does not fit, the last does
         (9, 1, []),
         (30, 2, [0, 1, 2]),  # ten and thirty, twenty beside the thirty
-        (40, 2, [0, 1, 2, 3]),
+        (45, 2, [0, 1, 2, 3]),
     ],
 )
 def test_what_fits_is_taken_in_order(budget, at_once, taken):
@@ -103,3 +111,89 @@ def test_a_budget_is_spent_when_its_time_is_over():
     assert not budget.is_spent()
     now[0] = 15.0
     assert budget.is_spent()
+
+
+@given(st.lists(st.floats(0, 100), max_size=8), st.integers(1, 4))
+def test_the_time_of_runs_beside_each_other(seconds, at_once):
+    """As long as the longest, as the sum's share, and Graham's bound on this order (1966)."""
+    together = span(seconds, at_once)
+    longest, share = max(seconds, default=0.0), sum(seconds) / at_once
+    assert max(longest, share) - 1e-9 <= together <= share + longest * (1 - 1 / at_once) + 1e-9
+
+
+class Watching:
+    """An observer of nothing."""
+
+    def __getattr__(self, _):
+        return lambda *_, **__: None
+
+
+@pytest.mark.parametrize("side_by_side", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_no_run_is_started_once_the_budget_is_spent(tmp_path, tiny, side_by_side):
+    """And the one under way goes on to its end."""
+    jobs = [
+        Job(
+            resolve(Catalog(), "adding", "rnn", tiny, seed=seed).spec,
+            f"seed {seed}",
+            str(tmp_path / "r.db"),
+            str(tmp_path / "checkpoints"),
+        )
+        for seed in range(3)
+    ]
+    started = []
+
+    def watch(job):
+        started.append(job.label)
+        return nullcontext(Watching())
+
+    with open_store(str(tmp_path / "r.db"), create=True) as store:
+        executor = (
+            LocalProcesses(store, [None], 1, watch, lambda: False, print)
+            if side_by_side
+            else InThisProcess(watch, lambda: False)
+        )
+        outcomes = list(executor.run(jobs, lambda: not started))
+    assert [(one.job.label, one.ending) for one in outcomes] == [("seed 0", Ending.FINISHED)]
+
+
+def test_no_process_is_started_once_the_budget_is_spent(tmp_path, tiny):
+    job = Job(resolve(Catalog(), "adding", "rnn", tiny).spec, "", str(tmp_path / "r.db"), str(tmp_path / "c"))
+    with open_store(str(tmp_path / "r.db"), create=True) as store:
+        executor = LocalProcesses(store, [None, None], 2, lambda job: pytest.fail("started"), lambda: False, print)
+        assert list(executor.run([job], lambda: False)) == []
+
+
+def test_a_sweep_within_a_time(orthobench, tmp_path, tiny_options):
+    """The runs that fit are made, the others are named; their times are made up."""
+    sweep = ("sweep", "adding", *tiny_options, "--no-probe")
+    assert orthobench(*sweep, "--models", "rnn,lstm").code == 0
+    with open_store(str(tmp_path / "results.db")) as store:
+        for run in store.runs():
+            store.update(run.id, {"seconds": {"train": 3000.0 if run.model == "rnn" else 900.0}, "peak_memory": 2**30})
+    command = (*sweep, "--models", "rnn,lstm", "--seeds", "3", "--budget", "1h40m")
+    dry = orthobench(*command, "--dry-run")
+    assert len(re.findall(r"missing +~ 50m +1024 MiB +run", dry.out)) == 1
+    assert len(re.findall(r"missing, left out +~ 50m +1024 MiB +run", dry.out)) == 1
+    assert len(re.findall(r"missing +~ 15m +1024 MiB +run", dry.out)) == 2
+    assert "to train: 4 runs, about 2h 10m one after the other, at most 1024 MiB" in dry.out
+    assert "within 1h 40m: 3 runs, about 1h 20m one after the other, at most 1024 MiB; 1 left out" in dry.out
+    made = orthobench(*command)
+    assert made.code == 0
+    assert made.err.count("epoch 3.00") == 3
+    assert "5 finished, 1 missing" in orthobench(*command, "--dry-run").out
+
+
+def test_a_sweep_whose_time_is_over(orthobench, tmp_path, tiny_options, monkeypatch):
+    sweep = ("sweep", "adding", *tiny_options, "--no-probe", "--models", "rnn")
+    assert orthobench(*sweep).code == 0
+    monkeypatch.setattr(Budget, "is_spent", lambda self: True)
+    outcome = orthobench(*sweep, "--seeds", "3", "--budget", "8h")
+    assert outcome.code == 0
+    assert "the budget is spent: 2 runs are left for another time" in outcome.err
+    assert "epoch" not in outcome.err
+
+
+def test_a_budget_that_is_no_time_starts_nothing(orthobench, tmp_path, tiny_options):
+    outcome = orthobench("sweep", "adding", "--models", "rnn", "--budget", "8")
+    assert (outcome.code, list(tmp_path.iterdir())) == (2, [])
+    assert outcome.err == "error: --budget '8' is not a time: write 8h, 90m or 1h30m\n"
