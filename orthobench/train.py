@@ -166,11 +166,11 @@ class Pace:
 
 
 def measure_pace(
-    resolved: Resolved, device: torch.device, backend: BackendName = "auto", steps: int = 20, at_most: float = 20.0
+    resolved: Resolved, device: torch.device, backend: BackendName = "auto", steps: int = 20, at_most: float = 10.0
 ) -> Pace:
     """Train a few steps and test a few batches, as the run would; nothing of it is kept.
 
-    The first of each, which may compile something, is not counted where there is a second.
+    The first step, which may compile something, is not counted where there is a second.
 
     Args:
         steps: how many to count.
@@ -316,17 +316,18 @@ class _Trainer:
         while not spent or (len(spent) <= min(steps, self.total - 1) and time.perf_counter() - begun < at_most):
             spent.append(self._clocked(self._advance))
         counted = spent[1:] or spent
-        test, size = 0.0, self.training.evaluation_batch_size
-        for split in (self.task.test, self.task.validation):
-            if split is not None:
-                stream = self._stream(split)
-                batches = -(-len(split) // size) if stream is None else stream.pieces(size)
-                few = min(batches, 3)
-                self._test(split, 1)
-                test += self._clocked(lambda split=split, few=few: self._test(split, few)) * batches / few  # type: ignore[misc]
+        test = sum(self._test_pace(split) for split in (self.task.test, self.task.validation) if split is not None)
         tests = 1 + self.total // self.test_every
         seconds = self.total * sum(counted) / len(counted) + tests * test
         return Pace(seconds, len(counted), self.total, self.per_epoch, environment.peak_memory())
+
+    def _test_pace(self, split: Split) -> float:
+        """The seconds that a test on a whole split takes, by its first batch, or by three where that is soon done."""
+        size, stream = self.training.evaluation_batch_size, self._stream(split)
+        batches = -(-len(split) // size) if stream is None else stream.pieces(size)
+        once = self._clocked(lambda: self._test(split, 1))
+        few = min(batches, 3)
+        return batches * (once if once > 1 else self._clocked(lambda: self._test(split, few)) / few)
 
     def _clocked(self, act: Callable[[], object]) -> float:
         """The seconds that something takes, queued CUDA work included."""
