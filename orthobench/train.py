@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, Protocol, cast
 
 import torch
@@ -418,6 +419,7 @@ class _Trainer:
     def _conclude(self) -> None:
         """What the task measures once, and the end of the run, in one transaction."""
         with self._timed("test"):
+            self.doing = "last measurements"
             self.model.eval()
             metrics = self.task.final_metrics(self.model, self._concluding)
         epoch = self.iteration // self.per_epoch
@@ -466,40 +468,51 @@ class _Trainer:
 
         The trainer is of no use afterwards.
         """
-        setting = {"train": "batch_size", "test": "evaluation_batch_size"}.get(self.doing)
         what = f"out of GPU memory at iteration {self.iteration}"
-        if setting is None:
-            return f"{what} in {self.doing}; a batch size that would do is unknown: {failure}"
-        tried: int = getattr(self.training, setting)
-        split = self.task.train if self.doing == "train" else self.task.test
+        probe = self.probes.get(self.doing.removeprefix("probe "))
+        if self.doing == "test":
+            setting, split = "evaluation_batch_size", self.task.test
+            fits: Callable[[Batch], None] = self._try_test
+        elif self.doing == "train" or probe is not None:
+            setting, split = "batch_size", self.task.train
+            fits = partial(self._try_step, probe)
+        else:
+            return f"{what} ({self.doing}); a batch size that would do is unknown: {failure}"
         self.model.zero_grad()
         self.state = None
+        tried: int = getattr(self.training, setting)
         size = (tried if self._stream(split) else min(tried, len(split))) // 2
-        while size and not self._fits(size):
+        while size and not self._has_memory(fits, split, size):
             size //= 2
         if size:
-            return f"{what} with {setting}={tried}; {size} fits, for what else is on the GPU now"
+            return f"{what} with {setting}={tried}; {size} fits, beside what else is on the GPU now"
         return f"{what} with {setting}={tried}, and a batch of 1 does not fit either: {failure}"
 
-    def _fits(self, size: int) -> bool:
-        """Whether there is memory for a batch of this size, in training or in a test."""
+    def _has_memory(self, use: Callable[[Batch], None], split: Split, size: int) -> bool:
+        """Whether this use of a split's first sequences, of so many, goes through."""
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        training = self.doing == "train"
-        split = self.task.train if training else self.task.test
         stream = self._stream(split)
         try:
-            batch = stream.piece(0, size) if stream else split.batch(torch.arange(size, device=self.device))
-            with torch.set_grad_enabled(training):
-                outputs, _ = self.model(batch.inputs)
-                if training:
-                    self.task.loss(outputs, batch.targets).backward()
+            use(stream.piece(0, size) if stream else split.batch(torch.arange(size, device=self.device)))
         except torch.OutOfMemoryError:
             return False
         finally:
             self.model.zero_grad()
         return True
+
+    @torch.no_grad()
+    def _try_test(self, batch: Batch) -> None:
+        self.model(batch.inputs)
+
+    def _try_step(self, probe: Probe | None, batch: Batch) -> None:
+        outputs, _ = self.model(batch.inputs)
+        self.task.loss(outputs, batch.targets).backward()
+        with torch.no_grad():
+            self._step()
+        if probe is not None:
+            probe(Subject(self.model, self.task, batch))
 
     def _checkpoint_is_due(self) -> bool:
         slow = self.save_cost / (0.01 * self.checkpoint_every) if self.checkpoint_every else 0.0
