@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
@@ -290,6 +290,26 @@ def test_the_second_signal_kills(start, tmp_path, tiny):
     assert process.wait(10) == 130
     assert not any(one.is_running() for one in under_way)
     assert statuses(tmp_path / "results.db") == ["interrupted"] * 2
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_fails_lets_its_runs_write_their_checkpoints(tmp_path, tiny):
+    here = session(tmp_path)
+    endless = tiny | {"train_size": "4000", "epochs": "1000", "evaluate_every": "50"}
+    job = here.job(resolve(Catalog(), "adding", "rnn", endless), "endless")
+
+    @contextmanager
+    def watch(_):
+        class Failing:
+            def started(self, run):
+                raise ArithmeticError("on purpose")
+
+        yield Failing()
+
+    with here.store, pytest.raises(ArithmeticError):
+        list(LocalProcesses(here.store, [None], 1, watch, here.stop, print).run([job]))
+    assert statuses(tmp_path / "r.db") == ["interrupted"]
+    assert CheckpointFolder(here.checkpoints, job.spec.key).exists()
 
 
 @pytest.mark.slow
