@@ -149,9 +149,9 @@ def attempt(job: Job, observer: Observer, should_stop: Callable[[], bool] = lamb
 def record_failure(store: Store, job: Job, cause: str) -> None:
     """Keep in the database that a job failed, and why; a run that had not yet been entered is, with what is known.
 
-    Nothing is kept where another process is at the run by now.
+    Nothing is kept where another process is at the run by now, or the plugin's file is another.
     """
-    with suppress(Busy), CheckpointFolder(Path(job.checkpoints), job.spec.key).lock():
+    with suppress(UsageError), CheckpointFolder(Path(job.checkpoints), job.spec.key).lock():
         run = store.find(job.spec.key) or _enter(store, job)
         store.update(run.id, {"status": Status.FAILED, "message": cause})
 
