@@ -14,13 +14,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from orthobench.errors import UsageError
+from orthobench.errors import Busy, UsageError
 
 NEWEST, BEFORE = "checkpoint.pt", "checkpoint.before.pt"
-
-
-class Busy(UsageError):
-    """Another process is at this run."""
 
 
 class CheckpointFolder:
@@ -42,7 +38,6 @@ class CheckpointFolder:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with FileLock(self.root / f"{self.key}.lock", timeout=0):
-                self.folder.mkdir(exist_ok=True)
                 yield
         except Timeout:
             raise Busy(f"run {self.key} is being trained by another process: wait for it, or stop it") from None
@@ -66,6 +61,7 @@ class CheckpointFolder:
         import torch
 
         newest, temporary = self.folder / NEWEST, self.folder / f"{NEWEST}.part"
+        self.folder.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as stream:
             torch.save(state, stream)
             stream.flush()

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from orthobench import environment, seeds
 from orthobench.checkpoint import CheckpointFolder
-from orthobench.errors import UsageError
+from orthobench.errors import Busy, StorageError, UsageError
+from orthobench.locks import lock
 from orthobench.model import State
 from orthobench.optimizers import make_optimizer
 from orthobench.probe import Probe, Subject
@@ -102,10 +103,11 @@ def train(
         UsageError: the run cannot be started (another process is at it, the data is not there, ...).
         Interrupted: `should_stop` said so.
     """
-    done = store.find(resolved.spec.key)
-    if done is not None and Status(done.status).is_final:
+    if done := _result(store, resolved):
         return done
-    with checkpoints.lock(), use_backend(backend):
+    with lock(store, checkpoints), use_backend(backend), store.waiting(should_stop):
+        if done := _result(store, resolved):  # who held the lock before may have ended it
+            return done
         forget_used()
         trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every)
         try:
@@ -113,14 +115,22 @@ def train(
         except Interrupted:
             trainer.close(Status.INTERRUPTED)
             raise
+        except (Busy, StorageError):  # the run is another's now, or its record cannot be reached
+            raise
         except BaseException as error:
             status = Status.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Status.FAILED
             trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
             raise
         checkpoints.clear()
-    finished = store.find(resolved.spec.key)
+        finished = _result(store, resolved)
     assert finished is not None
     return finished
+
+
+def _result(store: Store, resolved: Resolved) -> Run | None:
+    """The run's record, if it has come to its end."""
+    run = store.find(resolved.spec.key)
+    return run if run is not None and Status(run.status).is_final else None
 
 
 class _Trainer:

@@ -43,6 +43,7 @@ def command(
     given = parse_assignments(set_ or ())
     from orthobench.checkpoint import CheckpointFolder
     from orthobench.cli import training
+    from orthobench.locks import lock
     from orthobench.plugins import Catalog
     from orthobench.spec import resolve
     from orthobench.store import open_store
@@ -57,7 +58,7 @@ def command(
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
         if force and (before := store.find(resolved.spec.key)):
             folder = CheckpointFolder(checkpoints, before.key)
-            with folder.lock():
+            with lock(store, folder):
                 store.delete(before.id)
                 folder.clear()
         session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)

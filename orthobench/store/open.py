@@ -14,6 +14,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
 
 from orthobench.errors import UsageError
+from orthobench.store.network import refuse_network
+from orthobench.store.server import DRIVER_ARGUMENTS
 from orthobench.store.store import Store
 
 VERSION_TABLE = "orthobench_version"
@@ -27,7 +29,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
     An older schema is upgraded, after a copy of a SQLite file was put beside it.
 
     Args:
-        location: "results.db", or a URL such as "postgresql+psycopg://host/name".
+        location: "results.db", or a URL such as "postgresql://host/name".
         create: make a database that is not there yet.
 
     Raises:
@@ -37,12 +39,14 @@ def open_store(location: str, *, create: bool = False) -> Store:
     file = _file(url)
     if file is not None:
         _check_file(file, create)
+    location = url.render_as_string() if "://" in location else location  # without the password
+    server = url.get_backend_name() == "postgresql"
     try:
-        engine = create_engine(url)
+        # A connection that died in the pool is replaced before it is used.
+        engine = create_engine(url, pool_pre_ping=True, connect_args=DRIVER_ARGUMENTS) if server else create_engine(url)
     except ImportError as error:
-        raise UsageError(
-            f"database {location} needs a driver that is not installed: pip install {error.name}"
-        ) from error
+        needed = "'orthobench[postgresql]'" if server else error.name
+        raise UsageError(f"database {location} needs a driver that is not installed: pip install {needed}") from error
     if url.get_backend_name() == "sqlite":
         _prepare_sqlite(engine)
     try:
@@ -50,7 +54,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
         if version is None and not create:
             raise UsageError(f"{location} holds no orthobench runs: name another database with --db")
         if version is None or version < HEAD:
-            _upgrade(engine, file)
+            _upgrade(Store(engine), file)
         elif version > HEAD:
             raise UsageError(
                 f"{location} was written by a newer orthobench (schema {version}, this one knows {HEAD}): "
@@ -92,9 +96,11 @@ def _url(location: str) -> URL:
         url.get_dialect()
     except (ArgumentError, NoSuchModuleError) as error:
         raise UsageError(
-            f"'{location}' is not a database: give a file, or a URL such as sqlite:///results.db"
+            f"'{location.split('://')[0]}://...' is not a database: "
+            "give a file, or a URL such as postgresql://user@host/name"
         ) from error
-    return url
+    # Which driver the bare name stands for depends on SQLAlchemy's version; this one is the extra's.
+    return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
 
 
 def _file(url: URL) -> Path | None:
@@ -104,6 +110,7 @@ def _file(url: URL) -> Path | None:
 
 
 def _check_file(file: Path, create: bool) -> None:
+    refuse_network(file)
     if file.is_dir():
         raise UsageError(f"database {file} is a folder: give a file, such as {file / 'results.db'}")
     if not file.exists():
@@ -150,11 +157,12 @@ def _version(engine: Engine) -> str | None:
         return None if version is None else str(version)
 
 
-def _upgrade(engine: Engine, file: Path | None) -> None:
+def _upgrade(store: Store, file: Path | None) -> None:
     """Bring the schema up to date; processes that want to at once do so one after the other."""
     from filelock import FileLock
 
-    with FileLock(file.with_name(f".{file.name}.lock")) if file else nullcontext():
+    engine, alone = store.engine, store.server.migration_lock() if store.server else nullcontext()
+    with FileLock(file.with_name(f".{file.name}.lock")) if file else alone:
         version = _version(engine)
         if version == HEAD:
             return

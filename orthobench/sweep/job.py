@@ -16,9 +16,9 @@ from typing import Protocol
 
 import torch
 
-from orthobench.checkpoint import Busy, CheckpointFolder
+from orthobench.checkpoint import CheckpointFolder
 from orthobench.data import use_data_folder
-from orthobench.errors import UsageError
+from orthobench.errors import Busy, UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import RunSpec, resolve_again
 from orthobench.store import Run, Status, open_store

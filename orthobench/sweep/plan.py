@@ -8,6 +8,7 @@ from pathlib import Path
 
 from orthobench.checkpoint import CheckpointFolder
 from orthobench.errors import UsageError
+from orthobench.locks import is_locked
 from orthobench.plugins import Catalog
 from orthobench.spec import Preset, Resolved, resolve
 from orthobench.store import Run, Status, Store
@@ -76,7 +77,9 @@ def plan(runs: Sequence[tuple[Resolved, dict[str, str]]], store: Store | None, c
             resolved,
             chosen,
             known.get(resolved.spec.key),
-            resolved.spec.key in known and CheckpointFolder(checkpoints, resolved.spec.key).is_locked(),
+            store is not None
+            and resolved.spec.key in known
+            and is_locked(store, CheckpointFolder(checkpoints, resolved.spec.key)),
         )
         for resolved, chosen in runs
     ]
