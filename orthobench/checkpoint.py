@@ -5,8 +5,10 @@ A run's folder holds its newest checkpoint, the one before, and a lock that the 
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +16,11 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from orthobench.disk import rename, storage_error
 from orthobench.errors import UsageError
 
 NEWEST, BEFORE = "checkpoint.pt", "checkpoint.before.pt"
+PATIENCE = 0.5  # seconds for which a run's lock is waited for: whoever asks `is_locked` holds it for a moment
 
 
 class CheckpointFolder:
@@ -32,24 +36,28 @@ class CheckpointFolder:
         """Hold the run; others are refused until this ends, however it ends.
 
         Raises:
-            UsageError: somebody else holds it, or the folder cannot be written.
+            UsageError: somebody else holds it.
+            StorageError: the folder cannot be written.
         """
+        lock = FileLock(self.root / f"{self.key}.lock", timeout=PATIENCE)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            with FileLock(self.root / f"{self.key}.lock", timeout=0):
-                self.folder.mkdir(exist_ok=True)
-                yield
+            lock.acquire()
         except Timeout:
             raise UsageError(f"run {self.key} is being trained by another process: wait for it, or stop it") from None
-        except PermissionError as error:
-            raise UsageError(f"checkpoints cannot be written in {self.root}: {error.strerror}") from error
+        except OSError as error:
+            raise storage_error(f"checkpoint folder {self.root}", error) from error
+        try:
+            yield
+        finally:
+            lock.release()
 
     def is_locked(self) -> bool:
         """Whether somebody is working on the run now."""
         if not self.root.is_dir():
             return False
         try:
-            with FileLock(self.root / f"{self.key}.lock", timeout=0):
+            with FileLock(self.root / f"{self.key}.lock", timeout=0.05, poll_interval=0.01):
                 return False
         except Timeout:
             return True
@@ -57,30 +65,68 @@ class CheckpointFolder:
             return False
 
     def save(self, state: dict[str, Any]) -> None:
-        """Replace the newest checkpoint, whole or not at all; it becomes the one before."""
+        """Replace the newest checkpoint, whole or not at all; it becomes the one before.
+
+        `state["logged"]` is the iteration of the last row written before it.
+
+        Raises:
+            StorageError: the disk is full, or the folder cannot be written; the checkpoints are what they were.
+        """
         import torch
 
+        written = io.BytesIO()  # torch's own writer would turn a full disk into an error that does not say so
+        torch.save(state, written)
         newest, temporary = self.folder / NEWEST, self.folder / f"{NEWEST}.part"
-        with temporary.open("wb") as stream:
-            torch.save(state, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        if newest.exists():
-            newest.replace(self.folder / BEFORE)
-        temporary.replace(newest)
+        try:
+            self.folder.mkdir(exist_ok=True)
+            with temporary.open("wb") as stream:
+                stream.write(written.getbuffer())
+                stream.flush()
+                os.fsync(stream.fileno())
+            if newest.exists():
+                rename(newest, self.folder / BEFORE)
+            rename(temporary, newest)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise storage_error(f"checkpoint {newest}", error) from error
 
-    def load(self) -> dict[str, Any] | None:
-        """The newest checkpoint that can be read, or None. Nothing in it is executed."""
-        import torch
+    def load(self, logged: int) -> dict[str, Any] | None:
+        """The newest checkpoint that can serve, or None. Nothing in it is executed.
 
-        for name in (NEWEST, BEFORE):
-            try:
-                state: dict[str, Any] = torch.load(self.folder / name, map_location="cpu", weights_only=True)
-            except Exception:  # a damaged file raises nearly anything, and means only: try the one before
-                continue
-            return state
+        One that cannot serve is removed, so that it never becomes the one before in place of a good one: it is damaged,
+        or was written after rows that are not in the database any more.
+
+        Args:
+            logged: the iteration of the last row in the database.
+        """
+        for path in (self.folder / NEWEST, self.folder / BEFORE):
+            if path.exists():
+                state = _read(path)
+                if state is not None and state["logged"] <= logged:
+                    return state
+                path.unlink()
         return None
 
     def clear(self) -> None:
         """Remove the run's checkpoints."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What a checkpoint holds; None if it is damaged.
+
+    Raises:
+        UsageError: it may not be read.
+    """
+    import torch
+
+    try:
+        with zipfile.ZipFile(path) as archive:  # torch's files are archives, whose checksums it does not look at
+            if archive.testzip() is not None:
+                return None
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except PermissionError as error:
+        raise UsageError(f"checkpoint {path} cannot be read: {error.strerror}; make it readable") from error
+    except Exception:  # a damaged file raises nearly anything, and means only: try the one before
+        return None
+    return state if isinstance(state, dict) and "logged" in state else None

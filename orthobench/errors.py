@@ -10,6 +10,10 @@ class UsageError(Exception):
     """Bad input; the command line prints its message as one line and exits with code 2."""
 
 
+class StorageError(UsageError):
+    """What a run has to keep cannot be written: it stops, and goes on from its checkpoint when that is mended."""
+
+
 def unknown(kind: str, word: str, known: Iterable[str]) -> UsageError:
     """The error for a name that does not exist: with the nearest ones, or all of them."""
     names = sorted(known)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
-from sqlalchemy import Engine, delete, insert, select
+from sqlalchemy import Engine, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from orthobench.errors import UsageError
@@ -134,6 +134,12 @@ class Store:
             setattr(run, name, value)
 
     # Reading
+
+    def last_iteration(self, run_id: int) -> int:
+        """The iteration of the last row that was logged for a run; -1 if there is none."""
+        with self._read() as session:
+            last = session.scalar(select(func.max(Metric.iteration)).where(Metric.run_id == run_id))
+            return -1 if last is None else last
 
     def find(self, key: str) -> Run | None:
         """The run of exactly this key."""
