@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from orthobench.checkpoint import CheckpointFolder
+from orthobench.checkpoint import Checkpoints
 from orthobench.store import Store
 
 
 @contextmanager
-def lock(store: Store, checkpoints: CheckpointFolder) -> Iterator[None]:
+def lock(store: Store, checkpoints: Checkpoints) -> Iterator[None]:
     """Hold the run whose checkpoints these are; others are refused until this ends, however it ends.
 
     Raises:
@@ -28,6 +28,6 @@ def lock(store: Store, checkpoints: CheckpointFolder) -> Iterator[None]:
             yield
 
 
-def is_locked(store: Store, checkpoints: CheckpointFolder) -> bool:
+def is_locked(store: Store, checkpoints: Checkpoints) -> bool:
     """Whether somebody is working on the run now."""
     return checkpoints.is_locked() if store.server is None else store.server.is_locked(f"run {checkpoints.key}")

@@ -1,7 +1,8 @@
 """One run from start to end: train, test, probe, log, checkpoint; go on from a checkpoint if there is one.
 
 The order of things makes a run cut off anywhere end with the numbers of an uncut one. Rows are committed before the
-checkpoint that stands after them; on the way back, rows beyond the checkpoint are forgotten. The order of examples
+checkpoint that stands after them. On the way back, rows beyond the checkpoint are forgotten, and a checkpoint beyond
+the rows serves no more: the database is an older copy, or lost its last commits with the power. The order of examples
 is a function of seed and epoch, so a checkpoint holds no more of it than the iteration. Where the state is carried
 from batch to batch (truncated back-propagation through time), it is part of the checkpoint.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, cast
 
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from orthobench import environment, seeds
-from orthobench.checkpoint import CheckpointFolder
+from orthobench.checkpoint import Checkpoints
 from orthobench.errors import Busy, StorageError, UsageError
 from orthobench.locks import lock
 from orthobench.model import State
@@ -84,7 +85,7 @@ def check_backend(name: BackendName, device: torch.device) -> None:
 def train(
     resolved: Resolved,
     store: Store,
-    checkpoints: CheckpointFolder,
+    checkpoints: Checkpoints,
     device: torch.device,
     observer: Observer,
     should_stop: Callable[[], bool] = lambda: False,
@@ -101,6 +102,7 @@ def train(
 
     Raises:
         UsageError: the run cannot be started (another process is at it, the data is not there, ...).
+        StorageError: the disk is full, or something cannot be written.
         Interrupted: `should_stop` said so.
     """
     if done := _result(store, resolved):
@@ -115,11 +117,12 @@ def train(
         except Interrupted:
             trainer.close(Status.INTERRUPTED)
             raise
-        except (Busy, StorageError):  # the run is another's now, or its record cannot be reached
+        except Busy:  # the run is another's now
             raise
         except BaseException as error:
-            status = Status.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Status.FAILED
-            trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
+            status = Status.INTERRUPTED if isinstance(error, (KeyboardInterrupt, StorageError)) else Status.FAILED
+            with suppress(StorageError):  # where nothing can be written, this cannot either
+                trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
             raise
         checkpoints.clear()
         finished = _result(store, resolved)
@@ -138,7 +141,7 @@ class _Trainer:
         self,
         resolved: Resolved,
         store: Store,
-        checkpoints: CheckpointFolder,
+        checkpoints: Checkpoints,
         device: torch.device,
         observer: Observer,
         should_stop: Callable[[], bool],
@@ -171,6 +174,7 @@ class _Trainer:
         self.test_every = self.training.evaluate_every or self.per_epoch
 
         self.iteration = 0
+        self.logged = -1  # the iteration of the last rows written
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last test
         self.loss_count = 0
         self.best: tuple[float, int] | None = None
@@ -333,6 +337,7 @@ class _Trainer:
         with self._timed("log"):
             progress = self._progress() | {"final_value": value if math.isfinite(value) else None}
             self.store.log(self.run.id, rows, vectors, progress)
+        self.logged = self.iteration
         self.observer.tested(Point(self.iteration, epoch, loss, metrics))
         return math.isfinite(value) and (loss is None or math.isfinite(loss))
 
@@ -415,6 +420,7 @@ class _Trainer:
             self.checkpoints.save(
                 {
                     "iteration": self.iteration,
+                    "logged": self.logged,
                     "model": self.model.state_dict(),
                     "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
                     "state": self.state,
@@ -431,10 +437,10 @@ class _Trainer:
 
     def _restore(self) -> bool:
         """Go back to the checkpoint, in memory and in the database; false if there is none."""
-        state = self.checkpoints.load()
+        state = self.checkpoints.load(self.store.last_iteration(self.run.id))
         if state is None:
             return False
-        self.iteration = state["iteration"]
+        self.iteration, self.logged = state["iteration"], state["logged"]
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,9 +100,10 @@ def postgres_server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def postgres(postgres_server: Server, request: pytest.FixtureRequest) -> str:
+def postgres(postgres_server: Server) -> str:
     """The URL of an empty database on the server."""
-    return postgres_server.create(f"test_{zlib.crc32(request.node.nodeid.encode()):08x}")
+    postgres_server.empty()
+    return postgres_server.url
 
 
 @dataclass

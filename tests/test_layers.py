@@ -29,8 +29,9 @@ ALLOWED = {
     "papers": {"errors"},
     "spec": {"errors", "papers", "plugins", "settings", "task"},
     "probes": {"jacobians", "probe", "recurrence"},
-    "checkpoint": {"errors"},
-    "store": {"errors"},
+    "disk": {"errors"},
+    "checkpoint": {"disk", "errors"},
+    "store": {"disk", "errors"},
     "locks": {"checkpoint", "store"},
     "variants": {"settings", "statistics", "store"},
     "train": {

@@ -11,6 +11,7 @@ from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
     CheckpointEvery,
+    CheckpointPlace,
     Database,
     DataFolder,
     Device,
@@ -54,6 +55,7 @@ def command(
     db: Database = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
+    checkpoints: CheckpointPlace = None,
     checkpoint_every: CheckpointEvery = 30.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
 ) -> None:
@@ -78,16 +80,16 @@ def command(
         runs = _paper(catalog, paper, table, figure, models, range(seeds), scale)
     where = pick_device(device)
     check_backend(backend, where)
-    checkpoints = checkpoint_root(db)
+    place = checkpoint_root(db, checkpoints)
     if dry_run:
         with training.existing(db) or nullcontext() as store:
-            training.print_plan(plan(runs, store, checkpoints))
+            training.print_plan(plan(runs, store, place))
         return
     check_writable(db)
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
-        planned = plan(runs, store, checkpoints)
+        planned = plan(runs, store, place)
         training.print_plan(planned)
-        session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
+        session = training.Session(store, place, where, backend, checkpoint_every, stop)
         failed = session.train_missing(planned)
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     training.report_failures(failed, len(runs))

@@ -12,13 +12,13 @@ from types import FrameType
 import torch
 import typer
 
-from orthobench.checkpoint import CheckpointFolder
+from orthobench.checkpoint import checkpoints_at
 from orthobench.cli.progress import Progress
 from orthobench.cli.records import cell, console
 from orthobench.errors import UsageError
 from orthobench.spec import Resolved
 from orthobench.store import Run, Status, Store, open_store
-from orthobench.store.open import sqlite_file
+from orthobench.store.open import NoDatabase
 from orthobench.sweep.plan import PlannedRun
 from orthobench.train import BackendName, Interrupted, train
 
@@ -55,7 +55,7 @@ class Session:
     """Where and how the runs of one command are trained."""
 
     store: Store
-    checkpoints: Path
+    checkpoints: Path | str
     device: torch.device
     backend: BackendName
     checkpoint_every: float
@@ -67,7 +67,7 @@ class Session:
             return train(
                 resolved,
                 self.store,
-                CheckpointFolder(self.checkpoints, resolved.spec.key),
+                checkpoints_at(self.checkpoints, resolved.spec.key),
                 self.device,
                 progress,
                 self.stop,
@@ -102,8 +102,10 @@ def report_failures(failed: int, of: int) -> None:
 
 def existing(db: str) -> Store | None:
     """The database, if there is one already."""
-    file = sqlite_file(db)
-    return None if file is not None and not file.exists() else open_store(db)
+    try:
+        return open_store(db)
+    except NoDatabase:
+        return None
 
 
 def print_plan(planned: Sequence[PlannedRun]) -> None:

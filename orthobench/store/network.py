@@ -8,11 +8,12 @@ from pathlib import Path
 from orthobench.errors import UsageError
 
 MOUNTS = Path("/proc/self/mounts")
-NETWORK = frozenset(
-    "afs beegfs ceph cifs coda fuse.beegfs fuse.ceph fuse.ceph-fuse fuse.curlftpfs fuse.davfs fuse.gcsfuse"
-    " fuse.glusterfs fuse.juicefs fuse.mfs fuse.moosefs fuse.rclone fuse.s3fs fuse.sshfs fuse.weed glusterfs gfs2"
-    " gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs panfs pvfs2 smb3 smbfs wekafs".split()
-)
+NETWORK = {
+    *("afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2"),
+    *("orangefs", "panfs", "pvfs2", "smb3", "smbfs", "wekafs"),
+    *(f"fuse.{name}" for name in ("beegfs", "ceph", "ceph-fuse", "curlftpfs", "davfs", "gcsfuse", "glusterfs")),
+    *(f"fuse.{name}" for name in ("juicefs", "mfs", "moosefs", "rclone", "s3fs", "sshfs")),
+}
 """File systems that several machines see, as Linux names their types."""
 
 

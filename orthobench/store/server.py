@@ -10,10 +10,10 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TypeVar
 
-from sqlalchemy import Connection, Engine, bindparam, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from orthobench.errors import Busy, StorageError
@@ -37,6 +37,7 @@ class Server:
         self.patience = PATIENCE
         self.stop_waiting: Callable[[], bool] = lambda: False
         self._held: dict[str, Connection] = {}
+        self._given_up = False  # it is not waited for twice
 
     def patiently(self, work: Callable[[], T]) -> T:
         """Carry out `work`; where the server is lost, wait for it and carry it out again.
@@ -55,8 +56,9 @@ class Server:
                 if not (isinstance(error, OperationalError) or error.connection_invalidated):
                     raise
                 reason = " ".join(str(error.orig).split())
-                left = self.patience - (time.monotonic() - begun)
+                left = 0 if self._given_up else self.patience - (time.monotonic() - begun)
                 if left <= 0 or self.stop_waiting():
+                    self._given_up = True
                     raise StorageError(
                         f"the database server is lost ({reason}): the same command goes on when it is back"
                     ) from error
@@ -66,6 +68,7 @@ class Server:
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
+                self._given_up = False
                 if told:
                     log.warning("the database server is back")
                 return done
@@ -100,13 +103,13 @@ class Server:
     @contextmanager
     def migration_lock(self) -> Iterator[None]:
         """Let one process at a time bring the schema up to date; the others wait."""
-        number = bindparam("number", _number("migration"))
+        number = {"number": _number("migration")}
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(text("SELECT pg_advisory_lock(:number)").bindparams(number))
+            connection.execute(text("SELECT pg_advisory_lock(:number)"), number)
             try:
                 yield
             finally:
-                connection.execute(text("SELECT pg_advisory_unlock(:number)").bindparams(number))
+                connection.execute(text("SELECT pg_advisory_unlock(:number)"), number)
 
     def _hold(self, name: str) -> None:
         connection = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
@@ -124,12 +127,14 @@ class Server:
 
     def _hold_again(self) -> None:
         """A server forgets a lost connection's locks."""
-        for name, connection in list(self._held.items()):
-            try:
-                connection.execute(text("SELECT 1"))
-            except DBAPIError:
-                with suppress(DBAPIError):
+        for name, connection in self._held.items():
+            if not connection.closed:
+                try:
+                    connection.execute(text("SELECT 1"))
+                except DBAPIError:
+                    connection.invalidate()
                     connection.close()
+            if connection.closed:
                 self._hold(name)
 
 

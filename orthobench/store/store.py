@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Engine, delete, insert, select
+from sqlalchemy import Engine, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -218,6 +218,12 @@ class Store:
         return place
 
     # Reading
+
+    def last_iteration(self, run_id: int) -> int:
+        """The iteration of the last row that was logged for a run; -1 if there is none."""
+        with self._read() as session:
+            last = session.scalar(select(func.max(Metric.iteration)).where(Metric.run_id == run_id))
+            return -1 if last is None else last
 
     def find(self, key: str) -> Run | None:
         """The run of exactly this key."""

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import torch
 
-from orthobench.checkpoint import CheckpointFolder
+from orthobench.checkpoint import checkpoints_at
 from orthobench.data import use_data_folder
 from orthobench.errors import Busy, UsageError
 from orthobench.plugins import Catalog
@@ -29,8 +29,8 @@ from orthobench.train import BackendName, DeviceName, Interrupted, Observer, OnD
 class Job:
     """Everything that one run needs.
 
-    database: a file's absolute path or a URL. checkpoints: the folder of all runs' checkpoints. plugins: files with
-    tasks, models and probes of the user's, which have to be there unchanged. data_folder: None for the usual one.
+    database: a file's absolute path or a URL. checkpoints: the folder or URL of all runs' checkpoints. plugins: files
+    with tasks, models and probes of the user's, which have to be there unchanged. data_folder: None for the usual one.
     threads: None for as many as torch takes.
     """
 
@@ -103,7 +103,7 @@ def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = la
             return train(
                 resolved,
                 store,
-                CheckpointFolder(Path(job.checkpoints), job.spec.key),
+                checkpoints_at(job.checkpoints, job.spec.key),
                 pick_device(job.device),
                 observer,
                 should_stop,

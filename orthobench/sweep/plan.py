@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from orthobench.checkpoint import CheckpointFolder
+from orthobench.checkpoint import checkpoints_at
 from orthobench.errors import UsageError
 from orthobench.locks import is_locked
 from orthobench.plugins import Catalog
@@ -68,7 +68,9 @@ def resolve_all(
     return [(resolved.with_seed(seed), chosen) for seed in seeds for resolved, chosen in variants]
 
 
-def plan(runs: Sequence[tuple[Resolved, dict[str, str]]], store: Store | None, checkpoints: Path) -> list[PlannedRun]:
+def plan(
+    runs: Sequence[tuple[Resolved, dict[str, str]]], store: Store | None, checkpoints: Path | str
+) -> list[PlannedRun]:
     """How far each run is; without a store none was begun."""
     keys = [resolved.spec.key for resolved, _ in runs]
     known = {run.key: run for run in store.runs(keys=keys)} if store else {}
@@ -79,7 +81,7 @@ def plan(runs: Sequence[tuple[Resolved, dict[str, str]]], store: Store | None, c
             known.get(resolved.spec.key),
             store is not None
             and resolved.spec.key in known
-            and is_locked(store, CheckpointFolder(checkpoints, resolved.spec.key)),
+            and is_locked(store, checkpoints_at(checkpoints, resolved.spec.key)),
         )
         for resolved, chosen in runs
     ]

@@ -6,21 +6,19 @@ import json
 import logging
 import math
 import threading
-import time
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import text
 
 from orthobench.checkpoint import CheckpointFolder
-from orthobench.errors import Busy, StorageError, UsageError
+from orthobench.errors import Busy, StorageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
 from orthobench.store import server as server_module
-from orthobench.store.open import HEAD, VERSION_TABLE
+from orthobench.store.open import HEAD, VERSION_TABLE, NoDatabase
 from orthobench.store.tables import Base
 from orthobench.train import train
 
@@ -83,7 +81,7 @@ def test_the_migrations_make_the_tables(postgres):
     from alembic.autogenerate import compare_metadata
     from alembic.runtime.migration import MigrationContext
 
-    with pytest.raises(UsageError, match="holds no orthobench runs"):
+    with pytest.raises(NoDatabase, match="holds no orthobench runs"):
         open_store(postgres)
     with open_store(postgres, create=True) as store, store.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "version_table": VERSION_TABLE})
@@ -196,15 +194,13 @@ def test_a_process_that_lost_its_run_to_another_writes_nothing_more(postgres, st
 
 def drop_connections(url: str) -> None:
     """What a network does that fails: every connection to the database is cut."""
-    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
-            text(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-    engine.dispose()
 
 
 def test_connections_that_are_cut_are_made_again(postgres, store, caplog):

@@ -28,8 +28,21 @@ class Server:
         self._call("initdb", "-D", "data", "-A", "trust", "-U", "tester", "-E", "UTF8", "--no-sync")
         self.start()
 
-    def url(self, name: str) -> str:
-        return f"postgresql://tester@/{name}?host={self.folder}"
+    @property
+    def url(self) -> str:
+        return f"postgresql://tester@/postgres?host={self.folder}"
+
+    def empty(self) -> None:
+        """Cut all connections and remove all tables."""
+        import psycopg
+
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            connection.execute("DROP SCHEMA public CASCADE")
+            connection.execute("CREATE SCHEMA public")
 
     def start(self) -> None:
         options = f"-c listen_addresses='' -c unix_socket_directories='{self.folder}' -c fsync=off"
@@ -38,10 +51,6 @@ class Server:
     def stop(self, mode: str = "immediate") -> None:
         """End the server: immediate is as good as a crash, fast tells the clients and ends."""
         self._call("pg_ctl", "-D", "data", "-m", mode, "-w", "stop")
-
-    def create(self, name: str) -> str:
-        self._call("createdb", "-h", str(self.folder), "-U", "tester", name)
-        return self.url(name)
 
     def remove(self) -> None:
         self.stop()
