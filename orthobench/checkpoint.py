@@ -79,6 +79,10 @@ class Checkpoints(ABC):
         """Whether somebody is working on the run now."""
 
     @abstractmethod
+    def exists(self) -> bool:
+        """Whether there is one; it may be damaged."""
+
+    @abstractmethod
     def clear(self) -> None:
         """Remove the run's checkpoints."""
 
@@ -126,6 +130,9 @@ class CheckpointFolder(Checkpoints):
             return True
         except OSError:
             return False
+
+    def exists(self) -> bool:
+        return any((self.folder / name).exists() for name in (NEWEST, BEFORE))
 
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -185,6 +192,10 @@ class RemoteCheckpoints(Checkpoints):
     def is_locked(self) -> bool:
         return False
 
+    def exists(self) -> bool:
+        self.files.invalidate_cache()
+        return any(self.files.exists(f"{self.folder}/{name}") for name in (NEWEST, BEFORE))
+
     def clear(self) -> None:
         with suppress(OSError):
             self.files.rm(self.folder, recursive=True)
@@ -226,11 +237,9 @@ def checkpoints_at(place: Path | str, key: str) -> Checkpoints:
     Raises:
         UsageError: nothing here knows such a URL.
     """
-    return (
-        RemoteCheckpoints(place, key)
-        if isinstance(place, str) and "://" in place
-        else CheckpointFolder(Path(place), key)
-    )
+    if isinstance(place, str) and "://" in place:
+        return RemoteCheckpoints(place, key)
+    return CheckpointFolder(Path(place), key)
 
 
 def _read(content: bytes) -> dict[str, Any] | None:

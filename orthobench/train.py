@@ -4,12 +4,21 @@ The order of things makes a run cut off anywhere end with the numbers of an uncu
 checkpoint that stands after them. On the way back, rows beyond the checkpoint are forgotten, and a checkpoint beyond
 the rows serves no more: the database is an older copy, or lost its last commits with the power. The order of examples
 is a function of seed and epoch, so a checkpoint holds no more of it than the iteration. Where the state is carried
-from batch to batch (truncated back-propagation through time), it is part of the checkpoint.
+from batch to batch (truncated back-propagation through time), it is part of the checkpoint. So is the number of
+threads: sums that torch splits over them are rounded differently for another number.
+
+A run diverges where a test or the training loss is not finite, or the test loss is above the limit that the training
+settings declare. That is a result, kept with the iteration. `on_divergence="continue"` trains on in spite of it, as
+long as every weight is finite: what stands in the weights as NaN never leaves them. It is no part of a run's key: the
+course is the same, of which the one sees a shorter part; where a run ended that could go on, its checkpoint is kept,
+and asked for again with "continue" it goes on from there.
 """
 
 from __future__ import annotations
 
+import gc
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -59,6 +68,10 @@ class Interrupted(Exception):
     """The run was asked to stop; its checkpoint is written."""
 
 
+class OutOfMemory(Exception):
+    """The accelerator's memory did not do; the message says for what, and what would fit."""
+
+
 def pick_device(name: DeviceName) -> torch.device:
     """The device of this name; auto is CUDA where there is one.
 
@@ -99,19 +112,23 @@ def train(
         should_stop: asked after every iteration; when true a checkpoint is written and Interrupted raised.
         checkpoint_every: seconds between checkpoints; more where they would take over a hundredth of the time.
         backend: which kernels run the recurrence.
+        on_divergence: whether a run that diverges ends, or goes on as long as its weights are finite.
 
     Raises:
-        UsageError: the run cannot be started (another process is at it, the data is not there, ...).
-        StorageError: the disk is full, or something cannot be written.
+        Busy: another process is at this run.
+        UsageError: the run cannot be started (the data is not there, ...).
+        StorageError: the disk is full, or something cannot be written; or the database server is lost.
+        OutOfMemory: on the accelerator; the run is recorded as failed.
         Interrupted: `should_stop` said so.
     """
-    if done := _result(store, resolved):
+    if done := _result(store, resolved, checkpoints, on_divergence):
         return done
     with lock(store, checkpoints), use_backend(backend), store.waiting(should_stop):
-        if done := _result(store, resolved):  # who held the lock before may have ended it
+        if done := _result(store, resolved, checkpoints, on_divergence):  # who held the lock before may have ended it
             return done
         forget_used()
-        trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every)
+        trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every, on_divergence)
+        memory = None
         try:
             trainer.run_to_end()
         except Interrupted:
@@ -119,21 +136,36 @@ def train(
             raise
         except Busy:  # the run is another's now
             raise
+        except torch.OutOfMemoryError as error:
+            memory = str(error).partition("\n")[0]
         except BaseException as error:
             status = Status.INTERRUPTED if isinstance(error, (KeyboardInterrupt, StorageError)) else Status.FAILED
             with suppress(StorageError):  # where nothing can be written, this cannot either
                 trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
             raise
-        checkpoints.clear()
-        finished = _result(store, resolved)
+        if memory is not None:  # outside of its except clause, where the error would hold the tensors
+            trainer.close(Status.FAILED, memory)
+            message = trainer.explain_memory(memory)
+            trainer.close(Status.FAILED, message)
+            raise OutOfMemory(message)
+        if not trainer.could_go_on:
+            checkpoints.clear()
+        finished = store.find(resolved.spec.key)
     assert finished is not None
     return finished
 
 
-def _result(store: Store, resolved: Resolved) -> Run | None:
+def _result(store: Store, resolved: Resolved, checkpoints: Checkpoints, on_divergence: OnDivergence) -> Run | None:
     """The run's record, if it has come to its end."""
     run = store.find(resolved.spec.key)
-    return run if run is not None and Status(run.status).is_final else None
+    return run if run is not None and is_settled(run, checkpoints, on_divergence) else None
+
+
+def is_settled(run: Run, checkpoints: Checkpoints, on_divergence: OnDivergence) -> bool:
+    """Whether asking for this run again trains nothing."""
+    if run.status == Status.DIVERGED and on_divergence == "continue":
+        return not checkpoints.exists()
+    return Status(run.status).is_final
 
 
 class _Trainer:
@@ -146,12 +178,18 @@ class _Trainer:
         observer: Observer,
         should_stop: Callable[[], bool],
         checkpoint_every: float,
+        on_divergence: OnDivergence,
     ) -> None:
         spec = resolved.spec
         self.training = resolved.training
         self.store, self.checkpoints, self.device = store, checkpoints, device
         self.observer, self.should_stop, self.checkpoint_every = observer, should_stop, checkpoint_every
+        self.on_divergence = on_divergence
         self.seed = spec.seed
+        begun = store.find(spec.key)
+        self.saved = checkpoints.load(store.last_iteration(begun.id)) if begun is not None else None
+        if self.saved is not None and 1 <= (threads := self.saved.get("threads", 0)) <= (os.cpu_count() or 1):
+            torch.set_num_threads(threads)
 
         torch.set_flush_denormal(True)
         torch.manual_seed(seeds.derive(self.seed, "global"))
@@ -166,7 +204,11 @@ class _Trainer:
         ]
         self.probes: dict[str, Probe] = {name: probe() for name, probe in resolved.probes.items()}
         self.metric = resolved.task_class.metric
+        self.loss_metric = resolved.task_class.loss_metric
+        if self.loss_metric is None and resolved.task_class.goal == "min":
+            self.loss_metric = self.metric
         self.better = min if resolved.task_class.goal == "min" else max
+        self.baselines = self.task.baselines(resolved.task_settings)
 
         self.per_epoch = self._batches_per_epoch()
         total = self.training.epochs * self.per_epoch
@@ -183,6 +225,8 @@ class _Trainer:
         self.seconds: dict[str, float] = {}
         self.saved_at = time.perf_counter()
         self.save_cost = 0.0
+        self.could_go_on = False  # though it has ended as diverged
+        self.doing = "train"
 
         facts = environment.describe(device)
         self.run = store.start(
@@ -199,7 +243,7 @@ class _Trainer:
                 "parameter_count": self.model.parameter_count(),
                 "metric": self.metric,
                 "goal": resolved.task_class.goal,
-                "baselines": self.task.baselines(resolved.task_settings),
+                "baselines": self.baselines,
                 "total_iterations": self.total,
                 "iterations_per_epoch": self.per_epoch,
             },
@@ -213,14 +257,20 @@ class _Trainer:
         self.observer.started(self.run)
         if not self._restore():
             self.store.rewind(self.run.id, -1)
-            self._look(probe=True)
+            self._look(probe=True)  # which judges nothing: untrained weights may be anywhere
         while self.iteration < self.total:
             self._advance()
             self.observer.iterated(self.iteration)
             epoch_ends = self.iteration % self.per_epoch == 0 or self.iteration == self.total
             test = epoch_ends or self.iteration % self.test_every == 0
-            if test and not self._look(probe=epoch_ends):
-                return self.close(Status.DIVERGED, f"not finite at iteration {self.iteration}")
+            if test and (trouble := self._look(probe=epoch_ends)):
+                hopeful = self.iteration < self.total and self._is_finite()
+                if not (hopeful and self.on_divergence == "continue"):
+                    self.close(Status.DIVERGED, trouble)
+                    if hopeful:
+                        self._save()
+                        self.could_go_on = True
+                    return None
             if self.should_stop():
                 self._save()
                 raise Interrupted
@@ -312,8 +362,8 @@ class _Trainer:
                 entry["lr"] = group.learning_rate * self.training.learning_rate_decay**decays
             optimizer.step()
 
-    def _look(self, *, probe: bool) -> bool:
-        """Test, and if asked probe, the model as it stands and log what was found; false if it has diverged."""
+    def _look(self, *, probe: bool) -> str:
+        """Test, and if asked probe, the model as it stands and log what was found; by what it diverged, if it has."""
         epoch = self.iteration // self.per_epoch
         rows: list[MetricRow] = []
         vectors: list[TraceRow] = []
@@ -339,7 +389,24 @@ class _Trainer:
             self.store.log(self.run.id, rows, vectors, progress)
         self.logged = self.iteration
         self.observer.tested(Point(self.iteration, epoch, loss, metrics))
-        return math.isfinite(value) and (loss is None or math.isfinite(loss))
+        return self._divergence(loss, metrics)
+
+    def _divergence(self, loss: float | None, metrics: dict[str, float]) -> str:
+        """What says that the model has diverged, and when; empty if nothing does."""
+        when = f"at iteration {self.iteration} (epoch {self.iteration / self.per_epoch:.4g})"
+        if not math.isfinite(metrics[self.metric]) or not (loss is None or math.isfinite(loss)):
+            return f"not finite {when}"
+        name, limit = self.loss_metric, self.training.diverged_above
+        if name is None or limit is None:
+            return ""
+        baseline = self.baselines[name]
+        if metrics[name] <= limit * baseline:
+            return ""
+        return f"{name} {metrics[name]:.4g} {when}, above {limit:g} times the baseline of {baseline:.4g}"
+
+    def _is_finite(self) -> bool:
+        """Whether every weight is a number."""
+        return all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())
 
     @torch.no_grad()
     def _test(self, split: Split) -> dict[str, float]:
@@ -410,6 +477,46 @@ class _Trainer:
             "peak_memory": environment.peak_memory(),
         }
 
+    def explain_memory(self, failure: str) -> str:
+        """What did not fit, and the largest batch that does of a half, a quarter, ... of this one: they are tried.
+
+        The trainer is of no use afterwards.
+        """
+        setting = {"train": "batch_size", "test": "evaluation_batch_size"}.get(self.doing)
+        what = f"out of GPU memory at iteration {self.iteration}"
+        if setting is None:
+            return f"{what} in {self.doing}; a batch size that would do is unknown: {failure}"
+        tried: int = getattr(self.training, setting)
+        split = self.task.train if self.doing == "train" else self.task.test
+        self.model.zero_grad()
+        self.state = None
+        size = (tried if self._stream(split) else min(tried, len(split))) // 2
+        while size and not self._fits(size):
+            size //= 2
+        if size:
+            return f"{what} with {setting}={tried}; {size} fits, for what else is on the GPU now"
+        return f"{what} with {setting}={tried}, and a batch of 1 does not fit either: {failure}"
+
+    def _fits(self, size: int) -> bool:
+        """Whether there is memory for a batch of this size, in training or in a test."""
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        training = self.doing == "train"
+        split = self.task.train if training else self.task.test
+        stream = self._stream(split)
+        try:
+            batch = stream.piece(0, size) if stream else split.batch(torch.arange(size, device=self.device))
+            with torch.set_grad_enabled(training):
+                outputs, _ = self.model(batch.inputs)
+                if training:
+                    self.task.loss(outputs, batch.targets).backward()
+        except torch.OutOfMemoryError:
+            return False
+        finally:
+            self.model.zero_grad()
+        return True
+
     def _checkpoint_is_due(self) -> bool:
         slow = self.save_cost / (0.01 * self.checkpoint_every) if self.checkpoint_every else 0.0
         return time.perf_counter() - self.saved_at >= self.checkpoint_every * max(1.0, slow)
@@ -428,6 +535,7 @@ class _Trainer:
                     "loss_count": self.loss_count,
                     "best": self.best,
                     "seconds": dict(self.seconds),
+                    "threads": torch.get_num_threads(),
                     "random": torch.get_rng_state(),
                     "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
                 }
@@ -437,7 +545,7 @@ class _Trainer:
 
     def _restore(self) -> bool:
         """Go back to the checkpoint, in memory and in the database; false if there is none."""
-        state = self.checkpoints.load(self.store.last_iteration(self.run.id))
+        state, self.saved = self.saved, None
         if state is None:
             return False
         self.iteration, self.logged = state["iteration"], state["logged"]
@@ -459,6 +567,7 @@ class _Trainer:
     def _timed(self, what: str) -> Iterator[None]:
         """Add the time spent inside to the run's account. Queued CUDA work is counted where it is waited for."""
         begun = time.perf_counter()
+        self.doing = what
         try:
             yield
         finally:

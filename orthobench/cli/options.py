@@ -30,6 +30,22 @@ CheckpointPlace = Annotated[
         "--checkpoints", metavar="PLACE", help="With a database server: folder or URL that all its machines see."
     ),
 ]
+OnDivergence = Annotated[
+    Literal["stop", "continue"],
+    typer.Option("--on-divergence", help="stop: a run that diverges ends; continue: only when its weights are NaN."),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "-j",
+        "--jobs",
+        min=0,
+        envvar="ORTHOBENCH_JOBS",
+        help="Runs at once, each in a process of its own; 0: in this process. Else as many as cores, or GPUs times "
+        "their share.",
+    ),
+]
+GpuShare = Annotated[int, typer.Option("--gpu-share", min=1, metavar="K", help="Runs on one GPU at once.")]
 TaskFilter = Annotated[str | None, typer.Option("--task", help="Only this task.")]
 ModelFilter = Annotated[str | None, typer.Option("--model", help="Only this model.")]
 

@@ -15,6 +15,7 @@ from orthobench.cli.options import (
     DataFolder,
     Device,
     Given,
+    OnDivergence,
     PluginFiles,
     PresetName,
     checkpoint_root,
@@ -34,6 +35,7 @@ def command(
     plugin: PluginFiles = None,
     checkpoints: CheckpointPlace = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    on_divergence: OnDivergence = "stop",
     force: Annotated[bool, typer.Option("--force", help="Train again what is finished, replacing it.")] = False,
 ) -> None:
     """Train one model on one task, as its paper did.
@@ -63,7 +65,9 @@ def command(
             with lock(store, folder):
                 store.delete(before.id)
                 folder.clear()
-        session = training.Session(store, place, where, backend, checkpoint_every, stop)
+        session = training.Session(
+            store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints
+        )
         try:
             finished = session.train(resolved, f"{task} {model}")
         except Interrupted:

@@ -16,6 +16,9 @@ from orthobench.cli.options import (
     DataFolder,
     Device,
     Given,
+    GpuShare,
+    Jobs,
+    OnDivergence,
     PluginFiles,
     PresetName,
     checkpoint_root,
@@ -57,6 +60,9 @@ def command(
     plugin: PluginFiles = None,
     checkpoints: CheckpointPlace = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    jobs: Jobs = None,
+    gpu_share: GpuShare = 1,
+    on_divergence: OnDivergence = "stop",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
 ) -> None:
     """Train the runs of a grid, or of a paper's table or figure, each once; again, what is missing."""
@@ -83,14 +89,16 @@ def command(
     place = checkpoint_root(db, checkpoints)
     if dry_run:
         with training.existing(db) or nullcontext() as store:
-            training.print_plan(plan(runs, store, place))
+            training.print_plan(plan(runs, store, place, on_divergence))
         return
     check_writable(db)
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
-        planned = plan(runs, store, place)
+        planned = plan(runs, store, place, on_divergence)
         training.print_plan(planned)
-        session = training.Session(store, place, where, backend, checkpoint_every, stop)
-        failed = session.train_missing(planned)
+        session = training.Session(
+            store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints
+        )
+        failed = session.train_missing(planned, jobs, gpu_share)
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     training.report_failures(failed, len(runs))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,15 +13,18 @@ from types import FrameType
 import torch
 import typer
 
-from orthobench.checkpoint import checkpoints_at
-from orthobench.cli.progress import Progress
+from orthobench.cli.options import checkpoint_root
+from orthobench.cli.progress import Progress, SideBySide
 from orthobench.cli.records import cell, console
+from orthobench.data import data_folder
 from orthobench.errors import UsageError
 from orthobench.spec import Resolved
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.open import NoDatabase
+from orthobench.sweep.job import Ending, Executor, InThisProcess, Job, train_job
 from orthobench.sweep.plan import PlannedRun
-from orthobench.train import BackendName, Interrupted, train
+from orthobench.sweep.supervisor import LocalProcesses, places
+from orthobench.train import BackendName, OnDivergence
 
 
 class StopRequest:
@@ -55,38 +59,91 @@ class Session:
     """Where and how the runs of one command are trained."""
 
     store: Store
-    checkpoints: Path | str
+    database: str
     device: torch.device
     backend: BackendName
     checkpoint_every: float
     stop: StopRequest
+    plugins: Sequence[Path] = ()
+    on_divergence: OnDivergence = "stop"
+    place: str | None = None  # of the checkpoints, where one was named
+
+    @property
+    def checkpoints(self) -> Path | str:
+        return checkpoint_root(self.database, self.place)
+
+    def job(self, resolved: Resolved, label: str) -> Job:
+        """A run as other processes can carry it out, wherever they are started."""
+        file = self.database if "://" in self.database else str(Path(self.database).absolute())
+        return Job(
+            resolved.spec,
+            label,
+            file,
+            self.checkpoints if isinstance(self.checkpoints, str) else str(self.checkpoints.absolute()),
+            tuple(str(plugin.absolute()) for plugin in self.plugins),
+            str(data_folder().absolute()),
+            "cuda" if self.device.type == "cuda" else "cpu",
+            self.backend,
+            None,
+            self.checkpoint_every,
+            self.on_divergence,
+        )
 
     def train(self, resolved: Resolved, label: str) -> Run:
         """Train with a display. The record that comes back may be of a run made before."""
         with Progress(label) as progress:
-            return train(
-                resolved,
-                self.store,
-                checkpoints_at(self.checkpoints, resolved.spec.key),
-                self.device,
-                progress,
-                self.stop,
-                self.checkpoint_every,
-                self.backend,
-            )
+            return train_job(self.job(resolved, label), progress, self.stop)
 
-    def train_missing(self, planned: Sequence[PlannedRun]) -> int:
+    def in_this_process(self) -> Executor:
+        return InThisProcess(lambda job: Progress(job.label), self.stop)
+
+    def train_missing(self, planned: Sequence[PlannedRun], at_once: int | None, gpu_share: int) -> int:
         """Train what a plan lacks and return how many runs failed: one that does ends no other.
 
+        Args:
+            at_once: runs at once, each in a process of its own; 0: one after the other in this one; None: as many as
+                there are cores or GPUs.
+
         Raises:
+            UsageError: none of them could be started.
             typer.Exit: the user stopped it.
         """
-        try:
-            trained = list(train_all(self, planned, _label))
-        except Interrupted:
-            typer.echo("stopped; the same command goes on from here", err=True)
-            raise typer.Exit(130) from None
-        return sum(one.is_wanted for one in planned) - len(trained)
+        jobs = self.jobs(planned, _label)
+        if at_once == 0:
+            return self._carry_out(jobs, self.in_this_process(), lambda text: typer.echo(text, err=True))
+        cores = torch.get_num_threads()
+        where = places(self.device, at_once, gpu_share, cores)
+        with SideBySide(len(jobs)) as display:
+            executor = LocalProcesses(self.store, where, cores, display.watch, self.stop, display.say)
+            return self._carry_out(jobs, executor, display.say)
+
+    def jobs(self, planned: Sequence[PlannedRun], name: Callable[[PlannedRun], str]) -> list[Job]:
+        """The runs of a plan that are wanted, numbered."""
+        wanted = [one for one in planned if one.is_wanted]
+        return [
+            self.job(one.resolved, f"[{number}/{len(wanted)}] {name(one)} seed {one.resolved.spec.seed}")
+            for number, one in enumerate(wanted, 1)
+        ]
+
+    def _carry_out(self, jobs: Sequence[Job], executor: Executor, say: Callable[[str], None]) -> int:
+        endings = Counter[Ending]()
+        refused = ""
+        for outcome in executor.run(jobs):
+            endings[outcome.ending] += 1
+            label, cause = outcome.job.label, outcome.cause
+            if outcome.ending == Ending.FAILED:
+                say(f"{label} failed: {cause}")
+            elif outcome.ending == Ending.REFUSED:
+                refused = refused or cause
+                say(f"{label} cannot be started: {cause}")
+            elif outcome.ending == Ending.BUSY:
+                say(f"{label} is left to another process: {cause}")
+        if endings[Ending.INTERRUPTED] or endings.total() < len(jobs):
+            say("stopped; the same command goes on from here")
+            raise typer.Exit(130)
+        if jobs and endings[Ending.REFUSED] == len(jobs):
+            raise UsageError(refused)
+        return endings[Ending.FAILED] + endings[Ending.REFUSED]
 
 
 def _label(one: PlannedRun) -> str:
@@ -119,26 +176,6 @@ def print_plan(planned: Sequence[PlannedRun]) -> None:
     console().print(table)
     states = [one.state for one in planned]
     typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
-
-
-def train_all(session: Session, planned: Sequence[PlannedRun], name: Callable[[PlannedRun], str]) -> Iterator[Run]:
-    """Train the runs that are wanted, one by one as they are asked for; one that fails is told and ends nothing.
-
-    Raises:
-        UsageError: a run cannot be started.
-        Interrupted: the user asked to stop.
-    """
-    wanted = [one for one in planned if one.is_wanted]
-    for number, one in enumerate(wanted, 1):
-        label = f"[{number}/{len(wanted)}] {name(one)} seed {one.resolved.spec.seed}"
-        try:
-            run = session.train(one.resolved, label)
-        except (Interrupted, UsageError):
-            raise
-        except Exception as error:
-            typer.echo(f"{label} failed: {type(error).__name__}: {error}", err=True)
-        else:
-            yield run
 
 
 def describe(run: Run) -> str:

@@ -8,21 +8,32 @@ this process, in processes of their own, or on a cluster.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
+from orthobench import environment
 from orthobench.checkpoint import checkpoints_at
 from orthobench.data import use_data_folder
 from orthobench.errors import Busy, UsageError
+from orthobench.locks import lock
 from orthobench.plugins import Catalog
 from orthobench.spec import RunSpec, resolve_again
-from orthobench.store import Run, Status, open_store
-from orthobench.train import BackendName, DeviceName, Interrupted, Observer, OnDivergence, pick_device, train
+from orthobench.store import Run, Status, Store, open_store
+from orthobench.train import (
+    BackendName,
+    DeviceName,
+    Interrupted,
+    Observer,
+    OnDivergence,
+    OutOfMemory,
+    pick_device,
+    train,
+)
 
 
 @dataclass(frozen=True)
@@ -93,6 +104,7 @@ def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = la
     Raises:
         Busy: another process is at this run.
         UsageError: the run cannot be started.
+        OutOfMemory: on the accelerator.
         Interrupted: `should_stop` said so.
     """
     if job.threads is not None:
@@ -114,7 +126,7 @@ def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = la
 
 
 def attempt(job: Job, observer: Observer, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
-    """Carry out a job in this process; whatever it raises is an outcome (but KeyboardInterrupt and the like)."""
+    """Carry out a job in this process; what it raises is an outcome, but for KeyboardInterrupt and the like."""
     try:
         run = train_job(job, observer, should_stop)
     except Interrupted:
@@ -124,7 +136,63 @@ def attempt(job: Job, observer: Observer, should_stop: Callable[[], bool] = lamb
     except UsageError as error:
         return Outcome(job, Ending.REFUSED, str(error))
     except Exception as error:
-        return Outcome(job, Ending.FAILED, f"{type(error).__name__}: {error}".splitlines()[0])
+        cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}".splitlines()[0]
+        with suppress(Exception), open_store(job.database) as store:  # the database may be what failed
+            record_failure(store, job, cause)
+        return Outcome(job, Ending.FAILED, cause)
     if run.status == Status.DIVERGED:
         return Outcome(job, Ending.DIVERGED, run.message or "")
     return Outcome(job, Ending.FINISHED)
+
+
+def record_failure(store: Store, job: Job, cause: str) -> None:
+    """Keep in the database that a job failed, and why; a run that had not yet been entered is, with what is known.
+
+    Nothing is kept where another process is at the run by now.
+    """
+    with suppress(Busy), lock(store, checkpoints_at(job.checkpoints, job.spec.key)):
+        run = store.find(job.spec.key) or _enter(store, job)
+        store.update(run.id, {"status": Status.FAILED, "message": cause})
+
+
+def _enter(store: Store, job: Job) -> Run:
+    """A record of a run that did not come as far as to make one: without parameters, iterations and baselines."""
+    spec = job.spec
+    resolved = resolve_again(Catalog(Path(file) for file in job.plugins), spec)
+    facts = environment.describe(torch.device("cpu"))
+    return store.start(
+        {
+            "key": spec.key,
+            "variant": spec.variant,
+            "condition": spec.condition,
+            "task": spec.task,
+            "model": spec.model,
+            "seed": spec.seed,
+            "spec": asdict(spec),
+            "device": job.device,
+            "backend": None,
+            "parameter_count": 0,
+            "metric": resolved.task_class.metric,
+            "goal": resolved.task_class.goal,
+            "baselines": {},
+            "total_iterations": 0,
+            "iterations_per_epoch": 1,
+        },
+        environment.digest(facts),
+        facts,
+    )
+
+
+class InThisProcess:
+    """An executor that trains one run after the other, here."""
+
+    def __init__(self, watch: Watch, should_stop: Callable[[], bool]) -> None:
+        self.watch, self.should_stop = watch, should_stop
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+        for job in jobs:
+            if self.should_stop():
+                return
+            with self.watch(job) as observer:
+                outcome = attempt(job, observer, self.should_stop)
+            yield outcome

@@ -13,6 +13,7 @@ from orthobench.plugins import Catalog
 from orthobench.spec import Preset, Resolved, resolve
 from orthobench.store import Run, Status, Store
 from orthobench.sweep.grid import combinations
+from orthobench.train import OnDivergence, is_settled
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class PlannedRun:
     chosen: dict[str, str]
     run: Run | None
     busy: bool
+    reopened: bool = False
+    """It has diverged, and is to go on in spite of it."""
 
     @property
     def state(self) -> str:
@@ -36,7 +39,7 @@ class PlannedRun:
     @property
     def is_wanted(self) -> bool:
         """Whether the sweep still has to train it."""
-        return not self.busy and (self.run is None or not Status(self.run.status).is_final)
+        return not self.busy and (self.run is None or self.reopened or not Status(self.run.status).is_final)
 
 
 def resolve_all(
@@ -69,19 +72,18 @@ def resolve_all(
 
 
 def plan(
-    runs: Sequence[tuple[Resolved, dict[str, str]]], store: Store | None, checkpoints: Path | str
+    runs: Sequence[tuple[Resolved, dict[str, str]]],
+    store: Store | None,
+    checkpoints: Path | str,
+    on_divergence: OnDivergence = "stop",
 ) -> list[PlannedRun]:
     """How far each run is; without a store none was begun."""
     keys = [resolved.spec.key for resolved, _ in runs]
     known = {run.key: run for run in store.runs(keys=keys)} if store else {}
-    return [
-        PlannedRun(
-            resolved,
-            chosen,
-            known.get(resolved.spec.key),
-            store is not None
-            and resolved.spec.key in known
-            and is_locked(store, checkpoints_at(checkpoints, resolved.spec.key)),
-        )
-        for resolved, chosen in runs
-    ]
+    planned = []
+    for resolved, chosen in runs:
+        run, folder = known.get(resolved.spec.key), checkpoints_at(checkpoints, resolved.spec.key)
+        busy = store is not None and run is not None and is_locked(store, folder)
+        reopened = run is not None and run.status == Status.DIVERGED and not is_settled(run, folder, on_divergence)
+        planned.append(PlannedRun(resolved, chosen, run, busy, reopened))
+    return planned
