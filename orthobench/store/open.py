@@ -100,6 +100,11 @@ def sqlite_file(location: str) -> Path | None:
     return _file(_url(location))
 
 
+def is_server(location: str) -> bool:
+    """Whether processes of several machines may share this database."""
+    return _url(location).get_backend_name() == "postgresql"
+
+
 def check_writable(location: str) -> None:
     """Refuse a place where no database could be written, before any work is done for it.
 
