@@ -60,12 +60,25 @@ def command(
     plugin: PluginFiles = None,
     checkpoints: CheckpointPlace = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    executor: Annotated[
+        str,
+        typer.Option(
+            "--executor",
+            metavar="local|ray|ray://HOST:PORT",
+            help="Where: in processes here, on the Ray cluster that this machine is part of, or on another one.",
+        ),
+    ] = "local",
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="With Ray: threads, and CPUs, of each run; else one.")
+    ] = None,
     jobs: Jobs = None,
     gpu_share: GpuShare = 1,
     on_divergence: OnDivergence = "stop",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
 ) -> None:
     """Train the runs of a grid, or of a paper's table or figure, each once; again, what is missing."""
+    import torch
+
     from orthobench.cli import training
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
@@ -84,21 +97,27 @@ def command(
         if task or grid or set_ or preset != "paper":
             raise UsageError("--paper says task and settings: leave yours out, or leave --paper out")
         runs = _paper(catalog, paper, table, figure, models, range(seeds), scale)
-    where = pick_device(device)
-    check_backend(backend, where)
     place = checkpoint_root(db, checkpoints)
+    cluster = None
+    if executor == "local" and threads is not None:
+        raise UsageError("--threads is for --executor ray: here the runs share the cores, leave it out")
+    if executor != "local" and not dry_run:
+        cluster = training.cluster(executor, db, checkpoints, device, threads or 1, gpu_share, jobs, data_dir)
+    where = pick_device(device) if cluster is None else torch.device(cluster.device)
+    if cluster is None:
+        check_backend(backend, where)
     if dry_run:
         with training.existing(db) or nullcontext() as store:
             training.print_plan(plan(runs, store, place, on_divergence))
         return
     check_writable(db)
-    with open_store(db, create=True) as store, training.stop_on_signals() as stop:
+    with open_store(db, create=True) as store, training.stop_on_signals() as stop, cluster or nullcontext():
         planned = plan(runs, store, place, on_divergence)
         training.print_plan(planned)
         session = training.Session(
             store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints
         )
-        failed = session.train_missing(planned, jobs, gpu_share)
+        failed = session.train_missing(planned, jobs, gpu_share, cluster)
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     training.report_failures(failed, len(runs))
 

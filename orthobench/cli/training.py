@@ -21,10 +21,11 @@ from orthobench.errors import UsageError
 from orthobench.spec import Resolved
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.open import NoDatabase
+from orthobench.sweep.cluster import RayCluster, RayTasks
 from orthobench.sweep.job import Ending, Executor, InThisProcess, Job, train_job
 from orthobench.sweep.plan import PlannedRun
 from orthobench.sweep.supervisor import LocalProcesses, places
-from orthobench.train import BackendName, OnDivergence
+from orthobench.train import BackendName, DeviceName, OnDivergence
 
 
 class StopRequest:
@@ -52,6 +53,29 @@ def stop_on_signals() -> Iterator[StopRequest]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def cluster(
+    executor: str,
+    db: str,
+    checkpoints: str | None,
+    device: DeviceName,
+    threads: int,
+    gpu_share: int,
+    at_once: int | None,
+    data_folder: Path | None,
+) -> RayCluster:
+    """The cluster that `--executor` names.
+
+    Raises:
+        UsageError: there is none, or its machines cannot share the database or the checkpoints.
+    """
+    if executor != "ray" and not executor.startswith("ray://"):
+        raise UsageError(f"--executor {executor} is not known: give local, ray, or ray://host:10001")
+    if at_once == 0:
+        raise UsageError("-j 0 is for runs in this process: leave it out with --executor ray, or give a limit")
+    address = None if executor == "ray" else executor
+    return RayCluster(address, db, checkpoints, device, threads, gpu_share, at_once, data_folder)
 
 
 @dataclass(frozen=True)
@@ -97,18 +121,25 @@ class Session:
     def in_this_process(self) -> Executor:
         return InThisProcess(lambda job: Progress(job.label), self.stop)
 
-    def train_missing(self, planned: Sequence[PlannedRun], at_once: int | None, gpu_share: int) -> int:
+    def train_missing(
+        self, planned: Sequence[PlannedRun], at_once: int | None, gpu_share: int, cluster: RayCluster | None = None
+    ) -> int:
         """Train what a plan lacks and return how many runs failed: one that does ends no other.
 
         Args:
             at_once: runs at once, each in a process of its own; 0: one after the other in this one; None: as many as
                 there are cores or GPUs.
+            cluster: where to instead, with limits of its own.
 
         Raises:
             UsageError: none of them could be started.
             typer.Exit: the user stopped it.
         """
         jobs = self.jobs(planned, _label)
+        if cluster is not None:
+            with SideBySide(len(jobs)) as display:
+                tasks = RayTasks(cluster, self.store, display.watch, self.stop, display.say)
+                return self._carry_out(jobs, tasks, display.say)
         if at_once == 0:
             return self._carry_out(jobs, self.in_this_process(), lambda text: typer.echo(text, err=True))
         cores = torch.get_num_threads()

@@ -9,6 +9,7 @@ This module is imported on every machine before the environment of its threads i
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -22,6 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.errors import UsageError
+from orthobench.store.open import is_server
 
 if TYPE_CHECKING:
     from orthobench.store import Run, Store
@@ -39,35 +41,55 @@ LOOK_EVERY = 0.5
 class RayCluster:
     """A connection to a cluster; as a context it ends with it.
 
-    threads: of each run, for which it asks as many CPUs. gpu_share: runs on one GPU at once. at_once: runs under way at
-    most. data_folder: of the data sets, on every machine; None: each has its own usual one.
+    device: what runs are trained on there.
     """
 
     def __init__(
-        self, address: str | None, threads: int, gpu_share: int, at_once: int | None, data_folder: Path | None
+        self,
+        address: str | None,
+        database: str,
+        checkpoints: str | None,
+        device: DeviceName = "auto",
+        threads: int = 1,
+        gpu_share: int = 1,
+        at_once: int | None = None,
+        data_folder: Path | None = None,
     ) -> None:
-        """Connect to the cluster at `address` ("ray://host:port"); None: to this machine's, which is begun if need be.
+        """Connect to a cluster, and see that its machines can share the database and the checkpoints.
+
+        Args:
+            address: "ray://host:port"; None for the cluster that this machine is part of, which is begun if need be.
+            checkpoints: the place that was asked for, if one was.
+            device: auto: its GPUs, if it has any.
+            threads: of each run, for which it asks as many CPUs.
+            gpu_share: runs on one GPU at once.
+            at_once: runs under way at most; None: as many as there is room for.
+            data_folder: of the data sets, on every machine; None: each has its own usual one.
 
         Raises:
-            UsageError: Ray is not installed, or there is no cluster there.
+            UsageError: Ray is not installed, there is no cluster there, or its machines could not share these.
         """
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked for reports to its makers
         try:
             import ray
         except ImportError as error:
             raise UsageError("--executor ray needs Ray: pip install 'orthobench[ray]'") from error
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            ray.init(address, logging_level="warning", log_to_driver=False)
+            ray.init(address, logging_level=logging.WARNING, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UsageError(f"there is no Ray cluster at {address or 'this machine'}: {error}") from error
-        finally:
-            for number, handler in handlers.items():  # Ray puts its own in their place
-                signal.signal(number, handler)
         self.ray = ray
-        self.address, self.threads, self.gpu_share = address, threads, gpu_share
-        self.at_once, self.data_folder = at_once, data_folder
-        self.device: DeviceName = "cpu"
+        self.threads, self.gpu_share, self.at_once, self.data_folder = threads, gpu_share, at_once, data_folder
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        self.device: DeviceName = device
+        if device == "auto":
+            self.device = "cuda" if any(resources.get("GPU") for resources in nodes) else "cpu"
+        try:
+            self._check(database, checkpoints, several=len(nodes) > 1 or address is not None)
+        except UsageError:
+            ray.shutdown()
+            raise
+        self.here = None if is_server(database) else ray.get_runtime_context().get_node_id()
 
     def __enter__(self) -> Self:
         return self
@@ -75,40 +97,19 @@ class RayCluster:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.ray.shutdown()
 
-    def prepare(self, database: str, checkpoints: str | None, device: DeviceName) -> DeviceName:
-        """Where runs are trained: on the cluster's GPUs, if there are any or they are asked for.
-
-        Raises:
-            UsageError: machines could not share this database, or a place for checkpoints was not given.
-        """
-        from orthobench.store.open import is_server
-
-        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-        several = len(nodes) > 1 or self.address is not None
+    def _check(self, database: str, checkpoints: str | None, *, several: bool) -> None:
         if several and not is_server(database):
             raise UsageError(
-                f"runs on several machines cannot share the database {database}: SQLite's locks and its log work on one "
-                "machine alone; name a server with --db postgresql://user@host/name"
+                f"runs on several machines cannot share the database {database}: SQLite's locks and its log work on "
+                "one machine alone; name a server with --db postgresql://user@host/name"
             )
         if several and checkpoints is None:
             raise UsageError(
-                "runs that may go on on another machine need checkpoints there: name a folder that all machines see, or "
-                "a URL, with --checkpoints"
+                "runs may go on on another machine, and need their checkpoints there: name a folder that all machines "
+                "see, or a URL, with --checkpoints"
             )
-        self.here = None if is_server(database) else self.ray.get_runtime_context().get_node_id()
-        if device == "auto":
-            device = "cuda" if any(resources.get("GPU") for resources in nodes) else "cpu"
-        if device == "cpu" and self.gpu_share > 1:
+        if self.device == "cpu" and self.gpu_share > 1:
             raise UsageError("--gpu-share is for runs on GPUs: leave it out, or give --device cuda")
-        self.device = device
-        return device
-
-    def executor(self, store: Store, watch: Watch, should_stop: Callable[[], bool], tell: Callable[[str], None]) -> _Executor:
-        """What carries out jobs here, once `prepare` has said that they can be.
-
-        tell: gets a line on each run that is lost and started again.
-        """
-        return _Executor(self, store, watch, should_stop, tell)
 
     def submit(self, job: Job, resumed: bool) -> Any:
         """Start a job somewhere; a reference to what will come of it."""
@@ -136,7 +137,9 @@ class _Task:
     watched: ExitStack = field(default_factory=ExitStack)
 
 
-class _Executor:
+class RayTasks:
+    """An executor on a cluster. tell: gets a line on each run that is lost and started again."""
+
     def __init__(
         self,
         cluster: RayCluster,
