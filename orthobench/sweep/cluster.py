@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from orthobench.sweep.job import Job, Outcome, Watch
     from orthobench.train import DeviceName, Observer, Point
 
-LOSSES = 3
+LOSSES = 2
 """How often a run may be lost without having got on in between."""
 GRACE = 120.0
 """For how many seconds a run that was lost may still seem to be trained, before its machine is known to be gone."""

@@ -1,6 +1,6 @@
 """A Ray cluster of two small nodes on this machine, as a process of its own: Ray stays out of the tests' process.
 
-It prints the cluster's address, its address for clients, and the process ids of its nodes; and ends when its input does.
+It prints its address, that for clients, and the process ids of its nodes; and ends when its input does.
 """
 
 import json
