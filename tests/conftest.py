@@ -24,7 +24,7 @@ TINY = {
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    """Tests share the machine's cores; results do not depend on it. What training left on is off again."""
+    """Tests share the machine's cores, and rounding depends on threads. What training left on is off again."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(False)
 

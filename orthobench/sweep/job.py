@@ -148,9 +148,9 @@ def attempt(job: Job, observer: Observer, should_stop: Callable[[], bool] = lamb
 def record_failure(store: Store, job: Job, cause: str) -> None:
     """Keep in the database that a job failed, and why; a run that had not yet been entered is, with what is known.
 
-    Nothing is kept where another process is at the run by now.
+    Nothing is kept where another process is at the run by now, or the plugin's file is another.
     """
-    with suppress(Busy), lock(store, checkpoints_at(job.checkpoints, job.spec.key)):
+    with suppress(UsageError), lock(store, checkpoints_at(job.checkpoints, job.spec.key)):
         run = store.find(job.spec.key) or _enter(store, job)
         store.update(run.id, {"status": Status.FAILED, "message": cause})
 
