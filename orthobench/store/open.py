@@ -256,14 +256,18 @@ def back_up(file: Path, copy: Path) -> None:
         StorageError: there is no room for it; nothing is left of it then.
     """
     part = copy.with_name(f"{copy.name}.part")
+    leftovers = part, part.with_name(f"{part.name}-journal")  # of a process that was killed here
     try:
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
         with _sqlite(file) as source, _sqlite(part) as target:
             source.backup(target)
         rename(part, copy)
     except OSError as error:
         raise storage_error(copy, error) from error
     finally:
-        part.unlink(missing_ok=True)
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
 
 
 @contextmanager
