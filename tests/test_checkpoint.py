@@ -114,7 +114,7 @@ def test_the_file_and_its_name_reach_the_disk_before_the_one_before_goes(folder,
     fsync, replace = os.fsync, Path.replace
 
     def syncing(descriptor: int) -> None:
-        done.append(f"sync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
+        done.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
         fsync(descriptor)
 
     def replacing(self: Path, to: Path) -> Path:

@@ -57,7 +57,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
             )
     except SQLAlchemyError as error:
         engine.dispose()
-        raise UsageError(f"database {location} cannot be opened: {_reason(error)}") from error
+        raise UsageError(f"database {location} cannot be opened: {reason(error)}") from error
     except UsageError:
         engine.dispose()
         raise
@@ -90,6 +90,14 @@ def make_engine(location: str, *, create: bool = False) -> Engine:
 def sqlite_file(location: str) -> Path | None:
     """The file behind a location, or None for a database server or memory."""
     return _file(_url(location))
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two locations are the same database."""
+    file, another = sqlite_file(one), sqlite_file(other)
+    if file is None or another is None:
+        return file == another and _url(one) == _url(other)
+    return file.exists() and another.exists() and file.samefile(another)
 
 
 def check_writable(location: str) -> None:
@@ -211,11 +219,15 @@ def _version(connection: Connection) -> str | None:
     return None if version is None else str(version)
 
 
-def upgrade(engine: Engine) -> Path | None:
+def backup_of(file: Path, version: str) -> Path:
+    """Where a database of an older schema is kept when it is upgraded."""
+    return file.with_name(f"{file.name}.backup-{version}")
+
+
+def upgrade(engine: Engine) -> None:
     """Bring the schema up to date, in one transaction; processes that want to at once do so one after the other.
 
-    Returns:
-        The copy of the old database that was put beside it; None for a server, or if there was nothing to do.
+    The old file is copied before that. A server's database is not: it is upgraded as a whole or not at all.
 
     Raises:
         StorageError: there is no room for the copy, or for the new tables.
@@ -228,13 +240,10 @@ def upgrade(engine: Engine) -> Path | None:
         with engine.connect().execution_options(writes=True) as connection, connection.begin():
             version = _version(connection)
             if version == HEAD:
-                return None
-            copy = None
+                return
             if file is not None and version is not None:
-                copy = file.with_name(f"{file.name}.backup-{version}")
-                back_up(file, copy)  # nobody else writes now: it is what is upgraded
+                back_up(file, backup_of(file, version))  # nobody else writes now: it is what is upgraded
             _migrate(connection)
-    return copy
 
 
 def _upgrade_lock(file: Path | None) -> AbstractContextManager[object]:
@@ -295,6 +304,7 @@ def _migrate(connection: Connection) -> None:
     command.upgrade(config, "head")
 
 
-def _reason(error: SQLAlchemyError) -> str:
+def reason(error: SQLAlchemyError) -> str:
+    """What the database's driver said, in one line."""
     cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
     return str(cause).splitlines()[0]
