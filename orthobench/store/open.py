@@ -49,7 +49,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
         if version is None and not create:
             raise UsageError(f"{location} holds no orthobench runs: name another database with --db")
         if version is None or version < HEAD:
-            upgrade(engine)
+            upgrade(engine, sqlite_file(location))
         elif version > HEAD:
             raise UsageError(
                 f"{location} was written by a newer orthobench (schema {version}, this one knows {HEAD}): "
@@ -224,18 +224,17 @@ def backup_of(file: Path, version: str) -> Path:
     return file.with_name(f"{file.name}.backup-{version}")
 
 
-def upgrade(engine: Engine) -> None:
+def upgrade(engine: Engine, file: Path | None) -> None:
     """Bring the schema up to date, in one transaction; processes that want to at once do so one after the other.
 
-    The old file is copied before that. A server's database is not: it is upgraded as a whole or not at all.
+    A SQLite file is copied before that; a server's database is not.
 
     Raises:
         StorageError: there is no room for the copy, or for the new tables.
     """
-    file = _file(engine.url)
     with _upgrade_lock(file):
         if file is not None:
-            with _sqlite(file) as plain:  # the journal cannot be changed within a transaction
+            with _telling(file, f"database {file} cannot be used"), _connect(file) as plain:
                 plain.execute("PRAGMA journal_mode = WAL")
         with engine.connect().execution_options(writes=True) as connection, connection.begin():
             version = _version(connection)
@@ -269,7 +268,11 @@ def back_up(file: Path, copy: Path) -> None:
     try:
         for leftover in leftovers:
             leftover.unlink(missing_ok=True)
-        with _sqlite(file) as source, _sqlite(part) as target:
+        with (
+            _telling(copy, f"database {file} cannot be copied to {copy}"),
+            _connect(file) as source,
+            _connect(part) as target,
+        ):
             source.backup(target)
         rename(part, copy)
     except OSError as error:
@@ -279,19 +282,24 @@ def back_up(file: Path, copy: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
+def _connect(file: Path) -> closing[sqlite3.Connection]:
+    """A connection without SQLAlchemy."""
+    name = f"file:{quote(str(file.absolute()))}" + ("?immutable=1" if _is_read_only(file) else "")
+    return closing(sqlite3.connect(name, timeout=BUSY_TIMEOUT_MS / 1000, uri=True))
+
+
 @contextmanager
-def _sqlite(file: Path) -> Iterator[sqlite3.Connection]:
-    """A connection without SQLAlchemy.
+def _telling(written: Path, otherwise: str) -> Iterator[None]:
+    """Make SQLite's errors those of this module.
 
     Raises:
         StorageError: the file cannot be written.
-        UsageError: SQLite refuses something else.
+        UsageError: what else goes wrong.
     """
     try:
-        with closing(sqlite3.connect(file, timeout=BUSY_TIMEOUT_MS / 1000)) as connection:
-            yield connection
+        yield
     except sqlite3.Error as error:
-        raise _unwritable(file, error) or UsageError(f"database {file} cannot be used: {error}") from error
+        raise _unwritable(written, error) or UsageError(f"{otherwise}: {error}") from error
 
 
 def _migrate(connection: Connection) -> None:
