@@ -119,9 +119,7 @@ def test_without_room_for_the_copy_nothing_is_upgraded(old, monkeypatch):
 
     connect = sqlite3.connect
     monkeypatch.setattr("sqlite3.connect", lambda *a, **k: connect(*a, **{"factory": Full, **k}))
-    with pytest.raises(
-        StorageError, match=r"results.db.backup-0001 cannot be written: the disk is full: make room there"
-    ):
+    with pytest.raises(StorageError, match=r"backup-0001 cannot be written: the disk is full: make room there"):
         open_store(str(path))
     monkeypatch.undo()
     assert dump(path) == dump(KEPT["0001"])
