@@ -126,7 +126,7 @@ def test_a_read_only_disk_is_told_before_anything_is_done(small_disk, uncut, tmp
     fill(disk, 400 * 1024)
     assert call(log, command) == 2  # half-way
     (disk / "ballast").unlink()
-    with closing(sqlite3.connect(disk / "results.db")) as connection:  # which moves the log into the file, and removes it
+    with closing(sqlite3.connect(disk / "results.db")) as connection:  # the log moves into the file
         connection.execute("SELECT count(*) FROM run").fetchall()
     before = {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()}
     small_disk("remount", "ro")
