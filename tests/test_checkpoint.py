@@ -5,13 +5,20 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from orthobench.models.lstm import LSTM
 
 from orthobench.checkpoint import BEFORE, NEWEST, CheckpointFolder
 from orthobench.errors import StorageError, UsageError
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.store import open_store
+from orthobench.train import Interrupted, train
 
 
 @pytest.fixture
@@ -140,3 +147,50 @@ def test_who_only_asks_is_not_in_the_way(folder):
     with folder.lock():
         assert other.is_locked()
     assert not other.is_locked()
+
+
+class Noisy(LSTM):
+    """Draws from the process's own generators at every step, and notes what."""
+
+    drawn: list[float]
+
+    def after_step(self) -> None:
+        for parameter in self.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.01)
+        self.drawn.append(torch.rand(1).item() + torch.rand(1, device=self.recurrent_weight.device).item())
+
+
+class StopAt:
+    def __init__(self, last: int) -> None:
+        self.last, self.iteration = last, 0
+
+    def started(self, run) -> None: ...
+    def tested(self, point) -> None: ...
+    def concluding(self, done, total) -> None: ...
+
+    def iterated(self, iteration: int) -> None:
+        self.iteration = iteration
+
+    def should_stop(self) -> bool:
+        return self.iteration == self.last
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_every_generator_goes_on_where_it_was(device, tiny, tmp_path):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device here")
+    resolved = replace(resolve(Catalog(), "adding", "lstm", tiny), model_class=Noisy)
+    found = {}
+    for name, stops in (("uncut", [-1]), ("cut", [1, 5, 8, -1])):
+        Noisy.drawn = []
+        for stop in stops:
+            observer = StopAt(stop)
+            torch.manual_seed(12345)  # what a new process would start with is not what goes on
+            with open_store(str(tmp_path / f"{name}.db"), create=True) as store, suppress(Interrupted):
+                checkpoints = CheckpointFolder(tmp_path / name, "k")
+                train(resolved, store, checkpoints, torch.device(device), observer, observer.should_stop)
+        with open_store(str(tmp_path / f"{name}.db")) as store:
+            (run,) = store.runs()
+            found[name] = Noisy.drawn, [(m.name, m.iteration, m.value) for m in store.metrics([run.id])]
+    assert len(found["uncut"][0]) == 12
+    assert found["cut"] == found["uncut"]
