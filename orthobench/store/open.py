@@ -56,7 +56,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
         if version is None and not create:
             raise NoDatabase(f"{location} holds no orthobench runs: name another database with --db")
         if version is None or version < HEAD:
-            upgrade(engine)
+            upgrade(engine, sqlite_file(location))
         elif version > HEAD:
             raise UsageError(
                 f"{location} was written by a newer orthobench (schema {version}, this one knows {HEAD}): "
@@ -64,7 +64,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
             )
     except SQLAlchemyError as error:
         engine.dispose()
-        raise UsageError(f"database {location} cannot be opened: {_reason(error)}") from error
+        raise UsageError(f"database {location} cannot be opened: {reason(error)}") from error
     except UsageError:
         engine.dispose()
         raise
@@ -103,6 +103,14 @@ def sqlite_file(location: str) -> Path | None:
 def is_server(location: str) -> bool:
     """Whether processes of several machines may share this database."""
     return _url(location).get_backend_name() == "postgresql"
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two locations are the same database."""
+    file, another = sqlite_file(one), sqlite_file(other)
+    if file is None or another is None:
+        return file == another and _url(one) == _url(other)
+    return file.exists() and another.exists() and file.samefile(another)
 
 
 def check_writable(location: str) -> None:
@@ -227,30 +235,30 @@ def _version(connection: Connection) -> str | None:
     return None if version is None else str(version)
 
 
-def upgrade(engine: Engine) -> Path | None:
+def backup_of(file: Path, version: str) -> Path:
+    """Where a database of an older schema is kept when it is upgraded."""
+    return file.with_name(f"{file.name}.backup-{version}")
+
+
+def upgrade(engine: Engine, file: Path | None) -> None:
     """Bring the schema up to date, in one transaction; processes that want to at once do so one after the other.
 
-    Returns:
-        The copy of the old database that was put beside it; None for a server, or if there was nothing to do.
+    A SQLite file is copied before that; a server's database is not.
 
     Raises:
         StorageError: there is no room for the copy, or for the new tables.
     """
-    file = _file(engine.url)
     with _upgrade_lock(engine, file):
         if file is not None:
-            with _sqlite(file) as plain:  # the journal cannot be changed within a transaction
+            with _telling(file, f"database {file} cannot be used"), _connect(file) as plain:
                 plain.execute("PRAGMA journal_mode = WAL")
         with engine.connect().execution_options(writes=True) as connection, connection.begin():
             version = _version(connection)
             if version == HEAD:
-                return None
-            copy = None
+                return
             if file is not None and version is not None:
-                copy = file.with_name(f"{file.name}.backup-{version}")
-                back_up(file, copy)  # nobody else writes now: it is what is upgraded
+                back_up(file, backup_of(file, version))  # nobody else writes now: it is what is upgraded
             _migrate(connection)
-    return copy
 
 
 def _upgrade_lock(engine: Engine, file: Path | None) -> AbstractContextManager[object]:
@@ -272,29 +280,42 @@ def back_up(file: Path, copy: Path) -> None:
         StorageError: there is no room for it; nothing is left of it then.
     """
     part = copy.with_name(f"{copy.name}.part")
+    leftovers = part, part.with_name(f"{part.name}-journal")  # of a process that was killed here
     try:
-        with _sqlite(file) as source, _sqlite(part) as target:
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
+        with (
+            _telling(copy, f"database {file} cannot be copied to {copy}"),
+            _connect(file) as source,
+            _connect(part) as target,
+        ):
             source.backup(target)
         rename(part, copy)
     except OSError as error:
         raise storage_error(copy, error) from error
     finally:
-        part.unlink(missing_ok=True)
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
+
+
+def _connect(file: Path) -> closing[sqlite3.Connection]:
+    """A connection without SQLAlchemy."""
+    name = f"file:{quote(str(file.absolute()))}" + ("?immutable=1" if _is_read_only(file) else "")
+    return closing(sqlite3.connect(name, timeout=BUSY_TIMEOUT_MS / 1000, uri=True))
 
 
 @contextmanager
-def _sqlite(file: Path) -> Iterator[sqlite3.Connection]:
-    """A connection without SQLAlchemy.
+def _telling(written: Path, otherwise: str) -> Iterator[None]:
+    """Make SQLite's errors those of this module.
 
     Raises:
         StorageError: the file cannot be written.
-        UsageError: SQLite refuses something else.
+        UsageError: what else goes wrong.
     """
     try:
-        with closing(sqlite3.connect(file, timeout=BUSY_TIMEOUT_MS / 1000)) as connection:
-            yield connection
+        yield
     except sqlite3.Error as error:
-        raise _unwritable(file, error) or UsageError(f"database {file} cannot be used: {error}") from error
+        raise _unwritable(written, error) or UsageError(f"{otherwise}: {error}") from error
 
 
 def _migrate(connection: Connection) -> None:
@@ -307,6 +328,7 @@ def _migrate(connection: Connection) -> None:
     command.upgrade(config, "head")
 
 
-def _reason(error: SQLAlchemyError) -> str:
+def reason(error: SQLAlchemyError) -> str:
+    """What the database's driver said, in one line."""
     cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
     return str(cause).splitlines()[0]
