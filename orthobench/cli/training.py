@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,9 @@ from orthobench.errors import UsageError
 from orthobench.spec import Resolved
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.open import NoDatabase
+from orthobench.sweep.budget import Budget, show_duration
 from orthobench.sweep.cluster import RayCluster, RayTasks
+from orthobench.sweep.estimate import Estimate
 from orthobench.sweep.job import Ending, Executor, InThisProcess, Job, train_job
 from orthobench.sweep.plan import PlannedRun
 from orthobench.sweep.supervisor import LocalProcesses, places
@@ -122,31 +124,37 @@ class Session:
         return InThisProcess(lambda job: Progress(job.label), self.stop)
 
     def train_missing(
-        self, planned: Sequence[PlannedRun], at_once: int | None, gpu_share: int, cluster: RayCluster | None = None
+        self,
+        planned: Sequence[PlannedRun],
+        at_once: int | None,
+        gpu_share: int,
+        budget: Budget | None = None,
+        cluster: RayCluster | None = None,
     ) -> int:
         """Train what a plan lacks and return how many runs failed: one that does ends no other.
 
         Args:
             at_once: runs at once, each in a process of its own; 0: one after the other in this one; None: as many as
                 there are cores or GPUs.
+            budget: once it is spent, no further run is started.
             cluster: where to instead, with limits of its own.
 
         Raises:
             UsageError: none of them could be started.
             typer.Exit: the user stopped it.
         """
-        jobs = self.jobs(planned, _label)
+        jobs = self.jobs(planned, lambda one: one.label)
         if cluster is not None:
             with SideBySide(len(jobs)) as display:
                 tasks = RayTasks(cluster, self.store, display.watch, self.stop, display.say)
-                return self._carry_out(jobs, tasks, display.say)
+                return self._carry_out(jobs, tasks, display.say, budget)
         if at_once == 0:
-            return self._carry_out(jobs, self.in_this_process(), lambda text: typer.echo(text, err=True))
+            return self._carry_out(jobs, self.in_this_process(), lambda text: typer.echo(text, err=True), budget)
         cores = torch.get_num_threads()
         where = places(self.device, at_once, gpu_share, cores)
         with SideBySide(len(jobs)) as display:
             executor = LocalProcesses(self.store, where, cores, display.watch, self.stop, display.say)
-            return self._carry_out(jobs, executor, display.say)
+            return self._carry_out(jobs, executor, display.say, budget)
 
     def jobs(self, planned: Sequence[PlannedRun], name: Callable[[PlannedRun], str]) -> list[Job]:
         """The runs of a plan that are wanted, numbered."""
@@ -156,10 +164,12 @@ class Session:
             for number, one in enumerate(wanted, 1)
         ]
 
-    def _carry_out(self, jobs: Sequence[Job], executor: Executor, say: Callable[[str], None]) -> int:
+    def _carry_out(
+        self, jobs: Sequence[Job], executor: Executor, say: Callable[[str], None], budget: Budget | None
+    ) -> int:
         endings = Counter[Ending]()
         refused = ""
-        for outcome in executor.run(jobs):
+        for outcome in executor.run(jobs, lambda: budget is None or not budget.is_spent()):
             endings[outcome.ending] += 1
             label, cause = outcome.job.label, outcome.cause
             if outcome.ending == Ending.FAILED:
@@ -169,7 +179,10 @@ class Session:
                 say(f"{label} cannot be started: {cause}")
             elif outcome.ending == Ending.BUSY:
                 say(f"{label} is left to another process: {cause}")
-        if endings[Ending.INTERRUPTED] or endings.total() < len(jobs):
+        left = len(jobs) - endings.total()
+        if left and not self.stop():
+            say(f"the budget is spent: {left} runs are left for another time")
+        elif endings[Ending.INTERRUPTED] or left:
             say("stopped; the same command goes on from here")
             raise typer.Exit(130)
         if jobs and endings[Ending.REFUSED] == len(jobs):
@@ -177,8 +190,9 @@ class Session:
         return endings[Ending.FAILED] + endings[Ending.REFUSED]
 
 
-def _label(one: PlannedRun) -> str:
-    return one.resolved.spec.model + "".join(f" {key}={value}" for key, value in one.chosen.items())
+def at_once(device: torch.device, jobs: int | None, gpu_share: int) -> int:
+    """How many runs are trained beside each other, as `train_missing` does."""
+    return 1 if jobs == 0 else len(places(device, jobs, gpu_share, torch.get_num_threads()))
 
 
 def report_failures(failed: int, of: int) -> None:
@@ -196,17 +210,35 @@ def existing(db: str) -> Store | None:
         return None
 
 
-def print_plan(planned: Sequence[PlannedRun]) -> None:
+def print_plan(
+    planned: Sequence[PlannedRun], estimates: Mapping[str, Estimate] | None = None, left_out: Container[str] = ()
+) -> None:
+    """Every run and its state, and what is estimated of it, by key; then how many there are of each state."""
     from rich.table import Table
 
-    table = Table("run", "model", "settings", "seed", "state", box=None)
+    headings = ("run", "model", "settings", "seed", "state")
+    table = Table(*headings, *(() if estimates is None else ("time", "memory", "judged by")), box=None)
     for one in planned:
         spec = one.resolved.spec
         settings = " ".join(f"{key}={value}" for key, value in one.chosen.items())
-        table.add_row(spec.key, spec.model, settings, str(spec.seed), one.state)
+        state = f"{one.state}, left out" if spec.key in left_out else one.state
+        row = [spec.key, spec.model, settings, str(spec.seed), state]
+        if estimates is not None:
+            row += _estimated(estimates.get(spec.key))
+        table.add_row(*row)
     console().print(table)
     states = [one.state for one in planned]
     typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
+    for change in dict.fromkeys(one.change for one in planned if one.older):
+        keys = " ".join(one.older.key for one in planned if one.older and one.change == change)
+        typer.echo(f"stale: {change}; the older results stay in the database: {keys}")
+
+
+def _estimated(estimate: Estimate | None) -> list[str]:
+    if estimate is None:
+        return ["", "", ""]
+    time = "?" if estimate.seconds is None else f"~ {show_duration(estimate.seconds)}"
+    return [time, "" if estimate.memory is None else f"{estimate.memory / 2**20:.0f} MiB", estimate.source]
 
 
 def describe(run: Run) -> str:

@@ -97,6 +97,15 @@ class RayCluster:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.ray.shutdown()
 
+    def room(self) -> int:
+        """How many runs it has room for at once, by the machines it has now."""
+        resources = self.ray.cluster_resources()
+        if self.device == "cuda":
+            places = int(resources.get("GPU", 0) * self.gpu_share)
+        else:
+            places = int(resources.get("CPU", 0) // self.threads)
+        return max(1, min(places, self.at_once or places))
+
     def _check(self, database: str, checkpoints: str | None, *, several: bool) -> None:
         if several and not is_server(database):
             raise UsageError(
@@ -151,9 +160,10 @@ class RayTasks:
         self.cluster, self.store, self.watch, self.should_stop, self.tell = cluster, store, watch, should_stop, tell
         self.ray = cluster.ray
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
         """Every job's outcome, as they end. When this is left early, what still runs is ended at once."""
-        waiting, tasks, stopping = deque(jobs), dict[Any, _Task](), False
+        waiting, tasks = deque(jobs), dict[Any, _Task]()
+        stopping = over = False
         try:
             while tasks or waiting:
                 if not stopping and self.should_stop():
@@ -161,6 +171,12 @@ class RayTasks:
                     waiting.clear()
                     for reference in tasks:
                         self.ray.cancel(reference, force=False)
+                if not over and not may_start():
+                    over = True
+                    waiting.clear()
+                    for reference, task in tasks.items():
+                        if task.observer is None:  # it waits for a place
+                            self.ray.cancel(reference, force=False)
                 while waiting and (self.cluster.at_once is None or len(tasks) < self.cluster.at_once):
                     job = waiting.popleft()
                     tasks[self.cluster.submit(job, resumed=False)] = _Task(job)
@@ -194,7 +210,7 @@ class RayTasks:
             ending, cause = self.ray.get(reference)
             return Outcome(job, Ending(ending), cause)
         except exceptions.TaskCancelledError:
-            return None if run is None else Outcome(job, Ending.INTERRUPTED)
+            return None if task.observer is None else Outcome(job, Ending.INTERRUPTED)
         except exceptions.RayTaskError as error:  # it is not `attempt` that failed, but what is around it
             cause = f"{type(error.cause).__name__}: {error.cause}".splitlines()[0]
         except exceptions.RayError as error:
@@ -237,15 +253,6 @@ def _point(run: Run) -> Point:
     return Point(run.iterations, epoch, None, {run.metric: run.final_value})
 
 
-class _Unwatched:
-    """An observer that shows nothing: the database tells how the run goes."""
-
-    def started(self, run: Run) -> None: ...
-    def iterated(self, iteration: int) -> None: ...
-    def tested(self, point: Point) -> None: ...
-    def concluding(self, done: int, total: int) -> None: ...
-
-
 def carry_out(job: Job, resumed: bool) -> tuple[str, str]:
     """The task, on some machine of the cluster: how the job ended, and why. Ray's request to stop comes as SIGINT.
 
@@ -257,10 +264,11 @@ def carry_out(job: Job, resumed: bool) -> tuple[str, str]:
     stop = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     from orthobench.sweep.job import Ending, attempt
+    from orthobench.train import Unwatched
 
     until = time.monotonic() + GRACE
     while True:
-        outcome = attempt(job, _Unwatched(), stop.is_set)
+        outcome = attempt(job, Unwatched(), stop.is_set)
         if outcome.ending != Ending.BUSY or not resumed or stop.is_set() or time.monotonic() > until:
             return outcome.ending.value, outcome.cause
         time.sleep(1.0)

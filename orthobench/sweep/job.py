@@ -89,8 +89,10 @@ Watch = Callable[[Job], AbstractContextManager[Observer]]
 class Executor(Protocol):
     """Carries out jobs."""
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
         """Every job's outcome, as they end, in any order.
+
+        `may_start` is asked before each job: once it says no, those not started have no outcome.
 
         A job that fails, in whatever way, ends no other. After a request to stop, no further job is started, those
         under way end as interrupted (with their outcome), and the iterator ends: jobs not started have no outcome.
@@ -189,9 +191,9 @@ class InThisProcess:
     def __init__(self, watch: Watch, should_stop: Callable[[], bool]) -> None:
         self.watch, self.should_stop = watch, should_stop
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
         for job in jobs:
-            if self.should_stop():
+            if self.should_stop() or not may_start():
                 return
             with self.watch(job) as observer:
                 outcome = attempt(job, observer, self.should_stop)

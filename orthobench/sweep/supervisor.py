@@ -88,7 +88,7 @@ class LocalProcesses:
         self.store, self.places, self.cores = store, places, cores
         self.watch, self.should_stop, self.tell = watch, should_stop, tell
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
         """Every job's outcome, as they end. When this is left early, what still runs is killed."""
         waiting, free = deque(jobs), deque(self.places)
         running: dict[int, _Child] = {}
@@ -101,6 +101,8 @@ class LocalProcesses:
                     waiting.clear()
                     for child in running.values():
                         child.ask_to_stop()
+                if waiting and free and not may_start():
+                    waiting.clear()
                 while waiting and free:
                     sharers = min(len(self.places), len(running) + len(waiting))
                     job = replace(waiting.popleft(), threads=max(1, self.cores // sharers))
