@@ -1,7 +1,8 @@
 """One run from start to end: train, test, probe, log, checkpoint; go on from a checkpoint if there is one.
 
 The order of things makes a run cut off anywhere end with the numbers of an uncut one. Rows are committed before the
-checkpoint that stands after them; on the way back, rows beyond the checkpoint are forgotten. The order of examples
+checkpoint that stands after them. On the way back, rows beyond the checkpoint are forgotten, and a checkpoint beyond
+the rows serves no more: the database is an older copy, or lost its last commits with the power. The order of examples
 is a function of seed and epoch, so a checkpoint holds no more of it than the iteration. Where the state is carried
 from batch to batch (truncated back-propagation through time), it is part of the checkpoint. So is the number of
 threads: sums that torch splits over them are rounded differently for another number.
@@ -19,8 +20,8 @@ import gc
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
@@ -33,8 +34,9 @@ from torch import Tensor
 
 from orthobench import environment, seeds
 from orthobench.batches import Batches, as_stream
-from orthobench.checkpoint import CheckpointFolder
-from orthobench.errors import UsageError
+from orthobench.checkpoint import CheckpointFolder, Checkpoints
+from orthobench.errors import Busy, StorageError, UsageError
+from orthobench.locks import lock
 from orthobench.model import State
 from orthobench.optimizers import make_optimizer
 from orthobench.probe import Probe, Subject
@@ -101,13 +103,14 @@ def check_backend(name: BackendName, device: torch.device) -> None:
 def train(
     resolved: Resolved,
     store: Store,
-    checkpoints: CheckpointFolder,
+    checkpoints: Checkpoints,
     device: torch.device,
     observer: Observer,
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_every: float = 30.0,
     backend: BackendName = "auto",
     on_divergence: OnDivergence = "stop",
+    tags: Sequence[str] = (),
 ) -> Run:
     """Carry out a run and return its record; a run that is finished or diverged already is only looked up.
 
@@ -116,30 +119,39 @@ def train(
         checkpoint_every: seconds between checkpoints; more where they would take over a hundredth of the time.
         backend: which kernels run the recurrence.
         on_divergence: whether a run that diverges ends, or goes on as long as its weights are finite.
+        tags: names that the run gets beside those it has, finished or not; they change nothing of it.
 
     Raises:
         Busy: another process is at this run.
         UsageError: the run cannot be started (the data is not there, ...).
+        StorageError: the disk is full, or something cannot be written; or the database server is lost.
         OutOfMemory: on the accelerator; the run is recorded as failed.
         Interrupted: `should_stop` said so.
     """
-    done = store.find(resolved.spec.key)
-    if done is not None and is_settled(done, checkpoints, on_divergence):
+    store.tag([resolved.spec.key], tags)
+    if done := _result(store, resolved, checkpoints, on_divergence):
         return done
-    with checkpoints.lock(), use_backend(backend):
+    with store.waiting(should_stop), lock(store, checkpoints), use_backend(backend):
+        if done := _result(store, resolved, checkpoints, on_divergence):  # who held the lock before may have ended it
+            return done
         forget_used()
-        trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every, on_divergence)
+        trainer = _Trainer(
+            resolved, store, checkpoints, device, observer, should_stop, checkpoint_every, on_divergence, tags
+        )
         memory = None
         try:
             trainer.run_to_end()
         except Interrupted:
             trainer.close(Status.INTERRUPTED)
             raise
+        except Busy:  # the run is another's now
+            raise
         except torch.OutOfMemoryError as error:
             memory = str(error).partition("\n")[0]
         except BaseException as error:
-            status = Status.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Status.FAILED
-            trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
+            status = Status.INTERRUPTED if isinstance(error, (KeyboardInterrupt, StorageError)) else Status.FAILED
+            with suppress(StorageError):  # where nothing can be written, this cannot either
+                trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
             raise
         if memory is not None:  # outside of its except clause, where the error would hold the tensors
             trainer.close(Status.FAILED, memory)
@@ -148,9 +160,15 @@ def train(
             raise OutOfMemory(message)
         if not trainer.could_go_on:
             checkpoints.clear()
-    finished = store.find(resolved.spec.key)
+        finished = store.find(resolved.spec.key)
     assert finished is not None
     return finished
+
+
+def _result(store: Store, resolved: Resolved, checkpoints: Checkpoints, on_divergence: OnDivergence) -> Run | None:
+    """The run's record, if it has come to its end."""
+    run = store.find(resolved.spec.key)
+    return run if run is not None and is_settled(run, checkpoints, on_divergence) else None
 
 
 @dataclass(frozen=True)
@@ -183,11 +201,11 @@ def measure_pace(
     """
     with TemporaryDirectory() as folder, open_store("sqlite://", create=True) as store, use_backend(backend):
         checkpoints = CheckpointFolder(Path(folder), resolved.spec.key)
-        trainer = _Trainer(resolved, store, checkpoints, device, _Unwatched(), lambda: False, 0.0, "stop")
+        trainer = _Trainer(resolved, store, checkpoints, device, Unwatched(), lambda: False, 0.0, "stop", ())
         return trainer.pace(steps, at_most)
 
 
-class _Unwatched:
+class Unwatched:
     """An observer who looks away."""
 
     def started(self, run: Run) -> None: ...
@@ -196,7 +214,7 @@ class _Unwatched:
     def concluding(self, done: int, total: int) -> None: ...
 
 
-def is_settled(run: Run, checkpoints: CheckpointFolder, on_divergence: OnDivergence) -> bool:
+def is_settled(run: Run, checkpoints: Checkpoints, on_divergence: OnDivergence) -> bool:
     """Whether asking for this run again trains nothing."""
     if run.status == Status.DIVERGED and on_divergence == "continue":
         return not checkpoints.exists()
@@ -208,12 +226,13 @@ class _Trainer:
         self,
         resolved: Resolved,
         store: Store,
-        checkpoints: CheckpointFolder,
+        checkpoints: Checkpoints,
         device: torch.device,
         observer: Observer,
         should_stop: Callable[[], bool],
         checkpoint_every: float,
         on_divergence: OnDivergence,
+        tags: Sequence[str],
     ) -> None:
         spec = resolved.spec
         self.training = resolved.training
@@ -221,7 +240,8 @@ class _Trainer:
         self.observer, self.should_stop, self.checkpoint_every = observer, should_stop, checkpoint_every
         self.on_divergence = on_divergence
         self.seed = spec.seed
-        self.saved = checkpoints.load()
+        begun = store.find(spec.key)
+        self.saved = checkpoints.load(store.last_iteration(begun.id)) if begun is not None else None
         if self.saved is not None and 1 <= (threads := self.saved.get("threads", 0)) <= (os.cpu_count() or 1):
             torch.set_num_threads(threads)
 
@@ -251,6 +271,7 @@ class _Trainer:
         self.test_every = self.training.evaluate_every or self.per_epoch
 
         self.iteration = 0
+        self.logged = -1  # the iteration of the last rows written
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last test
         self.loss_count = 0
         self.best: tuple[float, int] | None = None
@@ -282,6 +303,7 @@ class _Trainer:
             },
             environment.digest(facts),
             facts,
+            tags,
         )
 
     # The course of a run
@@ -401,6 +423,7 @@ class _Trainer:
         with self._timed("log"):
             progress = self._progress() | {"final_value": value if math.isfinite(value) else None}
             self.store.log(self.run.id, rows, vectors, progress)
+        self.logged = self.iteration
         self.observer.tested(Point(self.iteration, epoch, loss, metrics))
         return self._divergence(loss, metrics)
 
@@ -552,6 +575,7 @@ class _Trainer:
             self.checkpoints.save(
                 {
                     "iteration": self.iteration,
+                    "logged": self.logged,
                     "model": self.model.state_dict(),
                     "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
                     "state": self.state,
@@ -572,7 +596,7 @@ class _Trainer:
         state, self.saved = self.saved, None
         if state is None:
             return False
-        self.iteration = state["iteration"]
+        self.iteration, self.logged = state["iteration"], state["logged"]
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)

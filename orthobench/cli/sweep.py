@@ -12,6 +12,7 @@ from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
     CheckpointEvery,
+    CheckpointPlace,
     Database,
     DataFolder,
     Device,
@@ -21,6 +22,7 @@ from orthobench.cli.options import (
     OnDivergence,
     PluginFiles,
     PresetName,
+    Tags,
     checkpoint_root,
 )
 
@@ -76,7 +78,20 @@ def command(
     db: Database = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
+    tag: Tags = None,
+    checkpoints: CheckpointPlace = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    executor: Annotated[
+        str,
+        typer.Option(
+            "--executor",
+            metavar="local|ray|ray://HOST:PORT",
+            help="Where: in processes here, on the Ray cluster that this machine is part of, or on another one.",
+        ),
+    ] = "local",
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="With Ray: threads, and CPUs, of each run; else one.")
+    ] = None,
     jobs: Jobs = None,
     gpu_share: GpuShare = 1,
     on_divergence: OnDivergence = "stop",
@@ -94,6 +109,8 @@ def command(
     ] = False,
 ) -> None:
     """Train the runs of a grid, or of a paper's table or figure, each once; again, what is missing."""
+    import torch
+
     from orthobench.cli import planning, training
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
@@ -119,25 +136,36 @@ def command(
         runs = _paper(catalog, paper, table, figure, models, range(seeds or 1), scale)
     else:
         runs = _grid(catalog, task, models, grid or (), set_ or (), range(seeds or 1), preset)
-    where = pick_device(device)
-    check_backend(backend, where)
-    checkpoints = checkpoint_root(db)
-    planner = planning.Planner(where, backend, plugin or (), training.at_once(where, jobs, gpu_share), not no_probe)
+    place = checkpoint_root(db, checkpoints)
+    cluster = None
+    if executor == "local" and threads is not None:
+        raise UsageError("--threads is for --executor ray: here the runs share the cores, leave it out")
+    if executor != "local" and not dry_run:
+        cluster = training.cluster(executor, db, checkpoints, device, threads or 1, gpu_share, jobs, data_dir)
+    where = pick_device(device) if cluster is None else torch.device(cluster.device)
+    if cluster is None:
+        check_backend(backend, where)
+    at_once = training.at_once(where, jobs, gpu_share) if cluster is None else cluster.room()
+    planner = planning.Planner(where, backend, plugin or (), at_once, not no_probe)
     if dry_run:
         with training.existing(db) or nullcontext() as store:
-            planned = plan(runs, store, checkpoints, on_divergence)
+            planned = plan(runs, store, place, on_divergence)
             planner.choose(planned, store, seconds)
         return
     check_writable(db)
-    with open_store(db, create=True) as store:
-        planned = plan(runs, store, checkpoints, on_divergence)
+    with cluster or nullcontext(), open_store(db, create=True) as store:
+        store.tag([resolved.spec.key for resolved, _ in runs], tag or ())
+        planned = plan(runs, store, place, on_divergence)
         if seconds is None:
             training.print_plan(planned)
         else:
             planned = planner.choose(planned, store, seconds)
         with training.stop_on_signals() as stop:
-            session = training.Session(store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence)
-            failed = session.train_missing(planned, jobs, gpu_share, None if seconds is None else Budget(seconds))
+            session = training.Session(
+                store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints, tag or ()
+            )
+            limit = None if seconds is None else Budget(seconds)
+            failed = session.train_missing(planned, jobs, gpu_share, limit, cluster)
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     training.report_failures(failed, len(runs))
 
