@@ -130,8 +130,8 @@ class Session:
         for outcome in executor.run(jobs):
             endings[outcome.ending] += 1
             label, cause = outcome.job.label, outcome.cause
-            if outcome.ending == Ending.FAILED:
-                say(f"{label} failed: {cause}")
+            if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
+                say(f"{label} {outcome.ending}: {cause}")
             elif outcome.ending == Ending.REFUSED:
                 refused = refused or cause
                 say(f"{label} cannot be started: {cause}")
