@@ -15,7 +15,7 @@ from typing import Any, Literal
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import Experiment, experiments
 from orthobench.plugins import Catalog
-from orthobench.settings import Settings
+from orthobench.settings import SHORT_NAMES, Settings
 from orthobench.task import TrainingSettings
 
 Preset = Literal["paper", "quick"]
@@ -91,10 +91,7 @@ def resolve(
     task_class, model_class = catalog.load("task", task), catalog.load("model", model)
     kinds: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)
     known = {name for kind in kinds for name in kind.model_fields}
-    for name in given:
-        if name not in known:
-            raise unknown("setting", name, known)
-
+    given = _full_names(given, known)
     asked = ({k: v for k, v in task_class.quick.items() if k in known} if preset == "quick" else {}) | dict(given)
     values = dict(task_class.protocol)
     if experiment := experiment or _nearest(experiments(task, model), given):
@@ -144,6 +141,23 @@ def _resolved(catalog: Catalog, task: str, model: str, read: Sequence[Settings],
     dumped = [settings.canonical() for settings in read]
     spec = RunSpec(task, model, dumped[0], dumped[1], dumped[2], versions[0], versions[1], seed)
     return Resolved(spec, *classes, task_settings, model_settings, training, probes)  # type: ignore[arg-type]
+
+
+def _full_names(given: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    """What was given, under the settings' names in place of the papers' symbols.
+
+    Raises:
+        UsageError: a name is none of a setting, or a setting is given under both.
+    """
+    named: dict[str, Any] = {}
+    for name, value in given.items():
+        full = name if name in known else SHORT_NAMES.get(name, name)
+        if full not in known:
+            raise unknown("setting", name, known)
+        if full in named:
+            raise UsageError(f"{full} is given twice ({named[full]} and {value}): give it once")
+        named[full] = value
+    return named
 
 
 def _same(one: Any, other: Any) -> bool:

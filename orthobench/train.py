@@ -1,7 +1,8 @@
 """One run from start to end: train, test, probe, log, checkpoint; go on from a checkpoint if there is one.
 
 The order of things makes a run cut off anywhere end with the numbers of an uncut one. Rows are committed before the
-checkpoint that stands after them; on the way back, rows beyond the checkpoint are forgotten. The order of examples
+checkpoint that stands after them. On the way back, rows beyond the checkpoint are forgotten, and a checkpoint beyond
+the rows serves no more: the database is an older copy, or lost its last commits with the power. The order of examples
 is a function of seed and epoch, so a checkpoint holds no more of it than the iteration. Where the state is carried
 from batch to batch (truncated back-propagation through time), it is part of the checkpoint. So is the number of
 threads: sums that torch splits over them are rounded differently for another number.
@@ -19,10 +20,13 @@ import gc
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol
 
 import torch
@@ -30,14 +34,15 @@ from torch import Tensor
 
 from orthobench import environment, seeds
 from orthobench.batches import Batches, as_stream
-from orthobench.checkpoint import CheckpointFolder
-from orthobench.errors import UsageError
+from orthobench.checkpoint import CheckpointFolder, Checkpoints
+from orthobench.errors import Busy, StorageError, UsageError
+from orthobench.locks import lock
 from orthobench.model import State
 from orthobench.optimizers import make_optimizer
 from orthobench.probe import Probe, Subject
 from orthobench.recurrence.dispatch import chosen, forget_used, last_used, use_backend
 from orthobench.spec import Resolved
-from orthobench.store import MetricRow, Run, Status, Store, TraceRow
+from orthobench.store import MetricRow, Run, Status, Store, TraceRow, open_store
 from orthobench.task import Batch, Split
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -98,13 +103,14 @@ def check_backend(name: BackendName, device: torch.device) -> None:
 def train(
     resolved: Resolved,
     store: Store,
-    checkpoints: CheckpointFolder,
+    checkpoints: Checkpoints,
     device: torch.device,
     observer: Observer,
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_every: float = 30.0,
     backend: BackendName = "auto",
     on_divergence: OnDivergence = "stop",
+    tags: Sequence[str] = (),
 ) -> Run:
     """Carry out a run and return its record; a run that is finished or diverged already is only looked up.
 
@@ -113,30 +119,39 @@ def train(
         checkpoint_every: seconds between checkpoints; more where they would take over a hundredth of the time.
         backend: which kernels run the recurrence.
         on_divergence: whether a run that diverges ends, or goes on as long as its weights are finite.
+        tags: names that the run gets beside those it has, finished or not; they change nothing of it.
 
     Raises:
         Busy: another process is at this run.
         UsageError: the run cannot be started (the data is not there, ...).
+        StorageError: the disk is full, or something cannot be written; or the database server is lost.
         OutOfMemory: on the accelerator; the run is recorded as failed.
         Interrupted: `should_stop` said so.
     """
-    done = store.find(resolved.spec.key)
-    if done is not None and is_settled(done, checkpoints, on_divergence):
+    store.tag([resolved.spec.key], tags)
+    if done := _result(store, resolved, checkpoints, on_divergence):
         return done
-    with checkpoints.lock(), use_backend(backend):
+    with store.waiting(should_stop), lock(store, checkpoints), use_backend(backend):
+        if done := _result(store, resolved, checkpoints, on_divergence):  # who held the lock before may have ended it
+            return done
         forget_used()
-        trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every, on_divergence)
+        trainer = _Trainer(
+            resolved, store, checkpoints, device, observer, should_stop, checkpoint_every, on_divergence, tags
+        )
         memory = None
         try:
             trainer.run_to_end()
         except Interrupted:
             trainer.close(Status.INTERRUPTED)
             raise
+        except Busy:  # the run is another's now
+            raise
         except torch.OutOfMemoryError as error:
             memory = str(error).partition("\n")[0]
         except BaseException as error:
-            status = Status.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Status.FAILED
-            trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
+            status = Status.INTERRUPTED if isinstance(error, (KeyboardInterrupt, StorageError)) else Status.FAILED
+            with suppress(StorageError):  # where nothing can be written, this cannot either
+                trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
             raise
         if memory is not None:  # outside of its except clause, where the error would hold the tensors
             trainer.close(Status.FAILED, memory)
@@ -145,12 +160,61 @@ def train(
             raise OutOfMemory(message)
         if not trainer.could_go_on:
             checkpoints.clear()
-    finished = store.find(resolved.spec.key)
+        finished = store.find(resolved.spec.key)
     assert finished is not None
     return finished
 
 
-def is_settled(run: Run, checkpoints: CheckpointFolder, on_divergence: OnDivergence) -> bool:
+def _result(store: Store, resolved: Resolved, checkpoints: Checkpoints, on_divergence: OnDivergence) -> Run | None:
+    """The run's record, if it has come to its end."""
+    run = store.find(resolved.spec.key)
+    return run if run is not None and is_settled(run, checkpoints, on_divergence) else None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a run would take: `seconds` for all its iterations and tests, judged by so many `steps`.
+
+    Probes and the metrics that are measured once at the end are not in it. memory: the most this process held, bytes.
+    """
+
+    seconds: float
+    steps: int
+    total_iterations: int
+    iterations_per_epoch: int
+    memory: int | None
+
+
+def measure_pace(
+    resolved: Resolved, device: torch.device, backend: BackendName = "auto", steps: int = 20, at_most: float = 10.0
+) -> Pace:
+    """Train a few steps and test a few batches, as the run would; nothing of it is kept.
+
+    The first step, which may compile something, is not counted where there is a second.
+
+    Args:
+        steps: how many to count.
+        at_most: seconds after which no further step is begun.
+
+    Raises:
+        UsageError: the run could not be started.
+    """
+    with TemporaryDirectory() as folder, open_store("sqlite://", create=True) as store, use_backend(backend):
+        checkpoints = CheckpointFolder(Path(folder), resolved.spec.key)
+        trainer = _Trainer(resolved, store, checkpoints, device, Unwatched(), lambda: False, 0.0, "stop", ())
+        return trainer.pace(steps, at_most)
+
+
+class Unwatched:
+    """An observer who looks away."""
+
+    def started(self, run: Run) -> None: ...
+    def iterated(self, iteration: int) -> None: ...
+    def tested(self, point: Point) -> None: ...
+    def concluding(self, done: int, total: int) -> None: ...
+
+
+def is_settled(run: Run, checkpoints: Checkpoints, on_divergence: OnDivergence) -> bool:
     """Whether asking for this run again trains nothing."""
     if run.status == Status.DIVERGED and on_divergence == "continue":
         return not checkpoints.exists()
@@ -162,12 +226,13 @@ class _Trainer:
         self,
         resolved: Resolved,
         store: Store,
-        checkpoints: CheckpointFolder,
+        checkpoints: Checkpoints,
         device: torch.device,
         observer: Observer,
         should_stop: Callable[[], bool],
         checkpoint_every: float,
         on_divergence: OnDivergence,
+        tags: Sequence[str],
     ) -> None:
         spec = resolved.spec
         self.training = resolved.training
@@ -175,7 +240,8 @@ class _Trainer:
         self.observer, self.should_stop, self.checkpoint_every = observer, should_stop, checkpoint_every
         self.on_divergence = on_divergence
         self.seed = spec.seed
-        self.saved = checkpoints.load()
+        begun = store.find(spec.key)
+        self.saved = checkpoints.load(store.last_iteration(begun.id)) if begun is not None else None
         if self.saved is not None and 1 <= (threads := self.saved.get("threads", 0)) <= (os.cpu_count() or 1):
             torch.set_num_threads(threads)
 
@@ -205,6 +271,7 @@ class _Trainer:
         self.test_every = self.training.evaluate_every or self.per_epoch
 
         self.iteration = 0
+        self.logged = -1  # the iteration of the last rows written
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last test
         self.loss_count = 0
         self.best: tuple[float, int] | None = None
@@ -236,6 +303,7 @@ class _Trainer:
             },
             environment.digest(facts),
             facts,
+            tags,
         )
 
     # The course of a run
@@ -264,6 +332,34 @@ class _Trainer:
             if test and self._checkpoint_is_due():
                 self._save()
         return self._conclude()
+
+    def pace(self, steps: int, at_most: float) -> Pace:
+        """Go a few steps and test a few batches against the clock."""
+        begun = time.perf_counter()
+        spent: list[float] = []
+        while not spent or (len(spent) <= min(steps, self.total - 1) and time.perf_counter() - begun < at_most):
+            spent.append(self._clocked(self._advance))
+        counted = spent[1:] or spent
+        test = sum(self._test_pace(split) for split in (self.task.test, self.task.validation) if split is not None)
+        tests = 1 + self.total // self.test_every
+        seconds = self.total * sum(counted) / len(counted) + tests * test
+        return Pace(seconds, len(counted), self.total, self.per_epoch, environment.peak_memory())
+
+    def _test_pace(self, split: Split) -> float:
+        """The seconds that a test on a whole split takes, by its first batch, or by three where that is soon done."""
+        size, stream = self.training.evaluation_batch_size, as_stream(self.task, split)
+        batches = -(-len(split) // size) if stream is None else stream.pieces(size)
+        once = self._clocked(lambda: self._test(split, 1))
+        few = min(batches, 3)
+        return batches * (once if once > 1 else self._clocked(lambda: self._test(split, few)) / few)
+
+    def _clocked(self, act: Callable[[], object]) -> float:
+        """The seconds that something takes, queued CUDA work included."""
+        begun = time.perf_counter()
+        act()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter() - begun
 
     def _advance(self) -> None:
         """One iteration: a batch, its gradient, a step of every optimiser."""
@@ -327,6 +423,7 @@ class _Trainer:
         with self._timed("log"):
             progress = self._progress() | {"final_value": value if math.isfinite(value) else None}
             self.store.log(self.run.id, rows, vectors, progress)
+        self.logged = self.iteration
         self.observer.tested(Point(self.iteration, epoch, loss, metrics))
         return self._divergence(loss, metrics)
 
@@ -348,12 +445,12 @@ class _Trainer:
         return all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())
 
     @torch.no_grad()
-    def _test(self, split: Split) -> dict[str, float]:
-        """Every metric over the whole of a split."""
+    def _test(self, split: Split, most: int | None = None) -> dict[str, float]:
+        """Every metric over the whole of a split, or over at most so many of its batches."""
         self.model.eval()
         totals: dict[str, tuple[Tensor, float]] = {}
         state: State | None = None
-        for batch in self._test_batches(split):
+        for batch in islice(self._test_batches(split), most):
             outputs, end = self.model(batch.inputs, state)
             state = end if self.task.carries_state else None
             for name, (total, weight) in self.task.measure(outputs, batch.targets).items():
@@ -478,6 +575,7 @@ class _Trainer:
             self.checkpoints.save(
                 {
                     "iteration": self.iteration,
+                    "logged": self.logged,
                     "model": self.model.state_dict(),
                     "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
                     "state": self.state,
@@ -498,7 +596,7 @@ class _Trainer:
         state, self.saved = self.saved, None
         if state is None:
             return False
-        self.iteration = state["iteration"]
+        self.iteration, self.logged = state["iteration"], state["logged"]
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)

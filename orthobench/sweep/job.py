@@ -17,9 +17,10 @@ from typing import Protocol
 import torch
 
 from orthobench import environment
-from orthobench.checkpoint import Busy, CheckpointFolder
+from orthobench.checkpoint import checkpoints_at
 from orthobench.data import use_data_folder
-from orthobench.errors import UsageError
+from orthobench.errors import Busy, UsageError
+from orthobench.locks import lock
 from orthobench.plugins import Catalog
 from orthobench.spec import RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
@@ -39,8 +40,8 @@ from orthobench.train import (
 class Job:
     """Everything that one run needs.
 
-    database: a file's absolute path or a URL. checkpoints: the folder of all runs' checkpoints. plugins: files with
-    tasks, models and probes of the user's, which have to be there unchanged. data_folder: None for the usual one.
+    database: a file's absolute path or a URL. checkpoints: the folder or URL of all runs' checkpoints. plugins: files
+    with tasks, models and probes of the user's, which have to be there unchanged. data_folder: None for the usual one.
     threads: None for as many as torch takes.
     """
 
@@ -55,6 +56,7 @@ class Job:
     threads: int | None = None
     checkpoint_every: float = 30.0
     on_divergence: OnDivergence = "stop"
+    tags: tuple[str, ...] = ()
 
 
 class Ending(StrEnum):
@@ -88,8 +90,10 @@ Watch = Callable[[Job], AbstractContextManager[Observer]]
 class Executor(Protocol):
     """Carries out jobs."""
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
         """Every job's outcome, as they end, in any order.
+
+        `may_start` is asked before each job: once it says no, those not started have no outcome.
 
         A job that fails, in whatever way, ends no other. After a request to stop, no further job is started, those
         under way end as interrupted (with their outcome), and the iterator ends: jobs not started have no outcome.
@@ -114,13 +118,14 @@ def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = la
             return train(
                 resolved,
                 store,
-                CheckpointFolder(Path(job.checkpoints), job.spec.key),
+                checkpoints_at(job.checkpoints, job.spec.key),
                 pick_device(job.device),
                 observer,
                 should_stop,
                 job.checkpoint_every,
                 job.backend,
                 job.on_divergence,
+                job.tags,
             )
 
 
@@ -149,7 +154,7 @@ def record_failure(store: Store, job: Job, cause: str) -> None:
 
     Nothing is kept where another process is at the run by now, or the plugin's file is another.
     """
-    with suppress(UsageError), CheckpointFolder(Path(job.checkpoints), job.spec.key).lock():
+    with suppress(UsageError), lock(store, checkpoints_at(job.checkpoints, job.spec.key)):
         run = store.find(job.spec.key) or _enter(store, job)
         store.update(run.id, {"status": Status.FAILED, "message": cause})
 
@@ -188,9 +193,9 @@ class InThisProcess:
     def __init__(self, watch: Watch, should_stop: Callable[[], bool]) -> None:
         self.watch, self.should_stop = watch, should_stop
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
         for job in jobs:
-            if self.should_stop():
+            if self.should_stop() or not may_start():
                 return
             with self.watch(job) as observer:
                 outcome = attempt(job, observer, self.should_stop)

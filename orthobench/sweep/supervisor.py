@@ -26,8 +26,9 @@ from typing import Any
 import torch
 from sqlalchemy.exc import SQLAlchemyError
 
-from orthobench.checkpoint import CheckpointFolder
+from orthobench.checkpoint import checkpoints_at
 from orthobench.errors import UsageError
+from orthobench.locks import is_locked
 from orthobench.store import Status, Store
 from orthobench.sweep.job import Ending, Job, Outcome, Watch, record_failure
 from orthobench.train import Observer, Point, is_settled
@@ -87,7 +88,7 @@ class LocalProcesses:
         self.store, self.places, self.cores = store, places, cores
         self.watch, self.should_stop, self.tell = watch, should_stop, tell
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
         """Every job's outcome, as they end. When this is left early, what still runs is killed."""
         waiting, free = deque(jobs), deque(self.places)
         running: dict[int, _Child] = {}
@@ -100,6 +101,8 @@ class LocalProcesses:
                     waiting.clear()
                     for child in running.values():
                         child.ask_to_stop()
+                if waiting and free and not may_start():
+                    waiting.clear()
                 while waiting and free:
                     sharers = min(len(self.places), len(running) + len(waiting))
                     job = replace(waiting.popleft(), threads=max(1, self.cores // sharers))
@@ -149,8 +152,8 @@ class LocalProcesses:
 
     def _settled(self, job: Job) -> Outcome | None:
         """What came of a job that another process is at, or has finished meanwhile."""
-        folder = CheckpointFolder(Path(job.checkpoints), job.spec.key)
-        if folder.is_locked():
+        folder = checkpoints_at(job.checkpoints, job.spec.key)
+        if is_locked(self.store, folder):
             return Outcome(job, Ending.BUSY, f"run {job.spec.key} is being trained by another process")
         run = self.store.find(job.spec.key)
         if run is not None and is_settled(run, folder, job.on_divergence):
