@@ -178,8 +178,8 @@ class Session:
         for outcome in self._outcomes(executor, jobs, budget):
             endings[outcome.ending] += 1
             label, cause = outcome.job.label, outcome.cause
-            if outcome.ending == Ending.FAILED:
-                say(f"{label} failed: {cause}")
+            if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
+                say(f"{label} {outcome.ending}: {cause}")
             elif outcome.ending == Ending.REFUSED:
                 refused = refused or cause
                 say(f"{label} cannot be started: {cause}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sqlite3
 import subprocess
@@ -193,7 +194,9 @@ def test_a_terminal_shows_the_runs_under_way_and_how_many_have_ended(tmp_path, t
             assert display.bar.tasks[1].fields["found"].startswith("loss ")
         display.say("[1/2] ended")
         assert [row.fields["where"] for row in display.bar.tasks] == ["2 of 2 ended"]
-    assert "[1/2] ended" in capsys.readouterr().err
+    printed = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert "[1/2] ended" in printed
+    assert re.search(r"run 0: epoch 3\.0\s+[0-9.]+ it/s\s+loss [0-9.]+\s+mse [0-9.]+", printed)
 
 
 # What the user or the system stops
