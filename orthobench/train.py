@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from orthobench import environment, seeds
+from orthobench.batches import Batches, as_stream
 from orthobench.checkpoint import CheckpointFolder
 from orthobench.errors import StorageError, UsageError
 from orthobench.model import State
@@ -28,7 +29,7 @@ from orthobench.probe import Probe, Subject
 from orthobench.recurrence.dispatch import chosen, forget_used, last_used, use_backend
 from orthobench.spec import Resolved
 from orthobench.store import MetricRow, Run, Status, Store, TraceRow
-from orthobench.task import Batch, Split, Stream
+from orthobench.task import Batch, Split
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 BackendName = Literal["auto", "reference", "portable", "cpu", "cuda"]
@@ -156,7 +157,8 @@ class _Trainer:
         self.metric = resolved.task_class.metric
         self.better = min if resolved.task_class.goal == "min" else max
 
-        self.per_epoch = self._batches_per_epoch()
+        self.batches = Batches(self.task, self.training, self.seed, device)
+        self.per_epoch = self.batches.per_epoch
         total = self.training.epochs * self.per_epoch
         self.total = min(total, self.training.max_iterations or total)
         self.test_every = self.training.evaluate_every or self.per_epoch
@@ -166,7 +168,6 @@ class _Trainer:
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last test
         self.loss_count = 0
         self.best: tuple[float, int] | None = None
-        self.order: tuple[int, Tensor] | None = None  # of the examples, for one epoch
         self.state: State | None = None  # that the last batch ended with, where it is carried on
         self.seconds: dict[str, float] = {}
         self.saved_at = time.perf_counter()
@@ -219,9 +220,8 @@ class _Trainer:
     def _advance(self) -> None:
         """One iteration: a batch, its gradient, a step of every optimiser."""
         with self._timed("train"):
-            self.task.epoch = self.iteration // self.per_epoch
-            batch, start = self._next_batch()
-            outputs, end = self.model(batch.inputs, start)
+            batch = self.batches.at(self.iteration)
+            outputs, end = self.model(batch.inputs, self.state if self.iteration % self.per_epoch else None)
             loss = self.task.loss(outputs, batch.targets)
             penalty = self.model.penalty()
             self.model.zero_grad()
@@ -235,52 +235,6 @@ class _Trainer:
             self.loss_sum += loss.detach()
             self.loss_count += 1
             self.iteration += 1
-
-    def _stream(self, split: Split) -> Stream | None:
-        """A split as a stream, if the task's state is carried on."""
-        return cast(Stream, split) if self.task.carries_state else None
-
-    def _batches_per_epoch(self) -> int:
-        """How many batches the training set makes.
-
-        Raises:
-            UsageError: none; or a stream would have to be read in an order not its own, or is too short to be tested.
-        """
-        size, train = self.training.batch_size, self.task.train
-        stream = self._stream(train)
-        if stream is None:
-            if size > len(train):
-                raise UsageError(
-                    f"batch_size={size} is more than the training set of {len(train)}: give a smaller batch_size"
-                )
-            return len(train) // size
-        if self.training.shuffle:
-            raise UsageError("shuffle=true: the data is read in order, with the state carried on: give shuffle=false")
-        tested = [part for part in (self.task.test, self.task.validation) if part is not None]
-        for name, splits in (("batch_size", [train]), ("evaluation_batch_size", tested)):
-            columns = getattr(self.training, name)
-            if not all(cast(Stream, split).pieces(columns) for split in splits):
-                raise UsageError(f"{name}={columns} is more columns than the data can fill: give a smaller {name}")
-        return stream.pieces(size)
-
-    def _next_batch(self) -> tuple[Batch, State | None]:
-        """The next batch to train on and the state it starts from, None where that is the model's own."""
-        stream = self._stream(self.task.train)
-        if stream is None:
-            return self.task.train.batch(self._examples()), None
-        position = self.iteration % self.per_epoch
-        return stream.piece(position, self.training.batch_size), self.state if position else None
-
-    def _examples(self) -> Tensor:
-        """The numbers of the next batch's examples; what does not fill a batch at an epoch's end is left out."""
-        epoch, position = divmod(self.iteration, self.per_epoch)
-        size, start = len(self.task.train), position * self.training.batch_size
-        if not self.training.shuffle:
-            return torch.arange(start, start + self.training.batch_size, device=self.device)
-        if self.order is None or self.order[0] != epoch:
-            order = torch.randperm(size, generator=seeds.generator(self.seed, "order", epoch))
-            self.order = (epoch, order.to(self.device))
-        return self.order[1][start : start + self.training.batch_size]
 
     def _clip(self) -> None:
         if self.training.clip_value is not None:
@@ -347,7 +301,7 @@ class _Trainer:
     def _test_batches(self, split: Split) -> Iterator[Batch]:
         """A whole split, in order."""
         size = self.training.evaluation_batch_size
-        stream = self._stream(split)
+        stream = as_stream(self.task, split)
         if stream is None:
             return map(split.batch, torch.arange(len(split), device=self.device).split(size))
         return (stream.piece(position, size) for position in range(stream.pieces(size)))

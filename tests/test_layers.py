@@ -33,7 +33,9 @@ ALLOWED = {
     "checkpoint": {"disk", "errors"},
     "store": {"disk", "errors"},
     "variants": {"settings", "statistics", "store"},
+    "batches": {"errors", "seeds", "task"},
     "train": {
+        "batches",
         "checkpoint",
         "environment",
         "errors",
@@ -51,7 +53,7 @@ ALLOWED = {
     "compare": {"errors", "statistics", "store", "variants"},
     "report": {"errors", "papers", "statistics", "store", "studies", "variants", ""},
     "studies": {"errors"},
-    "bench": {"errors", "matrices", "model", "optimizers", "recurrence"},
+    "bench": {"batches", "errors", "matrices", "model", "optimizers", "plugins", "recurrence", "seeds", "spec"},
     "testing": {"model", "optimizers", "plugins", "probe", "probes", "recurrence", "task"},
     "models": {"complex_rnn", "matrices", "model", "optimizers", "plain_rnn", "recurrence"},
     "image_task": {"data", "settings", "task"},
