@@ -90,7 +90,7 @@ def test_one_that_may_not_be_read_is_kept(folder, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     with monkeypatch.context() as patched:
-        patched.setattr("zipfile.ZipFile", refuse)
+        patched.setattr(Path, "read_bytes", refuse)
         with pytest.raises(UsageError, match=r"checkpoint.pt cannot be read: Permission denied; make it readable"):
             folder.load(1)
     assert folder.load(1)["logged"] == 1

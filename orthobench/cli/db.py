@@ -18,19 +18,21 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     """Show schema, size, runs by state, machines, and whether the file is in order; exit code 1 if it is not."""
     from rich.filesize import decimal
 
-    from orthobench.checkpoint import CheckpointFolder
+    from orthobench.checkpoint import checkpoints_at
     from orthobench.cli import records
-    from orthobench.store import Status
+    from orthobench.locks import is_locked
+    from orthobench.store import Status, Store
     from orthobench.store.describe import describe
-    from orthobench.store.open import HEAD
+    from orthobench.store.open import HEAD, make_engine
 
     found = describe(db)
     root = checkpoint_root(db)
     states: dict[str, int] = {}
-    for key, status in found.runs:
-        cut_off = status == Status.RUNNING and not CheckpointFolder(root, key).is_locked()
-        state = Status.INTERRUPTED if cut_off else status
-        states[state] = states.get(state, 0) + 1
+    with Store(make_engine(db)) as store:
+        for key, status in found.runs:
+            cut_off = status == Status.RUNNING and not is_locked(store, checkpoints_at(root, key))
+            state = Status.INTERRUPTED if cut_off else status
+            states[state] = states.get(state, 0) + 1
     if json:
         records.print_json({**asdict(found), "database": db, "newest_schema": HEAD, "runs": states})
     else:
@@ -92,8 +94,9 @@ def merge(
 
     Of a run that both have, the one that got further is kept: finished, diverged, most iterations, the one here.
     """
-    from orthobench.checkpoint import CheckpointFolder
+    from orthobench.checkpoint import checkpoints_at
     from orthobench.errors import UsageError
+    from orthobench.locks import is_locked
     from orthobench.store import open_store
     from orthobench.store.merge import merge as join
     from orthobench.store.merge import reading
@@ -107,7 +110,7 @@ def merge(
     with open_store(db, create=True) as store:
         for location in sources:
             with reading(location) as source:
-                done = join(source, store, lambda key: CheckpointFolder(root, key).is_locked())
+                done = join(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
             rows = ", ".join(f"{count} {name}" for name, count in done.rows.items() if count)
             typer.echo(
                 f"{location}: {len(done.added)} runs added, {len(done.replaced)} replaced by one that got further, "

@@ -21,14 +21,20 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, Oper
 
 from orthobench.disk import MAKE_ROOM, MAKE_WRITABLE, is_full, rename, storage_error, unwritable
 from orthobench.errors import StorageError, UsageError
+from orthobench.store.network import refuse_network
+from orthobench.store.server import DRIVER_ARGUMENTS, Server
 from orthobench.store.store import Store
 
 VERSION_TABLE = "orthobench_version"
-HEAD = "0002"
+HEAD = "0003"
 BUSY_TIMEOUT_MS = 60_000
 PRIMARY_CODE = 0xFF  # SQLite's extended error codes say more in the higher bits
 
 logger = logging.getLogger(__name__)
+
+
+class NoDatabase(UsageError):
+    """There is no database at this place yet, or one with nothing of ours in it."""
 
 
 def open_store(location: str, *, create: bool = False) -> Store:
@@ -37,17 +43,18 @@ def open_store(location: str, *, create: bool = False) -> Store:
     An older schema is upgraded, after a copy of a SQLite file was put beside it.
 
     Args:
-        location: "results.db", or a URL such as "postgresql+psycopg://host/name".
+        location: "results.db", or a URL such as "postgresql://host/name".
         create: make a database that is not there yet.
 
     Raises:
         UsageError: there is none, it cannot be opened, is not ours, or was written by a newer orthobench.
     """
     engine = make_engine(location, create=create)
+    location = location if sqlite_file(location) else str(engine.url)  # without the password
     try:
         version = schema(engine)
         if version is None and not create:
-            raise UsageError(f"{location} holds no orthobench runs: name another database with --db")
+            raise NoDatabase(f"{location} holds no orthobench runs: name another database with --db")
         if version is None or version < HEAD:
             upgrade(engine, sqlite_file(location))
         elif version > HEAD:
@@ -76,12 +83,13 @@ def make_engine(location: str, *, create: bool = False) -> Engine:
         _check_file(file, create)
         if not create and _is_read_only(file):
             url = url.set(database=f"file:{quote(str(file.absolute()))}", query={"uri": "true", "immutable": "1"})
+    server = url.get_backend_name() == "postgresql"
     try:
-        engine = create_engine(url)
+        # A connection that died in the pool is replaced before it is used.
+        engine = create_engine(url, pool_pre_ping=True, connect_args=DRIVER_ARGUMENTS) if server else create_engine(url)
     except ImportError as error:
-        raise UsageError(
-            f"database {location} needs a driver that is not installed: pip install {error.name}"
-        ) from error
+        needed = "'orthobench[postgresql]'" if server else error.name
+        raise UsageError(f"database {url} needs a driver that is not installed: pip install {needed}") from error
     if url.get_backend_name() == "sqlite":
         _prepare_sqlite(engine, file)
     return engine
@@ -90,6 +98,11 @@ def make_engine(location: str, *, create: bool = False) -> Engine:
 def sqlite_file(location: str) -> Path | None:
     """The file behind a location, or None for a database server or memory."""
     return _file(_url(location))
+
+
+def is_server(location: str) -> bool:
+    """Whether processes of several machines may share this database."""
+    return _url(location).get_backend_name() == "postgresql"
 
 
 def is_same(one: str, other: str) -> bool:
@@ -122,9 +135,11 @@ def _url(location: str) -> URL:
         url.get_dialect()
     except (ArgumentError, NoSuchModuleError) as error:
         raise UsageError(
-            f"'{location}' is not a database: give a file, or a URL such as sqlite:///results.db"
+            f"'{location.split('://')[0]}://...' is not a database: "
+            "give a file, or a URL such as postgresql://user@host/name"
         ) from error
-    return url
+    # Which driver the bare name stands for depends on SQLAlchemy's version; this one is the extra's.
+    return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
 
 
 def _file(url: URL) -> Path | None:
@@ -134,11 +149,12 @@ def _file(url: URL) -> Path | None:
 
 
 def _check_file(file: Path, create: bool) -> None:
+    refuse_network(file)
     if file.is_dir():
         raise UsageError(f"database {file} is a folder: give a file, such as {file / 'results.db'}")
     if not file.exists():
         if not create:
-            raise UsageError(f"there is no database {file}: `orthobench run` makes one, --db names another")
+            raise NoDatabase(f"there is no database {file}: `orthobench run` makes one, --db names another")
         if not file.parent.is_dir():
             raise UsageError(f"database {file} cannot be made: there is no folder {file.parent}")
         return
@@ -232,7 +248,7 @@ def upgrade(engine: Engine, file: Path | None) -> None:
     Raises:
         StorageError: there is no room for the copy, or for the new tables.
     """
-    with _upgrade_lock(file):
+    with _upgrade_lock(engine, file):
         if file is not None:
             with _telling(file, f"database {file} cannot be used"), _connect(file) as plain:
                 plain.execute("PRAGMA journal_mode = WAL")
@@ -245,11 +261,11 @@ def upgrade(engine: Engine, file: Path | None) -> None:
             _migrate(connection)
 
 
-def _upgrade_lock(file: Path | None) -> AbstractContextManager[object]:
+def _upgrade_lock(engine: Engine, file: Path | None) -> AbstractContextManager[object]:
     from filelock import FileLock
 
     if file is None:
-        return nullcontext()
+        return Server(engine).migration_lock() if engine.dialect.name == "postgresql" else nullcontext()
     lock = FileLock(file.with_name(f".{file.name}.lock"))
     try:
         return lock.acquire()
