@@ -56,6 +56,7 @@ class Job:
     threads: int | None = None
     checkpoint_every: float = 30.0
     on_divergence: OnDivergence = "stop"
+    tags: tuple[str, ...] = ()
 
 
 class Ending(StrEnum):
@@ -124,6 +125,7 @@ def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = la
                 job.checkpoint_every,
                 job.backend,
                 job.on_divergence,
+                job.tags,
             )
 
 
