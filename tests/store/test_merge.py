@@ -68,7 +68,7 @@ def test_all_runs_of_both_are_there_once(databases, tmp_path):
     merged = merge(there, here)
     assert contents(here) == both
     assert (merged.added, merged.replaced, merged.kept) == (["c", "d"], [], ["b"])
-    assert merged.rows == {"environment": 1, "benchmark": 1, "metric": 4, "trace": 4}
+    assert merged.rows == {"environment": 1, "benchmark": 1, "metric": 4, "trace": 4, "tag": 0}
     assert [one.environment.facts for one in here.benchmarks()] == [{"cpu": "other"}]
     before = dump(tmp_path / "here.db")
     again = merge(there, here)
