@@ -178,7 +178,8 @@ def write_baseline(file: Path, measured: Sequence[CheckedRun], update: Update) -
     """
     import tomlkit
 
-    document: Any = tomlkit.parse(file.read_text("utf-8"))
+    text, comments = _comments_taken(file.read_text("utf-8"))
+    document: Any = tomlkit.parse(text)
     by_name = {run.name: run for run in measured}
     for table in document["run"]:
         run = by_name.get(table.get("name", f"{table['task']}/{table['model']}"))
@@ -212,7 +213,30 @@ def write_baseline(file: Path, measured: Sequence[CheckedRun], update: Update) -
         table["runs"].multiline(True)
         updates.append(table)
     document["update"] = updates
-    write_whole(file, re.sub(r"(?<=[^\n])\n(?=\[\[)", "\n\n", tomlkit.dumps(document)))
+    text = re.sub(r"(?<=[^\n])\n(?=\[\[)", "\n\n", tomlkit.dumps(document))
+    write_whole(file, _comments_put_back(text, comments))
+
+
+MARK = "\ue000"  # of Unicode's private use
+
+
+def _comments_taken(text: str) -> tuple[str, list[str]]:
+    """The text with a mark at each [table] for the comments and blank lines above it, and these.
+
+    They speak of the table, but to TOML are the end of the one before, and what is added to that would stand below.
+    """
+    taken: list[str] = []
+
+    def take(found: re.Match[str]) -> str:
+        taken.append(found[1])
+        return f"{found[2]} #{MARK}{len(taken) - 1}"
+
+    return re.sub(r"((?:^[ \t]*(?:#.*)?\n)+)([ \t]*\[.*)", take, text, flags=re.MULTILINE), taken
+
+
+def _comments_put_back(text: str, taken: Sequence[str]) -> str:
+    marked = re.compile(rf"\n*^(.*) #{MARK}(\d+)$", re.MULTILINE)
+    return marked.sub(lambda found: f"\n{taken[int(found[2])]}{found[1]}", text).lstrip("\n")
 
 
 def _inline(values: Mapping[str, Any]) -> Any:
