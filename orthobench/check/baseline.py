@@ -252,6 +252,16 @@ def _summary(values: Sequence[float]) -> str:
     return f"mean {statistics.fmean(values):.4g}{spread}"
 
 
+def check_folder(file: Path) -> None:
+    """Refuse a file that could not be written, before anything is trained for it.
+
+    Raises:
+        UsageError: its folder is not there or not to be written to.
+    """
+    if not os.access(file.parent, os.W_OK) or file.is_dir():
+        raise UsageError(f"{file} cannot be written: name a file in a folder that is there and writable")
+
+
 def write_whole(file: Path, text: str) -> None:
     """Replace a file in one step, so that no reader and no crash meets half of it.
 
