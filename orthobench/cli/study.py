@@ -14,9 +14,12 @@ from orthobench.cli.options import (
     CheckpointEvery,
     Database,
     Device,
+    GpuShare,
+    Jobs,
     Json,
     PluginFiles,
     PresetName,
+    Tags,
     checkpoint_root,
 )
 
@@ -41,7 +44,10 @@ def command(
     backend: Backend = "auto",
     db: Database = DEFAULT_DATABASE,
     plugin: PluginFiles = None,
+    tag: Tags = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    jobs: Jobs = None,
+    gpu_share: GpuShare = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
     json: Json = False,
 ) -> None:
@@ -85,11 +91,14 @@ def command(
             _keep(study, store, where, {"preset": "paper", **study.compute()})
         else:
             _keep(study, store, where, {"preset": preset, "figures": figures})
+            store.tag([resolved.spec.key for resolved, _ in runs], tag or ())
             planned = plan(runs, store, checkpoints)
             training.print_plan(planned)
             with training.stop_on_signals() as stop:
-                session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
-                failed = session.train_missing(planned)
+                session = training.Session(
+                    store, db, where, backend, checkpoint_every, stop, plugin or (), tags=tag or ()
+                )
+                failed = session.train_missing(planned, jobs, gpu_share)
         page = write_study(store, out or Path("reports") / f"study-{study.name}.html", study)
     typer.echo(page)
     training.report_failures(failed, len(runs))

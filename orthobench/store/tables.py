@@ -8,7 +8,19 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import JSON, DateTime, Float, ForeignKey, Index, LargeBinary, MetaData, String, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    UniqueConstraint,
+)
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.types import TypeDecorator
@@ -43,6 +55,10 @@ class FloatArray(TypeDecorator[Sequence[float]]):
 def utc_now() -> datetime:
     """Now, in UTC without a zone: SQLite would lose the zone."""
     return datetime.now(UTC).replace(tzinfo=None)
+
+
+Bytes = BigInteger().with_variant(Integer, "sqlite")
+"""A number of bytes; SQLite's integers have 64 bits anyway."""
 
 
 class Base(DeclarativeBase):
@@ -96,11 +112,17 @@ class Run(Base):
     best_value: Mapped[float | None] = mapped_column(Float)
     best_iteration: Mapped[int | None]
     seconds: Mapped[dict[str, Any]]
-    peak_memory: Mapped[int | None]
+    peak_memory: Mapped[int | None] = mapped_column(Bytes)
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     updated_at: Mapped[datetime] = mapped_column(default=utc_now, onupdate=utc_now)
 
     environment: Mapped[Environment] = relationship(lazy="joined")
+    tag_rows: Mapped[list[Tag]] = relationship(lazy="selectin", order_by="Tag.name", viewonly=True)
+
+    @property
+    def tags(self) -> list[str]:
+        """What its users called it, in alphabetical order; no part of what it is."""
+        return [row.name for row in self.tag_rows]
 
     @property
     def epochs(self) -> float:
@@ -111,6 +133,15 @@ class Run(Base):
         """Training alone: without tests, probes and logging."""
         training = self.seconds.get("train")
         return training / self.epochs if training and self.iterations else None
+
+
+class Tag(Base):
+    """A name that a user gave a run."""
+
+    __tablename__ = "tag"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True, index=True)
 
 
 class Metric(Base):

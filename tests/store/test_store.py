@@ -114,6 +114,19 @@ def test_runs_are_filtered(store):
         store.get("%")
 
 
+def test_tags_are_added_and_belong_to_runs_alone(store):
+    assert store.start(FACTS, "e", {}, ["night", "a"]).tags == ["a", "night"]
+    start(store, key="abd1")
+    store.tag(["abc0", "abd1", "nowhere"], ["night", "b"])
+    store.tag(["abc0"], [])
+    assert [run.tags for run in store.runs()] == [["a", "b", "night"], ["b", "night"]]
+    assert start(store).tags == ["a", "b", "night"]  # begun again, it keeps them
+    assert [run.key for run in store.runs(tag="a")] == ["abc0"]
+    assert store.runs(tag="n%") == []
+    store.delete(store.get("abc0").id)
+    assert start(store).tags == []
+
+
 def test_a_benchmark_comes_back(store):
     run = start(store)
     results = {"shapes": [{"shape": "a", "seconds": 0.5, "ratio": None}]}
@@ -123,6 +136,11 @@ def test_a_benchmark_comes_back(store):
     assert (found.id, found.results, found.environment.facts) == (added.id, results, {"cpu": "x"})
     assert found.environment_id == run.environment_id
     assert [one.name for one in store.benchmarks()] == ["recurrence", "constraints"]
+
+
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())
 
 
 def test_a_database_of_the_first_schema_is_upgraded(tmp_path):
@@ -136,7 +154,7 @@ def test_a_database_of_the_first_schema_is_upgraded(tmp_path):
         assert len(store.metrics([run.id])) == 5
         store.add_benchmark("recurrence", {}, run.environment.digest, {})
         test_migrations_make_the_tables(store)
-    assert (tmp_path / "r.db.backup-0001").read_bytes() == old.read_bytes()
+    assert dump(tmp_path / "r.db.backup-0001") == dump(old)
 
 
 def test_the_backup_holds_what_is_still_in_the_log(tmp_path):
