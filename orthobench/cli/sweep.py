@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -56,6 +56,17 @@ def command(
     plugin: PluginFiles = None,
     checkpoint_every: CheckpointEvery = 30.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
+    search: Annotated[
+        Literal["optuna"] | None,
+        typer.Option("--search", help="Instead of every point of the grid: points drawn, from ranges a..b[:log] too."),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option("--trials", min=1, metavar="N", help="Of a search: points in all; 50 by default.")
+    ] = None,
+    prune: Annotated[
+        bool | None,
+        typer.Option("--prune/--no-prune", help="Of a search: cut runs short that are worse than the median."),
+    ] = None,
 ) -> None:
     """Train the runs of a grid, or of a paper's table or figure, each once; again, what is missing."""
     from orthobench.cli import training
@@ -68,6 +79,16 @@ def command(
     from orthobench.variants import variants
 
     catalog = Catalog(plugin or ())
+    if search is not None:
+        from orthobench.cli.search import search_settings
+
+        if paper or seeds != 1:
+            raise UsageError("a search draws settings for one seed: leave --paper and --seeds out")
+        asked = (task or "", _names(task, models), grid or (), set_ or (), preset, trials or 50, prune is not False)
+        search_settings(catalog, *asked, device, backend, db, data_dir, plugin or (), checkpoint_every, dry_run)
+        return
+    if trials is not None or prune is not None:
+        raise UsageError("--trials and --prune are of a search: add --search optuna")
     if paper is None:
         if table or figure or scale != 1:
             raise UsageError("--table, --figure and --scale are of a paper: add --paper helfrich2018")
@@ -103,18 +124,24 @@ def _grid(
     preset: Preset,
 ) -> list[tuple[Resolved, dict[str, str]]]:
     """The runs of a grid, from the command line's texts."""
-    from orthobench.errors import UsageError
     from orthobench.settings import parse_assignments
     from orthobench.sweep.grid import parse_grid
     from orthobench.sweep.plan import resolve_all
 
+    names = _names(task, models)
+    return resolve_all(catalog, task or "", names, parse_assignments(given), parse_grid(grid), seeds, preset)
+
+
+def _names(task: str | None, models: str | None) -> list[str]:
+    """The models' names."""
+    from orthobench.errors import UsageError
+
     if task is None or models is None:
         raise UsageError("say what to run: a task and --models scornn,lstm, or --paper helfrich2018")
-    points, settings = parse_grid(grid), parse_assignments(given)
     names = [name.strip() for name in models.split(",")]
     if not all(names):
         raise UsageError(f"--models '{models}' has an empty name: write --models scornn,lstm")
-    return resolve_all(catalog, task, names, settings, points, seeds, preset)
+    return names
 
 
 def _paper(

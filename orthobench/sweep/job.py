@@ -22,6 +22,7 @@ from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import RunSpec, resolve_again
 from orthobench.store import Run, Status, open_store
+from orthobench.sweep.pruning import Median, Watched
 from orthobench.train import BackendName, DeviceName, Interrupted, Observer, OnDivergence, pick_device, train
 
 
@@ -31,7 +32,7 @@ class Job:
 
     database: a file's absolute path or a URL. checkpoints: the folder of all runs' checkpoints. plugins: files with
     tasks, models and probes of the user's, which have to be there unchanged. data_folder: None for the usual one.
-    threads: None for as many as torch takes.
+    threads: None for as many as torch takes. rule: by what a search cuts the run short.
     """
 
     spec: RunSpec
@@ -45,6 +46,7 @@ class Job:
     threads: int | None = None
     checkpoint_every: float = 30.0
     on_divergence: OnDivergence = "stop"
+    rule: Median | None = None
 
 
 class Ending(StrEnum):
@@ -93,32 +95,43 @@ def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = la
     Raises:
         Busy: another process is at this run.
         UsageError: the run cannot be started.
-        Interrupted: `should_stop` said so.
+        Interrupted: `should_stop` said so, or the job's rule did: then with the message that the run was left with.
     """
     if job.threads is not None:
         torch.set_num_threads(job.threads)
     with use_data_folder(None if job.data_folder is None else Path(job.data_folder)):
         resolved = resolve_again(Catalog(Path(file) for file in job.plugins), job.spec)
+        folder = CheckpointFolder(Path(job.checkpoints), job.spec.key)
         with open_store(job.database, create=True) as store:
-            return train(
-                resolved,
-                store,
-                CheckpointFolder(Path(job.checkpoints), job.spec.key),
-                pick_device(job.device),
-                observer,
-                should_stop,
-                job.checkpoint_every,
-                job.backend,
-                job.on_divergence,
-            )
+            watched = Watched(observer, job.rule, store)
+            before = store.find(job.spec.key)
+            if before is not None and not Status(before.status).is_final:
+                with folder.lock():  # it may have been killed after a test, and before the rule was heard
+                    watched.judge(before)
+                    if message := watched.record(before):
+                        raise Interrupted(message)
+            try:
+                return train(
+                    resolved,
+                    store,
+                    folder,
+                    pick_device(job.device),
+                    watched,
+                    lambda: watched.pruned_at is not None or should_stop(),
+                    job.checkpoint_every,
+                    job.backend,
+                    job.on_divergence,
+                )
+            except Interrupted:
+                raise Interrupted(watched.record(watched.run)) from None
 
 
 def attempt(job: Job, observer: Observer, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
     """Carry out a job in this process; whatever it raises is an outcome (but KeyboardInterrupt and the like)."""
     try:
         run = train_job(job, observer, should_stop)
-    except Interrupted:
-        return Outcome(job, Ending.INTERRUPTED)
+    except Interrupted as reason:
+        return Outcome(job, Ending.INTERRUPTED, str(reason))
     except Busy as error:
         return Outcome(job, Ending.BUSY, str(error))
     except UsageError as error:
