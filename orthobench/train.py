@@ -13,6 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol, cast
 
 import torch
@@ -26,7 +29,7 @@ from orthobench.optimizers import make_optimizer
 from orthobench.probe import Probe, Subject
 from orthobench.recurrence.dispatch import chosen, forget_used, last_used, use_backend
 from orthobench.spec import Resolved
-from orthobench.store import MetricRow, Run, Status, Store, TraceRow
+from orthobench.store import MetricRow, Run, Status, Store, TraceRow, open_store
 from orthobench.task import Batch, Split, Stream
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -123,6 +126,48 @@ def train(
     return finished
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How long a run would take: `seconds` for all its iterations and tests, judged by so many `steps`.
+
+    Probes and the metrics that are measured once at the end are not in it. memory: the most this process held, bytes.
+    """
+
+    seconds: float
+    steps: int
+    total_iterations: int
+    iterations_per_epoch: int
+    memory: int | None
+
+
+def measure_pace(
+    resolved: Resolved, device: torch.device, backend: BackendName = "auto", steps: int = 20, at_most: float = 20.0
+) -> Pace:
+    """Train a few steps and test a few batches, as the run would; nothing of it is kept.
+
+    The first of each, which may compile something, is not counted where there is a second.
+
+    Args:
+        steps: how many to count.
+        at_most: seconds after which no further step is begun.
+
+    Raises:
+        UsageError: the run could not be started.
+    """
+    with TemporaryDirectory() as folder, open_store("sqlite://", create=True) as store, use_backend(backend):
+        checkpoints = CheckpointFolder(Path(folder), resolved.spec.key)
+        return _Trainer(resolved, store, checkpoints, device, _Unwatched(), lambda: False, 0.0).pace(steps, at_most)
+
+
+class _Unwatched:
+    """An observer who looks away."""
+
+    def started(self, run: Run) -> None: ...
+    def iterated(self, iteration: int) -> None: ...
+    def tested(self, point: Point) -> None: ...
+    def concluding(self, done: int, total: int) -> None: ...
+
+
 class _Trainer:
     def __init__(
         self,
@@ -213,6 +258,33 @@ class _Trainer:
             if test and self._checkpoint_is_due():
                 self._save()
         return self._conclude()
+
+    def pace(self, steps: int, at_most: float) -> Pace:
+        """Go a few steps and test a few batches against the clock."""
+        begun = time.perf_counter()
+        spent: list[float] = []
+        while len(spent) <= min(steps, self.total - 1) and time.perf_counter() - begun < at_most:
+            spent.append(self._clocked(self._advance))
+        counted = spent[1:] or spent
+        test, size = 0.0, self.training.evaluation_batch_size
+        for split in (self.task.test, self.task.validation):
+            if split is not None:
+                stream = self._stream(split)
+                batches = -(-len(split) // size) if stream is None else stream.pieces(size)
+                few = min(batches, 3)
+                self._test(split, 1)
+                test += self._clocked(lambda split=split, few=few: self._test(split, few)) * batches / few  # type: ignore[misc]
+        tests = 1 + self.total // self.test_every
+        seconds = self.total * sum(counted) / len(counted) + tests * test
+        return Pace(seconds, len(counted), self.total, self.per_epoch, environment.peak_memory())
+
+    def _clocked(self, act: Callable[[], object]) -> float:
+        """The seconds that something takes, queued CUDA work included."""
+        begun = time.perf_counter()
+        act()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter() - begun
 
     def _advance(self) -> None:
         """One iteration: a batch, its gradient, a step of every optimiser."""
@@ -327,12 +399,12 @@ class _Trainer:
         return math.isfinite(value) and (loss is None or math.isfinite(loss))
 
     @torch.no_grad()
-    def _test(self, split: Split) -> dict[str, float]:
-        """Every metric over the whole of a split."""
+    def _test(self, split: Split, most: int | None = None) -> dict[str, float]:
+        """Every metric over the whole of a split, or over at most so many of its batches."""
         self.model.eval()
         totals: dict[str, tuple[Tensor, float]] = {}
         state: State | None = None
-        for batch in self._test_batches(split):
+        for batch in islice(self._test_batches(split), most):
             outputs, end = self.model(batch.inputs, state)
             state = end if self.task.carries_state else None
             for name, (total, weight) in self.task.measure(outputs, batch.targets).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -28,6 +29,14 @@ if TYPE_CHECKING:
     from orthobench.variants import Variant
 
 
+def _print_schema(wanted: bool) -> None:
+    if wanted:
+        from orthobench.sweep.file import schema
+
+        typer.echo(schema())
+        raise typer.Exit
+
+
 def command(
     task: Annotated[str | None, typer.Argument(help="The task; `orthobench plugins` lists them.")] = None,
     models: Annotated[
@@ -43,11 +52,21 @@ def command(
         float,
         typer.Option("--scale", metavar="F", help="Of the paper's epochs, lengths and data this share: other runs."),
     ] = 1.0,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="Instead: what a TOML file says; docs/sweep.md.")
+    ] = None,
     grid: Annotated[
-        list[str] | None, typer.Option("--grid", metavar="KEY=V1,V2", help="Values to combine; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="KEY=V1,V2",
+            help="Values to combine, also KEY=128..512:x2, 1..9:+2, '(K1,K2)=(1,2),(3,4)'; may be repeated.",
+        ),
     ] = None,
     set_: Given = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, 2, ...")] = 1,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, 2, ...; else the file's, or 1.")
+    ] = None,
     preset: PresetName = "paper",
     device: Device = "auto",
     backend: Backend = "auto",
@@ -55,7 +74,6 @@ def command(
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
     checkpoint_every: CheckpointEvery = 30.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
     search: Annotated[
         Literal["optuna"] | None,
         typer.Option("--search", help="Instead of every point of the grid: points drawn, from ranges a..b[:log] too."),
@@ -67,9 +85,20 @@ def command(
         bool | None,
         typer.Option("--prune/--no-prune", help="Of a search: cut runs short that are worse than the median."),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the runs and what they will take, and start none.")
+    ] = False,
+    no_probe: Annotated[
+        bool, typer.Option("--no-probe", help="Estimate from the database's runs alone; try no steps.")
+    ] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", callback=_print_schema, is_eager=True, help="Print the files' JSON schema.")
+    ] = False,
 ) -> None:
     """Train the runs of a grid, or of a paper's table or figure, each once; again, what is missing."""
-    from orthobench.cli import training
+    from functools import partial
+
+    from orthobench.cli import planning, training
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
@@ -82,27 +111,41 @@ def command(
     if search is not None:
         from orthobench.cli.search import search_settings
 
-        if paper or seeds != 1:
-            raise UsageError("a search draws settings for one seed: leave --paper and --seeds out")
+        if paper or file or seeds:
+            raise UsageError("a search draws settings for one seed: leave --paper, --file and --seeds out")
         asked = (task or "", _names(task, models), grid or (), set_ or (), preset, trials or 50, prune is not False)
         search_settings(catalog, *asked, device, backend, db, data_dir, plugin or (), checkpoint_every, dry_run)
         return
     if trials is not None or prune is not None:
         raise UsageError("--trials and --prune are of a search: add --search optuna")
-    if paper is None:
-        if table or figure or scale != 1:
-            raise UsageError("--table, --figure and --scale are of a paper: add --paper helfrich2018")
-        runs = _grid(catalog, task, models, grid or (), set_ or (), range(seeds), preset)
-    else:
-        if task or grid or set_ or preset != "paper":
+    if paper is None and (table or figure or scale != 1):
+        raise UsageError("--table, --figure and --scale are of a paper: add --paper helfrich2018")
+    mine = task or grid or set_ or preset != "paper"
+    if file is not None:
+        if mine or models or paper:
+            raise UsageError("--file says what to run: leave everything else but --seeds out, or leave --file out")
+        runs = _file(catalog, file, seeds)
+    elif paper is not None:
+        if mine:
             raise UsageError("--paper says task and settings: leave yours out, or leave --paper out")
-        runs = _paper(catalog, paper, table, figure, models, range(seeds), scale)
+        runs = _paper(catalog, paper, table, figure, models, range(seeds or 1), scale)
+    else:
+        runs = _grid(catalog, task, models, grid or (), set_ or (), range(seeds or 1), preset)
     where = pick_device(device)
     check_backend(backend, where)
     checkpoints = checkpoint_root(db)
+    estimate = partial(
+        planning.estimate,
+        device=where,
+        backend=backend,
+        plugins=plugin or (),
+        data_folder=data_dir,
+        probing=not no_probe,
+    )
     if dry_run:
         with training.existing(db) or nullcontext() as store:
-            training.print_plan(plan(runs, store, checkpoints))
+            planned = plan(runs, store, checkpoints)
+            training.print_plan(planned, estimate(planned, store))
         return
     check_writable(db)
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
@@ -112,6 +155,16 @@ def command(
         failed = session.train_missing(planned)
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     training.report_failures(failed, len(runs))
+
+
+def _file(catalog: Catalog, path: Path, seeds: int | None) -> list[tuple[Resolved, dict[str, str]]]:
+    """The runs of a file."""
+    from orthobench.sweep.file import read_file
+    from orthobench.sweep.plan import resolve_all
+
+    wanted = read_file(path)
+    numbers = range(seeds or wanted.seeds)
+    return resolve_all(catalog, wanted.task, wanted.models, wanted.given(), wanted.axes(), numbers, wanted.preset)
 
 
 def _grid(

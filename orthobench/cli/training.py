@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from orthobench.errors import UsageError
 from orthobench.spec import Resolved
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.open import sqlite_file
+from orthobench.sweep.estimate import Estimate
 from orthobench.sweep.plan import PlannedRun
 from orthobench.train import BackendName, Interrupted, train
 
@@ -82,15 +83,11 @@ class Session:
             typer.Exit: the user stopped it.
         """
         try:
-            trained = list(train_all(self, planned, _label))
+            trained = list(train_all(self, planned, lambda one: one.label))
         except Interrupted:
             typer.echo("stopped; the same command goes on from here", err=True)
             raise typer.Exit(130) from None
         return sum(one.is_wanted for one in planned) - len(trained)
-
-
-def _label(one: PlannedRun) -> str:
-    return one.resolved.spec.model + "".join(f" {key}={value}" for key, value in one.chosen.items())
 
 
 def report_failures(failed: int, of: int) -> None:
@@ -106,17 +103,34 @@ def existing(db: str) -> Store | None:
     return None if file is not None and not file.exists() else open_store(db)
 
 
-def print_plan(planned: Sequence[PlannedRun]) -> None:
+def print_plan(planned: Sequence[PlannedRun], estimates: Mapping[str, Estimate] | None = None) -> None:
+    """Every run and its state, and what is estimated of it, by key; then how many there are of each state."""
     from rich.table import Table
 
-    table = Table("run", "model", "settings", "seed", "state", box=None)
+    headings = ("run", "model", "settings", "seed", "state")
+    table = Table(*headings, *(() if estimates is None else ("time", "memory", "judged by")), box=None)
     for one in planned:
         spec = one.resolved.spec
         settings = " ".join(f"{key}={value}" for key, value in one.chosen.items())
-        table.add_row(spec.key, spec.model, settings, str(spec.seed), one.state)
+        row = [spec.key, spec.model, settings, str(spec.seed), one.state]
+        if estimates is not None:
+            row += _estimated(estimates.get(spec.key))
+        table.add_row(*row)
     console().print(table)
     states = [one.state for one in planned]
     typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
+    for change in dict.fromkeys(one.change for one in planned if one.older):
+        keys = " ".join(one.older.key for one in planned if one.older and one.change == change)
+        typer.echo(f"stale: {change}; the older results stay in the database: {keys}")
+
+
+def _estimated(estimate: Estimate | None) -> list[str]:
+    from orthobench.sweep.budget import show_duration
+
+    if estimate is None:
+        return ["", "", ""]
+    time = "?" if estimate.seconds is None else f"~ {show_duration(estimate.seconds)}"
+    return [time, "" if estimate.memory is None else f"{estimate.memory / 2**20:.0f} MiB", estimate.source]
 
 
 def train_all(session: Session, planned: Sequence[PlannedRun], name: Callable[[PlannedRun], str]) -> Iterator[Run]:

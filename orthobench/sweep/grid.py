@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from itertools import product
 from typing import Any, TypeVar
 
@@ -151,9 +151,9 @@ def _values(key: str, part: str) -> Iterator[str]:
     raise UsageError(f"grid '{key}={part}' has more than {MOST_POINTS} values")
 
 
-def _number(value: Decimal, pointed: bool) -> str:
-    """A number as one would write it; a whole one with a point where asked for."""
+def _number(exact: Decimal, pointed: bool) -> str:
+    """A number as one would write it, to twelve digits; a whole one with a point where asked for."""
+    value = Context(prec=12).plus(exact).normalize()
     if value == value.to_integral_value() and abs(value) < 10**15:
         return f"{int(value)}.0" if pointed else str(int(value))
-    plain = value.normalize()
-    return f"{plain:f}" if abs(plain) >= Decimal("1e-4") else str(plain).lower()
+    return f"{value:f}" if abs(value) >= Decimal("1e-4") else str(value).lower()

@@ -224,10 +224,13 @@ def test_a_dry_run_says_what_would_be_and_writes_nothing(orthobench, command, tm
         (["adding", "--models", "lstm", "--search", "optuna"], "say what to search"),
         (["adding", "--models", "lstm", "--trials", "3", "--grid", "epochs=1,2"], "add --search optuna"),
         (["adding", "--models", "lstm", "--no-prune", "--grid", "epochs=1,2"], "add --search optuna"),
-        (["--paper", "helfrich2018", "--search", "optuna"], "leave --paper and --seeds out"),
-        (["adding", "--models", "lstm", "--seeds", "2", "--search", "optuna"], "leave --paper and --seeds out"),
+        (["--paper", "helfrich2018", "--search", "optuna"], "leave --paper, --file and --seeds out"),
+        (["adding", "--models", "lstm", "--seeds", "2", "--search", "optuna"], "leave --paper, --file and --seeds out"),
         (["adding", "--models", "lstm", "--search", "optuna", "--grid", "hiden_size=4..8"], "did you mean hidden_size"),
-        (["adding", "--models", "lstm", "--search", "optuna", "--grid", "epochs=1,2", "-s", "epochs=3"], "both set and"),
+        (
+            ["adding", "--models", "lstm", "--search", "optuna", "--grid", "epochs=1,2", "-s", "epochs=3"],
+            "both set and",
+        ),
         (["--search", "optuna", "--grid", "epochs=1,2"], "say what to run"),
     ],
 )
