@@ -172,10 +172,13 @@ import os
 from orthobench.models.rnn import RNN
 
 class Flaky(RNN):
-    def states(self, inputs, state, trace):
-        if os.environ.get("FAILS") == "always" or self.settings.hidden_size == 5 and os.environ.get("FAILS"):
-            raise RuntimeError("out of luck")
-        return super().states(inputs, state, trace)
+    def __init__(self, settings, signature, generator):
+        super().__init__(settings, signature, generator)
+        if settings.hidden_size == 5 and os.environ.get("FAILS"):
+            self.after_step = self.fail
+
+    def fail(self):
+        raise RuntimeError("out of luck")
 """
 
 
