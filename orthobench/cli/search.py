@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-import torch
 import typer
 
 from orthobench import environment
 from orthobench.checkpoint import CheckpointFolder
-from orthobench.cli import training
-from orthobench.cli.options import DEFAULT_DATABASE, checkpoint_root
-from orthobench.cli.progress import Progress
 from orthobench.cli.records import cell, console
+from orthobench.cli.training import Session
 from orthobench.errors import UsageError
-from orthobench.plugins import Catalog
-from orthobench.settings import parse_assignments
-from orthobench.spec import Preset
-from orthobench.store import Store, open_store
-from orthobench.store.open import check_writable, sqlite_file
-from orthobench.sweep.job import Ending, Job, Outcome, attempt
-from orthobench.sweep.search import Search, Trial
-from orthobench.sweep.space import Space
-from orthobench.train import BackendName, DeviceName, check_backend, pick_device
+from orthobench.store import Store
+from orthobench.sweep.job import Job
+from orthobench.sweep.search import Search, Trial, rounded
 
 SHOWN = 10
 """Trials in the table at the end."""
@@ -35,66 +23,16 @@ SEEDS = 5
 """Seeds in the command that it ends with."""
 
 
-def search_settings(
-    catalog: Catalog,
-    task: str,
-    models: Sequence[str],
-    grid: Sequence[str],
-    given: Sequence[str],
-    preset: Preset,
-    trials: int,
-    prune: bool,
-    device: DeviceName,
-    backend: BackendName,
-    db: str,
-    data_dir: Path | None,
-    plugins: Sequence[Path],
-    checkpoint_every: float,
-    dry_run: bool,
-) -> None:
-    """Carry out a search for each model, or say what it would be.
+def check_optuna() -> None:
+    """Refuse to begin without optuna.
 
     Raises:
-        UsageError: it cannot begin; optuna is not installed.
-        typer.Exit: the user stopped it, or runs failed.
+        UsageError: it is not installed.
     """
-    space, settings = Space(grid), parse_assignments(given)
-    searches = [Search(catalog, task, model, settings, preset, space, prune) for model in dict.fromkeys(models)]
-    where = pick_device(device)
-    check_backend(backend, where)
-    if dry_run:
-        with training.existing(db) or nullcontext() as store:
-            for search in searches:
-                Tuning(search, trials).tell_plan(store)
-        return
     try:
         import optuna  # noqa: F401
     except ImportError as error:
         raise UsageError("--search optuna needs optuna: pip install 'orthobench[search]'") from error
-    check_writable(db)
-    file, checkpoints = sqlite_file(db), checkpoint_root(db).absolute()
-    job = partial(
-        Job,
-        database=str(file.absolute()) if file else db,
-        checkpoints=str(checkpoints),
-        plugins=tuple(str(plugin.absolute()) for plugin in plugins),
-        data_folder=str(data_dir.absolute()) if data_dir else None,
-        device=device,
-        backend=backend,
-        checkpoint_every=checkpoint_every,
-    )
-    options = ["--preset", preset] if preset != "paper" else []
-    options += [word for plugin in plugins for word in ("--plugin", str(plugin))]
-    options += ["--db", db] if db != DEFAULT_DATABASE else []
-    made: list[Trial] = []
-    with open_store(db, create=True) as store, training.stop_on_signals() as stop:
-        for search in searches:
-            tuning = Tuning(search, trials)
-            tuning.tell_plan(store)
-            tuning.carry_out(store, checkpoints, where, job, stop)
-            tuning.tell_trials(store, options)
-            made += tuning.trials(store)
-    training.report_failures(sum(trial.state == "failed" for trial in made), len(made))
 
 
 @dataclass(frozen=True)
@@ -104,55 +42,56 @@ class Tuning:
     search: Search
     wanted: int
 
+    def trials(self, store: Store | None) -> list[Trial]:
+        return self.search.trials(store)[: self.wanted] if store else []
+
     def tell_plan(self, store: Store | None) -> None:
         """What is searched, by what, and how far that is."""
         search, metric = self.search, self.search.task_class.metric
         least = "lowest" if search.goal == "min" else "highest"
         typer.echo(f"search {search.task} {search.model}: " + ", ".join(map("=".join, search.space.texts.items())))
         typer.echo(f"objective: the {least} {metric} of a run's tests, on the validation split where there is one")
-        trials = self.trials(store) if store else []
-        states = [trial.state for trial in trials]
+        states = [trial.state for trial in self.trials(store)]
         counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
-        typer.echo(", ".join([f"{self.wanted} trials", *counts, f"{self.wanted - len(trials)} to come"]))
+        typer.echo(", ".join([f"{self.wanted} trials", *counts, f"{self.wanted - len(states)} to come"]))
 
-    def carry_out(
-        self, store: Store, checkpoints: Path, device: torch.device, job: Callable[..., Job], stop: training.StopRequest
-    ) -> None:
-        """Train trials until there are enough; `job` makes one of spec, label and rule.
+    def carry_out(self, session: Session, jobs: int | None, gpu_share: int) -> int:
+        """Train trials until there are enough, round by round, and return how many failed.
+
+        Unless `jobs` says how many are made at once, that is a fifth of them at most: later ones learn from earlier.
 
         Raises:
             UsageError: another process is at this search, or no trial can be started.
             typer.Exit: the user stopped it.
         """
-        folder = CheckpointFolder(checkpoints, f"search-{self.search.key}")
-        with folder.lock():
-            for outcome in _one_by_one(self._jobs(store, device, job), stop):
-                if outcome.ending == Ending.REFUSED:
-                    raise UsageError(outcome.cause)
-                if stop.made:
-                    typer.echo("stopped; the same command goes on from here", err=True)
-                    raise typer.Exit(130)
-                cause = f" ({outcome.cause})" if outcome.cause else ""
-                typer.echo(f"{outcome.job.label} {outcome.ending}{cause}", err=True)
-            folder.clear()
-
-    def trials(self, store: Store) -> list[Trial]:
-        return self.search.trials(store)[: self.wanted]
-
-    def _jobs(self, store: Store, device: torch.device, job: Callable[..., Job]) -> Iterator[Job]:
-        """Trials to train, each drawn when it is asked for, on what is known by then; those left open come first."""
-        facts = environment.describe(device)
+        at_once = session.at_once(jobs, gpu_share)
+        if jobs is None:
+            at_once = min(at_once, max(1, self.wanted // 5))
+        folder = CheckpointFolder(session.checkpoints, f"search-{self.search.key}")
         tried: set[str] = set()
-        while True:
-            trials = self.trials(store)
-            trial = next((trial for trial in trials if trial.is_wanted and trial.key not in tried), None)
-            if trial is None and len(trials) < self.wanted and (trial := self.search.draw(trials)):
-                self.search.record(trial, store, environment.digest(facts), facts)
-            if trial is None:
-                return
-            tried.add(trial.key)
-            label = f"[{trial.number + 1}/{self.wanted}] {self.search.model} {_settings(trial)}"
-            yield job(spec=trial.resolved.spec, label=label, rule=self.search.rule(trials))
+        with folder.lock():
+            while round_ := self._round(session, max(1, at_once), tried):
+                tried |= {job.spec.key for job in round_}
+                session.carry_out(round_, at_once, gpu_share)
+            folder.clear()
+        return sum(trial.state == "failed" for trial in self.trials(session.store))
+
+    def _round(self, session: Session, at_once: int, tried: set[str]) -> list[Job]:
+        """What to train next: trials that are open, or else the rest of a round, drawn now."""
+        trials = self.trials(session.store)
+        opened = [trial for trial in trials if trial.is_wanted and trial.key not in tried]
+        start = rounded(len(trials), at_once)
+        if not any(trial.number < start for trial in opened):  # for what they give, this round would have to wait
+            facts = environment.describe(session.device)
+            while len(trials) < min(start + at_once, self.wanted) and (trial := self.search.draw(trials, at_once)):
+                self.search.record(trial, session.store, environment.digest(facts), facts)
+                trials.append(trial)
+                opened.append(trial)
+        return [self._job(session, trial, trials, at_once) for trial in opened]
+
+    def _job(self, session: Session, trial: Trial, trials: Sequence[Trial], at_once: int) -> Job:
+        label = f"[{trial.number + 1}/{self.wanted}] {self.search.model} {_settings(trial)}"
+        return replace(session.job(trial.resolved, label), rule=self.search.rule(trial, trials, at_once))
 
     def tell_trials(self, store: Store, options: Sequence[str]) -> None:
         """The best trials, and the command that trains the best with more seeds, with these options of this one."""
@@ -193,10 +132,3 @@ class Tuning:
 
 def _settings(trial: Trial) -> str:
     return " ".join(f"{name}={value}" for name, value in trial.chosen.items())
-
-
-def _one_by_one(jobs: Iterator[Job], stop: training.StopRequest) -> Iterator[Outcome]:
-    for job in jobs:
-        with Progress(job.label) as progress:
-            outcome = attempt(job, progress, stop)
-        yield outcome

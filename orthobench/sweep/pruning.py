@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Literal
 
 from orthobench.store import Metric, Run, Status, Store
-from orthobench.train import Observer, Point
+from orthobench.train import Interrupted, Observer, Point
 
 JUDGES = 5
 """Finished runs that it takes to cut one short."""
@@ -60,6 +60,10 @@ class Median:
         return min(values) > median if self.goal == "min" else max(values) < median
 
 
+class Pruned(Interrupted):
+    """The rule has ended the run; its checkpoint is written, and the message is in the database."""
+
+
 class Watched:
     """An observer that looks on for another, and says where the rule, if there is one, ends the run."""
 
@@ -90,10 +94,13 @@ class Watched:
         if GRACE * run.total_iterations <= at < run.total_iterations and self.rule.condemns(judged(rows)[1]):
             self.pruned_at = at
 
-    def record(self, run: Run) -> str:
-        """Leave word with a run that the rule has ended, if it has; what was left."""
-        if self.pruned_at is None:
-            return ""
-        message = f"pruned at iteration {self.pruned_at}"
-        self.store.update(run.id, {"status": Status.INTERRUPTED, "message": message})
-        return message
+    def leave_word(self, run: Run) -> None:
+        """If the rule has ended the run, say so in the database.
+
+        Raises:
+            Pruned: it has.
+        """
+        if self.pruned_at is not None:
+            message = f"pruned at iteration {self.pruned_at}"
+            self.store.update(run.id, {"status": Status.INTERRUPTED, "message": message})
+            raise Pruned(message)

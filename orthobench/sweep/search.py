@@ -2,8 +2,9 @@
 
 A trial is an ordinary run. That it is one, a record in the database says which is written before the run begins: the
 settings drawn, and the run's key. All else is read off the runs, so a search that was cut off anywhere goes on with
-what it had, on whatever database. Each draw has a seed of its own, from the search's name and the trial's number: it
-depends on the trials before it, and on nothing that a process remembers.
+what it had, on whatever database. Each draw has a seed of its own, from the search's name and the trial's number, and
+depends on the trials before it alone. Where several are made at once, they go by rounds: the trials of one are drawn
+on what those of earlier rounds gave, so that it does not matter which ends first.
 
 Points come from optuna's tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011): the first ten by chance,
 later ones where good trials are denser than the others. A trial that diverged or was cut short counts as one of the
@@ -164,21 +165,22 @@ class Search:
         }
         return ends.get(run.status, "interrupted")
 
-    def rule(self, trials: Sequence[Trial]) -> Median | None:
-        """By what a trial that begins now is cut short, if any is."""
+    def rule(self, trial: Trial, trials: Sequence[Trial], at_once: int) -> Median | None:
+        """By what a trial is cut short, if it is: the finished ones of the rounds before."""
         if not self.prune:
             return None
-        return Median(tuple(tuple(trial.bests) for trial in trials if trial.state == "finished"), self.goal)
+        earlier = trials[: rounded(trial.number, at_once)]
+        return Median(tuple(tuple(one.bests) for one in earlier if one.state == "finished"), self.goal)
 
-    def draw(self, trials: Sequence[Trial]) -> Trial | None:
-        """The next trial; None where every point there is has been one.
+    def draw(self, trials: Sequence[Trial], at_once: int) -> Trial | None:
+        """The next trial, of rounds of so many; None where every point there is has been one.
 
         Raises:
             UsageError: no point can be run; with the reason why one cannot.
         """
         known = {trial.key for trial in trials}
         problem = None
-        for chosen in self._draws(trials):
+        for chosen in self._draws(trials, at_once):
             try:
                 resolved = self.resolve(chosen)
             except UsageError as error:  # settings that do not fit each other; others may
@@ -195,13 +197,14 @@ class Search:
         results = {"chosen": trial.chosen, "run": trial.key}
         store.add_benchmark(self._name, results, environment_digest, environment)
 
-    def _draws(self, trials: Sequence[Trial]) -> Iterator[dict[str, str]]:
+    def _draws(self, trials: Sequence[Trial], at_once: int) -> Iterator[dict[str, str]]:
         """Points by the sampler; then, if the points can be counted, all of them."""
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         distributions = self.space.distributions()
-        past = [self._told(trial) for trial in trials if trial.state != "failed"]
+        ended = rounded(len(trials), at_once)
+        past = [self._told(trial, trial.number < ended) for trial in trials if trial.state != "failed"]
         for attempt in range(DRAWS):
             seed = seeds.derive(0, "search", self.key, len(trials), attempt) % 2**32
             # the constant liar: a point that is being tried is taken for a bad one, so that its neighbours wait
@@ -211,15 +214,21 @@ class Search:
             yield self.space.settings(study.ask(distributions).params)
         yield from self.space.shuffled(seeds.derive(0, "search", self.key, len(trials)))
 
-    def _told(self, trial: Trial) -> FrozenTrial:
-        """A trial as optuna is told of it."""
+    def _told(self, trial: Trial, ended: bool) -> FrozenTrial:
+        """A trial as optuna is told of it: by what it gave, if it has ended, or as under way."""
         from optuna.trial import TrialState, create_trial
 
         states = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "diverged": TrialState.PRUNED}
+        state = states.get(trial.state, TrialState.RUNNING) if ended else TrialState.RUNNING
         return create_trial(
-            state=states.get(trial.state, TrialState.RUNNING),
+            state=state,
             params=self.space.values(trial.chosen),
             distributions=self.space.distributions(),
-            value=trial.best if trial.state == "finished" else None,
-            intermediate_values=dict(enumerate(trial.bests)) if trial.state != "diverged" else {},
+            value=trial.best if state == TrialState.COMPLETE else None,
+            intermediate_values=dict(enumerate(trial.bests)) if ended and trial.state != "diverged" else {},
         )
+
+
+def rounded(number: int, at_once: int) -> int:
+    """How many trials there are in the rounds before that of this one."""
+    return number - number % at_once

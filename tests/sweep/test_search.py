@@ -53,7 +53,7 @@ def told(trial: Trial, value: float | None) -> Trial:
 def drawn(search: Search, count: int, result) -> list[Trial]:
     trials: list[Trial] = []
     for _ in range(count):
-        trial = search.draw(trials)
+        trial = search.draw(trials, 1)
         trials.append(told(trial, result(trial.chosen)))
     return trials
 
@@ -80,7 +80,7 @@ def test_every_point_is_drawn_once_and_then_none():
     search = a_search("hidden_size=4,8,16", "learning_rate=1e-3,0.001,1e-2")  # two of which are the same
     trials = drawn(search, 6, lambda chosen: float(chosen["hidden_size"]))
     assert len({trial.key for trial in trials}) == 6
-    assert search.draw(trials) is None
+    assert search.draw(trials, 1) is None
 
 
 def test_settings_that_do_not_fit_each_other_are_passed_over():
@@ -91,9 +91,9 @@ def test_settings_that_do_not_fit_each_other_are_passed_over():
         ("16", "4"),
         ("8", "4"),
     ]
-    assert search.draw(trials) is None
+    assert search.draw(trials, 1) is None
     with pytest.raises(UsageError, match="negative_ones"):
-        Search(CATALOG, "adding", "scornn", {}, "paper", Space(["n=8,16", "rho=20,24"]), prune=True).draw([])
+        Search(CATALOG, "adding", "scornn", {}, "paper", Space(["n=8,16", "rho=20,24"]), prune=True).draw([], 1)
 
 
 # Trials
