@@ -86,6 +86,10 @@ class CheckpointFolder:
             return state
         return None
 
+    def exists(self) -> bool:
+        """Whether there is one; it may be damaged."""
+        return any((self.folder / name).exists() for name in (NEWEST, BEFORE))
+
     def clear(self) -> None:
         """Remove the run's checkpoints."""
         shutil.rmtree(self.folder, ignore_errors=True)

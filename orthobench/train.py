@@ -3,12 +3,21 @@
 The order of things makes a run cut off anywhere end with the numbers of an uncut one. Rows are committed before the
 checkpoint that stands after them; on the way back, rows beyond the checkpoint are forgotten. The order of examples
 is a function of seed and epoch, so a checkpoint holds no more of it than the iteration. Where the state is carried
-from batch to batch (truncated back-propagation through time), it is part of the checkpoint.
+from batch to batch (truncated back-propagation through time), it is part of the checkpoint. So is the number of
+threads: sums that torch splits over them are rounded differently for another number.
+
+A run diverges where a test or the training loss is not finite, or the test loss is above the limit that the training
+settings declare. That is a result, kept with the iteration. `on_divergence="continue"` trains on in spite of it, as
+long as every weight is finite: what stands in the weights as NaN never leaves them. It is no part of a run's key: the
+course is the same, of which the one sees a shorter part; where a run ended that could go on, its checkpoint is kept,
+and asked for again with "continue" it goes on from there.
 """
 
 from __future__ import annotations
 
+import gc
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,6 +69,10 @@ class Interrupted(Exception):
     """The run was asked to stop; its checkpoint is written."""
 
 
+class OutOfMemory(Exception):
+    """The accelerator's memory did not do; the message says for what, and what would fit."""
+
+
 def pick_device(name: DeviceName) -> torch.device:
     """The device of this name; auto is CUDA where there is one.
 
@@ -100,27 +113,39 @@ def train(
         should_stop: asked after every iteration; when true a checkpoint is written and Interrupted raised.
         checkpoint_every: seconds between checkpoints; more where they would take over a hundredth of the time.
         backend: which kernels run the recurrence.
+        on_divergence: whether a run that diverges ends, or goes on as long as its weights are finite.
 
     Raises:
-        UsageError: the run cannot be started (another process is at it, the data is not there, ...).
+        Busy: another process is at this run.
+        UsageError: the run cannot be started (the data is not there, ...).
+        OutOfMemory: on the accelerator; the run is recorded as failed.
         Interrupted: `should_stop` said so.
     """
     done = store.find(resolved.spec.key)
-    if done is not None and Status(done.status).is_final:
+    if done is not None and is_settled(done, checkpoints, on_divergence):
         return done
     with checkpoints.lock(), use_backend(backend):
         forget_used()
-        trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every)
+        trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every, on_divergence)
+        memory = None
         try:
             trainer.run_to_end()
         except Interrupted:
             trainer.close(Status.INTERRUPTED)
             raise
+        except torch.OutOfMemoryError as error:
+            memory = str(error).partition("\n")[0]
         except BaseException as error:
             status = Status.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Status.FAILED
             trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
             raise
-        checkpoints.clear()
+        if memory is not None:  # outside of its except clause, where the error would hold the tensors
+            trainer.close(Status.FAILED, memory)
+            message = trainer.explain_memory(memory)
+            trainer.close(Status.FAILED, message)
+            raise OutOfMemory(message)
+        if not trainer.could_go_on:
+            checkpoints.clear()
     finished = store.find(resolved.spec.key)
     assert finished is not None
     return finished
@@ -156,7 +181,8 @@ def measure_pace(
     """
     with TemporaryDirectory() as folder, open_store("sqlite://", create=True) as store, use_backend(backend):
         checkpoints = CheckpointFolder(Path(folder), resolved.spec.key)
-        return _Trainer(resolved, store, checkpoints, device, _Unwatched(), lambda: False, 0.0).pace(steps, at_most)
+        trainer = _Trainer(resolved, store, checkpoints, device, _Unwatched(), lambda: False, 0.0, "stop")
+        return trainer.pace(steps, at_most)
 
 
 class _Unwatched:
@@ -166,6 +192,13 @@ class _Unwatched:
     def iterated(self, iteration: int) -> None: ...
     def tested(self, point: Point) -> None: ...
     def concluding(self, done: int, total: int) -> None: ...
+
+
+def is_settled(run: Run, checkpoints: CheckpointFolder, on_divergence: OnDivergence) -> bool:
+    """Whether asking for this run again trains nothing."""
+    if run.status == Status.DIVERGED and on_divergence == "continue":
+        return not checkpoints.exists()
+    return Status(run.status).is_final
 
 
 class _Trainer:
@@ -178,12 +211,17 @@ class _Trainer:
         observer: Observer,
         should_stop: Callable[[], bool],
         checkpoint_every: float,
+        on_divergence: OnDivergence,
     ) -> None:
         spec = resolved.spec
         self.training = resolved.training
         self.store, self.checkpoints, self.device = store, checkpoints, device
         self.observer, self.should_stop, self.checkpoint_every = observer, should_stop, checkpoint_every
+        self.on_divergence = on_divergence
         self.seed = spec.seed
+        self.saved = checkpoints.load()
+        if self.saved is not None and 1 <= (threads := self.saved.get("threads", 0)) <= (os.cpu_count() or 1):
+            torch.set_num_threads(threads)
 
         torch.set_flush_denormal(True)
         torch.manual_seed(seeds.derive(self.seed, "global"))
@@ -198,7 +236,11 @@ class _Trainer:
         ]
         self.probes: dict[str, Probe] = {name: probe() for name, probe in resolved.probes.items()}
         self.metric = resolved.task_class.metric
+        self.loss_metric = resolved.task_class.loss_metric
+        if self.loss_metric is None and resolved.task_class.goal == "min":
+            self.loss_metric = self.metric
         self.better = min if resolved.task_class.goal == "min" else max
+        self.baselines = self.task.baselines(resolved.task_settings)
 
         self.per_epoch = self._batches_per_epoch()
         total = self.training.epochs * self.per_epoch
@@ -214,6 +256,8 @@ class _Trainer:
         self.seconds: dict[str, float] = {}
         self.saved_at = time.perf_counter()
         self.save_cost = 0.0
+        self.could_go_on = False  # though it has ended as diverged
+        self.doing = "train"
 
         facts = environment.describe(device)
         self.run = store.start(
@@ -230,7 +274,7 @@ class _Trainer:
                 "parameter_count": self.model.parameter_count(),
                 "metric": self.metric,
                 "goal": resolved.task_class.goal,
-                "baselines": self.task.baselines(resolved.task_settings),
+                "baselines": self.baselines,
                 "total_iterations": self.total,
                 "iterations_per_epoch": self.per_epoch,
             },
@@ -244,14 +288,20 @@ class _Trainer:
         self.observer.started(self.run)
         if not self._restore():
             self.store.rewind(self.run.id, -1)
-            self._look(probe=True)
+            self._look(probe=True)  # which judges nothing: untrained weights may be anywhere
         while self.iteration < self.total:
             self._advance()
             self.observer.iterated(self.iteration)
             epoch_ends = self.iteration % self.per_epoch == 0 or self.iteration == self.total
             test = epoch_ends or self.iteration % self.test_every == 0
-            if test and not self._look(probe=epoch_ends):
-                return self.close(Status.DIVERGED, f"not finite at iteration {self.iteration}")
+            if test and (trouble := self._look(probe=epoch_ends)):
+                hopeful = self.iteration < self.total and self._is_finite()
+                if not (hopeful and self.on_divergence == "continue"):
+                    self.close(Status.DIVERGED, trouble)
+                    if hopeful:
+                        self._save()
+                        self.could_go_on = True
+                    return None
             if self.should_stop():
                 self._save()
                 raise Interrupted
@@ -263,7 +313,7 @@ class _Trainer:
         """Go a few steps and test a few batches against the clock."""
         begun = time.perf_counter()
         spent: list[float] = []
-        while len(spent) <= min(steps, self.total - 1) and time.perf_counter() - begun < at_most:
+        while not spent or (len(spent) <= min(steps, self.total - 1) and time.perf_counter() - begun < at_most):
             spent.append(self._clocked(self._advance))
         counted = spent[1:] or spent
         test, size = 0.0, self.training.evaluation_batch_size
@@ -370,8 +420,8 @@ class _Trainer:
                 entry["lr"] = group.learning_rate * self.training.learning_rate_decay**decays
             optimizer.step()
 
-    def _look(self, *, probe: bool) -> bool:
-        """Test, and if asked probe, the model as it stands and log what was found; false if it has diverged."""
+    def _look(self, *, probe: bool) -> str:
+        """Test, and if asked probe, the model as it stands and log what was found; by what it diverged, if it has."""
         epoch = self.iteration // self.per_epoch
         rows: list[MetricRow] = []
         vectors: list[TraceRow] = []
@@ -396,7 +446,24 @@ class _Trainer:
             progress = self._progress() | {"final_value": value if math.isfinite(value) else None}
             self.store.log(self.run.id, rows, vectors, progress)
         self.observer.tested(Point(self.iteration, epoch, loss, metrics))
-        return math.isfinite(value) and (loss is None or math.isfinite(loss))
+        return self._divergence(loss, metrics)
+
+    def _divergence(self, loss: float | None, metrics: dict[str, float]) -> str:
+        """What says that the model has diverged, and when; empty if nothing does."""
+        when = f"at iteration {self.iteration} (epoch {self.iteration / self.per_epoch:.4g})"
+        if not math.isfinite(metrics[self.metric]) or not (loss is None or math.isfinite(loss)):
+            return f"not finite {when}"
+        name, limit = self.loss_metric, self.training.diverged_above
+        if name is None or limit is None:
+            return ""
+        baseline = self.baselines[name]
+        if metrics[name] <= limit * baseline:
+            return ""
+        return f"{name} {metrics[name]:.4g} {when}, above {limit:g} times the baseline of {baseline:.4g}"
+
+    def _is_finite(self) -> bool:
+        """Whether every weight is a number."""
+        return all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())
 
     @torch.no_grad()
     def _test(self, split: Split, most: int | None = None) -> dict[str, float]:
@@ -467,6 +534,46 @@ class _Trainer:
             "peak_memory": environment.peak_memory(),
         }
 
+    def explain_memory(self, failure: str) -> str:
+        """What did not fit, and the largest batch that does of a half, a quarter, ... of this one: they are tried.
+
+        The trainer is of no use afterwards.
+        """
+        setting = {"train": "batch_size", "test": "evaluation_batch_size"}.get(self.doing)
+        what = f"out of GPU memory at iteration {self.iteration}"
+        if setting is None:
+            return f"{what} in {self.doing}; a batch size that would do is unknown: {failure}"
+        tried: int = getattr(self.training, setting)
+        split = self.task.train if self.doing == "train" else self.task.test
+        self.model.zero_grad()
+        self.state = None
+        size = (tried if self._stream(split) else min(tried, len(split))) // 2
+        while size and not self._fits(size):
+            size //= 2
+        if size:
+            return f"{what} with {setting}={tried}; {size} fits, for what else is on the GPU now"
+        return f"{what} with {setting}={tried}, and a batch of 1 does not fit either: {failure}"
+
+    def _fits(self, size: int) -> bool:
+        """Whether there is memory for a batch of this size, in training or in a test."""
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        training = self.doing == "train"
+        split = self.task.train if training else self.task.test
+        stream = self._stream(split)
+        try:
+            batch = stream.piece(0, size) if stream else split.batch(torch.arange(size, device=self.device))
+            with torch.set_grad_enabled(training):
+                outputs, _ = self.model(batch.inputs)
+                if training:
+                    self.task.loss(outputs, batch.targets).backward()
+        except torch.OutOfMemoryError:
+            return False
+        finally:
+            self.model.zero_grad()
+        return True
+
     def _checkpoint_is_due(self) -> bool:
         slow = self.save_cost / (0.01 * self.checkpoint_every) if self.checkpoint_every else 0.0
         return time.perf_counter() - self.saved_at >= self.checkpoint_every * max(1.0, slow)
@@ -484,6 +591,7 @@ class _Trainer:
                     "loss_count": self.loss_count,
                     "best": self.best,
                     "seconds": dict(self.seconds),
+                    "threads": torch.get_num_threads(),
                     "random": torch.get_rng_state(),
                     "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
                 }
@@ -493,7 +601,7 @@ class _Trainer:
 
     def _restore(self) -> bool:
         """Go back to the checkpoint, in memory and in the database; false if there is none."""
-        state = self.checkpoints.load()
+        state, self.saved = self.saved, None
         if state is None:
             return False
         self.iteration = state["iteration"]
@@ -515,6 +623,7 @@ class _Trainer:
     def _timed(self, what: str) -> Iterator[None]:
         """Add the time spent inside to the run's account. Queued CUDA work is counted where it is waited for."""
         begun = time.perf_counter()
+        self.doing = what
         try:
             yield
         finally:

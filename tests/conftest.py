@@ -96,8 +96,9 @@ class Outcome:
 
 @pytest.fixture
 def orthobench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run the command line in this process, in an empty folder."""
+    """Run the command line in this process, and its runs as well, in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ORTHOBENCH_JOBS", "0")
 
     def call(*arguments: str) -> Outcome:
         from orthobench.cli import main

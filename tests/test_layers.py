@@ -48,6 +48,7 @@ ALLOWED = {
     "sweep": {
         "checkpoint",
         "data",
+        "environment",
         "errors",
         "papers",
         "plugins",

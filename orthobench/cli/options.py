@@ -24,6 +24,22 @@ Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help
 CheckpointEvery = Annotated[
     float, typer.Option("--checkpoint-every", min=0, metavar="SECONDS", help="Time between checkpoints.")
 ]
+OnDivergence = Annotated[
+    Literal["stop", "continue"],
+    typer.Option("--on-divergence", help="stop: a run that diverges ends; continue: only when its weights are NaN."),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "-j",
+        "--jobs",
+        min=0,
+        envvar="ORTHOBENCH_JOBS",
+        help="Runs at once, each in a process of its own; 0: in this process. Else as many as cores, or GPUs times "
+        "their share.",
+    ),
+]
+GpuShare = Annotated[int, typer.Option("--gpu-share", min=1, metavar="K", help="Runs on one GPU at once.")]
 TaskFilter = Annotated[str | None, typer.Option("--task", help="Only this task.")]
 ModelFilter = Annotated[str | None, typer.Option("--model", help="Only this model.")]
 

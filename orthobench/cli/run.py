@@ -14,6 +14,7 @@ from orthobench.cli.options import (
     DataFolder,
     Device,
     Given,
+    OnDivergence,
     PluginFiles,
     PresetName,
     checkpoint_root,
@@ -32,6 +33,7 @@ def command(
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    on_divergence: OnDivergence = "stop",
     force: Annotated[bool, typer.Option("--force", help="Train again what is finished, replacing it.")] = False,
 ) -> None:
     """Train one model on one task, as its paper did.
@@ -53,14 +55,13 @@ def command(
     where = pick_device(device)
     check_backend(backend, where)
     check_writable(db)
-    checkpoints = checkpoint_root(db)
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
         if force and (before := store.find(resolved.spec.key)):
-            folder = CheckpointFolder(checkpoints, before.key)
+            folder = CheckpointFolder(checkpoint_root(db), before.key)
             with folder.lock():
                 store.delete(before.id)
                 folder.clear()
-        session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
+        session = training.Session(store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence)
         try:
             finished = session.train(resolved, f"{task} {model}")
         except Interrupted:

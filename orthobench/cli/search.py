@@ -10,10 +10,12 @@ import typer
 
 from orthobench import environment
 from orthobench.checkpoint import CheckpointFolder
+from orthobench.cli.options import DEFAULT_DATABASE
 from orthobench.cli.records import cell, console
-from orthobench.cli.training import Session
+from orthobench.cli.training import Session, at_once, report_failures
 from orthobench.errors import UsageError
 from orthobench.store import Store
+from orthobench.sweep.budget import Budget
 from orthobench.sweep.job import Job
 from orthobench.sweep.search import Search, Trial, rounded
 
@@ -33,6 +35,24 @@ def check_optuna() -> None:
         import optuna  # noqa: F401
     except ImportError as error:
         raise UsageError("--search optuna needs optuna: pip install 'orthobench[search]'") from error
+
+
+def carry_out(
+    tunings: Sequence[Tuning], session: Session, jobs: int | None, gpu_share: int, budget: Budget | None
+) -> None:
+    """One search after the other, each with what came of it.
+
+    Raises:
+        UsageError: another process is at a search, or no trial can be started.
+        typer.Exit: the user stopped it, or trials failed.
+    """
+    trials: list[Trial] = []
+    for tuning in tunings:
+        tuning.tell_plan(session.store)
+        tuning.carry_out(session, jobs, gpu_share, budget)
+        tuning.tell_trials(session)
+        trials += tuning.trials(session.store)
+    report_failures(sum(trial.state == "failed" for trial in trials), len(trials))
 
 
 @dataclass(frozen=True)
@@ -55,8 +75,8 @@ class Tuning:
         counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
         typer.echo(", ".join([f"{self.wanted} trials", *counts, f"{self.wanted - len(states)} to come"]))
 
-    def carry_out(self, session: Session, jobs: int | None, gpu_share: int) -> int:
-        """Train trials until there are enough, round by round, and return how many failed.
+    def carry_out(self, session: Session, jobs: int | None, gpu_share: int, budget: Budget | None) -> None:
+        """Train trials until there are enough, round by round, or the budget is spent.
 
         Unless `jobs` says how many are made at once, that is a fifth of them at most: later ones learn from earlier.
 
@@ -64,40 +84,39 @@ class Tuning:
             UsageError: another process is at this search, or no trial can be started.
             typer.Exit: the user stopped it.
         """
-        at_once = session.at_once(jobs, gpu_share)
         if jobs is None:
-            at_once = min(at_once, max(1, self.wanted // 5))
+            jobs = min(at_once(session.device, None, gpu_share), max(1, self.wanted // 5))
+        size = at_once(session.device, jobs, gpu_share)
         folder = CheckpointFolder(session.checkpoints, f"search-{self.search.key}")
         tried: set[str] = set()
         with folder.lock():
-            while round_ := self._round(session, max(1, at_once), tried):
-                tried |= {job.spec.key for job in round_}
-                session.carry_out(round_, at_once, gpu_share)
+            while not (budget and budget.is_spent()) and (trials := self._round(session, size, tried)):
+                tried |= {job.spec.key for job in trials}
+                session.carry_out(trials, jobs, gpu_share, budget)
             folder.clear()
-        return sum(trial.state == "failed" for trial in self.trials(session.store))
 
-    def _round(self, session: Session, at_once: int, tried: set[str]) -> list[Job]:
+    def _round(self, session: Session, size: int, tried: set[str]) -> list[Job]:
         """What to train next: trials that are open, or else the rest of a round, drawn now."""
         trials = self.trials(session.store)
         opened = [trial for trial in trials if trial.is_wanted and trial.key not in tried]
-        start = rounded(len(trials), at_once)
+        start = rounded(len(trials), size)
         if not any(trial.number < start for trial in opened):  # for what they give, this round would have to wait
             facts = environment.describe(session.device)
-            while len(trials) < min(start + at_once, self.wanted) and (trial := self.search.draw(trials, at_once)):
+            while len(trials) < min(start + size, self.wanted) and (trial := self.search.draw(trials, size)):
                 self.search.record(trial, session.store, environment.digest(facts), facts)
                 trials.append(trial)
                 opened.append(trial)
-        return [self._job(session, trial, trials, at_once) for trial in opened]
+        return [self._job(session, trial, trials, size) for trial in opened]
 
-    def _job(self, session: Session, trial: Trial, trials: Sequence[Trial], at_once: int) -> Job:
+    def _job(self, session: Session, trial: Trial, trials: Sequence[Trial], size: int) -> Job:
         label = f"[{trial.number + 1}/{self.wanted}] {self.search.model} {_settings(trial)}"
-        return replace(session.job(trial.resolved, label), rule=self.search.rule(trial, trials, at_once))
+        return replace(session.job(trial.resolved, label), rule=self.search.rule(trial, trials, size))
 
-    def tell_trials(self, store: Store, options: Sequence[str]) -> None:
-        """The best trials, and the command that trains the best with more seeds, with these options of this one."""
+    def tell_trials(self, session: Session) -> None:
+        """The best trials, and the command that trains the best with more seeds."""
         from rich.table import Table
 
-        trials = self.trials(store)
+        trials = self.trials(session.store)
         sign = 1 if self.search.goal == "min" else -1
         finished = [trial for trial in trials if trial.state == "finished" and trial.best is not None]
         finished.sort(key=lambda trial: sign * (trial.best or 0.0))
@@ -110,7 +129,7 @@ class Tuning:
         console().print(table)
         if len(trials) > SHOWN:
             typer.echo(f"and {len(trials) - SHOWN} more")
-        if len(trials) < self.wanted:
+        if len(trials) < self.wanted and self.search.draw(trials, 1) is None:
             typer.echo(f"the space has no more than these {len(trials)} points")
         if not finished:
             typer.echo("no trial has finished")
@@ -121,13 +140,16 @@ class Tuning:
                 f"{self.search.task} has no validation split: the best was selected on the test set, as the papers "
                 "did, so its value here flatters it"
             )
-        typer.echo(f"the best with more seeds:\n    {self._command(best, options)}")
+        typer.echo(f"the best with more seeds:\n    {self._command(best, session)}")
 
-    def _command(self, trial: Trial, options: Sequence[str]) -> str:
-        settings = {**self.search.given, **trial.chosen}
-        given = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
-        words = ["orthobench", "sweep", self.search.task, "--models", self.search.model, *given]
-        return shlex.join([*words, "--seeds", str(SEEDS), *options])
+    def _command(self, trial: Trial, session: Session) -> str:
+        search = self.search
+        words = ["orthobench", "sweep", search.task, "--models", search.model]
+        words += [word for name, value in (search.given | trial.chosen).items() for word in ("-s", f"{name}={value}")]
+        words += ["--preset", search.preset] if search.preset != "paper" else []
+        words += [word for plugin in session.plugins for word in ("--plugin", str(plugin))]
+        words += ["--db", session.database] if session.database != DEFAULT_DATABASE else []
+        return shlex.join([*words, "--seeds", str(SEEDS)])
 
 
 def _settings(trial: Trial) -> str:

@@ -14,6 +14,8 @@ from orthobench.cli.options import (
     CheckpointEvery,
     Database,
     Device,
+    GpuShare,
+    Jobs,
     Json,
     PluginFiles,
     PresetName,
@@ -42,6 +44,8 @@ def command(
     db: Database = DEFAULT_DATABASE,
     plugin: PluginFiles = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    jobs: Jobs = None,
+    gpu_share: GpuShare = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
     json: Json = False,
 ) -> None:
@@ -88,8 +92,8 @@ def command(
             planned = plan(runs, store, checkpoints)
             training.print_plan(planned)
             with training.stop_on_signals() as stop:
-                session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
-                failed = session.train_missing(planned)
+                session = training.Session(store, db, where, backend, checkpoint_every, stop, plugin or ())
+                failed = session.train_missing(planned, jobs, gpu_share)
         page = write_study(store, out or Path("reports") / f"study-{study.name}.html", study)
     typer.echo(page)
     training.report_failures(failed, len(runs))

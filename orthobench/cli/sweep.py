@@ -16,6 +16,9 @@ from orthobench.cli.options import (
     DataFolder,
     Device,
     Given,
+    GpuShare,
+    Jobs,
+    OnDivergence,
     PluginFiles,
     PresetName,
     checkpoint_root,
@@ -85,6 +88,12 @@ def command(
         bool | None,
         typer.Option("--prune/--no-prune", help="Of a search: cut runs short that are worse than the median."),
     ] = None,
+    jobs: Jobs = None,
+    gpu_share: GpuShare = 1,
+    on_divergence: OnDivergence = "stop",
+    budget: Annotated[
+        str | None, typer.Option("--budget", metavar="TIME", help="Train what fits into 8h, 90m, 1h30m, by priority.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the runs and what they will take, and start none.")
     ] = False,
@@ -96,25 +105,43 @@ def command(
     ] = False,
 ) -> None:
     """Train the runs of a grid, or of a paper's table or figure, each once; again, what is missing."""
-    from functools import partial
-
     from orthobench.cli import planning, training
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
+    from orthobench.sweep.budget import Budget, parse_duration
     from orthobench.sweep.plan import plan
     from orthobench.train import check_backend, pick_device
     from orthobench.variants import variants
 
+    seconds = None if budget is None else parse_duration(budget)
     catalog = Catalog(plugin or ())
     if search is not None:
-        from orthobench.cli.search import search_settings
+        from orthobench.cli.search import Tuning, carry_out, check_optuna
+        from orthobench.settings import parse_assignments
+        from orthobench.sweep.search import Search
+        from orthobench.sweep.space import Space
 
         if paper or file or seeds:
             raise UsageError("a search draws settings for one seed: leave --paper, --file and --seeds out")
-        asked = (task or "", _names(task, models), grid or (), set_ or (), preset, trials or 50, prune is not False)
-        search_settings(catalog, *asked, device, backend, db, data_dir, plugin or (), checkpoint_every, dry_run)
+        space, given = Space(grid or ()), parse_assignments(set_ or ())
+        tunings = [
+            Tuning(Search(catalog, task or "", model, given, preset, space, prune is not False), trials or 50)
+            for model in dict.fromkeys(_names(task, models))
+        ]
+        where = pick_device(device)
+        check_backend(backend, where)
+        if dry_run:
+            with training.existing(db) or nullcontext() as store:
+                for tuning in tunings:
+                    tuning.tell_plan(store)
+            return
+        check_optuna()
+        check_writable(db)
+        with open_store(db, create=True) as store, training.stop_on_signals() as stop:
+            session = training.Session(store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence)
+            carry_out(tunings, session, jobs, gpu_share, None if seconds is None else Budget(seconds))
         return
     if trials is not None or prune is not None:
         raise UsageError("--trials and --prune are of a search: add --search optuna")
@@ -134,25 +161,22 @@ def command(
     where = pick_device(device)
     check_backend(backend, where)
     checkpoints = checkpoint_root(db)
-    estimate = partial(
-        planning.estimate,
-        device=where,
-        backend=backend,
-        plugins=plugin or (),
-        data_folder=data_dir,
-        probing=not no_probe,
-    )
+    planner = planning.Planner(where, backend, plugin or (), training.at_once(where, jobs, gpu_share), not no_probe)
     if dry_run:
         with training.existing(db) or nullcontext() as store:
-            planned = plan(runs, store, checkpoints)
-            training.print_plan(planned, estimate(planned, store))
+            planned = plan(runs, store, checkpoints, on_divergence)
+            planner.choose(planned, store, seconds)
         return
     check_writable(db)
-    with open_store(db, create=True) as store, training.stop_on_signals() as stop:
-        planned = plan(runs, store, checkpoints)
-        training.print_plan(planned)
-        session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop)
-        failed = session.train_missing(planned)
+    with open_store(db, create=True) as store:
+        planned = plan(runs, store, checkpoints, on_divergence)
+        if seconds is None:
+            training.print_plan(planned)
+        else:
+            planned = planner.choose(planned, store, seconds)
+        with training.stop_on_signals() as stop:
+            session = training.Session(store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence)
+            failed = session.train_missing(planned, jobs, gpu_share, None if seconds is None else Budget(seconds))
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     training.report_failures(failed, len(runs))
 

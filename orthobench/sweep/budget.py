@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from orthobench.errors import UsageError
 from orthobench.sweep.estimate import Estimate
@@ -45,8 +46,27 @@ def by_priority(planned: Sequence[PlannedRun]) -> list[PlannedRun]:
     return sorted((one for one in planned if one.is_wanted), key=lambda one: rank.get(one.state, 1))
 
 
+class Budget:
+    """Seconds that run from now on."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds, self.clock = seconds, clock
+        self.begun = clock()
+
+    def is_spent(self) -> bool:
+        return self.clock() - self.begun >= self.seconds
+
+
+def span(seconds: Iterable[float], at_once: int) -> float:
+    """How long runs take that are started in this order, so many beside each other."""
+    free = [0.0] * at_once
+    for one in seconds:
+        heapq.heapreplace(free, free[0] + one)
+    return max(free)
+
+
 def within(
-    planned: Sequence[PlannedRun], estimates: dict[str, Estimate], budget: float, at_once: int = 1
+    planned: Sequence[PlannedRun], estimates: Mapping[str, Estimate], budget: float, at_once: int = 1
 ) -> list[PlannedRun]:
     """The runs that fit into a budget of seconds, in the order of their priority.
 

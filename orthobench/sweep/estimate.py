@@ -71,10 +71,8 @@ class Estimator:
         self.here = environment.describe(device)[self.hardware]
         self.known: dict[tuple[str, str], list[Experience]] = {}
 
-    def of(self, one: PlannedRun) -> Estimate | None:
-        """What a run will still take; None for one that the plan does not start."""
-        if not one.is_wanted:
-            return None
+    def of(self, one: PlannedRun) -> Estimate:
+        """What a run that is wanted will still take."""
         if one.run is not None and _counts(one.run):
             left = one.run.total_iterations - one.run.iterations
             done = f"its own {one.run.iterations} of {one.run.total_iterations} iterations"
@@ -189,8 +187,8 @@ def _experience(resolved: Resolved, pace: Pace) -> Experience:
 
 def _iterations(settings: dict[str, Any], near: Experience) -> int:
     """How many iterations a run has, by the size of the training set that the near one had."""
-    examples = near.iterations_per_epoch * near.settings["batch_size"]
+    examples: float = near.iterations_per_epoch * near.settings["batch_size"]
     if "train_size" in settings and "train_size" in near.settings:
         examples = examples * settings["train_size"] / near.settings["train_size"]
-    total = int(settings["epochs"]) * max(1, round(examples / settings["batch_size"]))
-    return min(total, int(settings["max_iterations"] or total))
+    total: int = settings["epochs"] * max(1, round(examples / settings["batch_size"]))
+    return min(total, settings["max_iterations"] or total)

@@ -8,22 +8,32 @@ this process, in processes of their own, or on a cluster.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
+from orthobench import environment
 from orthobench.checkpoint import Busy, CheckpointFolder
 from orthobench.data import use_data_folder
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import RunSpec, resolve_again
-from orthobench.store import Run, Status, open_store
-from orthobench.sweep.pruning import Median, Watched
-from orthobench.train import BackendName, DeviceName, Interrupted, Observer, OnDivergence, pick_device, train
+from orthobench.store import Run, Status, Store, open_store
+from orthobench.sweep.pruning import Median, Pruned, Watched
+from orthobench.train import (
+    BackendName,
+    DeviceName,
+    Interrupted,
+    Observer,
+    OnDivergence,
+    OutOfMemory,
+    pick_device,
+    train,
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,7 @@ class Ending(StrEnum):
     FAILED = "failed"  # the database has the cause
     REFUSED = "refused"  # it could not be started, which is the user's to mend; the database does not know of it
     BUSY = "busy"  # another process is at this run, which is no failure
+    PRUNED = "pruned"  # its search cut it short; it is left as an interrupted one
     INTERRUPTED = "interrupted"  # it was asked to stop, and goes on from its checkpoint when asked for again
 
     @property
@@ -80,8 +91,10 @@ Watch = Callable[[Job], AbstractContextManager[Observer]]
 class Executor(Protocol):
     """Carries out jobs."""
 
-    def run(self, jobs: Sequence[Job]) -> Iterator[Outcome]:
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
         """Every job's outcome, as they end, in any order.
+
+        `may_start` is asked before each job: once it says no, those not started have no outcome.
 
         A job that fails, in whatever way, ends no other. After a request to stop, no further job is started, those
         under way end as interrupted (with their outcome), and the iterator ends: jobs not started have no outcome.
@@ -95,7 +108,8 @@ def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = la
     Raises:
         Busy: another process is at this run.
         UsageError: the run cannot be started.
-        Interrupted: `should_stop` said so, or the job's rule did: then with the message that the run was left with.
+        OutOfMemory: on the accelerator.
+        Interrupted: `should_stop` said so, or, as Pruned, the job's rule.
     """
     if job.threads is not None:
         torch.set_num_threads(job.threads)
@@ -105,11 +119,10 @@ def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = la
         with open_store(job.database, create=True) as store:
             watched = Watched(observer, job.rule, store)
             before = store.find(job.spec.key)
-            if before is not None and not Status(before.status).is_final:
-                with folder.lock():  # it may have been killed after a test, and before the rule was heard
+            if job.rule is not None and before is not None and not Status(before.status).is_final:
+                with folder.lock():  # killed after a test, before what the rule says of it was kept
                     watched.judge(before)
-                    if message := watched.record(before):
-                        raise Interrupted(message)
+                    watched.leave_word(before)
             try:
                 return train(
                     resolved,
@@ -123,21 +136,80 @@ def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = la
                     job.on_divergence,
                 )
             except Interrupted:
-                raise Interrupted(watched.record(watched.run)) from None
+                watched.leave_word(watched.run)
+                raise
 
 
 def attempt(job: Job, observer: Observer, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
-    """Carry out a job in this process; whatever it raises is an outcome (but KeyboardInterrupt and the like)."""
+    """Carry out a job in this process; what it raises is an outcome, but for KeyboardInterrupt and the like."""
     try:
         run = train_job(job, observer, should_stop)
-    except Interrupted as reason:
-        return Outcome(job, Ending.INTERRUPTED, str(reason))
+    except Pruned as reason:
+        return Outcome(job, Ending.PRUNED, str(reason))
+    except Interrupted:
+        return Outcome(job, Ending.INTERRUPTED)
     except Busy as error:
         return Outcome(job, Ending.BUSY, str(error))
     except UsageError as error:
         return Outcome(job, Ending.REFUSED, str(error))
     except Exception as error:
-        return Outcome(job, Ending.FAILED, f"{type(error).__name__}: {error}".splitlines()[0])
+        cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}".splitlines()[0]
+        with suppress(Exception), open_store(job.database) as store:  # the database may be what failed
+            record_failure(store, job, cause)
+        return Outcome(job, Ending.FAILED, cause)
     if run.status == Status.DIVERGED:
         return Outcome(job, Ending.DIVERGED, run.message or "")
     return Outcome(job, Ending.FINISHED)
+
+
+def record_failure(store: Store, job: Job, cause: str) -> None:
+    """Keep in the database that a job failed, and why; a run that had not yet been entered is, with what is known.
+
+    Nothing is kept where another process is at the run by now.
+    """
+    with suppress(Busy), CheckpointFolder(Path(job.checkpoints), job.spec.key).lock():
+        run = store.find(job.spec.key) or _enter(store, job)
+        store.update(run.id, {"status": Status.FAILED, "message": cause})
+
+
+def _enter(store: Store, job: Job) -> Run:
+    """A record of a run that did not come as far as to make one: without parameters, iterations and baselines."""
+    spec = job.spec
+    resolved = resolve_again(Catalog(Path(file) for file in job.plugins), spec)
+    facts = environment.describe(torch.device("cpu"))
+    return store.start(
+        {
+            "key": spec.key,
+            "variant": spec.variant,
+            "condition": spec.condition,
+            "task": spec.task,
+            "model": spec.model,
+            "seed": spec.seed,
+            "spec": asdict(spec),
+            "device": job.device,
+            "backend": None,
+            "parameter_count": 0,
+            "metric": resolved.task_class.metric,
+            "goal": resolved.task_class.goal,
+            "baselines": {},
+            "total_iterations": 0,
+            "iterations_per_epoch": 1,
+        },
+        environment.digest(facts),
+        facts,
+    )
+
+
+class InThisProcess:
+    """An executor that trains one run after the other, here."""
+
+    def __init__(self, watch: Watch, should_stop: Callable[[], bool]) -> None:
+        self.watch, self.should_stop = watch, should_stop
+
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
+        for job in jobs:
+            if self.should_stop() or not may_start():
+                return
+            with self.watch(job) as observer:
+                outcome = attempt(job, observer, self.should_stop)
+            yield outcome

@@ -14,20 +14,21 @@ from orthobench.settings import Settings
 from orthobench.spec import Preset, Resolved, resolve
 from orthobench.store import Run, Status, Store
 from orthobench.sweep.grid import Axis, combinations
+from orthobench.train import OnDivergence, is_settled
 
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a sweep: the grid's values that single it out, and its record if it was begun before.
-
-    `older` is the result of a run that was the same but for older versions of its plugins, where this one is missing.
-    """
+    """One run of a sweep: the grid's values that single it out, and its record if it was begun before."""
 
     resolved: Resolved
     chosen: dict[str, str]
     run: Run | None
     busy: bool
+    reopened: bool = False
+    """It has diverged, and is to go on in spite of it."""
     older: Run | None = None
+    """Where it is missing: the result of a run that was the same but for older versions of its plugins."""
 
     @property
     def state(self) -> str:
@@ -57,7 +58,7 @@ class PlannedRun:
     @property
     def is_wanted(self) -> bool:
         """Whether the sweep still has to train it."""
-        return not self.busy and (self.run is None or not Status(self.run.status).is_final)
+        return not self.busy and (self.run is None or self.reopened or not Status(self.run.status).is_final)
 
     @property
     def label(self) -> str:
@@ -94,22 +95,25 @@ def resolve_all(
     return [(resolved.with_seed(seed), chosen) for seed in seeds for resolved, chosen in variants]
 
 
-def plan(runs: Sequence[tuple[Resolved, dict[str, str]]], store: Store | None, checkpoints: Path) -> list[PlannedRun]:
+def plan(
+    runs: Sequence[tuple[Resolved, dict[str, str]]],
+    store: Store | None,
+    checkpoints: Path,
+    on_divergence: OnDivergence = "stop",
+) -> list[PlannedRun]:
     """How far each run is; without a store none was begun."""
     keys = [resolved.spec.key for resolved, _ in runs]
     known = {run.key: run for run in store.runs(keys=keys)} if store else {}
     missing = {(one.spec.task, one.spec.model) for one, _ in runs if one.spec.key not in known}
     others = {of: store.runs(task=of[0], model=of[1]) for of in missing} if store else {}
-    return [
-        PlannedRun(
-            resolved,
-            chosen,
-            run := known.get(resolved.spec.key),
-            run is not None and CheckpointFolder(checkpoints, resolved.spec.key).is_locked(),
-            None if run else _older(resolved, others.get((resolved.spec.task, resolved.spec.model), ())),
-        )
-        for resolved, chosen in runs
-    ]
+    planned = []
+    for resolved, chosen in runs:
+        run, folder = known.get(resolved.spec.key), CheckpointFolder(checkpoints, resolved.spec.key)
+        busy = run is not None and folder.is_locked()
+        reopened = run is not None and run.status == Status.DIVERGED and not is_settled(run, folder, on_divergence)
+        older = None if run else _older(resolved, others.get((resolved.spec.task, resolved.spec.model), ()))
+        planned.append(PlannedRun(resolved, chosen, run, busy, reopened, older))
+    return planned
 
 
 def _older(resolved: Resolved, others: Iterable[Run]) -> Run | None:

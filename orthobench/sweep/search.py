@@ -73,7 +73,7 @@ class Search:
     catalog: Catalog
     task: str
     model: str
-    given: Mapping[str, str]
+    given: dict[str, str]
     preset: Preset
     space: Space
     prune: bool
@@ -112,7 +112,7 @@ class Search:
             {
                 "task": self.task,
                 "model": self.model,
-                "given": dict(self.given),
+                "given": self.given,
                 "preset": self.preset,
                 "space": self.space.texts,
                 "prune": self.prune,
