@@ -1,7 +1,8 @@
 """One run from start to end: train, test, probe, log, checkpoint; go on from a checkpoint if there is one.
 
 The order of things makes a run cut off anywhere end with the numbers of an uncut one. Rows are committed before the
-checkpoint that stands after them; on the way back, rows beyond the checkpoint are forgotten. The order of examples
+checkpoint that stands after them. On the way back, rows beyond the checkpoint are forgotten, and a checkpoint beyond
+the rows serves no more: the database is an older copy, or lost its last commits with the power. The order of examples
 is a function of seed and epoch, so a checkpoint holds no more of it than the iteration. Where the state is carried
 from batch to batch (truncated back-propagation through time), it is part of the checkpoint. So is the number of
 threads: sums that torch splits over them are rounded differently for another number.
@@ -20,26 +21,29 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from orthobench import environment, seeds
-from orthobench.checkpoint import CheckpointFolder
-from orthobench.errors import UsageError
+from orthobench.batches import Batches, as_stream
+from orthobench.checkpoint import CheckpointFolder, Checkpoints
+from orthobench.errors import Busy, StorageError, UsageError
+from orthobench.locks import lock
 from orthobench.model import State
 from orthobench.optimizers import make_optimizer
 from orthobench.probe import Probe, Subject
 from orthobench.recurrence.dispatch import chosen, forget_used, last_used, use_backend
 from orthobench.spec import Resolved
 from orthobench.store import MetricRow, Run, Status, Store, TraceRow, open_store
-from orthobench.task import Batch, Split, Stream
+from orthobench.task import Batch, Split
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 BackendName = Literal["auto", "reference", "portable", "cpu", "cuda"]
@@ -99,7 +103,7 @@ def check_backend(name: BackendName, device: torch.device) -> None:
 def train(
     resolved: Resolved,
     store: Store,
-    checkpoints: CheckpointFolder,
+    checkpoints: Checkpoints,
     device: torch.device,
     observer: Observer,
     should_stop: Callable[[], bool] = lambda: False,
@@ -118,13 +122,15 @@ def train(
     Raises:
         Busy: another process is at this run.
         UsageError: the run cannot be started (the data is not there, ...).
+        StorageError: the disk is full, or something cannot be written; or the database server is lost.
         OutOfMemory: on the accelerator; the run is recorded as failed.
         Interrupted: `should_stop` said so.
     """
-    done = store.find(resolved.spec.key)
-    if done is not None and is_settled(done, checkpoints, on_divergence):
+    if done := _result(store, resolved, checkpoints, on_divergence):
         return done
-    with checkpoints.lock(), use_backend(backend):
+    with lock(store, checkpoints), use_backend(backend), store.waiting(should_stop):
+        if done := _result(store, resolved, checkpoints, on_divergence):  # who held the lock before may have ended it
+            return done
         forget_used()
         trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every, on_divergence)
         memory = None
@@ -133,11 +139,14 @@ def train(
         except Interrupted:
             trainer.close(Status.INTERRUPTED)
             raise
+        except Busy:  # the run is another's now
+            raise
         except torch.OutOfMemoryError as error:
             memory = str(error).partition("\n")[0]
         except BaseException as error:
-            status = Status.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Status.FAILED
-            trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
+            status = Status.INTERRUPTED if isinstance(error, (KeyboardInterrupt, StorageError)) else Status.FAILED
+            with suppress(StorageError):  # where nothing can be written, this cannot either
+                trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
             raise
         if memory is not None:  # outside of its except clause, where the error would hold the tensors
             trainer.close(Status.FAILED, memory)
@@ -146,9 +155,15 @@ def train(
             raise OutOfMemory(message)
         if not trainer.could_go_on:
             checkpoints.clear()
-    finished = store.find(resolved.spec.key)
+        finished = store.find(resolved.spec.key)
     assert finished is not None
     return finished
+
+
+def _result(store: Store, resolved: Resolved, checkpoints: Checkpoints, on_divergence: OnDivergence) -> Run | None:
+    """The run's record, if it has come to its end."""
+    run = store.find(resolved.spec.key)
+    return run if run is not None and is_settled(run, checkpoints, on_divergence) else None
 
 
 @dataclass(frozen=True)
@@ -166,11 +181,11 @@ class Pace:
 
 
 def measure_pace(
-    resolved: Resolved, device: torch.device, backend: BackendName = "auto", steps: int = 20, at_most: float = 20.0
+    resolved: Resolved, device: torch.device, backend: BackendName = "auto", steps: int = 20, at_most: float = 10.0
 ) -> Pace:
     """Train a few steps and test a few batches, as the run would; nothing of it is kept.
 
-    The first of each, which may compile something, is not counted where there is a second.
+    The first step, which may compile something, is not counted where there is a second.
 
     Args:
         steps: how many to count.
@@ -181,11 +196,11 @@ def measure_pace(
     """
     with TemporaryDirectory() as folder, open_store("sqlite://", create=True) as store, use_backend(backend):
         checkpoints = CheckpointFolder(Path(folder), resolved.spec.key)
-        trainer = _Trainer(resolved, store, checkpoints, device, _Unwatched(), lambda: False, 0.0, "stop")
+        trainer = _Trainer(resolved, store, checkpoints, device, Unwatched(), lambda: False, 0.0, "stop")
         return trainer.pace(steps, at_most)
 
 
-class _Unwatched:
+class Unwatched:
     """An observer who looks away."""
 
     def started(self, run: Run) -> None: ...
@@ -194,7 +209,7 @@ class _Unwatched:
     def concluding(self, done: int, total: int) -> None: ...
 
 
-def is_settled(run: Run, checkpoints: CheckpointFolder, on_divergence: OnDivergence) -> bool:
+def is_settled(run: Run, checkpoints: Checkpoints, on_divergence: OnDivergence) -> bool:
     """Whether asking for this run again trains nothing."""
     if run.status == Status.DIVERGED and on_divergence == "continue":
         return not checkpoints.exists()
@@ -206,7 +221,7 @@ class _Trainer:
         self,
         resolved: Resolved,
         store: Store,
-        checkpoints: CheckpointFolder,
+        checkpoints: Checkpoints,
         device: torch.device,
         observer: Observer,
         should_stop: Callable[[], bool],
@@ -219,7 +234,8 @@ class _Trainer:
         self.observer, self.should_stop, self.checkpoint_every = observer, should_stop, checkpoint_every
         self.on_divergence = on_divergence
         self.seed = spec.seed
-        self.saved = checkpoints.load()
+        begun = store.find(spec.key)
+        self.saved = checkpoints.load(store.last_iteration(begun.id)) if begun is not None else None
         if self.saved is not None and 1 <= (threads := self.saved.get("threads", 0)) <= (os.cpu_count() or 1):
             torch.set_num_threads(threads)
 
@@ -242,16 +258,17 @@ class _Trainer:
         self.better = min if resolved.task_class.goal == "min" else max
         self.baselines = self.task.baselines(resolved.task_settings)
 
-        self.per_epoch = self._batches_per_epoch()
+        self.batches = Batches(self.task, self.training, self.seed, device)
+        self.per_epoch = self.batches.per_epoch
         total = self.training.epochs * self.per_epoch
         self.total = min(total, self.training.max_iterations or total)
         self.test_every = self.training.evaluate_every or self.per_epoch
 
         self.iteration = 0
+        self.logged = -1  # the iteration of the last rows written
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last test
         self.loss_count = 0
         self.best: tuple[float, int] | None = None
-        self.order: tuple[int, Tensor] | None = None  # of the examples, for one epoch
         self.state: State | None = None  # that the last batch ended with, where it is carried on
         self.seconds: dict[str, float] = {}
         self.saved_at = time.perf_counter()
@@ -316,17 +333,18 @@ class _Trainer:
         while not spent or (len(spent) <= min(steps, self.total - 1) and time.perf_counter() - begun < at_most):
             spent.append(self._clocked(self._advance))
         counted = spent[1:] or spent
-        test, size = 0.0, self.training.evaluation_batch_size
-        for split in (self.task.test, self.task.validation):
-            if split is not None:
-                stream = self._stream(split)
-                batches = -(-len(split) // size) if stream is None else stream.pieces(size)
-                few = min(batches, 3)
-                self._test(split, 1)
-                test += self._clocked(lambda split=split, few=few: self._test(split, few)) * batches / few  # type: ignore[misc]
+        test = sum(self._test_pace(split) for split in (self.task.test, self.task.validation) if split is not None)
         tests = 1 + self.total // self.test_every
         seconds = self.total * sum(counted) / len(counted) + tests * test
         return Pace(seconds, len(counted), self.total, self.per_epoch, environment.peak_memory())
+
+    def _test_pace(self, split: Split) -> float:
+        """The seconds that a test on a whole split takes, by its first batch, or by three where that is soon done."""
+        size, stream = self.training.evaluation_batch_size, as_stream(self.task, split)
+        batches = -(-len(split) // size) if stream is None else stream.pieces(size)
+        once = self._clocked(lambda: self._test(split, 1))
+        few = min(batches, 3)
+        return batches * (once if once > 1 else self._clocked(lambda: self._test(split, few)) / few)
 
     def _clocked(self, act: Callable[[], object]) -> float:
         """The seconds that something takes, queued CUDA work included."""
@@ -339,9 +357,8 @@ class _Trainer:
     def _advance(self) -> None:
         """One iteration: a batch, its gradient, a step of every optimiser."""
         with self._timed("train"):
-            self.task.epoch = self.iteration // self.per_epoch
-            batch, start = self._next_batch()
-            outputs, end = self.model(batch.inputs, start)
+            batch = self.batches.at(self.iteration)
+            outputs, end = self.model(batch.inputs, self.state if self.iteration % self.per_epoch else None)
             loss = self.task.loss(outputs, batch.targets)
             penalty = self.model.penalty()
             self.model.zero_grad()
@@ -355,52 +372,6 @@ class _Trainer:
             self.loss_sum += loss.detach()
             self.loss_count += 1
             self.iteration += 1
-
-    def _stream(self, split: Split) -> Stream | None:
-        """A split as a stream, if the task's state is carried on."""
-        return cast(Stream, split) if self.task.carries_state else None
-
-    def _batches_per_epoch(self) -> int:
-        """How many batches the training set makes.
-
-        Raises:
-            UsageError: none; or a stream would have to be read in an order not its own, or is too short to be tested.
-        """
-        size, train = self.training.batch_size, self.task.train
-        stream = self._stream(train)
-        if stream is None:
-            if size > len(train):
-                raise UsageError(
-                    f"batch_size={size} is more than the training set of {len(train)}: give a smaller batch_size"
-                )
-            return len(train) // size
-        if self.training.shuffle:
-            raise UsageError("shuffle=true: the data is read in order, with the state carried on: give shuffle=false")
-        tested = [part for part in (self.task.test, self.task.validation) if part is not None]
-        for name, splits in (("batch_size", [train]), ("evaluation_batch_size", tested)):
-            columns = getattr(self.training, name)
-            if not all(cast(Stream, split).pieces(columns) for split in splits):
-                raise UsageError(f"{name}={columns} is more columns than the data can fill: give a smaller {name}")
-        return stream.pieces(size)
-
-    def _next_batch(self) -> tuple[Batch, State | None]:
-        """The next batch to train on and the state it starts from, None where that is the model's own."""
-        stream = self._stream(self.task.train)
-        if stream is None:
-            return self.task.train.batch(self._examples()), None
-        position = self.iteration % self.per_epoch
-        return stream.piece(position, self.training.batch_size), self.state if position else None
-
-    def _examples(self) -> Tensor:
-        """The numbers of the next batch's examples; what does not fill a batch at an epoch's end is left out."""
-        epoch, position = divmod(self.iteration, self.per_epoch)
-        size, start = len(self.task.train), position * self.training.batch_size
-        if not self.training.shuffle:
-            return torch.arange(start, start + self.training.batch_size, device=self.device)
-        if self.order is None or self.order[0] != epoch:
-            order = torch.randperm(size, generator=seeds.generator(self.seed, "order", epoch))
-            self.order = (epoch, order.to(self.device))
-        return self.order[1][start : start + self.training.batch_size]
 
     def _clip(self) -> None:
         if self.training.clip_value is not None:
@@ -445,6 +416,7 @@ class _Trainer:
         with self._timed("log"):
             progress = self._progress() | {"final_value": value if math.isfinite(value) else None}
             self.store.log(self.run.id, rows, vectors, progress)
+        self.logged = self.iteration
         self.observer.tested(Point(self.iteration, epoch, loss, metrics))
         return self._divergence(loss, metrics)
 
@@ -483,7 +455,7 @@ class _Trainer:
     def _test_batches(self, split: Split) -> Iterator[Batch]:
         """A whole split, in order."""
         size = self.training.evaluation_batch_size
-        stream = self._stream(split)
+        stream = as_stream(self.task, split)
         if stream is None:
             return map(split.batch, torch.arange(len(split), device=self.device).split(size))
         return (stream.piece(position, size) for position in range(stream.pieces(size)))
@@ -491,6 +463,7 @@ class _Trainer:
     def _conclude(self) -> None:
         """What the task measures once, and the end of the run, in one transaction."""
         with self._timed("test"):
+            self.doing = "last measurements"
             self.model.eval()
             metrics = self.task.final_metrics(self.model, self._concluding)
         epoch = self.iteration // self.per_epoch
@@ -539,40 +512,51 @@ class _Trainer:
 
         The trainer is of no use afterwards.
         """
-        setting = {"train": "batch_size", "test": "evaluation_batch_size"}.get(self.doing)
         what = f"out of GPU memory at iteration {self.iteration}"
-        if setting is None:
-            return f"{what} in {self.doing}; a batch size that would do is unknown: {failure}"
-        tried: int = getattr(self.training, setting)
-        split = self.task.train if self.doing == "train" else self.task.test
+        probe = self.probes.get(self.doing.removeprefix("probe "))
+        if self.doing == "test":
+            setting, split = "evaluation_batch_size", self.task.test
+            fits: Callable[[Batch], None] = self._try_test
+        elif self.doing == "train" or probe is not None:
+            setting, split = "batch_size", self.task.train
+            fits = partial(self._try_step, probe)
+        else:
+            return f"{what} ({self.doing}); a batch size that would do is unknown: {failure}"
         self.model.zero_grad()
         self.state = None
-        size = (tried if self._stream(split) else min(tried, len(split))) // 2
-        while size and not self._fits(size):
+        tried: int = getattr(self.training, setting)
+        size = (tried if as_stream(self.task, split) else min(tried, len(split))) // 2
+        while size and not self._has_memory(fits, split, size):
             size //= 2
         if size:
-            return f"{what} with {setting}={tried}; {size} fits, for what else is on the GPU now"
+            return f"{what} with {setting}={tried}; {size} fits, beside what else is on the GPU now"
         return f"{what} with {setting}={tried}, and a batch of 1 does not fit either: {failure}"
 
-    def _fits(self, size: int) -> bool:
-        """Whether there is memory for a batch of this size, in training or in a test."""
+    def _has_memory(self, use: Callable[[Batch], None], split: Split, size: int) -> bool:
+        """Whether this use of a split's first sequences, of so many, goes through."""
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        training = self.doing == "train"
-        split = self.task.train if training else self.task.test
-        stream = self._stream(split)
+        stream = as_stream(self.task, split)
         try:
-            batch = stream.piece(0, size) if stream else split.batch(torch.arange(size, device=self.device))
-            with torch.set_grad_enabled(training):
-                outputs, _ = self.model(batch.inputs)
-                if training:
-                    self.task.loss(outputs, batch.targets).backward()
+            use(stream.piece(0, size) if stream else split.batch(torch.arange(size, device=self.device)))
         except torch.OutOfMemoryError:
             return False
         finally:
             self.model.zero_grad()
         return True
+
+    @torch.no_grad()
+    def _try_test(self, batch: Batch) -> None:
+        self.model(batch.inputs)
+
+    def _try_step(self, probe: Probe | None, batch: Batch) -> None:
+        outputs, _ = self.model(batch.inputs)
+        self.task.loss(outputs, batch.targets).backward()
+        with torch.no_grad():
+            self._step()
+        if probe is not None:
+            probe(Subject(self.model, self.task, batch))
 
     def _checkpoint_is_due(self) -> bool:
         slow = self.save_cost / (0.01 * self.checkpoint_every) if self.checkpoint_every else 0.0
@@ -584,6 +568,7 @@ class _Trainer:
             self.checkpoints.save(
                 {
                     "iteration": self.iteration,
+                    "logged": self.logged,
                     "model": self.model.state_dict(),
                     "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
                     "state": self.state,
@@ -604,7 +589,7 @@ class _Trainer:
         state, self.saved = self.saved, None
         if state is None:
             return False
-        self.iteration = state["iteration"]
+        self.iteration, self.logged = state["iteration"], state["logged"]
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)

@@ -9,6 +9,9 @@ ones too; the EXPRNN program's divides by those that count:
 
     mse_padded = sum of mask * error^2 / (B T_max 129),      mse_valid = sum of mask * error^2 / (129 * sum of lengths)
 
+The EXPRNN program shows x_{t+1} and asks for x_t, the frame before it: recall, at which a model can come near to zero.
+`-s exchanged=true` is that task; its numbers are of another kind.
+
 After the last iteration the test files are rebuilt from the predicted magnitudes and their true phase and compared
 with the originals: segmental SNR, STOI, PESQ (`orthobench.audio`). The parameters are the last ones, as in the program.
 """
@@ -39,6 +42,11 @@ _CORPORA = {"timit": TimitCorpus, "timit_sample": TimitSample}
 class TimitSettings(Settings):
     dataset: Literal["timit", "timit_sample"] = Field("timit", description="the whole corpus, or its public sample")
     audio: str | None = Field(None, description="a folder of WAV or FLAC files in place of TIMIT")
+    exchanged: bool = Field(
+        False,
+        description="ask for the frame before the one shown, as EXPRNN's program does: recall, not prediction",
+        json_schema_extra={"neutral": False},
+    )
     audio_metrics: bool = Field(True, description="rebuild the test files at the end: SegSNR, STOI, PESQ")
 
     @field_validator("audio")
@@ -80,9 +88,13 @@ class Timit(Task):
         starts = lengths.cumsum(0) - lengths
         trained, validation, test = torch.arange(len(lengths)).split([len(part) for part in parts])
         held_out = max(frame_count(sample_count(file)) for file in speech.held_out)
-        self.train = FrameSplit(frames, starts[trained], lengths[trained], int(lengths[trained].max()), device)
-        self.validation = FrameSplit(frames, starts[validation], lengths[validation], held_out, device)
-        self.test = FrameSplit(frames, starts[test], lengths[test], held_out, device)
+
+        def split(files: Tensor, steps: int) -> FrameSplit:
+            return FrameSplit(frames, starts[files], lengths[files], steps, settings.exchanged, device)
+
+        self.train = split(trained, int(lengths[trained].max()))
+        self.validation, self.test = split(validation, held_out), split(test, held_out)
+        self.first_answer = int(settings.exchanged)  # at step 0 that would be the first frame, which is given
         self.test_files, self.test_lengths = speech.test, lengths[test].tolist()
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -104,7 +116,8 @@ class Timit(Task):
         for examples in torch.arange(len(self.test), device=self.device).split(EVALUATED_TOGETHER):
             outputs, _ = model(self.test.batch(examples).inputs)
             for file, column in zip(examples.tolist(), outputs.unbind(1), strict=True):
-                predictions.append(column[: self.test_lengths[file] - 1].cpu().numpy())
+                answers = column[self.first_answer :][: self.test_lengths[file] - 1]
+                predictions.append(answers.cpu().numpy())
         return quality_of_predictions(self.test_files, predictions, report)
 
     @classmethod
@@ -120,8 +133,10 @@ class Timit(Task):
 class FrameSplit:
     """Files of a table of frames as `speech_features` makes it, by where they start and end, padded to some steps."""
 
-    def __init__(self, frames: Tensor, starts: Tensor, lengths: Tensor, steps: int, device: torch.device) -> None:
-        self.frames, self.device = frames, device
+    def __init__(
+        self, frames: Tensor, starts: Tensor, lengths: Tensor, steps: int, exchanged: bool, device: torch.device
+    ) -> None:
+        self.frames, self.exchanged, self.device = frames, exchanged, device
         self.starts, self.lengths = starts.to(frames.device), lengths.to(frames.device)
         self.time = torch.arange(steps + 1, device=frames.device).unsqueeze(1)
 
@@ -133,8 +148,9 @@ class FrameSplit:
         examples = examples.to(self.frames.device)
         lengths = self.lengths[examples]
         rows = torch.where(self.time < lengths, self.starts[examples] + self.time, len(self.frames) + PADDING)
-        targets = torch.where(self.time[:-1] < lengths, rows[1:], len(self.frames) + MASKED)
-        return Batch(*(nn.functional.embedding(wanted, self.frames).to(self.device) for wanted in (rows[:-1], targets)))
+        shown, asked = (rows[1:], rows[:-1]) if self.exchanged else (rows[:-1], rows[1:])
+        targets = torch.where(self.time[:-1] < lengths, asked, len(self.frames) + MASKED)
+        return Batch(*(nn.functional.embedding(wanted, self.frames).to(self.device) for wanted in (shown, targets)))
 
 
 def _squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:

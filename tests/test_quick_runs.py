@@ -8,10 +8,18 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("task", "at_least"), [("mnist", 0.6), ("cifar10", 0.22)])
-def test_the_quick_preset_learns(task, at_least, orthobench, real_data):
-    real_data(task)
-    assert orthobench("run", task, "scornn", "--preset", "quick").code == 0
+@pytest.mark.parametrize(
+    ("data", "task", "options", "at_least"),
+    [
+        ("mnist", "mnist", (), 0.6),
+        ("fashion_mnist", "mnist", ("-s", "dataset=fashion"), 0.6),
+        ("cifar10", "cifar10", (), 0.22),
+    ],
+    ids=["mnist", "fashion", "cifar10"],
+)
+def test_the_quick_preset_learns(data, task, options, at_least, orthobench, real_data):
+    real_data(data)
+    assert orthobench("run", task, "scornn", "--preset", "quick", *options).code == 0
     (run,) = json.loads(orthobench("ls", "--json").out)
     assert run["final"] > at_least  # chance is 0.1135 and 0.1
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 from torch.nn.functional import cross_entropy
 
 from orthobench.bench.implementations import SEED
@@ -52,22 +52,17 @@ TABLE_3 = (
 
 
 class ModelStep:
-    """One training step on one batch of noise, with the model's own optimisers, penalty and constraint."""
+    """One training step of a model on one batch, with its own optimisers, penalty and constraint."""
 
-    def __init__(self, model_class: Any, device: torch.device, hidden_size: int, steps: int) -> None:
-        generator = Generator().manual_seed(SEED)
-        settings = model_class.Settings.read({"hidden_size": hidden_size})
-        self.model: Model = model_class(settings, Signature(PIXELS, CLASSES, "last"), generator).to(device)
+    def __init__(self, model: Model, inputs: Tensor, loss: Callable[[Tensor], Tensor]) -> None:
+        self.model, self.inputs, self.loss = model, inputs, loss
         self.optimizers = [
-            make_optimizer(group.optimizer, group.parameters, group.learning_rate)
-            for group in self.model.parameter_groups()
+            make_optimizer(group.optimizer, group.parameters, group.learning_rate) for group in model.parameter_groups()
         ]
-        self.inputs = torch.rand(steps, BATCH, PIXELS, generator=generator).to(device)
-        self.classes = torch.randint(CLASSES, (BATCH,), generator=generator).to(device)
 
     def __call__(self) -> None:
         outputs, _ = self.model(self.inputs)
-        loss, penalty = cross_entropy(outputs, self.classes), self.model.penalty()
+        loss, penalty = self.loss(outputs), self.model.penalty()
         self.model.zero_grad()
         (loss if penalty is None else loss + penalty).backward()
         for optimizer in self.optimizers:
@@ -76,6 +71,16 @@ class ModelStep:
             self.model.after_step()
         if self.inputs.is_cuda:
             torch.cuda.synchronize(self.inputs.device)
+
+
+def step_on_noise(model_class: Any, device: torch.device, hidden_size: int, steps: int) -> ModelStep:
+    """A step of a model on noise in the images' shape."""
+    generator = Generator().manual_seed(SEED)
+    settings = model_class.Settings.read({"hidden_size": hidden_size})
+    model = model_class(settings, Signature(PIXELS, CLASSES, "last"), generator).to(device)
+    inputs = torch.rand(steps, BATCH, PIXELS, generator=generator).to(device)
+    classes = torch.randint(CLASSES, (BATCH,), generator=generator).to(device)
+    return ModelStep(model, inputs, lambda outputs: cross_entropy(outputs, classes))
 
 
 def measure_models(models: Mapping[str, type[Model]], plan: Plan) -> dict[str, Any]:
@@ -100,7 +105,7 @@ def _compare(
     labels = {row: f"{row[0]} {row[1]}" for row in wanted}
     small = (8, 6)
     steps: dict[str, Callable[[], object]] = {
-        label: ModelStep(models[name], plan.device, *(small if plan.quick else (hidden_size, STEPS)))
+        label: step_on_noise(models[name], plan.device, *(small if plan.quick else (hidden_size, STEPS)))
         for (name, hidden_size), label in labels.items()
     }
     plan.tell(f"{shape}: {', '.join(steps)}")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, Database, Device, Json
+from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, Device, Json
 
 WORTH_A_REASON = 2.0
 """Times scoRNN's seconds from which on the reason is printed."""
@@ -25,10 +25,14 @@ def command(
     models: Annotated[bool, typer.Option("--models", help="Every model instead, and table 3 of the scoRNN paper.")] = (
         False
     ),
+    tasks: Annotated[
+        bool, typer.Option("--tasks", help="Every task's data instead: a batch's share of the training step.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Toy sizes, to see that it runs: the times mean nothing.")] = (
         False
     ),
     db: Database = DEFAULT_DATABASE,
+    data_dir: DataFolder = None,
     json: Json = False,
 ) -> None:
     """Time a training step at the papers' shapes.
@@ -41,14 +45,16 @@ def command(
     from orthobench import environment
     from orthobench.bench import shapes, suite
     from orthobench.bench.models import measure_models
+    from orthobench.bench.tasks import measure_tasks
     from orthobench.cli import records
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
     from orthobench.train import pick_device
 
-    if models and (constraints or shape):
-        raise UsageError("--models has a shape of its own: give it without --constraints and --shape")
+    for option, given in (("--models", models), ("--tasks", tasks)):
+        if given and (constraints or shape or (models and tasks)):
+            raise UsageError(f"{option} has shapes of its own: give it alone")
     selected = shapes.select(shape or ())
     where = pick_device(device)
     if threads is not None:
@@ -61,6 +67,9 @@ def command(
         elif models:
             name = "models"
             results = measure_models({entry.name: entry.load() for entry in Catalog() if entry.kind == "model"}, plan)
+        elif tasks:
+            name = "tasks"
+            results = measure_tasks(Catalog(), plan)
         else:
             name = "recurrence"
             results = suite.measure_recurrences(selected, plan)
@@ -71,8 +80,8 @@ def command(
         records.print_json({**header, "environment": facts, **results})
         return
     console = records.console()
-    tables = {"constraints": constraints_table, "models": models_table, "recurrence": recurrence_table}
-    console.print(tables[name](results))
+    tables = {"constraints": constraints_table, "models": models_table, "tasks": tasks_table}
+    console.print(tables.get(name, recurrence_table)(results))
     for line in notes(results):
         console.print(line, markup=False, soft_wrap=True)
 
@@ -136,6 +145,26 @@ def models_table(results: dict[str, Any]) -> Any:
                 f"{row['minutes']:.2f}",
                 "" if row["printed"] is None else str(row["printed"]),
                 row["cost"] if row["ratio"] > WORTH_A_REASON else "",
+            )
+    return table
+
+
+def tasks_table(results: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    table = Table("task", box=None)
+    for heading in ("steps x batch x inputs", "ms/batch", "ms/step", "share", "n", "spread"):
+        table.add_column(heading, justify="right")
+    for one in results["shapes"]:
+        for row in one["rows"]:
+            table.add_row(
+                row["task"],
+                " x ".join(map(str, row["shape"])),
+                f"{1000 * row['seconds']:.3g}",
+                f"{1000 * row['step_seconds']:.3g}",
+                f"{row['share']:.2%}",
+                str(row["n"]),
+                f"{row['spread']:.0%}",
             )
     return table
 

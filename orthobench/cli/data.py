@@ -14,13 +14,8 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Data sets: 
 Name = Annotated[str, typer.Argument(help="The data set; `orthobench data list` lists them.")]
 
 
-@app.callback()
-def _options(data_dir: DataFolder = None) -> None:
-    pass
-
-
 @app.command("list")
-def list_(json: Json = False) -> None:
+def list_(data_dir: DataFolder = None, json: Json = False) -> None:
     """List the data sets: what is here, where, its size and licence."""
     from orthobench.cli import records
     from orthobench.data import data_folder, datasets
@@ -57,7 +52,7 @@ def list_(json: Json = False) -> None:
 
 
 @app.command()
-def get(name: Name) -> None:
+def get(name: Name, data_dir: DataFolder = None) -> None:
     """Download a data set, checked by its checksums; what was cut off goes on."""
     from orthobench.cli.progress import Downloads
     from orthobench.data import dataset
@@ -73,7 +68,9 @@ def get(name: Name) -> None:
 
 @app.command("import")
 def import_(
-    name: Name, path: Annotated[Path, typer.Argument(help="The files you have: a folder, or an archive.")]
+    name: Name,
+    path: Annotated[Path, typer.Argument(help="The files you have: a folder, or an archive.")],
+    data_dir: DataFolder = None,
 ) -> None:
     """Take in a data set's files that you already have; they are copied."""
     from orthobench.data import dataset
@@ -86,6 +83,7 @@ def import_(
 @app.command()
 def verify(
     name: Annotated[str | None, typer.Argument(help="The data set; without one, all that are here.")] = None,
+    data_dir: DataFolder = None,
 ) -> None:
     """Check that data sets are whole and the canonical ones; exit code 1 if one is not."""
     from orthobench.data import dataset, datasets

@@ -9,7 +9,7 @@ import typer
 
 from orthobench.cli.options import DEFAULT_DATABASE, Database, ModelFilter, TaskFilter
 
-FORMATS = ("html", "csv", "json", "markdown", "latex", "png", "pdf")
+FORMATS = ("html", "csv", "json", "markdown", "latex", "png", "pdf", "reproduction")
 
 
 def command(
@@ -20,6 +20,9 @@ def command(
     latex: Annotated[bool, typer.Option("--latex", help="Print tables as LaTeX, with booktabs.")] = False,
     png: Annotated[bool, typer.Option("--png", help="Write figures as PNG.")] = False,
     pdf: Annotated[bool, typer.Option("--pdf", help="Write figures as PDF.")] = False,
+    account: Annotated[
+        bool, typer.Option("--reproduction", help="Write REPRODUCTION.md: printed, measured, claims, machines, hours.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="The page's or tables' file, or the figures' folder [reports/...]."),
@@ -38,7 +41,8 @@ def command(
     """
     from orthobench.errors import UsageError
 
-    asked = [name for name, on in zip(FORMATS, (html, csv, json, markdown, latex, png, pdf), strict=True) if on]
+    given = (html, csv, json, markdown, latex, png, pdf, account)
+    asked = [name for name, on in zip(FORMATS, given, strict=True) if on]
     if len(asked) != 1:
         raise UsageError(f"say which kind of report, one of --{', --'.join(FORMATS)}")
     if (table or figure) and not paper:
@@ -56,6 +60,14 @@ def command(
             typer.echo(write_html(store, out or Path("reports/report.html"), task, model, paper, keys))
             return
         conditions, views = load_views(store, task, model, paper, keys)
+        if form == "reproduction":
+            from orthobench.report import reproduction
+
+            file = out or Path("reports/REPRODUCTION.md")
+            text = reproduction.reproduction(conditions, views, reproduction.found_studies(store))
+            write_whole(file, reproduction.keep_authors(file, text).encode())
+            typer.echo(file.resolve())
+            return
     if not paper:
         views = []
     kind, number = ("table", table) if table else ("figure", figure)

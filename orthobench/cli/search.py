@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import typer
 
 from orthobench import environment
-from orthobench.checkpoint import CheckpointFolder
+from orthobench.checkpoint import checkpoints_at
 from orthobench.cli.options import DEFAULT_DATABASE
 from orthobench.cli.records import cell, console
-from orthobench.cli.training import Session, at_once, report_failures
+from orthobench.cli.training import Session, report_failures
 from orthobench.errors import UsageError
+from orthobench.locks import lock
 from orthobench.store import Store
 from orthobench.sweep.budget import Budget
+from orthobench.sweep.cluster import RayCluster
 from orthobench.sweep.job import Job
 from orthobench.sweep.search import Search, Trial, rounded
 
@@ -37,10 +40,20 @@ def check_optuna() -> None:
         raise UsageError("--search optuna needs optuna: pip install 'orthobench[search]'") from error
 
 
-def carry_out(
-    tunings: Sequence[Tuning], session: Session, jobs: int | None, gpu_share: int, budget: Budget | None
+def tune(
+    tunings: Sequence[Tuning],
+    session: Session,
+    at_once: int,
+    jobs: int | None,
+    gpu_share: int,
+    budget: Budget | None,
+    cluster: RayCluster | None,
 ) -> None:
     """One search after the other, each with what came of it.
+
+    Args:
+        at_once: how many trials there is room for.
+        jobs: how many were asked for. If none, a round is a fifth of all trials at most: later ones learn from earlier.
 
     Raises:
         UsageError: another process is at a search, or no trial can be started.
@@ -48,8 +61,11 @@ def carry_out(
     """
     trials: list[Trial] = []
     for tuning in tunings:
+        size = at_once if jobs is not None else min(at_once, max(1, tuning.wanted // 5))
+        limit = size if jobs is None and cluster is None else jobs
         tuning.tell_plan(session.store)
-        tuning.carry_out(session, jobs, gpu_share, budget)
+        train = partial(session.carry_out, at_once=limit, gpu_share=gpu_share, budget=budget, cluster=cluster)
+        tuning.carry_out(session, size, train, budget)
         tuning.tell_trials(session)
         trials += tuning.trials(session.store)
     report_failures(sum(trial.state == "failed" for trial in trials), len(trials))
@@ -75,25 +91,22 @@ class Tuning:
         counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
         typer.echo(", ".join([f"{self.wanted} trials", *counts, f"{self.wanted - len(states)} to come"]))
 
-    def carry_out(self, session: Session, jobs: int | None, gpu_share: int, budget: Budget | None) -> None:
-        """Train trials until there are enough, round by round, or the budget is spent.
-
-        Unless `jobs` says how many are made at once, that is a fifth of them at most: later ones learn from earlier.
+    def carry_out(
+        self, session: Session, size: int, train: Callable[[Sequence[Job]], object], budget: Budget | None
+    ) -> None:
+        """Train trials, in rounds of this size, until there are enough or the budget is spent.
 
         Raises:
             UsageError: another process is at this search, or no trial can be started.
             typer.Exit: the user stopped it.
         """
-        if jobs is None:
-            jobs = min(at_once(session.device, None, gpu_share), max(1, self.wanted // 5))
-        size = at_once(session.device, jobs, gpu_share)
-        folder = CheckpointFolder(session.checkpoints, f"search-{self.search.key}")
+        held = checkpoints_at(session.checkpoints, f"search-{self.search.key}")
         tried: set[str] = set()
-        with folder.lock():
+        with lock(session.store, held):
             while not (budget and budget.is_spent()) and (trials := self._round(session, size, tried)):
                 tried |= {job.spec.key for job in trials}
-                session.carry_out(trials, jobs, gpu_share, budget)
-            folder.clear()
+                train(trials)
+            held.clear()
 
     def _round(self, session: Session, size: int, tried: set[str]) -> list[Job]:
         """What to train next: trials that are open, or else the rest of a round, drawn now."""

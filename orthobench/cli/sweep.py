@@ -12,6 +12,7 @@ from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
     CheckpointEvery,
+    CheckpointPlace,
     Database,
     DataFolder,
     Device,
@@ -27,6 +28,7 @@ from orthobench.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from orthobench.cli.search import Tuning
     from orthobench.plugins import Catalog
     from orthobench.spec import Preset, Resolved
     from orthobench.variants import Variant
@@ -76,6 +78,7 @@ def command(
     db: Database = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
+    checkpoints: CheckpointPlace = None,
     checkpoint_every: CheckpointEvery = 30.0,
     search: Annotated[
         Literal["optuna"] | None,
@@ -87,6 +90,17 @@ def command(
     prune: Annotated[
         bool | None,
         typer.Option("--prune/--no-prune", help="Of a search: cut runs short that are worse than the median."),
+    ] = None,
+    executor: Annotated[
+        str,
+        typer.Option(
+            "--executor",
+            metavar="local|ray|ray://HOST:PORT",
+            help="Where: in processes here, on the Ray cluster that this machine is part of, or on another one.",
+        ),
+    ] = "local",
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="With Ray: threads, and CPUs, of each run; else one.")
     ] = None,
     jobs: Jobs = None,
     gpu_share: GpuShare = 1,
@@ -105,7 +119,10 @@ def command(
     ] = False,
 ) -> None:
     """Train the runs of a grid, or of a paper's table or figure, each once; again, what is missing."""
+    import torch
+
     from orthobench.cli import planning, training
+    from orthobench.cli.search import check_optuna, tune
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
@@ -117,38 +134,20 @@ def command(
 
     seconds = None if budget is None else parse_duration(budget)
     catalog = Catalog(plugin or ())
-    if search is not None:
-        from orthobench.cli.search import Tuning, carry_out, check_optuna
-        from orthobench.settings import parse_assignments
-        from orthobench.sweep.search import Search
-        from orthobench.sweep.space import Space
-
-        if paper or file or seeds:
-            raise UsageError("a search draws settings for one seed: leave --paper, --file and --seeds out")
-        space, given = Space(grid or ()), parse_assignments(set_ or ())
-        tunings = [
-            Tuning(Search(catalog, task or "", model, given, preset, space, prune is not False), trials or 50)
-            for model in dict.fromkeys(_names(task, models))
-        ]
-        where = pick_device(device)
-        check_backend(backend, where)
-        if dry_run:
-            with training.existing(db) or nullcontext() as store:
-                for tuning in tunings:
-                    tuning.tell_plan(store)
-            return
+    tunings: list[Tuning] = []
+    runs: list[tuple[Resolved, dict[str, str]]] = []
+    if search is not None and not dry_run:
         check_optuna()
-        check_writable(db)
-        with open_store(db, create=True) as store, training.stop_on_signals() as stop:
-            session = training.Session(store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence)
-            carry_out(tunings, session, jobs, gpu_share, None if seconds is None else Budget(seconds))
-        return
-    if trials is not None or prune is not None:
+    if search is None and (trials is not None or prune is not None):
         raise UsageError("--trials and --prune are of a search: add --search optuna")
     if paper is None and (table or figure or scale != 1):
         raise UsageError("--table, --figure and --scale are of a paper: add --paper helfrich2018")
     mine = task or grid or set_ or preset != "paper"
-    if file is not None:
+    if search is not None:
+        if paper or file or seeds:
+            raise UsageError("a search draws settings for one seed: leave --paper, --file and --seeds out")
+        tunings = _tunings(catalog, task, models, grid or (), set_ or (), preset, trials or 50, prune is not False)
+    elif file is not None:
         if mine or models or paper:
             raise UsageError("--file says what to run: leave everything else but --seeds out, or leave --file out")
         runs = _file(catalog, file, seeds)
@@ -158,25 +157,45 @@ def command(
         runs = _paper(catalog, paper, table, figure, models, range(seeds or 1), scale)
     else:
         runs = _grid(catalog, task, models, grid or (), set_ or (), range(seeds or 1), preset)
-    where = pick_device(device)
-    check_backend(backend, where)
-    checkpoints = checkpoint_root(db)
-    planner = planning.Planner(where, backend, plugin or (), training.at_once(where, jobs, gpu_share), not no_probe)
+    place = checkpoint_root(db, checkpoints)
+    cluster = None
+    if executor == "local" and threads is not None:
+        raise UsageError("--threads is for --executor ray: here the runs share the cores, leave it out")
+    if executor != "local" and not dry_run:
+        cluster = training.cluster(executor, db, checkpoints, device, threads or 1, gpu_share, jobs, data_dir)
+    where = pick_device(device) if cluster is None else torch.device(cluster.device)
+    if cluster is None:
+        check_backend(backend, where)
+    at_once = training.at_once(where, jobs, gpu_share) if cluster is None else cluster.room()
+    planner = planning.Planner(where, backend, plugin or (), at_once, not no_probe)
     if dry_run:
         with training.existing(db) or nullcontext() as store:
-            planned = plan(runs, store, checkpoints, on_divergence)
-            planner.choose(planned, store, seconds)
+            for tuning in tunings:
+                tuning.tell_plan(store)
+            if not tunings:
+                planner.choose(plan(runs, store, place, on_divergence), store, seconds)
         return
     check_writable(db)
-    with open_store(db, create=True) as store:
-        planned = plan(runs, store, checkpoints, on_divergence)
+    if tunings:
+        with cluster or nullcontext(), open_store(db, create=True) as store, training.stop_on_signals() as stop:
+            session = training.Session(
+                store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints
+            )
+            limit = None if seconds is None else Budget(seconds)
+            tune(tunings, session, at_once, jobs, gpu_share, limit, cluster)
+        return
+    with cluster or nullcontext(), open_store(db, create=True) as store:
+        planned = plan(runs, store, place, on_divergence)
         if seconds is None:
             training.print_plan(planned)
         else:
             planned = planner.choose(planned, store, seconds)
         with training.stop_on_signals() as stop:
-            session = training.Session(store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence)
-            failed = session.train_missing(planned, jobs, gpu_share, None if seconds is None else Budget(seconds))
+            session = training.Session(
+                store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints
+            )
+            limit = None if seconds is None else Budget(seconds)
+            failed = session.train_missing(planned, jobs, gpu_share, limit, cluster)
         _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
     training.report_failures(failed, len(runs))
 
@@ -207,6 +226,27 @@ def _grid(
 
     names = _names(task, models)
     return resolve_all(catalog, task or "", names, parse_assignments(given), parse_grid(grid), seeds, preset)
+
+
+def _tunings(
+    catalog: Catalog,
+    task: str | None,
+    models: str | None,
+    grid: Sequence[str],
+    given: Sequence[str],
+    preset: Preset,
+    trials: int,
+    prune: bool,
+) -> list[Tuning]:
+    """A search for each model, from the command line's texts."""
+    from orthobench.cli.search import Tuning
+    from orthobench.settings import parse_assignments
+    from orthobench.sweep.search import Search
+    from orthobench.sweep.space import Space
+
+    names, space, settings = _names(task, models), Space(grid), parse_assignments(given)
+    searches = [Search(catalog, task or "", model, settings, preset, space, prune) for model in dict.fromkeys(names)]
+    return [Tuning(search, trials) for search in searches]
 
 
 def _names(task: str | None, models: str | None) -> list[str]:

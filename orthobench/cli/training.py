@@ -20,13 +20,14 @@ from orthobench.data import data_folder
 from orthobench.errors import UsageError
 from orthobench.spec import Resolved
 from orthobench.store import Run, Status, Store, open_store
-from orthobench.store.open import sqlite_file
+from orthobench.store.open import NoDatabase
 from orthobench.sweep.budget import Budget, show_duration
+from orthobench.sweep.cluster import RayCluster, RayTasks
 from orthobench.sweep.estimate import Estimate
 from orthobench.sweep.job import Ending, Executor, InThisProcess, Job, train_job
 from orthobench.sweep.plan import PlannedRun
 from orthobench.sweep.supervisor import LocalProcesses, places
-from orthobench.train import BackendName, OnDivergence
+from orthobench.train import BackendName, DeviceName, OnDivergence
 
 
 class StopRequest:
@@ -56,6 +57,29 @@ def stop_on_signals() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
+def cluster(
+    executor: str,
+    db: str,
+    checkpoints: str | None,
+    device: DeviceName,
+    threads: int,
+    gpu_share: int,
+    at_once: int | None,
+    data_folder: Path | None,
+) -> RayCluster:
+    """The cluster that `--executor` names.
+
+    Raises:
+        UsageError: there is none, or its machines cannot share the database or the checkpoints.
+    """
+    if executor != "ray" and not executor.startswith("ray://"):
+        raise UsageError(f"--executor {executor} is not known: give local, ray, or ray://host:10001")
+    if at_once == 0:
+        raise UsageError("-j 0 is for runs in this process: leave it out with --executor ray, or give a limit")
+    address = None if executor == "ray" else executor
+    return RayCluster(address, db, checkpoints, device, threads, gpu_share, at_once, data_folder)
+
+
 @dataclass(frozen=True)
 class Session:
     """Where and how the runs of one command are trained."""
@@ -68,10 +92,11 @@ class Session:
     stop: StopRequest
     plugins: Sequence[Path] = ()
     on_divergence: OnDivergence = "stop"
+    place: str | None = None  # of the checkpoints, where one was named
 
     @property
-    def checkpoints(self) -> Path:
-        return checkpoint_root(self.database)
+    def checkpoints(self) -> Path | str:
+        return checkpoint_root(self.database, self.place)
 
     def job(self, resolved: Resolved, label: str) -> Job:
         """A run as other processes can carry it out, wherever they are started."""
@@ -80,7 +105,7 @@ class Session:
             resolved.spec,
             label,
             file,
-            str(self.checkpoints.absolute()),
+            self.checkpoints if isinstance(self.checkpoints, str) else str(self.checkpoints.absolute()),
             tuple(str(plugin.absolute()) for plugin in self.plugins),
             str(data_folder().absolute()),
             "cuda" if self.device.type == "cuda" else "cpu",
@@ -99,23 +124,40 @@ class Session:
         return InThisProcess(lambda job: Progress(job.label), self.stop)
 
     def train_missing(
-        self, planned: Sequence[PlannedRun], at_once: int | None, gpu_share: int, budget: Budget | None = None
+        self,
+        planned: Sequence[PlannedRun],
+        at_once: int | None,
+        gpu_share: int,
+        budget: Budget | None = None,
+        cluster: RayCluster | None = None,
     ) -> int:
         """Train what a plan lacks, as `carry_out` does."""
-        return self.carry_out(self.jobs(planned, lambda one: one.label), at_once, gpu_share, budget)
+        return self.carry_out(self.jobs(planned, lambda one: one.label), at_once, gpu_share, budget, cluster)
 
-    def carry_out(self, jobs: Sequence[Job], at_once: int | None, gpu_share: int, budget: Budget | None = None) -> int:
+    def carry_out(
+        self,
+        jobs: Sequence[Job],
+        at_once: int | None,
+        gpu_share: int,
+        budget: Budget | None = None,
+        cluster: RayCluster | None = None,
+    ) -> int:
         """Train runs and return how many failed: one that does ends no other.
 
         Args:
             at_once: runs at once, each in a process of its own; 0: one after the other in this one; None: as many as
                 there are cores or GPUs.
             budget: once it is spent, no further run is started.
+            cluster: where to instead, with limits of its own.
 
         Raises:
             UsageError: none of them could be started.
             typer.Exit: the user stopped it.
         """
+        if cluster is not None:
+            with SideBySide(len(jobs)) as display:
+                tasks = RayTasks(cluster, self.store, display.watch, self.stop, display.say)
+                return self._carry_out(jobs, tasks, display.say, budget)
         if at_once == 0:
             return self._carry_out(jobs, self.in_this_process(), lambda text: typer.echo(text, err=True), budget)
         cores = torch.get_num_threads()
@@ -174,8 +216,10 @@ def report_failures(failed: int, of: int) -> None:
 
 def existing(db: str) -> Store | None:
     """The database, if there is one already."""
-    file = sqlite_file(db)
-    return None if file is not None and not file.exists() else open_store(db)
+    try:
+        return open_store(db)
+    except NoDatabase:
+        return None
 
 
 def print_plan(

@@ -60,10 +60,10 @@ def condition_sheet(condition: Condition) -> Sheet:
         [
             variant.label,
             f"{variant.run.parameter_count:,}",
-            _spread(variant.final),
-            _spread(variant.best),
+            spread(variant.final),
+            spread(variant.best),
             f"{len(variant.finished)} of {len(variant.runs)}",
-            _spread(variant.seconds_per_epoch),
+            spread(variant.seconds_per_epoch),
         ]
         for variant in everything
     ]
@@ -110,7 +110,7 @@ def _pair(cell: Cell | None) -> tuple[str, str]:
     text = "lost" if printed.lost else printed.outcome or f"{printed.value:g}"
     if printed.error is not None:
         text += f" {PLUS_MINUS} {printed.error:g}"
-    measured = f"{_spread(cell.measured)} ({cell.verdict})" if cell.measured else cell.verdict
+    measured = f"{spread(cell.measured)} ({cell.verdict})" if cell.measured else cell.verdict
     return text + (" (quoted)" if printed.quoted else ""), measured
 
 
@@ -121,7 +121,8 @@ def _numbers(name: str, summary: Summary | None) -> dict[str, float | None]:
     return {name: summary.mean, f"{name}_half_width": summary.half_width}
 
 
-def _spread(summary: Summary | None) -> str:
+def spread(summary: Summary | None) -> str:
+    """The mean and the half width of its interval; nothing where nothing was measured."""
     return "" if summary is None else str(summary)
 
 
@@ -156,7 +157,8 @@ def _markdown(tables: Sequence[Sheet]) -> str:
     for sheet in tables:
         rule = "|" + " --- |" * len(sheet.header)
         body = "\n".join([line(sheet.header), rule, *map(line, sheet.rows)])
-        parts.append(f"**{_markdown_text(sheet.title)}**\n\n{body}\n")
+        title = f"**{_markdown_text(sheet.title)}**\n\n" if sheet.title else ""
+        parts.append(f"{title}{body}\n")
     return "\n".join(parts)
 
 

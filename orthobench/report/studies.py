@@ -22,6 +22,11 @@ class Found:
     record: Benchmark
     conditions: list[tuple[str, Condition]]
 
+    @property
+    def is_small(self) -> bool:
+        """Whether it was asked for in the small version."""
+        return _is_small(self.record)
+
 
 @dataclass(frozen=True)
 class Table:
@@ -77,7 +82,7 @@ def _remark(found: Found) -> str:
     results, parts = found.record.results, []
     if results.get("quick"):
         parts.append("Toy sizes: the times mean nothing.")
-    elif _is_small(found.record):
+    elif found.is_small:
         parts.append("Here in the small version (--preset quick).")
     keys = {key for keys in results.get("figures", {}).values() for key in keys}
     finished = {run.key for _, one in found.conditions for variant in one.variants for run in variant.finished}

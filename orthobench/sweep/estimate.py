@@ -12,11 +12,10 @@ import math
 import multiprocessing
 import signal
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -73,7 +72,7 @@ class Estimator:
 
     def of(self, one: PlannedRun) -> Estimate:
         """What a run that is wanted will still take."""
-        if one.run is not None and _counts(one.run):
+        if one.run is not None and self._serves(one.run):
             left = one.run.total_iterations - one.run.iterations
             done = f"its own {one.run.iterations} of {one.run.total_iterations} iterations"
             return Estimate(left * _pace(one.run), one.run.peak_memory, done)
@@ -103,9 +102,14 @@ class Estimator:
                     f"run {run.key[:8]}",
                 )
                 for run in reversed(runs)
-                if _counts(run) and run.device == self.device and run.environment.facts[self.hardware] == self.here
+                if self._serves(run)
             ]
         return self.known[of]
+
+    def _serves(self, run: Run) -> bool:
+        """Whether a run was made on this hardware, and went far enough to tell how long an iteration takes."""
+        here = run.device == self.device and run.environment.facts[self.hardware] == self.here
+        return here and run.iterations > 0 and run.seconds.get("train", 0.0) > 0
 
 
 class Untried(Exception):
@@ -120,23 +124,38 @@ def probe(job: Job) -> Pace:
         Untried: the steps failed, or the process was killed.
     """
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn, signal.signal, (signal.SIGINT, signal.SIG_DFL)) as pool:
-        try:
-            return pool.submit(_probe, job).result()
-        except UsageError:
-            raise
-        except BrokenProcessPool:
-            raise Untried("its first steps ended the process: out of memory?") from None
-        except Exception as error:
-            raise Untried(f"its first steps failed: {type(error).__name__}: {error}".splitlines()[0]) from error
+    receiver, sender = spawn.Pipe(duplex=False)
+    process = spawn.Process(target=_probe, args=(job, sender), daemon=True)
+    process.start()
+    sender.close()
+    try:
+        found = receiver.recv()
+    except EOFError:
+        raise Untried("its first steps ended the process: out of memory?") from None
+    finally:
+        process.kill()  # where it has not ended by itself, it is not waited for
+        process.join()
+        receiver.close()
+    if isinstance(found, Exception):
+        raise found
+    return cast(Pace, found)
 
 
-def _probe(job: Job) -> Pace:
-    if job.threads is not None:
-        torch.set_num_threads(job.threads)
-    with use_data_folder(None if job.data_folder is None else Path(job.data_folder)):
-        resolved = resolve_again(Catalog(Path(file) for file in job.plugins), job.spec)
-        return measure_pace(resolved, pick_device(job.device), job.backend)
+def _probe(job: Job, sender: Connection) -> None:
+    """Send what the steps of a job took, or why there were none."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    found: Pace | Exception
+    try:
+        if job.threads is not None:
+            torch.set_num_threads(job.threads)
+        with use_data_folder(None if job.data_folder is None else Path(job.data_folder)):
+            resolved = resolve_again(Catalog(Path(file) for file in job.plugins), job.spec)
+            found = measure_pace(resolved, pick_device(job.device), job.backend)
+    except UsageError as error:
+        found = UsageError(str(error))
+    except Exception as error:
+        found = Untried(f"its first steps failed: {type(error).__name__}: {error}".splitlines()[0])
+    sender.send(found)
 
 
 def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
@@ -163,11 +182,6 @@ def _is_size(value: Any) -> bool:
 def settings_of(resolved: Resolved) -> dict[str, Any]:
     spec = resolved.spec
     return spec.task_settings | spec.model_settings | spec.training
-
-
-def _counts(run: Run) -> bool:
-    """Whether a run went far enough to tell how long an iteration takes."""
-    return run.iterations > 0 and run.seconds.get("train", 0.0) > 0
 
 
 def _pace(run: Run) -> float:

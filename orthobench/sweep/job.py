@@ -17,9 +17,10 @@ from typing import Protocol
 import torch
 
 from orthobench import environment
-from orthobench.checkpoint import Busy, CheckpointFolder
+from orthobench.checkpoint import checkpoints_at
 from orthobench.data import use_data_folder
-from orthobench.errors import UsageError
+from orthobench.errors import Busy, UsageError
+from orthobench.locks import lock
 from orthobench.plugins import Catalog
 from orthobench.spec import RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
@@ -40,9 +41,10 @@ from orthobench.train import (
 class Job:
     """Everything that one run needs.
 
-    database: a file's absolute path or a URL. checkpoints: the folder of all runs' checkpoints. plugins: files with
-    tasks, models and probes of the user's, which have to be there unchanged. data_folder: None for the usual one.
-    threads: None for as many as torch takes. rule: by what a search cuts the run short.
+    database: a file's absolute path or a URL. checkpoints: the folder or URL of all runs' checkpoints. plugins: files
+    with tasks, models and probes of the user's, which have to be there unchanged. data_folder: None for the usual one.
+    threads: None for as many as torch takes.
+    rule: by what a search cuts the run short.
     """
 
     spec: RunSpec
@@ -115,12 +117,12 @@ def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = la
         torch.set_num_threads(job.threads)
     with use_data_folder(None if job.data_folder is None else Path(job.data_folder)):
         resolved = resolve_again(Catalog(Path(file) for file in job.plugins), job.spec)
-        folder = CheckpointFolder(Path(job.checkpoints), job.spec.key)
+        folder = checkpoints_at(job.checkpoints, job.spec.key)
         with open_store(job.database, create=True) as store:
             watched = Watched(observer, job.rule, store)
             before = store.find(job.spec.key)
             if job.rule is not None and before is not None and not Status(before.status).is_final:
-                with folder.lock():  # killed after a test, before what the rule says of it was kept
+                with lock(store, folder):  # killed after a test, before what the rule says of it was kept
                     watched.judge(before)
                     watched.leave_word(before)
             try:
@@ -165,9 +167,9 @@ def attempt(job: Job, observer: Observer, should_stop: Callable[[], bool] = lamb
 def record_failure(store: Store, job: Job, cause: str) -> None:
     """Keep in the database that a job failed, and why; a run that had not yet been entered is, with what is known.
 
-    Nothing is kept where another process is at the run by now.
+    Nothing is kept where another process is at the run by now, or the plugin's file is another.
     """
-    with suppress(Busy), CheckpointFolder(Path(job.checkpoints), job.spec.key).lock():
+    with suppress(UsageError), lock(store, checkpoints_at(job.checkpoints, job.spec.key)):
         run = store.find(job.spec.key) or _enter(store, job)
         store.update(run.id, {"status": Status.FAILED, "message": cause})
 

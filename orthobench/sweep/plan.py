@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orthobench.checkpoint import CheckpointFolder
+from orthobench.checkpoint import checkpoints_at
 from orthobench.errors import UsageError
+from orthobench.locks import is_locked
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings
 from orthobench.spec import Preset, Resolved, resolve
@@ -98,7 +99,7 @@ def resolve_all(
 def plan(
     runs: Sequence[tuple[Resolved, dict[str, str]]],
     store: Store | None,
-    checkpoints: Path,
+    checkpoints: Path | str,
     on_divergence: OnDivergence = "stop",
 ) -> list[PlannedRun]:
     """How far each run is; without a store none was begun."""
@@ -108,8 +109,8 @@ def plan(
     others = {of: store.runs(task=of[0], model=of[1]) for of in missing} if store else {}
     planned = []
     for resolved, chosen in runs:
-        run, folder = known.get(resolved.spec.key), CheckpointFolder(checkpoints, resolved.spec.key)
-        busy = run is not None and folder.is_locked()
+        run, folder = known.get(resolved.spec.key), checkpoints_at(checkpoints, resolved.spec.key)
+        busy = store is not None and run is not None and is_locked(store, folder)
         reopened = run is not None and run.status == Status.DIVERGED and not is_settled(run, folder, on_divergence)
         older = None if run else _older(resolved, others.get((resolved.spec.task, resolved.spec.model), ()))
         planned.append(PlannedRun(resolved, chosen, run, busy, reopened, older))

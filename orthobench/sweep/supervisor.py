@@ -17,22 +17,26 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from sqlalchemy.exc import SQLAlchemyError
 
-from orthobench.checkpoint import CheckpointFolder
+from orthobench.checkpoint import checkpoints_at
 from orthobench.errors import UsageError
+from orthobench.locks import is_locked
 from orthobench.store import Status, Store
 from orthobench.sweep.job import Ending, Job, Outcome, Watch, record_failure
 from orthobench.train import Observer, Point, is_settled
 
 LOOK_EVERY = 0.1
 """Seconds between two questions whether to stop."""
+STOP_WITHIN = 60.0
+"""Seconds that a process has for its checkpoint when the supervisor fails."""
 
 
 def gpus() -> list[str]:
@@ -126,18 +130,30 @@ class LocalProcesses:
                     outcome = self._outcome(child, message["code"], stopping)
                     free.append(running.pop(pid).place)
                     yield outcome
+        except Exception:  # such as a database that is gone
+            self._stop_all(running.values())
+            raise
         finally:
             for child in running.values():
                 child.process.kill()
             for child in running.values():
                 child.process.wait()
                 child.end()
-                self._mark_interrupted(child.job)
+                with suppress(SQLAlchemyError):
+                    self._mark_interrupted(child.job)
+
+    def _stop_all(self, running: Iterable[_Child]) -> None:
+        """Give every process the time to write its checkpoint."""
+        for child in running:
+            child.ask_to_stop()
+        for child in running:
+            with suppress(subprocess.TimeoutExpired):
+                child.process.wait(STOP_WITHIN)
 
     def _settled(self, job: Job) -> Outcome | None:
         """What came of a job that another process is at, or has finished meanwhile."""
-        folder = CheckpointFolder(Path(job.checkpoints), job.spec.key)
-        if folder.is_locked():
+        folder = checkpoints_at(job.checkpoints, job.spec.key)
+        if is_locked(self.store, folder):
             return Outcome(job, Ending.BUSY, f"run {job.spec.key} is being trained by another process")
         run = self.store.find(job.spec.key)
         if run is not None and is_settled(run, folder, job.on_divergence):

@@ -70,9 +70,26 @@ def test_models_are_compared_at_one_size_and_at_table_3s(orthobench):
     assert "x scornn" in orthobench("bench", "--models", "--quick", "--rounds", "1").out
 
 
+def test_a_tasks_batch_is_set_beside_the_step_on_it(orthobench, tmp_path):
+    outcome = orthobench("bench", "--tasks", "--quick", "--rounds", "1", "--json", "--data-dir", str(tmp_path / "none"))
+    (printed,) = json.loads(outcome.out)["shapes"]
+    rows = {row["task"]: row for row in printed["rows"]}
+    assert rows["adding"]["shape"] == [100, 50, 2]
+    assert rows["copying"]["shape"] == [70, 20, 10]
+    for row in rows.values():
+        assert row["share"] == pytest.approx(row["seconds"] / (row["seconds"] + row["step_seconds"]))
+    assert {*rows, *printed["left_out"]} >= {e.name for e in Catalog() if e.kind == "task"} - {"timit"}
+    assert "orthobench data get mnist" in printed["left_out"]["mnist permuted=true"]
+    table = orthobench("bench", "--tasks", "--quick", "--rounds", "1", "--data-dir", str(tmp_path / "none")).out
+    assert "ms/batch" in table
+    assert "without ptb: " in table
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
+        (("--tasks", "--models"), "--models has shapes of its own: give it alone"),
+        (("--tasks", "--shape", "lstm-128"), "--tasks has shapes of its own"),
         (("--shape", "mnist-17"), "unknown shape 'mnist-17': did you mean mnist-170"),
         (("--shape", "lstm-128", "--constraints"), "lstm-128 has no constrained matrix"),
         (("--device", "cuda"), "no CUDA device"),

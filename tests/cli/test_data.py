@@ -49,7 +49,7 @@ def test_list_import_verify_and_a_run(orthobench, data_folder, tmp_path):
 
 def test_the_data_folder_is_an_option_of_data_run_and_sweep(orthobench, data_folder, tmp_path):
     theirs, other = write_mnist(tmp_path / "theirs"), str(tmp_path / "other")
-    assert orthobench("data", "--data-dir", other, "import", "mnist", str(theirs)).code == 0
+    assert orthobench("data", "import", "mnist", str(theirs), "--data-dir", other).code == 0
     assert not data_folder.exists()
     assert "mnist is not here" in orthobench("run", "mnist", "rnn", *IMAGES, "-s", "validation_size=0").err
     assert orthobench("run", "mnist", "rnn", "--data-dir", other, *IMAGES, "-s", "validation_size=0").code == 0

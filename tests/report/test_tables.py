@@ -5,83 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import asdict
 
 import pytest
+from support.made import Made, experiment, paper
 
-from orthobench.papers import Claim, Experiment, Paper, Printed
-from orthobench.plugins import Catalog
+from orthobench.papers import Claim, Printed
 from orthobench.report.collect import collect
-from orthobench.report.pages import leaderboard, view_paper
-from orthobench.spec import resolve
+from orthobench.report.pages import leaderboard
 from orthobench.store import MetricRow, Status, open_store
-
-SETTINGS = {"sequence_length": 10, "train_size": 40, "test_size": 20}
-TRAINING = {"batch_size": 10, "epochs": 3}
-
-
-def experiment(model: str, selection: str, printed: list[Printed], artifact: str = "table 1") -> Experiment:
-    return Experiment(
-        artifact=artifact,
-        task="adding",
-        model=model,
-        task_settings=SETTINGS,
-        model_settings={"hidden_size": 8},
-        training=TRAINING,
-        selection=selection,
-        printed=printed,
-    )
-
-
-def paper(*experiments: Experiment, artifacts=()) -> Paper:
-    return Paper(
-        key="k", title="t", authors="a", venue="v", year=2000, priority=9, experiment=experiments, artifact=artifacts
-    )
-
-
-class Made:
-    """A database of runs whose values are given, and what a paper's page makes of it."""
-
-    def __init__(self, store) -> None:
-        self.store = store
-        self.catalog = Catalog()
-
-    def run(self, one: Experiment, seed: int, test, valid=None, status=Status.FINISHED, **changes):
-        """A run of an experiment with these test (and validation) values, a test every 10 iterations."""
-        resolved = resolve(self.catalog, one.task, one.model, changes, seed=seed, experiment=one)
-        spec = resolved.spec
-        facts = {
-            "key": spec.key,
-            "variant": spec.variant,
-            "condition": spec.condition,
-            "task": spec.task,
-            "model": spec.model,
-            "seed": seed,
-            "spec": asdict(spec),
-            "device": "cpu",
-            "backend": "cpu",
-            "parameter_count": 100 if one.model == "rnn" else 200,
-            "metric": "mse",
-            "goal": "min",
-            "baselines": {"mse": 0.2},
-            "total_iterations": 40,
-            "iterations_per_epoch": 10,
-        }
-        run = self.store.start(facts, "here", {"packages": {"torch": "2"}, "cpu": "a CPU", "accelerator": None})
-        rows = [
-            MetricRow(split, "mse", i, 10 * i, value)
-            for split, values in (("test", test), ("valid", valid or []))
-            for i, value in enumerate(values)
-        ]
-        progress = {"final_value": test[-1], "best_value": min(test), "status": status, "iterations": 40}
-        self.store.log(run.id, rows, [], progress | {"seconds": {"train": 120.0}})
-
-    def view(self, whole: Paper):
-        keys = {
-            one.identity: resolve(self.catalog, one.task, one.model, {}, experiment=one).spec.variant
-            for one in whole.experiments()
-        }
-        return view_paper(whole, collect(self.store), keys)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from orthobench.papers import find_paper
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
@@ -27,6 +28,21 @@ def resolved(study, preset):
     if missing:
         pytest.skip(f"without the task {missing}")
     return [resolve(Catalog(), run.task, run.model, run.settings, preset) for run in study.runs[preset]]
+
+
+def test_a_studys_runs_are_those_of_the_papers_figure():
+    of_papers = {
+        resolve(Catalog(), one.task, one.model, {}, experiment=one).spec.key
+        for name in ("figure 4", "figure 5")
+        for one in find_paper("helfrich2018").experiments_in(name)
+    }
+    of_studies = {
+        resolve(Catalog(), run.task, run.model, run.settings).spec.key
+        for study in STUDIES
+        if study.name in ("orthogonality", "gradient-norms")
+        for run in study.runs["paper"]
+    }
+    assert of_studies == of_papers
 
 
 @pytest.mark.parametrize(("study", "preset"), CASES, ids=[f"{study.name}-{preset}" for study, preset in CASES])

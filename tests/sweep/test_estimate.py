@@ -76,6 +76,12 @@ def test_a_run_that_was_begun_goes_by_itself(store):
     assert estimate(store, run()) == Estimate(100.0, 2**30, "its own 30 of 80 iterations")
 
 
+@pytest.mark.parametrize("columns", [{"cpu": "another"}, {"device": "cuda"}])
+def test_a_run_that_was_begun_elsewhere_does_not(store, columns):
+    enter(store, run(), 30, 80, {"train": 50.0}, **columns)
+    assert estimate(store, run()).seconds is None
+
+
 def test_results_take_no_more_time(store):
     enter(store, run(), 80, 80, {"train": 8.0})
     assert not planned(store, run())[0].is_wanted
@@ -182,6 +188,18 @@ def test_streams_and_validation_sets_are_timed(small_data):
         pace = measure_pace(resolve(CATALOG, task, "rnn", given, "quick"), CPU, steps=2)
         assert pace.steps == 2
         assert pace.seconds > 0
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_in_the_first_steps_is_told(tmp_path):
+    file = tmp_path / "wrong.py"
+    file.write_text(
+        "import orthobench.models.rnn as rnn\n"
+        "class Wrong(rnn.RNN):\n    title = 'wrong'\n    def states(self, *_): raise ArithmeticError('on purpose')\n"
+    )
+    resolved = resolve(Catalog([file]), "adding", "wrong", {"train_size": "200", "test_size": "50"})
+    with pytest.raises(Untried, match="its first steps failed: ArithmeticError: on purpose"):
+        probe(Job(resolved.spec, "a run", database="", checkpoints="", plugins=(str(file),)))
 
 
 @pytest.mark.slow

@@ -52,6 +52,30 @@ def test_frames_padding_and_mask(task, folder):
         assert torch.isinf(batch.targets[n:, column]).all()
 
 
+def test_exchanged_shows_the_next_frame_and_asks_for_this_one(task, folder, monkeypatch):
+    exchanged = Timit(TimitSettings(audio=folder, exchanged=True), 0, CPU)
+    x = features(speech_folder(Path(folder)).train[4])
+    batch, n = exchanged.train.batch(torch.tensor([4])), len(x)
+    np.testing.assert_array_equal(batch.inputs[: n - 1, 0], x[1:])
+    assert (batch.inputs[n - 1 :, 0] == -50).all()
+    np.testing.assert_array_equal(batch.targets[:n, 0], x)
+    assert torch.isinf(batch.targets[n:, 0]).all()
+    rebuilt = []
+    monkeypatch.setattr(
+        "orthobench.audio.quality.quality_of_predictions",
+        lambda files, predictions, report: rebuilt.append(predictions) or {},
+    )
+    every = exchanged.test.batch(torch.arange(len(exchanged.test)))
+    exchanged.final_metrics(lambda inputs: (every.targets, None), lambda done, of: None)  # a perfect answer
+    true = features(speech_folder(Path(folder)).test[0])
+    np.testing.assert_array_equal(rebuilt[0][0], true[1:])  # the frames after the first, which is given
+
+
+def test_exchanging_is_a_run_of_its_own_and_leaves_the_others_keys():
+    assert "exchanged" not in TimitSettings().canonical()
+    assert TimitSettings(exchanged=True).canonical()["exchanged"] is True
+
+
 def test_validation_and_test_share_their_length(task):
     every = torch.arange(1)
     steps = {len(split.batch(every).inputs) for split in (task.validation, task.test)}

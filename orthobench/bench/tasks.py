@@ -1,0 +1,74 @@
+"""What a batch of each task costs beside the training step on it: data must never hold the recurrence up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from orthobench import seeds
+from orthobench.batches import Batches
+from orthobench.bench.implementations import SEED
+from orthobench.bench.measure import interleave, ratio
+from orthobench.bench.models import ModelStep
+from orthobench.bench.suite import Plan, flushed_denormals, timing
+from orthobench.errors import UsageError
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+
+MODEL = "scornn"
+"""One of the quickest models: beside it the data's share is largest."""
+VARIATIONS: dict[str, tuple[dict[str, str], ...]] = {
+    "mnist": ({}, {"permuted": "true"}),
+    "cifar10": ({}, {"noise_padded": "true"}),
+    "timit": ({"dataset": "timit_sample"},),
+}
+"""Settings to measure a task with, where its defaults are not all there is to it."""
+
+
+class NextBatch:
+    """The next batch of a training set, epoch after epoch."""
+
+    def __init__(self, batches: Batches) -> None:
+        self.batches, self.iteration = batches, 0
+
+    def __call__(self) -> Any:
+        batch = self.batches.at(self.iteration)
+        self.iteration += 1
+        return batch
+
+
+def measure_tasks(catalog: Catalog, plan: Plan) -> dict[str, Any]:
+    """Every task in its paper's protocol: seconds to make a batch, seconds of the step on it, the batch's `share`.
+
+    `left_out` says why a task is missing, such as data that is not here.
+    """
+    rows, left_out = [], {}
+    with flushed_denormals():
+        for entry in catalog:
+            if entry.kind != "task":
+                continue
+            for given in VARIATIONS.get(entry.name, ({},)):
+                name = " ".join([entry.name, *(f"{key}={value}" for key, value in given.items())])
+                plan.tell(name)
+                try:
+                    rows.append({"task": name, **_measure(catalog, entry.name, given, plan)})
+                except UsageError as error:
+                    left_out[name] = str(error)
+    return {**plan.facts(), "shapes": [{"shape": {"name": f"beside {MODEL}"}, "rows": rows, "left_out": left_out}]}
+
+
+def _measure(catalog: Catalog, task_name: str, given: dict[str, str], plan: Plan) -> dict[str, Any]:
+    resolved = resolve(catalog, task_name, MODEL, given, "quick" if plan.quick else "paper", SEED)
+    task = resolved.task_class(resolved.task_settings, SEED, plan.device)
+    model = resolved.model_class.build(resolved.model_settings, task.signature, seeds.generator(SEED, "model", MODEL))
+    next_batch = NextBatch(Batches(task, resolved.training, SEED, plan.device))
+    batch = next_batch()
+    step = ModelStep(model.to(plan.device), batch.inputs, lambda outputs: task.loss(outputs, batch.targets))
+    timed = interleave({"batch": next_batch, "step": step}, plan.rounds, plan.clock, plan.shortest)
+    part = ratio(timed["batch"], timed["step"])
+    return {
+        "hidden_size": resolved.model_settings.hidden_size,
+        "shape": list(batch.inputs.shape),
+        "step_seconds": timing(timed["step"])["seconds"],
+        "share": part / (1 + part),
+        **timing(timed["batch"]),
+    }

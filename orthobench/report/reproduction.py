@@ -1,0 +1,156 @@
+"""The account of a reproduction, in Markdown: what the papers print beside what was measured, where, in how many hours.
+
+It follows a line of its own in the file; what stands above that line is its author's and is kept when it is written
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from orthobench.report.collect import Condition, Measured
+from orthobench.report.export import Sheet, condition_sheet, spread, write
+from orthobench.report.pages import ArtifactView, PaperView
+from orthobench.report.studies import Found, find
+from orthobench.report.tables import Cell, Row
+from orthobench.store import Run, Store
+from orthobench.studies import STUDIES
+
+MARK = "<!-- From here on written by `orthobench report --reproduction`. -->"
+TITLE = "# What was reproduced\n"
+
+
+def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], studies: Sequence[Found]) -> str:
+    """What was run where; then every paper of which something was, its studies, and what belongs to no paper."""
+    parts = ["## Where it was run\n", _markdown([_machines(conditions)])]
+    for view in views:
+        parts += _paper(view)
+    if studies:
+        parts += ["## Studies\n", *(_study(one) for one in studies)]
+    papers = {key for view in views for part in view.artifacts for key in _keys(part)}
+    papers |= {run.key for one in studies for _, condition in one.conditions for run in _all_runs([condition])}
+    others = [c for c in conditions if not all(run.key in papers for run in _all_runs([c]))]
+    if others:
+        parts += [
+            "## Comparable with nothing printed\n\nOther settings or other data than any paper's.\n",
+            _markdown([condition_sheet(condition) for condition in others]),
+        ]
+    return "\n".join(parts)
+
+
+def found_studies(store: Store) -> list[Found]:
+    """The studies that were asked for."""
+    return [found for study in STUDIES if (found := find(store, study))]
+
+
+def keep_authors(file: Path, written: str) -> str:
+    """The file's text up to the mark, if there is such a file, and what is written anew after it."""
+    before = file.read_text("utf-8").partition(MARK)[0].rstrip() + "\n" if file.is_file() else TITLE
+    return f"{before}\n{MARK}\n\n{written}"
+
+
+def _paper(view: PaperView) -> list[str]:
+    found = [part for part in view.artifacts if _keys(part) or any(f.held is not None for f in part.findings)]
+    if not found:
+        return []
+    measured, total = view.coverage
+    paper = view.paper
+    head = f"## {paper.authors} {paper.year}: {paper.title}\n\n{measured} of {total} printed results measured.\n"
+    return [head, *(text for part in found for text in _artifact(part))]
+
+
+def _artifact(part: ArtifactView) -> list[str]:
+    artifact = part.artifact
+    name = artifact.name[:1].upper() + artifact.name[1:]
+    texts = [f"### {name}{': ' if artifact.title else ''}{artifact.title}\n"]
+    cells = [(row, label, cell) for row in part.table.rows for label, cell in row.cells.items()] if part.table else []
+    measured = [one for one in cells if one[2].measured is not None]
+    if measured:
+        texts.append(_markdown([_cells(measured)]))
+    if part.panels:
+        texts.append(_markdown([_curves(panel) for panel in part.panels]))
+    if decided := [finding for finding in part.findings if finding.held is not None]:
+        rows = [[one.claim.text, one.verdict, one.reason] for one in decided]
+        texts.append(_markdown([Sheet("Claims", [], ["the paper says", "here", "measured"], rows)]))
+    if part.missing:
+        labels = list(dict.fromkeys(_place(one.label, one.task_settings) for one in part.missing))
+        texts.append(f"Not measured: {', '.join(labels)}.\n")
+    return texts
+
+
+def _place(label: str, settings: dict[str, object]) -> str:
+    length = settings.get("sequence_length")
+    return f"{label} (T = {length})" if length else label
+
+
+def _cells(cells: Sequence[tuple[Row, str, Cell]]) -> Sheet:
+    rows = [
+        [
+            row.label,
+            label,
+            "lost" if cell.printed.lost else cell.printed.outcome or f"{cell.printed.value:g}",
+            spread(cell.measured),
+            str(cell.measured.n if cell.measured else 0),
+            "" if cell.difference is None else f"{cell.difference:+.2g}",
+            cell.verdict,
+        ]
+        for row, label, cell in cells
+    ]
+    return Sheet("", [], ["model", "column", "printed", "measured", "seeds", "difference", "verdict"], rows)
+
+
+def _curves(condition: Condition) -> Sheet:
+    """The variants of a figure's panel, as numbers."""
+    rows = [
+        [
+            variant.label,
+            spread(variant.final),
+            spread(variant.best),
+            f"{len(variant.finished)} of {len(variant.runs)}",
+            str(variant.diverged),
+            _hours(variant.runs),
+        ]
+        for variant in condition.variants
+    ]
+    baseline = "" if condition.baseline is None else f" (baseline {condition.baseline:.4g})"
+    header = ["model", f"{condition.metric}, final", "best", "seeds finished", "diverged", "hours"]
+    return Sheet(f"{condition.title}{baseline}", [], header, rows)
+
+
+def _study(found: Found) -> str:
+    runs = _all_runs([condition for _, condition in found.conditions])
+    of = f", {len(runs)} runs, {_hours(runs)} hours" if runs else ""
+    small = " In the small version." if found.is_small else ""
+    return f"* {found.study.title} ({found.study.figure}){of}.{small} The paper: {found.study.shows}\n"
+
+
+def _machines(conditions: Sequence[Condition]) -> Sheet:
+    by_machine: dict[tuple[str, str, str], list[Run]] = {}
+    for run in _all_runs(conditions):
+        facts = run.environment.facts
+        threads = facts.get("threads")
+        place = facts.get("accelerator") or f"{facts.get('cpu')}{f', {threads} threads' if threads else ''}"
+        torch = facts.get("packages", {}).get("torch", "")
+        by_machine.setdefault((place, torch, (facts.get("commit") or "")[:10]), []).append(run)
+    rows = [[*which, str(len(runs)), _hours(runs)] for which, runs in sorted(by_machine.items())]
+    return Sheet("", [], ["machine", "torch", "commit", "runs", "hours"], rows)
+
+
+def _keys(part: ArtifactView) -> set[str]:
+    """The runs behind a table or figure."""
+    cells = part.table.cells if part.table else []
+    return {run.key for run in _all_runs(part.panels)} | {key for cell in cells for key in cell.runs}
+
+
+def _all_runs(conditions: Iterable[Condition]) -> list[Run]:
+    variants: Iterable[Measured] = (variant for condition in conditions for variant in condition.variants)
+    return [run for variant in variants for run in variant.runs]
+
+
+def _hours(runs: Iterable[Run]) -> str:
+    return f"{sum(float(value) for run in runs for value in run.seconds.values()) / 3600:.2g}"
+
+
+def _markdown(tables: Sequence[Sheet]) -> str:
+    return write("markdown", tables)

@@ -1,0 +1,62 @@
+"""The account of a reproduction: printed beside measured, claims, hours, and the author's own words kept."""
+
+from __future__ import annotations
+
+import pytest
+from support.made import Made, experiment, paper
+
+from orthobench.papers import Claim, Printed
+from orthobench.report.collect import collect
+from orthobench.report.reproduction import MARK, keep_authors, reproduction
+from orthobench.store import open_store
+
+
+@pytest.fixture
+def made(tmp_path):
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        yield Made(store)
+
+
+def test_printed_stands_beside_measured_with_what_is_missing(made):
+    tried = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    untried = experiment("lstm", "last", [Printed(metric="mse", value=0.1)])
+    for seed, value in enumerate((0.19, 0.20, 0.21)):
+        made.run(tried, seed, test=[1.0, value])
+    made.run(tried, 0, test=[1.0, 0.5], epochs=2)
+    text = reproduction(collect(made.store), [made.view(paper(tried, untried))], [])
+    assert "1 of 2 printed results measured." in text
+    assert "| rnn, n = 8 | mse | 0.25 | 0.2 ± 0.025 | 3 | -0.05 | better |" in text
+    assert "Not measured: lstm, n = 8 (T = 10)." in text
+    assert "| a CPU | 2 |  | 4 | 0.13 |" in text  # four runs of 120 seconds
+    _, _, others = text.partition("## Comparable with nothing printed")
+    assert "epochs=2" in others
+
+
+def test_a_figures_claims_are_told_with_what_was_measured(made):
+    one = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
+    made.run(one, 0, test=[1.0, 0.01])
+    claims = [Claim(text="It falls", check="ends_below", model="rnn"), Claim(text="So?", check="best", model="lstm")]
+    whole = paper(one, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
+    text = reproduction(collect(made.store), [made.view(whole)], [])
+    assert "| It falls | held | ends at 0.01 or below; limit 0.1 |" in text
+    assert "So?" not in text
+    assert "| rnn, n = 8 | 0.01 | 0.01 | 1 of 1 | 0 | 0.033 |" in text
+    assert "nothing printed" not in text
+
+
+def test_a_paper_of_which_nothing_was_run_is_left_out(made):
+    assert reproduction([], [made.view(paper(experiment("rnn", "last", [])))], []).count("##") == 1
+
+
+def test_the_authors_words_are_kept(tmp_path, orthobench):
+    file = tmp_path / "reports" / "REPRODUCTION.md"
+    with open_store("results.db", create=True):
+        pass
+    assert orthobench("report", "--reproduction").out.strip() == str(file)
+    assert file.read_text("utf-8").startswith("# What was reproduced\n")
+    file.write_text(f"# Mine\n\nMy words.\n\n{MARK}\n\nold", "utf-8")
+    assert orthobench("report", "--reproduction").code == 0
+    text = file.read_text("utf-8")
+    assert text.startswith(f"# Mine\n\nMy words.\n\n{MARK}\n\n## Where it was run\n")
+    assert "old" not in text
+    assert keep_authors(file, "new").endswith(f"{MARK}\n\nnew")

@@ -1,0 +1,224 @@
+"""Sweeps on a Ray cluster of two nodes on this machine, with a PostgreSQL server, and a node killed half-way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orthobench.checkpoint import CheckpointFolder
+from orthobench.store import Status, open_store
+
+TESTS = Path(__file__).parent.parent
+
+
+def on_a_cluster(test):
+    """A test that takes its time, and needs Ray."""
+    missing = pytest.mark.skipif(find_spec("ray") is None, reason="the extra orthobench[ray] is not installed")
+    return pytest.mark.slow(pytest.mark.ray(missing(test)))
+
+
+@contextmanager
+def started(nodes: int):
+    """A cluster: its addresses, and the process ids of its nodes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, TESTS / "support" / "ray_cluster.py", str(nodes), str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        lines = iter(process.stdout.readline, "")
+        yield json.loads(next(line for line in lines if line.startswith("{")))
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def two_nodes():
+    with started(2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Start `orthobench sweep adding` in a process of its own; what is left of it ends with the test."""
+    processes = []
+
+    def begin(cluster: dict, *arguments: str, executor: str = "ray") -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "orthobench", "sweep", "adding", "--executor", executor, *arguments],
+            cwd=tmp_path,
+            env={name: value for name, value in os.environ.items() if name != "ORTHOBENCH_JOBS"}
+            | {"RAY_ADDRESS": cluster["address"]},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield begin
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def wait_for(what: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 90
+    while not what():
+        if time.monotonic() > deadline or process.poll() is not None:
+            process.kill()
+            pytest.fail(f"it ended or stood still: {process.communicate()[0]}")
+        time.sleep(0.1)
+
+
+def lose(raylet: int) -> None:
+    """What a machine's end looks like: all its processes stop at once."""
+    node = psutil.Process(raylet)
+    node.suspend()  # so that it starts nothing new while its workers are killed
+    for worker in node.children(recursive=True):
+        worker.kill()
+    node.kill()
+
+
+def numbers(url: str):
+    """Everything that was logged, by run; but how long it took."""
+    with open_store(url) as store:
+        return {
+            run.key: (
+                run.status,
+                run.iterations,
+                run.final_value,
+                [(m.split, m.name, m.epoch, m.iteration, m.value) for m in store.metrics([run.id])],
+                [(t.name, t.epoch, t.iteration, list(t.values)) for t in store.traces([run.id])],
+            )
+            for run in store.runs()
+        }
+
+
+def iterations(url: str) -> list[int]:
+    with open_store(url, create=True) as store:
+        return [run.iterations for run in store.runs()]
+
+
+@on_a_cluster
+def test_what_several_machines_cannot_share_is_refused_and_a_client_serves(
+    two_nodes, postgres, sweep, tmp_path, tiny_options
+):
+    grid = ("--models", "rnn", *tiny_options)
+    refused = [
+        (("--db", "r.db"), "cannot share the database r.db: SQLite's locks", two_nodes["client"]),
+        (("--db", postgres), "need their checkpoints there: name a folder that all machines see", "ray"),
+    ]
+    running = [sweep(two_nodes, *grid, *arguments, executor=executor) for arguments, _, executor in refused]
+    for process, (_, line, _) in zip(running, refused, strict=True):
+        out, _ = process.communicate(timeout=90)
+        assert process.returncode == 2, out
+        assert line in out
+    assert not (tmp_path / "r.db").exists()
+    where = ("--db", postgres, "--checkpoints", str(tmp_path / "shared"))
+    out, _ = (process := sweep(two_nodes, *grid, *where, executor=two_nodes["client"])).communicate(timeout=90)
+    assert process.returncode == 0, out
+    assert [run[0] for run in numbers(postgres).values()] == [Status.FINISHED]
+
+
+@on_a_cluster
+def test_a_sweep_that_is_stopped_and_loses_a_node_ends_with_the_numbers_of_an_uncut_one(
+    two_nodes, postgres, sweep, tmp_path, tiny, orthobench
+):
+    settings = tiny | {"train_size": "2000", "evaluate_every": "50"}
+    grid = ("--models", "scornn", "--seeds", "2", *(x for k, v in settings.items() for x in ("-s", f"{k}={v}")))
+    assert orthobench("sweep", "adding", *grid, "-j", "0", "--db", "uncut.db").code == 0
+    uncut = numbers(str(tmp_path / "uncut.db"))
+    shared = tmp_path / "shared"
+    arguments = (*grid, "--db", postgres, "--checkpoints", str(shared), "--checkpoint-every", "0")
+
+    stopped = sweep(two_nodes, *arguments)
+    wait_for(lambda: len(at := iterations(postgres)) == 2 and min(at) >= 100, stopped)
+    stopped.send_signal(signal.SIGINT)
+    out, _ = stopped.communicate(timeout=60)
+    assert stopped.returncode == 130, out
+    assert "the same command goes on from here" in out
+    begun = iterations(postgres)
+    assert {run[0] for run in numbers(postgres).values()} == {Status.INTERRUPTED}
+    assert all(CheckpointFolder(shared, key).exists() for key in uncut)
+
+    again = sweep(two_nodes, *arguments)
+    wait_for(lambda: all(now > before + 50 for now, before in zip(iterations(postgres), begun, strict=True)), again)
+    lose(two_nodes["raylets"][1])
+    out, _ = again.communicate(timeout=120)
+    assert again.returncode == 0, out
+    assert out.count("goes on from its last checkpoint") == 1, out
+    assert numbers(postgres) == uncut
+
+
+CRASHING = """
+import os, signal
+import torch
+from orthobench.models.rnn import RNN
+
+
+class Crashing(RNN):
+    def after_step(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@on_a_cluster
+def test_a_file_serves_on_one_machine_and_a_run_that_always_crashes_fails_alone(sweep, tmp_path, tiny_options):
+    (tmp_path / "crashing.py").write_text(CRASHING)
+    with started(1) as cluster:
+        both = ("--models", "crashing,rnn", "--plugin", "crashing.py", *tiny_options, "--db", "r.db")
+        out, _ = (process := sweep(cluster, *both)).communicate(timeout=120)
+    assert process.returncode == 1, out
+    assert out.count("was lost at iteration 0") == 2
+    assert "1 of 2 runs failed" in out
+    found = {model: (status, message) for model, status, message in _endings(tmp_path / "r.db")}
+    assert found["rnn"] == (Status.FINISHED, None)
+    assert found["crashing"][0] == Status.FAILED
+    assert "worker died" in found["crashing"][1].lower()
+
+
+def _endings(database: Path):
+    with open_store(str(database)) as store:
+        return [(run.model, run.status, run.message) for run in store.runs()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--executor", "slurm"), "give local, ray, or ray://host:10001"),
+        (("--executor", "ray", "-j", "0"), "-j 0 is for runs in this process"),
+        (("--threads", "2"), "--threads is for --executor ray"),
+        (("--executor", "ray", "-j", "1"), "pip install 'orthobench[ray]'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(orthobench, tiny_options, monkeypatch, arguments, line):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = orthobench("sweep", "adding", "--models", "rnn", *tiny_options, *arguments)
+    assert done.code == 2
+    assert line in done.err
