@@ -86,7 +86,7 @@ class Tuning:
         search, metric = self.search, self.search.task_class.metric
         least = "lowest" if search.goal == "min" else "highest"
         typer.echo(f"search {search.task} {search.model}: " + ", ".join(map("=".join, search.space.texts.items())))
-        typer.echo(f"objective: the {least} {metric} of a run's tests, on the validation split where there is one")
+        typer.echo(f"objective: the {least} {metric} of a run's tests, on the validation split, or else the test split")
         states = [trial.state for trial in self.trials(store)]
         counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
         typer.echo(", ".join([f"{self.wanted} trials", *counts, f"{self.wanted - len(states)} to come"]))

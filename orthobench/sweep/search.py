@@ -14,6 +14,7 @@ others. `pruning` has the rule by which trials are cut short.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -137,9 +138,10 @@ class Search:
         points: dict[str, tuple[dict[str, str], Resolved]] = {}
         for record in store.benchmarks(self._name):
             chosen = record.results["chosen"]
-            resolved = self.resolve(chosen)
-            if resolved.spec.key == record.results["run"]:
-                points.setdefault(resolved.spec.key, (chosen, resolved))
+            with suppress(UsageError):  # the settings' meaning or limits may have changed since
+                resolved = self.resolve(chosen)
+                if resolved.spec.key == record.results["run"]:
+                    points.setdefault(resolved.spec.key, (chosen, resolved))
         runs = {run.key: run for run in store.runs(keys=list(points))}
         rows: dict[int, list[Metric]] = {run.id: [] for run in runs.values()}
         for row in store.metrics(list(rows), name=self.task_class.metric):
@@ -204,7 +206,8 @@ class Search:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         distributions = self.space.distributions()
         ended = rounded(len(trials), at_once)
-        past = [self._told(trial, trial.number < ended) for trial in trials if trial.state != "failed"]
+        past = [self._told(trial) for trial in trials[:ended] if trial.state != "failed"]
+        past += [self._told(replace(trial, state="missing", bests=[])) for trial in trials[ended:]]
         for attempt in range(DRAWS):
             seed = seeds.derive(0, "search", self.key, len(trials), attempt) % 2**32
             # the constant liar: a point that is being tried is taken for a bad one, so that its neighbours wait
@@ -214,18 +217,18 @@ class Search:
             yield self.space.settings(study.ask(distributions).params)
         yield from self.space.shuffled(seeds.derive(0, "search", self.key, len(trials)))
 
-    def _told(self, trial: Trial, ended: bool) -> FrozenTrial:
-        """A trial as optuna is told of it: by what it gave, if it has ended, or as under way."""
+    def _told(self, trial: Trial) -> FrozenTrial:
+        """A trial as optuna is told of it."""
         from optuna.trial import TrialState, create_trial
 
-        states = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "diverged": TrialState.PRUNED}
-        state = states.get(trial.state, TrialState.RUNNING) if ended else TrialState.RUNNING
+        finished = TrialState.COMPLETE if trial.bests else TrialState.PRUNED
+        states = {"finished": finished, "pruned": TrialState.PRUNED, "diverged": TrialState.PRUNED}
         return create_trial(
-            state=state,
+            state=states.get(trial.state, TrialState.RUNNING),
             params=self.space.values(trial.chosen),
             distributions=self.space.distributions(),
-            value=trial.best if state == TrialState.COMPLETE else None,
-            intermediate_values=dict(enumerate(trial.bests)) if ended and trial.state != "diverged" else {},
+            value=trial.best if trial.state == "finished" else None,
+            intermediate_values={} if trial.state == "diverged" else dict(enumerate(trial.bests)),
         )
 
 
