@@ -128,7 +128,7 @@ def train(
     """
     if done := _result(store, resolved, checkpoints, on_divergence):
         return done
-    with lock(store, checkpoints), use_backend(backend), store.waiting(should_stop):
+    with store.waiting(should_stop), lock(store, checkpoints), use_backend(backend):
         if done := _result(store, resolved, checkpoints, on_divergence):  # who held the lock before may have ended it
             return done
         forget_used()

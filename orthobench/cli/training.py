@@ -24,7 +24,7 @@ from orthobench.store.open import NoDatabase
 from orthobench.sweep.budget import Budget, show_duration
 from orthobench.sweep.cluster import RayCluster, RayTasks
 from orthobench.sweep.estimate import Estimate
-from orthobench.sweep.job import Ending, Executor, InThisProcess, Job, train_job
+from orthobench.sweep.job import Ending, Executor, InThisProcess, Job, Outcome, train_job
 from orthobench.sweep.plan import PlannedRun
 from orthobench.sweep.supervisor import LocalProcesses, places
 from orthobench.train import BackendName, DeviceName, OnDivergence
@@ -174,12 +174,16 @@ class Session:
             for number, one in enumerate(wanted, 1)
         ]
 
+    def _outcomes(self, executor: Executor, jobs: Sequence[Job], budget: Budget | None) -> Iterator[Outcome]:
+        with self.store.waiting(self.stop):
+            yield from executor.run(jobs, lambda: budget is None or not budget.is_spent())
+
     def _carry_out(
         self, jobs: Sequence[Job], executor: Executor, say: Callable[[str], None], budget: Budget | None
     ) -> int:
         endings = Counter[Ending]()
         refused = ""
-        for outcome in executor.run(jobs, lambda: budget is None or not budget.is_spent()):
+        for outcome in self._outcomes(executor, jobs, budget):
             endings[outcome.ending] += 1
             label, cause = outcome.job.label, outcome.cause
             if outcome.ending == Ending.FAILED:

@@ -49,8 +49,7 @@ class Server:
         begun, pause, told = time.monotonic(), FIRST_PAUSE, False
         while True:
             try:
-                if told:
-                    self._hold_again()
+                self._hold_on()
                 done = work()
             except DBAPIError as error:
                 if not (isinstance(error, OperationalError) or error.connection_invalidated):
@@ -97,8 +96,12 @@ class Server:
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
             " AND classid::bigint = :high AND objid::bigint = :low"
         )
-        with self.engine.connect() as connection:
-            return bool(connection.execute(query, {"high": high, "low": low}).scalar_one())
+
+        def look() -> bool:
+            with self.engine.connect() as connection:
+                return bool(connection.execute(query, {"high": high, "low": low}).scalar_one())
+
+        return self.patiently(look)
 
     @contextmanager
     def migration_lock(self) -> Iterator[None]:
@@ -125,8 +128,12 @@ class Server:
             raise
         self._held[name] = connection
 
-    def _hold_again(self) -> None:
-        """A server forgets a lost connection's locks."""
+    def _hold_on(self) -> None:
+        """Take the locks again whose connections were lost: the server has forgotten them.
+
+        Raises:
+            Busy: another process was quicker.
+        """
         for name, connection in self._held.items():
             if not connection.closed:
                 try:

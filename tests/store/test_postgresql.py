@@ -244,7 +244,6 @@ def test_a_lost_lock_is_taken_again_before_anything_is_written(postgres, store):
     run = start(store)
     with store.server.lock("run k0"), open_store(postgres) as elsewhere:
         drop_connections(postgres)
-        store.engine.dialect.do_ping = lambda _: True  # so that the loss shows in the transaction, as it may
         store.log(run.id, [point(0)], [], {})
         assert elsewhere.server.is_locked("run k0")
 
@@ -253,10 +252,8 @@ def test_a_lost_lock_that_another_took_ends_the_run(postgres, store):
     run = start(store)
     with store.server.lock("run k0"), open_store(postgres) as elsewhere:
         drop_connections(postgres)
-        with elsewhere.server.lock("run k0"):
-            store.engine.dialect.do_ping = lambda _: True
-            with pytest.raises(Busy, match="another process"):
-                store.log(run.id, [point(0)], [], {})
+        with elsewhere.server.lock("run k0"), pytest.raises(Busy, match="another process"):
+            store.log(run.id, [point(0)], [], {})
     assert store.metrics([run.id]) == []
 
 
@@ -294,6 +291,7 @@ def carry_out(url: str, resolved, folder: Path, observer, should_stop=lambda: Fa
     return numbers(url, resolved.spec.key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["immediate", "fast"])
 def test_a_run_waits_for_a_server_that_is_stopped_and_comes_back(
     postgres, postgres_server, tmp_path, tiny, caplog, mode
@@ -313,6 +311,7 @@ def test_a_run_waits_for_a_server_that_is_stopped_and_comes_back(
     assert waits[1] == "the database server is back"
 
 
+@pytest.mark.slow
 def test_a_run_whose_server_stays_away_stops_and_goes_on_later(postgres, postgres_server, quick, tmp_path, tiny):
     resolved = resolve(Catalog(), "adding", "scornn", tiny)
     uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", resolved, tmp_path / "uncut", Silent())
@@ -325,6 +324,26 @@ def test_a_run_whose_server_stays_away_stops_and_goes_on_later(postgres, postgre
     assert carry_out(postgres, resolved, tmp_path / "c", Silent()) == uncut
 
 
+@pytest.mark.slow
+def test_the_command_stops_with_one_line_and_goes_on(
+    postgres, postgres_server, quick, orthobench, tiny_options, monkeypatch
+):
+    command = ("run", "adding", "rnn", *tiny_options, "--db", postgres)
+    with monkeypatch.context() as patched:
+        stopping = StopsServer(postgres_server, "immediate", None)
+        patched.setattr("orthobench.cli.progress.Progress.iterated", lambda _, iteration: stopping.iterated(iteration))
+        try:
+            stopped = orthobench(*command)
+        finally:
+            postgres_server.start()
+    assert stopped.code == 2
+    assert [line for line in stopped.err.splitlines() if line.startswith("error:")] == [stopped.err.splitlines()[-1]]
+    assert "the database server is lost" in stopped.err
+    assert "interrupted" in orthobench("ls", "--db", postgres).out
+    assert "finished" in orthobench(*command).out
+
+
+@pytest.mark.slow
 def test_a_request_to_stop_ends_the_waiting(postgres, postgres_server, tmp_path, tiny):
     """Patience is ten minutes here: the test ends because it was asked to."""
     resolved = resolve(Catalog(), "adding", "rnn", tiny)
@@ -354,9 +373,9 @@ def test_a_server_that_is_not_there_is_one_line_without_the_password(postgres_se
 def test_the_commands_work_on_a_server(postgres, orthobench, tiny_options):
     at = ("--db", postgres)
     sweep = ("sweep", "adding", "--models", "rnn,lstm", "--seeds", "2", *tiny_options, *at)
-    assert "4 missing" in orthobench(*sweep, "--dry-run").out
+    assert "4 missing" in orthobench(*sweep, "--dry-run", "--no-probe").out
     assert orthobench(*sweep).code == 0
-    assert "4 finished" in orthobench(*sweep, "--dry-run").out
+    assert "4 finished" in orthobench(*sweep, "--dry-run", "--no-probe").out
     assert "finished" in orthobench("run", "adding", "rnn", *tiny_options, "--force", *at).out
     listed = json.loads(orthobench("ls", "--json", *at).out)
     assert {run["status"] for run in listed} == {"finished"}

@@ -13,12 +13,18 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from orthobench.checkpoint import CheckpointFolder
+from orthobench.errors import UsageError
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
 from orthobench.store import Status, open_store
+from orthobench.sweep.cluster import RayCluster
+from orthobench.sweep.job import Job
 
 TESTS = Path(__file__).parent.parent
 
@@ -222,3 +228,63 @@ def test_what_does_not_fit_is_refused(orthobench, tiny_options, monkeypatch, arg
     done = orthobench("sweep", "adding", "--models", "rnn", *tiny_options, *arguments)
     assert done.code == 2
     assert line in done.err
+
+
+class _Ray:
+    """Takes the place of Ray, and notes what a task is placed by."""
+
+    def __init__(self, *nodes: dict[str, float]) -> None:
+        self.resources, self.options = nodes, {}
+
+    def init(self, *_, **__):
+        pass
+
+    def shutdown(self):
+        pass
+
+    def nodes(self):
+        return [{"Alive": True, "Resources": resources} for resources in self.resources]
+
+    def cluster_resources(self):
+        return {kind: sum(node.get(kind, 0) for node in self.resources) for kind in ("CPU", "GPU")}
+
+    def remote(self, **options):
+        self.options = options
+        return lambda task: SimpleNamespace(remote=lambda *given: given)
+
+
+SERVER = "postgresql://me@nowhere/results"
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "share", "limit", "cpus", "gpus", "room"),
+    [
+        ("auto", 1, 1, None, 1, 1, 4),
+        ("auto", 2, 4, None, 2, 0.25, 16),
+        ("cuda", 1, 1, 3, 1, 1, 3),
+        ("cpu", 3, 1, None, 3, None, 10),
+    ],
+)
+def test_a_run_is_placed_by_its_cpus_and_its_share_of_a_gpu(
+    monkeypatch, tiny, device, threads, share, limit, cpus, gpus, room
+):
+    ray = _Ray({"CPU": 16, "GPU": 4}, {"CPU": 16})
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    spec = resolve(Catalog(), "adding", "rnn", tiny).spec
+    with RayCluster(None, SERVER, "s3://bucket", device, threads, share, limit) as cluster:
+        job, resumed = cluster.submit(Job(spec, "a", SERVER, "s3://bucket", data_folder="/here"), resumed=False)
+        assert cluster.room() == room
+    assert (ray.options["num_cpus"], ray.options.get("num_gpus")) == (cpus, gpus)
+    assert ray.options["max_retries"] == 0
+    assert (job.device, job.threads, job.data_folder, resumed) == (
+        "cpu" if gpus is None else "cuda",
+        threads,
+        None,
+        False,
+    )
+
+
+def test_a_share_of_a_gpu_needs_one(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", _Ray({"CPU": 4}))
+    with pytest.raises(UsageError, match="--gpu-share is for runs on GPUs"):
+        RayCluster(None, SERVER, None, "auto", gpu_share=2)
