@@ -61,6 +61,8 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
         assert orthobench("sweep", "adding", "--models", "scornn,lstm", *tiny_options).code == 0
     else:
         assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
+        if words[0] == "db":
+            assert orthobench("db", "backup", "other.db").code == 0
     outcome = orthobench(*words)
     if words[0] == "show":
         assert "no run '3fa9'" in outcome.err
