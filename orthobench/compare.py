@@ -40,7 +40,7 @@ class Contrast:
 
 
 def select(store: Store, text: str) -> Selection:
-    """The runs of a name's first digits, or that fit `task=adding,model=scornn,hidden_size=170`.
+    """The runs of a name's first digits, or that fit `task=adding,model=scornn,hidden_size=170` or `tag=first try`.
 
     Raises:
         UsageError: none does, or a name is neither a column nor a setting of any run.
@@ -48,7 +48,8 @@ def select(store: Store, text: str) -> Selection:
     if "=" not in text:
         return Selection(text, [store.get(text)])
     wanted = dict(_pair(part) for part in text.split(","))
-    runs = store.runs(task=wanted.pop("task", None), model=wanted.pop("model", None))
+    task, model, tag = (wanted.pop(name, None) for name in ("task", "model", "tag"))
+    runs = store.runs(task=task, model=model, tag=tag)
     known = set(COLUMNS).union(*(settings_of(run) for run in runs))
     for name in wanted:
         if runs and name not in known:

@@ -20,7 +20,7 @@ import gc
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -110,6 +110,7 @@ def train(
     checkpoint_every: float = 30.0,
     backend: BackendName = "auto",
     on_divergence: OnDivergence = "stop",
+    tags: Sequence[str] = (),
 ) -> Run:
     """Carry out a run and return its record; a run that is finished or diverged already is only looked up.
 
@@ -118,6 +119,7 @@ def train(
         checkpoint_every: seconds between checkpoints; more where they would take over a hundredth of the time.
         backend: which kernels run the recurrence.
         on_divergence: whether a run that diverges ends, or goes on as long as its weights are finite.
+        tags: names that the run gets beside those it has, finished or not; they change nothing of it.
 
     Raises:
         Busy: another process is at this run.
@@ -126,13 +128,16 @@ def train(
         OutOfMemory: on the accelerator; the run is recorded as failed.
         Interrupted: `should_stop` said so.
     """
+    store.tag([resolved.spec.key], tags)
     if done := _result(store, resolved, checkpoints, on_divergence):
         return done
     with store.waiting(should_stop), lock(store, checkpoints), use_backend(backend):
         if done := _result(store, resolved, checkpoints, on_divergence):  # who held the lock before may have ended it
             return done
         forget_used()
-        trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every, on_divergence)
+        trainer = _Trainer(
+            resolved, store, checkpoints, device, observer, should_stop, checkpoint_every, on_divergence, tags
+        )
         memory = None
         try:
             trainer.run_to_end()
@@ -196,7 +201,7 @@ def measure_pace(
     """
     with TemporaryDirectory() as folder, open_store("sqlite://", create=True) as store, use_backend(backend):
         checkpoints = CheckpointFolder(Path(folder), resolved.spec.key)
-        trainer = _Trainer(resolved, store, checkpoints, device, Unwatched(), lambda: False, 0.0, "stop")
+        trainer = _Trainer(resolved, store, checkpoints, device, Unwatched(), lambda: False, 0.0, "stop", ())
         return trainer.pace(steps, at_most)
 
 
@@ -227,6 +232,7 @@ class _Trainer:
         should_stop: Callable[[], bool],
         checkpoint_every: float,
         on_divergence: OnDivergence,
+        tags: Sequence[str],
     ) -> None:
         spec = resolved.spec
         self.training = resolved.training
@@ -297,6 +303,7 @@ class _Trainer:
             },
             environment.digest(facts),
             facts,
+            tags,
         )
 
     # The course of a run

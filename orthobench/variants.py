@@ -32,6 +32,11 @@ class Variant:
         return sum(run.status == Status.DIVERGED for run in self.runs)
 
     @property
+    def tags(self) -> list[str]:
+        """All tags that any of the runs has."""
+        return sorted({tag for run in self.runs for tag in run.tags})
+
+    @property
     def final(self) -> Summary | None:
         """The test metric at the end, over the finished runs."""
         return summarize([run.final_value for run in self.finished if run.final_value is not None])

@@ -6,7 +6,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, ModelFilter, TaskFilter, checkpoint_root
+from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, ModelFilter, TagFilter, TaskFilter, checkpoint_root
+
+HEADINGS = ("run", "task", "model", "seed", "status", "epochs", "metric", "final", "best", "parameters")
 
 
 def command(
@@ -17,6 +19,7 @@ def command(
         typer.Option("--status", help="Only runs in this state."),
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Only this seed.")] = None,
+    tag: TagFilter = None,
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:
@@ -25,7 +28,7 @@ def command(
     from orthobench.store import open_store
 
     with open_store(db) as store:
-        runs = store.runs(task=task, model=model, seed=seed)
+        runs = store.runs(task=task, model=model, seed=seed, tag=tag)
         checkpoints = checkpoint_root(db)
         listed = [records.brief(run, store, checkpoints) for run in runs]
     if status is not None:
@@ -36,9 +39,5 @@ def command(
     if not listed:
         typer.echo("no runs" if not runs else f"no runs are {status}")
         return
-    from rich.table import Table
-
-    table = Table("run", "task", "model", "seed", "status", "epochs", "metric", "final", "best", "parameters", box=None)
-    for record in listed:
-        table.add_row(*(records.cell(record[column.header]) for column in table.columns))  # type: ignore[index]
-    records.console().print(table)
+    headings = [*HEADINGS, *(["tags"] if any(record["tags"] for record in listed) else [])]
+    records.print_columns(headings, [[records.cell(record[name]) for name in headings] for record in listed])

@@ -24,6 +24,22 @@ Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help
 CheckpointEvery = Annotated[
     float, typer.Option("--checkpoint-every", min=0, metavar="SECONDS", help="Time between checkpoints.")
 ]
+
+
+def _check_tags(tags: list[str] | None) -> list[str]:
+    from orthobench.errors import UsageError
+
+    for tag in tags or ():
+        if not tag.strip() or "," in tag or not tag.isprintable() or len(tag) > 64:
+            raise UsageError(f"--tag {tag!r}: a tag is a word or a few, of up to 64 characters and without commas")
+    return list(dict.fromkeys(tag.strip() for tag in tags or ()))
+
+
+Tags = Annotated[
+    list[str] | None,
+    typer.Option("--tag", metavar="NAME", callback=_check_tags, help="A name for the runs; may be repeated."),
+]
+TagFilter = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Only runs with this tag.")]
 CheckpointPlace = Annotated[
     str | None,
     typer.Option(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def brief(run: Run, store: Store, checkpoints: Path | str) -> dict[str, Any]:
         "final": run.final_value,
         "best": run.best_value,
         "parameters": run.parameter_count,
+        "tags": run.tags,
     }
 
 
@@ -48,7 +50,20 @@ def cell(value: Any) -> str:
     """A value as a table shows it."""
     if value is None:
         return "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows as aligned columns, fast where there are thousands; what a terminal could act on is shown as ?."""
+    table = [headings, *([_harmless(text) for text in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    print("\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table))
+
+
+def _harmless(text: str) -> str:
+    return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def print_json(value: Any) -> None:

@@ -62,9 +62,10 @@ def command(
         conditions, views = load_views(store, task, model, paper, keys)
         if form == "reproduction":
             from orthobench.report import reproduction
+            from orthobench.report.studies import found_studies
 
             file = out or Path("reports/REPRODUCTION.md")
-            text = reproduction.reproduction(conditions, views, reproduction.found_studies(store))
+            text = reproduction.reproduction(conditions, views, found_studies(store))
             write_whole(file, reproduction.keep_authors(file, text).encode())
             typer.echo(file.resolve())
             return

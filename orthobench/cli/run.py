@@ -18,6 +18,7 @@ from orthobench.cli.options import (
     OnDivergence,
     PluginFiles,
     PresetName,
+    Tags,
     checkpoint_root,
 )
 
@@ -33,6 +34,7 @@ def command(
     db: Database = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
+    tag: Tags = None,
     checkpoints: CheckpointPlace = None,
     checkpoint_every: CheckpointEvery = 30.0,
     on_divergence: OnDivergence = "stop",
@@ -66,7 +68,7 @@ def command(
                 store.delete(before.id)
                 folder.clear()
         session = training.Session(
-            store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints
+            store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints, tag or ()
         )
         try:
             finished = session.train(resolved, f"{task} {model}")

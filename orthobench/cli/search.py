@@ -67,7 +67,9 @@ def tune(
         train = partial(session.carry_out, at_once=limit, gpu_share=gpu_share, budget=budget, cluster=cluster)
         tuning.carry_out(session, size, train, budget)
         tuning.tell_trials(session)
-        trials += tuning.trials(session.store)
+        made = tuning.trials(session.store)
+        session.store.tag([trial.key for trial in made], session.tags)  # those that were finished before, too
+        trials += made
     report_failures(sum(trial.state == "failed" for trial in trials), len(trials))
 
 

@@ -30,6 +30,7 @@ def command(
         point = {"epoch": row.epoch, "iteration": row.iteration, "value": row.value}
         series.setdefault(f"{row.split}/{row.name}", []).append(point)
     record = brief | {
+        "tags": found.tags,
         "message": found.message,
         "iterations": found.iterations,
         "of": found.total_iterations,
@@ -57,6 +58,9 @@ def command(
                 text = _last(entry) if name == "metrics" else entry
                 console.print(f"    {inner:<28} ", end="")
                 console.print(records.cell(text), markup=False, soft_wrap=True)
+        elif isinstance(value, list):
+            console.print(f"[bold]{name:<32}[/bold] ", end="")
+            console.print(", ".join(value) or "-", markup=False, soft_wrap=True)
         elif value is not None:
             console.print(f"[bold]{name:<32}[/bold] ", end="")
             console.print(records.cell(value), markup=False, soft_wrap=True)

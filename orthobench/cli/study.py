@@ -19,6 +19,7 @@ from orthobench.cli.options import (
     Json,
     PluginFiles,
     PresetName,
+    Tags,
     checkpoint_root,
 )
 
@@ -43,6 +44,7 @@ def command(
     backend: Backend = "auto",
     db: Database = DEFAULT_DATABASE,
     plugin: PluginFiles = None,
+    tag: Tags = None,
     checkpoint_every: CheckpointEvery = 30.0,
     jobs: Jobs = None,
     gpu_share: GpuShare = 1,
@@ -89,10 +91,13 @@ def command(
             _keep(study, store, where, {"preset": "paper", **study.compute()})
         else:
             _keep(study, store, where, {"preset": preset, "figures": figures})
+            store.tag([resolved.spec.key for resolved, _ in runs], tag or ())
             planned = plan(runs, store, checkpoints)
             training.print_plan(planned)
             with training.stop_on_signals() as stop:
-                session = training.Session(store, db, where, backend, checkpoint_every, stop, plugin or ())
+                session = training.Session(
+                    store, db, where, backend, checkpoint_every, stop, plugin or (), tags=tag or ()
+                )
                 failed = session.train_missing(planned, jobs, gpu_share)
         page = write_study(store, out or Path("reports") / f"study-{study.name}.html", study)
     typer.echo(page)

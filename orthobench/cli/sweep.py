@@ -22,6 +22,7 @@ from orthobench.cli.options import (
     OnDivergence,
     PluginFiles,
     PresetName,
+    Tags,
     checkpoint_root,
 )
 
@@ -78,6 +79,7 @@ def command(
     db: Database = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
+    tag: Tags = None,
     checkpoints: CheckpointPlace = None,
     checkpoint_every: CheckpointEvery = 30.0,
     search: Annotated[
@@ -179,12 +181,13 @@ def command(
     if tunings:
         with cluster or nullcontext(), open_store(db, create=True) as store, training.stop_on_signals() as stop:
             session = training.Session(
-                store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints
+                store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints, tag or ()
             )
             limit = None if seconds is None else Budget(seconds)
             tune(tunings, session, at_once, jobs, gpu_share, limit, cluster)
         return
     with cluster or nullcontext(), open_store(db, create=True) as store:
+        store.tag([resolved.spec.key for resolved, _ in runs], tag or ())
         planned = plan(runs, store, place, on_divergence)
         if seconds is None:
             training.print_plan(planned)
@@ -192,7 +195,7 @@ def command(
             planned = planner.choose(planned, store, seconds)
         with training.stop_on_signals() as stop:
             session = training.Session(
-                store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints
+                store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints, tag or ()
             )
             limit = None if seconds is None else Budget(seconds)
             failed = session.train_missing(planned, jobs, gpu_share, limit, cluster)

@@ -93,6 +93,7 @@ class Session:
     plugins: Sequence[Path] = ()
     on_divergence: OnDivergence = "stop"
     place: str | None = None  # of the checkpoints, where one was named
+    tags: Sequence[str] = ()
 
     @property
     def checkpoints(self) -> Path | str:
@@ -113,6 +114,7 @@ class Session:
             None,
             self.checkpoint_every,
             self.on_divergence,
+            tuple(self.tags),
         )
 
     def train(self, resolved: Resolved, label: str) -> Run:

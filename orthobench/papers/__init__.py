@@ -60,22 +60,44 @@ class Claim(_Record):
     """What a paper says of a figure or table, as a check on the runs behind it (`orthobench.report.claims`)."""
 
     text: str
-    check: Literal["ends_below", "ends_above", "stays_above", "first", "best", "grows", "stays_below"]
-    model: str
+    check: Literal[
+        "ends_below", "ends_above", "stays_above", "first", "late", "best", "worst", "grows", "stays_below",
+        "remembers", "remembers_at_start", "forgets", "forgets_at_start", "forgets_more", "near_one",
+        "two_fixed_points", "contracts", "leaves", "keeps_distance",
+    ]  # fmt: skip
+    model: str = ""
+    panel: str = Field("", description="of a figure that is computed: the part it is about, instead of a model")
     where: dict[str, Any] = Field({}, description="settings of the experiments it is about")
-    others: list[str] = Field([], description="first, best: the models compared with; none named: all others")
+    others: list[str] = Field([], description="first, best, worst: the models compared with; none named: all others")
     factor: float = Field(
-        0.5, description="ends_, stays_above, first: of the baseline; grows: of the first value; stays_below: the limit"
+        0.5,
+        description="ends_, stays_above, first: of the baseline; late: epochs; grows: of the first value; stays_below: "
+        "the limit; remembers, forgets: what is left over the sequence; near_one: how far from it; contracts, leaves, "
+        "keeps_distance: of the distance from the origin at the start",
     )
-    metric: str = Field("", description="if not the task's own: a probe's name")
+    metric: str = Field("", description="if not the task's own: a probe's number or vector")
+
+    @model_validator(mode="after")
+    def _is_about_something(self) -> Self:
+        if bool(self.model) == bool(self.panel):
+            raise ValueError("a claim is about a model or a panel")
+        return self
 
 
 class Artifact(_Record):
-    """A table or figure: its name as experiments give it, how it is shown, and what is claimed of it."""
+    """A table or figure: its name as experiments give it, how it is shown, and what is claimed of it.
+
+    Shown as a study, it is made of no experiments but of that study (`orthobench.studies`); other tables and figures
+    may name one that shows them, too.
+    """
 
     name: str
     title: str = ""
-    shows: Literal["table", "learning_curves", "orthogonality", "gradient_norms"] = "table"
+    shows: Literal["table", "learning_curves", "orthogonality", "gradient_norms", "study"] = "table"
+    study: str = ""
+    panel: str = Field(
+        "", description="a word in the names of those of the study's figures that belong here; none: all"
+    )
     columns: list[Column] = []
     claims: list[Claim] = []
     notes: list[str] = []

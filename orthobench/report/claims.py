@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from orthobench.papers import Artifact, Claim, Paper
 from orthobench.report.collect import Measured
+
+COMPARING = ("first", "best", "worst")
 
 
 @dataclass(frozen=True)
@@ -22,36 +27,76 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        return "not measured" if self.held is None else "held" if self.held else "did not hold"
+        return "not decided" if self.held is None else "held" if self.held else "did not hold"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a claim may be about: a model with settings, and what was measured of it, if it was run."""
+
+    label: str
+    model: str
+    settings: Mapping[str, Any]
+    task_settings: Mapping[str, Any]
+    variant: Measured | None
+
+    def has(self, settings: Mapping[str, Any]) -> bool:
+        return all(self.settings.get(name) == value for name, value in settings.items())
 
 
 def check_claims(paper: Paper, artifact: Artifact, measured: Mapping[str, Measured]) -> list[Finding]:
     """The claims of a table or figure; `measured` has the variant of every experiment that was run, by identity."""
-    return [_check(claim, paper, artifact, measured) for claim in artifact.claims]
+    subjects = [
+        Subject(e.label, e.model, e.settings, e.task_settings, measured.get(e.identity))
+        for e in paper.experiments_in(artifact.name)
+    ]
+    return [_check(claim, subjects) for claim in artifact.claims]
 
 
-def _check(claim: Claim, paper: Paper, artifact: Artifact, measured: Mapping[str, Measured]) -> Finding:
+def check_runs(artifact: Artifact, variants: Sequence[Measured]) -> list[Finding]:
+    """The claims of a figure on the variants that it shows, all of them there."""
+    subjects = []
+    for variant in variants:
+        spec = variant.run.spec
+        settings = spec["task_settings"] | spec["model_settings"] | spec["training"]
+        subjects.append(Subject(variant.label, variant.run.model, settings, spec["task_settings"], variant))
+    return [_check(claim, subjects) for claim in artifact.claims]
+
+
+def check_panels(artifact: Artifact, panels: Sequence[Mapping[str, Any]]) -> list[Finding]:
+    """The claims of a figure of trajectories."""
+    courses = {panel["panel"]: np.array(panel["trajectories"]) for panel in panels}
+    return [
+        Finding(claim, *PANEL_CHECKS[claim.check](claim, courses[claim.panel]))
+        if claim.panel in courses
+        else undecided(claim, f"has no panel {claim.panel}")
+        for claim in artifact.claims
+    ]
+
+
+def undecided(claim: Claim, reason: str) -> Finding:
+    return Finding(claim, None, reason)
+
+
+def _check(claim: Claim, subjects: Sequence[Subject]) -> Finding:
     about: list[Measured] = []
     others: list[Measured] = []
     missing = set()
     task_where = {
-        name: value
-        for name, value in claim.where.items()
-        if any(name in experiment.task_settings for experiment in paper.experiments_in(artifact.name))
+        name: value for name, value in claim.where.items() if any(name in subject.task_settings for subject in subjects)
     }
-    for experiment in paper.experiments_in(artifact.name):
-        is_subject = experiment.model == claim.model and experiment.has(claim.where)
-        compared = claim.check in ("first", "best") and (experiment.model in claim.others or not claim.others)
-        is_other = not is_subject and compared and experiment.has(task_where)
+    for subject in subjects:
+        is_subject = subject.model == claim.model and subject.has(claim.where)
+        compared = claim.check in COMPARING and (subject.model in claim.others or not claim.others)
+        is_other = not is_subject and compared and subject.has(task_where)
         if not (is_subject or is_other):
             continue
-        variant = measured.get(experiment.identity)
-        if variant is None or not variant.finished:
-            missing.add(experiment.label)
+        if subject.variant is None or not subject.variant.finished:
+            missing.add(subject.label)
         else:
-            (about if is_subject else others).append(replace(variant, label=experiment.label))
-    if missing or not about or (claim.check in ("first", "best") and not others):
-        return Finding(claim, None, f"needs {', '.join(sorted(missing)) or 'runs that no experiment describes'}")
+            (about if is_subject else others).append(replace(subject.variant, label=subject.label))
+    if missing or not about or (claim.check in COMPARING and not others):
+        return undecided(claim, f"needs {', '.join(sorted(missing)) or 'runs that are not there'}")
     results = [CHECKS[claim.check](claim, variant, others) for variant in about]
     return Finding(claim, all(held for held, _ in results), "; ".join(reason for _, reason in results))
 
@@ -91,15 +136,14 @@ def _stays_above(claim: Claim, variant: Measured, others: list[Measured]) -> tup
     return lowest >= limit, f"lowest value {lowest:.3g}; limit {limit:.3g}"
 
 
-def _reached(claim: Claim, variant: Measured) -> list[float]:
+def _reached(limit: float, claim: Claim, variant: Measured) -> list[float]:
     """The iterations at which the runs first stand at or below the limit; infinite for those that never do."""
-    limit = _limit(claim, variant)
     return [float(min(series.index[series <= limit], default=math.inf)) for series in _runs(variant, claim)]
 
 
 def _first(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
-    own = max(_reached(claim, variant), default=math.inf)
-    theirs = {other.label: min(_reached(claim, other), default=math.inf) for other in others}
+    own = max(_reached(_limit(claim, variant), claim, variant), default=math.inf)
+    theirs = {other.label: min(_reached(_limit(claim, other), claim, other), default=math.inf) for other in others}
     told = "; ".join(f"{model} {_iteration(at)}" for model, at in theirs.items())
     return math.isfinite(own) and own < min(theirs.values()), f"{variant.label} {_iteration(own)}, {told}"
 
@@ -108,12 +152,30 @@ def _iteration(at: float) -> str:
     return f"at iteration {at:.0f}" if math.isfinite(at) else "never"
 
 
+def _late(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+    """Well past the start, or never: an untrained model may stand below the baseline by chance."""
+    baseline = float(variant.run.baselines.get(variant.run.metric, math.nan))
+    passed = min(_reached(0.95 * baseline, claim, variant), default=math.nan) / variant.run.iterations_per_epoch
+    told = f"after {passed:.2g} epochs" if math.isfinite(passed) else "never"
+    return passed >= claim.factor, f"5 % below the baseline {told}"
+
+
 def _best(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
     sign = 1.0 if variant.run.goal == "min" else -1.0
     own = max(sign * value for value in _finals(variant, claim))
     theirs = {other.label: min(sign * value for value in _finals(other, claim)) for other in others}
-    told = "; ".join(f"{label} {sign * value:.3g}" for label, value in theirs.items())
-    return own < min(theirs.values()), f"{variant.label} {sign * own:.3g}, {told}"
+    return own < min(theirs.values()), _beside(variant.label, own, theirs, sign)
+
+
+def _worst(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+    sign = 1.0 if variant.run.goal == "min" else -1.0
+    own = min(sign * value for value in _finals(variant, claim))
+    theirs = {other.label: max(sign * value for value in _finals(other, claim)) for other in others}
+    return own > max(theirs.values()), _beside(variant.label, own, theirs, sign)
+
+
+def _beside(label: str, own: float, theirs: Mapping[str, float], sign: float) -> str:
+    return f"{label} {sign * own:.3g}, " + "; ".join(f"{other} {sign * value:.3g}" for other, value in theirs.items())
 
 
 def _grows(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
@@ -127,12 +189,106 @@ def _stays_below(claim: Claim, variant: Measured, others: list[Measured]) -> tup
     return highest <= claim.factor, f"highest value {highest:.3g}; limit {claim.factor:g}"
 
 
+def _vectors(variant: Measured, claim: Claim, last: bool) -> list[np.ndarray]:
+    """Of every finished run, the vector that a claim is about, as it was logged first or last."""
+    rows = variant.traces[variant.traces["name"] == claim.metric]
+    found = [rows[rows["run"] == run.id].sort_values("iteration")["values"] for run in variant.finished]
+    return [np.asarray(vectors.iloc[-1 if last else 0], dtype=float) for vectors in found if len(vectors)]
+
+
+def _left(claim: Claim, variant: Measured, last: bool = True) -> list[float]:
+    """What is left of a gradient over the sequence: of the norms by step, the first by the last; of a map of all states
+    by all inputs, the mean over the largest quarter of lags by that over the states' own inputs.
+    """
+    return [
+        _left_of_map(vector) if claim.metric.startswith("heat_map/") else float(vector[0] / vector[-1])
+        for vector in _vectors(variant, claim, last)
+    ]
+
+
+def _left_of_map(flat: np.ndarray) -> float:
+    length = math.isqrt(len(flat))
+    by_lag = [np.diagonal(flat.reshape(length, length), -lag).mean() for lag in range(length)]
+    return float(np.mean(by_lag[-max(1, length // 4) :]) / by_lag[0])
+
+
+def _remembers(claim: Claim, variant: Measured, others: list[Measured], last: bool = True) -> tuple[bool, str]:
+    least = min(_left(claim, variant, last), default=math.nan)
+    return least >= claim.factor, f"{least:.2g} of it is left over the sequence; at least {claim.factor:g}"
+
+
+def _forgets(claim: Claim, variant: Measured, others: list[Measured], last: bool = True) -> tuple[bool, str]:
+    most = max(_left(claim, variant, last), default=math.nan)
+    return most <= claim.factor, f"{most:.2g} of it is left over the sequence; at most {claim.factor:g}"
+
+
+def _forgets_more(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+    before, after = (_left(claim, variant, last) for last in (False, True))
+    held = bool(after) and all(late < early for early, late in zip(before, after, strict=True))
+    told = f"{min(before, default=math.nan):.2g} to {max(after, default=math.nan):.2g}"
+    return held, f"what is left over the sequence goes from {told}"
+
+
+def _near_one(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+    farthest = max((float(abs(vector - 1).max()) for vector in _vectors(variant, claim, last=True)), default=math.nan)
+    return farthest <= claim.factor, f"at most {farthest:.2g} from 1, over all steps; limit {claim.factor:g}"
+
+
 CHECKS: dict[str, Callable[[Claim, Measured, list[Measured]], tuple[bool, str]]] = {
     "ends_below": _ends_below,
     "ends_above": _ends_above,
     "stays_above": _stays_above,
     "first": _first,
+    "late": _late,
     "best": _best,
+    "worst": _worst,
     "grows": _grows,
     "stays_below": _stays_below,
+    "remembers": _remembers,
+    "remembers_at_start": partial(_remembers, last=False),
+    "forgets": _forgets,
+    "forgets_at_start": partial(_forgets, last=False),
+    "forgets_more": _forgets_more,
+    "near_one": _near_one,
+}
+
+
+def _distances(courses: np.ndarray) -> np.ndarray:
+    """Of the trajectories `[starts, steps + 1, 2]`: how many times as far from the origin they end as they start."""
+    norms = np.linalg.norm(courses, axis=-1)
+    ratios: np.ndarray = norms[:, -1] / norms[:, 0]
+    return ratios
+
+
+def _contracts(claim: Claim, courses: np.ndarray) -> tuple[bool, str]:
+    most = float(_distances(courses).max())
+    return most <= claim.factor, f"ends at {most:.2g} of the distance it starts at, or less; limit {claim.factor:g}"
+
+
+def _leaves(claim: Claim, courses: np.ndarray) -> tuple[bool, str]:
+    least = float(_distances(courses).min())
+    return least > claim.factor, f"ends at {least:.3g} times the distance it starts at, or more; over {claim.factor:g}"
+
+
+def _keeps_distance(claim: Claim, courses: np.ndarray) -> tuple[bool, str]:
+    ratios = _distances(courses)
+    least, most = float(ratios.min()), float(ratios.max())
+    held = 1 / claim.factor <= least and most <= claim.factor
+    return (
+        held,
+        f"ends at {least:.2f} to {most:.2f} times the distance it starts at; within a factor of {claim.factor:g}",
+    )
+
+
+def _two_fixed_points(claim: Claim, courses: np.ndarray) -> tuple[bool, str]:
+    moving = float(np.linalg.norm(courses[:, -1] - courses[:, -2], axis=-1).max())
+    ends = np.unique(courses[:, -1].round(3), axis=0)
+    return moving < 1e-6 and len(ends) == 2, f"{len(ends)} different ends; the last step moves by {moving:.1g}"
+
+
+PANEL_CHECKS: dict[str, Callable[[Claim, np.ndarray], tuple[bool, str]]] = {
+    "two_fixed_points": _two_fixed_points,
+    "contracts": _contracts,
+    "leaves": _leaves,
+    "keeps_distance": _keeps_distance,
 }

@@ -39,6 +39,7 @@ def condition_sheet(condition: Condition) -> Sheet:
     """What was measured under one condition, the best first, then what did not finish."""
     ranked = [place.variant for place in leaderboard(condition)]
     labels = {variant.label for variant in ranked}
+    tagged = any(variant.tags for variant in condition.variants)
     everything = ranked + [variant for variant in condition.variants if variant.label not in labels]
     records = [
         {
@@ -53,6 +54,7 @@ def condition_sheet(condition: Condition) -> Sheet:
             **_numbers("final", variant.final),
             **_numbers("best", variant.best),
             **_numbers("seconds_per_epoch", variant.seconds_per_epoch),
+            "tags": ", ".join(variant.tags),
         }
         for variant in everything
     ]
@@ -64,11 +66,13 @@ def condition_sheet(condition: Condition) -> Sheet:
             spread(variant.best),
             f"{len(variant.finished)} of {len(variant.runs)}",
             spread(variant.seconds_per_epoch),
+            *([", ".join(variant.tags)] if tagged else []),
         ]
         for variant in everything
     ]
     metric = condition.metric
     header = ["model", "parameters", f"{metric}, final", f"{metric}, best", "seeds", "s / epoch"]
+    header += ["tags"] if tagged else []
     return Sheet(condition.title, records, header, rows)
 
 
@@ -90,6 +94,7 @@ def _paper_sheet(table: Table) -> Sheet:
             "difference": cell.difference,
             "verdict": cell.verdict,
             "command": cell.command,
+            "tags": ", ".join(cell.tags),
         }
         for row in table.rows
         for label, cell in row.cells.items()

@@ -20,7 +20,7 @@ def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
     """The test metric over epochs: the mean over seeds, in the band from the lowest seed to the highest."""
     figure = empty_figure("epoch", AXIS_NAMES.get(condition.metric, f"test {condition.metric}"))
     last = 0.0
-    for variant, style in styled(condition, styles):
+    for variant, style in styled(condition, styles, figure):
         test = variant.curves[(variant.curves["split"] == "test") & (variant.curves["name"] == condition.metric)]
         band = over_seeds(test)
         if band.empty:
@@ -45,7 +45,7 @@ def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
 def orthogonality(condition: Condition, styles: Styles) -> go.Figure | None:
     """||W^T W - I||_F over epochs; one line a matrix, log scale."""
     figure = empty_figure("epoch", "‖WᵀW − I‖<sub>F</sub>", logarithmic=True)
-    for variant, style in styled(condition, styles):
+    for variant, style in styled(condition, styles, figure):
         probed = variant.curves[variant.curves["name"].str.startswith("orthogonality/")]
         for name, rows in probed.groupby("name"):
             band = over_seeds(rows)
@@ -58,7 +58,7 @@ def orthogonality(condition: Condition, styles: Styles) -> go.Figure | None:
 def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
     """||dL/dh_t||_F over the steps of the sequence: dotted before training, solid at the end; mean over seeds."""
     figure = empty_figure("step t", "‖∂L/∂h<sub>t</sub>‖<sub>F</sub>", logarithmic=True)
-    for variant, style in styled(condition, styles):
+    for variant, style in styled(condition, styles, figure):
         traced = variant.traces[variant.traces["name"].str.startswith("gradient_norm/")]
         for name, rows in traced.groupby("name"):
             state = str(name).partition("/")[2]
@@ -78,7 +78,7 @@ def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
 def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
     """What a model costs against what it reaches: cost is "parameters" or "seconds per epoch"; best test value."""
     figure = empty_figure(cost, AXIS_NAMES.get(condition.metric, f"test {condition.metric}"))
-    for variant, style in styled(condition, styles):
+    for variant, style in styled(condition, styles, figure):
         price = variant.run.parameter_count if cost == "parameters" else variant.seconds_per_epoch
         reached = variant.best
         if price is None or reached is None:
@@ -88,7 +88,11 @@ def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
             y=[reached.mean],
             error_y={"array": [reached.half_width or 0.0], "thickness": 1},
             mode="markers",
-            marker={"color": style.color, "symbol": style.marker or "circle", "size": 10},
+            marker={
+                "color": style.color,
+                "symbol": f"{style.marker}-open" if style.marker else style.symbol,
+                "size": 11,
+            },
             name=html.escape(variant.label),
         )
     if len(figure.data) < 2:
@@ -97,8 +101,15 @@ def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
     return figure.update_layout(hovermode="closest")
 
 
-def styled(condition: Condition, styles: Styles) -> Iterator[tuple[Measured, Style]]:
-    return ((variant, styles.of(condition, variant)) for variant in condition.variants)
+def styled(condition: Condition, styles: Styles, *figures: go.Figure) -> Iterator[tuple[Measured, Style]]:
+    """The variants with their styles; what is drawn of one in these figures meanwhile is marked as its."""
+    for variant in condition.variants:
+        before = [len(figure.data) for figure in figures]
+        yield variant, styles.of(condition, variant)
+        owner = {"label": variant.label, "model": variant.run.model, "tags": variant.tags}
+        for figure, count in zip(figures, before, strict=True):
+            for trace in figure.data[count:]:
+                trace.meta = owner
 
 
 def over_seeds(rows: pd.DataFrame) -> pd.DataFrame:

@@ -21,12 +21,12 @@ from orthobench.errors import UsageError
 from orthobench.papers import find_paper, papers
 from orthobench.report import figures
 from orthobench.report.collect import Condition, collect
-from orthobench.report.pages import ArtifactView, PaperView, leaderboard, tasks, view_paper
+from orthobench.report.pages import ArtifactView, PaperView, leaderboard, tasks, telling, view_paper
 from orthobench.report.runs import run_records
-from orthobench.report.studies import Found, draw, find
-from orthobench.report.styles import Styles
+from orthobench.report.studies import Found, draw, figures_of, find, found_studies
+from orthobench.report.styles import PALETTE, Styles
 from orthobench.store import Status, Store
-from orthobench.studies import STUDIES, Study
+from orthobench.studies import Study
 
 PAPER_FIGURES: dict[str, Callable[[Condition, Styles], go.Figure | None]] = {
     "learning_curves": figures.learning_curves,
@@ -43,7 +43,7 @@ def write_html(
     paper: str | None = None,
     variant_keys: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write the page of everything in the database, or of one task, model or paper, then without the studies.
+    """Write the page of everything in the database, or of one task, model or paper; without studies of a task or model.
 
     Args:
         variant_keys: by the identity of every paper's experiment, the variant that its runs are of; only those runs
@@ -53,8 +53,8 @@ def write_html(
         UsageError: the file cannot be written, or there is no such paper.
     """
     conditions, views = load_views(store, task, model, paper, variant_keys or {})
-    found = [] if task or model or paper else [one for study in STUDIES if (one := find(store, study))]
-    write_whole(out, _render(conditions, views, found).encode())
+    found = {part.artifact.study: part.found for view in views for part in view.artifacts if part.found}
+    write_whole(out, _render(conditions, views, list(found.values())).encode())
     return out.resolve()
 
 
@@ -79,7 +79,8 @@ def load_views(
     """
     shown = [find_paper(paper)] if paper else papers()
     conditions = collect(store, task, model)
-    return conditions, [view_paper(one, conditions, variant_keys) for one in shown]
+    found = {} if task or model else {one.study.name: one for one in found_studies(store)}
+    return conditions, [view_paper(one, conditions, variant_keys, found) for one in shown]
 
 
 def write_whole(out: Path, content: bytes) -> None:
@@ -124,27 +125,51 @@ def _render(conditions: list[Condition], views: list[PaperView], found: list[Fou
         conditions=conditions,
         tasks=tasks(conditions),
         leaderboard=leaderboard,
+        telling=telling,
         views=views,
         figures=drawn,
         studies=sections,
+        sections={section.study.name: section for section in sections},
+        figures_of=figures_of,
         styles=styles,
         papers={paper.key: paper for paper in papers()},
         plotly=Markup(get_plotlyjs()),  # the one script that is not ours; it is not text to escape
         css=Markup(_resource("page.css")),
         js=Markup(_resource("page.js")),
-        data=Markup(_script_json({"figures": plots, **run_records(conditions, styles)})),
+        data=Markup(_script_json({"figures": plots, "palette": PALETTE, **run_records(conditions, styles)})),
         made=datetime.now(UTC),
         version=__version__,
         runs=len(counted),
+        counts=_counts(conditions, views),
         unfinished=_unfinished(conditions),
         seeds=sorted({run.seed for c in conditions for variant in c.variants for run in variant.runs}),
         models=sorted({variant.run.model for c in conditions for variant in c.variants}),
+        tag_names=sorted({tag for c in conditions for variant in c.variants for tag in variant.tags}),
     )
 
 
 def draw_panel(part: ArtifactView, panel: Condition, styles: Styles) -> go.Figure | None:
     """A panel of a paper's figure; None without data."""
     return PAPER_FIGURES[part.artifact.shows](panel, styles)
+
+
+def _counts(conditions: list[Condition], views: list[PaperView]) -> dict[str, Any]:
+    """What the overview begins with."""
+    statuses = [run.status for c in conditions for variant in c.variants for run in variant.runs]
+    measured, results = (sum(view.coverage[part] for view in views) for part in (0, 1))
+    verdicts = sum((view.verdicts for view in views), Counter[str]())
+    held = [finding.held for view in views for finding in view.findings]
+    return {
+        "runs": len(statuses),
+        "finished": statuses.count(Status.FINISHED),
+        "measured": measured,
+        "results": results,
+        "verdicts": {group: verdicts[group] for group in ("agree", "better", "worse", "other")},
+        "compared": verdicts["agree"] + verdicts["better"] + verdicts["worse"],
+        "claims": len(held),
+        "decided": len(held) - held.count(None),
+        "held": held.count(True),
+    }
 
 
 def _unfinished(conditions: list[Condition]) -> str:

@@ -10,6 +10,7 @@ from orthobench.report.collect import Condition
 from orthobench.report.figures import learning_curves
 from orthobench.report.html import draw_panel
 from orthobench.report.pages import PaperView
+from orthobench.report.studies import draw, figures_of
 from orthobench.report.styles import Styles
 
 WIDTH, HEIGHT, SCALE = 720, 440, 2
@@ -31,6 +32,11 @@ def write_images(
         if artifact in (None, part.artifact.name)
         for panel in part.panels
     }
+    for view in views:
+        for part in view.artifacts:
+            if part.is_study and part.found and part.found.is_whole and artifact in (None, part.artifact.name):
+                for name, (_, drawn) in figures_of(part.artifact, draw(part.found, styles)).items():
+                    figures[f"{view.paper.key}-{part.artifact.name}-{name}"] = drawn
     if not views:
         figures = {f"{one.title}-{one.key}": learning_curves(one, styles) for one in conditions}
     written = []

@@ -2,21 +2,25 @@
 // Shows one page of the report at a time, draws figures when they come into sight, filters, and fills in a run's page.
 // Everything that comes from the database enters as text, never as markup.
 (() => {
-  const { figures, runs, environments, axes } = JSON.parse(document.getElementById("data").textContent);
+  const { figures, palette, runs, environments, axes } = JSON.parse(document.getElementById("data").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const views = [...document.querySelectorAll(".view")];
   const form = document.getElementById("filters");
   const options = { responsive: true, displaylogo: false, displayModeBar: false };
 
+  function colour(name) {
+    return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  }
+
   function inPageColours(layout) {
-    const style = getComputedStyle(document.documentElement);
-    const colour = (name) => style.getPropertyValue(name).trim();
     const axis = { gridcolor: colour("--line"), linecolor: colour("--line"), zeroline: false, showline: true };
     return {
       ...layout,
       paper_bgcolor: colour("--ground"),
       plot_bgcolor: colour("--ground"),
       font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 13 },
+      showlegend: false, // the page has its own, of buttons
+      margin: { ...layout.margin, t: 10 },
       hoverlabel: { bgcolor: colour("--card"), font: { color: colour("--ink") } },
       xaxis: { ...layout.xaxis, ...axis },
       yaxis: { ...layout.yaxis, ...axis },
@@ -24,28 +28,121 @@
   }
 
   function chosen(name) {
-    return form ? form.elements[name].value : "";
+    return form?.elements[name]?.value ?? "";
   }
 
   // Figures
 
-  function modelOf(trace) {
-    return (trace.legendgroup || trace.name || "").split(/[ ,]/)[0];
+  // A model's colour on this ground: the palette's own are too dim on a dark one.
+  function onGround(hex) {
+    const number = palette.indexOf(hex);
+    return number < 0 ? hex : colour(`--model-${number}`);
+  }
+
+  function themed(trace) {
+    const made = { ...trace };
+    for (const part of ["line", "marker"]) {
+      if (trace[part] && typeof trace[part].color === "string") made[part] = { ...trace[part], color: onGround(trace[part].color) };
+    }
+    if (trace.fillcolor) {
+      const band = /^rgba\((\d+),(\d+),(\d+),/.exec(trace.fillcolor);
+      const hex = "#" + band.slice(1).map((part) => Number(part).toString(16).padStart(2, "0")).join("").toUpperCase();
+      made.fillcolor = onGround(hex) + "2e";
+    }
+    return made;
   }
 
   function figureOf(place) {
     if (place.figure) return place.figure;
     const figure = figures[place.dataset.condition][place.dataset.figure];
-    const model = chosen("model");
-    if (!model || place.dataset.condition.startsWith("study-")) return figure;
-    const data = figure.data.filter((trace) => modelOf(trace) === model || modelOf(trace) === "baseline");
-    return { ...figure, data };
+    const [model, tag] = ["model", "tag"].map(chosen);
+    if (!(model || tag) || place.dataset.condition.startsWith("study-")) return figure;
+    const fits = ({ meta }) => !meta || ((!model || meta.model === model) && (!tag || meta.tags.includes(tag)));
+    return { ...figure, data: figure.data.filter(fits) };
   }
 
   function draw(place) {
     const figure = figureOf(place);
     place.drawn = true;
-    Plotly.react(place, figure.data, inPageColours(figure.layout), options);
+    place.off ??= new Set();
+    const data = figure.data.map(themed);
+    for (const trace of data) if (place.off.has(entryOf(trace))) trace.visible = false;
+    Plotly.react(place, data, inPageColours(figure.layout), options);
+    if (figure.layout.showlegend !== false) showLegend(place, data);
+  }
+
+  // Legends: a button for every model or line, so that they can be reached and pressed by keys and by thumbs
+
+  function entryOf(trace) {
+    return trace.meta?.label ?? plain(trace.name ?? "");
+  }
+
+  // Plotly's names are markup of its own; only their text is wanted.
+  function plain(markup) {
+    return new DOMParser().parseFromString(markup, "text/html").body.textContent;
+  }
+
+  function showLegend(place, data) {
+    const shown = new Map();
+    for (const trace of data) if (trace.showlegend !== false) shown.set(entryOf(trace), trace);
+    let legend = place.legend;
+    if (!legend) {
+      legend = place.legend = element("div", null);
+      legend.className = "legend";
+      legend.setAttribute("role", "group");
+      legend.setAttribute("aria-label", "Shown in this figure");
+      place.before(legend);
+    }
+    if ([...legend.children].map((button) => button.entry).join("\n") !== [...shown.keys()].join("\n")) {
+      legend.replaceChildren(...[...shown.keys()].map((entry) => legendButton(place, entry)));
+    }
+    for (const button of legend.children) {
+      button.setAttribute("aria-pressed", String(!place.off.has(button.entry)));
+      button.querySelector("svg")?.remove();
+      button.prepend(sample(shown.get(button.entry)));
+    }
+  }
+
+  function legendButton(place, entry) {
+    const button = element("button", null, element("span", entry));
+    button.type = "button";
+    button.entry = entry;
+    button.addEventListener("click", () => {
+      if (!place.off.delete(entry)) place.off.add(entry);
+      draw(place);
+    });
+    return button;
+  }
+
+  const SYMBOLS = { // others are drawn as circles
+    square: "9,2 17,2 17,10 9,10",
+    diamond: "13,1 18,6 13,11 8,6",
+    "triangle-up": "13,1 18,10 8,10",
+    cross: "11,1 15,1 15,4 18,4 18,8 15,8 15,11 11,11 11,8 8,8 8,4 11,4",
+    x: "9,1 13,4 17,1 18,2 15,6 18,10 17,11 13,8 9,11 8,10 11,6 8,2",
+    star: "13,0 14.5,4.2 19,4.4 15.4,7.2 16.7,11.5 13,9 9.3,11.5 10.6,7.2 7,4.4 11.5,4.2",
+  };
+  const DASHES = { dash: "6 4", dot: "2 3", dashdot: "6 3 2 3", longdash: "10 4", longdashdot: "10 3 2 3" };
+
+  // A bit of the line, and a dot where it has markers.
+  function sample({ line, marker, mode }) {
+    const make = (kind, attributes) => {
+      const made = document.createElementNS("http://www.w3.org/2000/svg", kind);
+      for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+      return made;
+    };
+    const svg = make("svg", { width: 26, height: 12, "aria-hidden": "true" });
+    const own = line?.color ?? marker?.color ?? colour("--faint");
+    if (mode?.includes("lines")) {
+      svg.append(make("line", { x1: 1, x2: 25, y1: 6, y2: 6, stroke: own, "stroke-width": 2.5, "stroke-dasharray": DASHES[line?.dash] ?? "none" }));
+    }
+    if (!mode?.includes("markers")) return svg;
+    const symbol = marker?.symbol ?? "circle";
+    const open = symbol.endsWith("-open");
+    const points = SYMBOLS[symbol.replace("-open", "")];
+    const paint = { fill: open ? "none" : own, stroke: own };
+    svg.append(points ? make("polygon", { points, ...paint }) : make("circle", { cx: 13, cy: 6, r: 4, ...paint }));
+    return svg;
   }
 
   const sight = new IntersectionObserver(
@@ -97,18 +194,23 @@
   // Filters
 
   function filter() {
-    const [task, model, seed] = ["task", "model", "seed"].map(chosen);
+    const [task, model, seed, tag] = ["task", "model", "seed", "tag"].map(chosen);
+    const misses = (dataset, name, wanted) => wanted && name in dataset && dataset[name] !== wanted;
+    const untagged = ({ tags }) => tag && tags !== undefined && !JSON.parse(tags).includes(tag);
     for (const part of document.querySelectorAll("[data-task]")) {
       const { dataset } = part;
-      part.hidden = (task && dataset.task !== task) || (model && "model" in dataset && dataset.model !== model) ||
-        (seed && "seed" in dataset && dataset.seed !== seed);
+      part.hidden = misses(dataset, "task", task) || misses(dataset, "model", model) || misses(dataset, "seed", seed) || untagged(dataset);
     }
     for (const row of document.querySelectorAll("tr[data-model]:not([data-task])")) {
-      row.hidden = model && row.dataset.model !== "" && row.dataset.model !== model;
+      row.hidden = (row.dataset.model !== "" && misses(row.dataset, "model", model)) || untagged(row.dataset);
+    }
+    for (const part of document.querySelectorAll(".filtered")) {
+      const rows = [...part.querySelectorAll("tbody tr")];
+      if (rows.length && rows.every((row) => row.hidden)) part.hidden = true;
     }
     const left = document.querySelectorAll("#view-runs tbody tr:not([hidden])").length;
-    form.querySelector("output").textContent = task || model || seed
-      ? `${left} run${left === 1 ? "" : "s"} fit${seed ? "; figures and means are over all seeds" : ""}` : "";
+    form.querySelector("output").textContent = task || model || seed || tag
+      ? `${left} run${left === 1 ? "" : "s"} fit${seed || tag ? "; figures and means are over all seeds of a model" : ""}` : "";
     redraw();
     for (const view of views) if (!view.hidden) watch(view);
   }
@@ -122,7 +224,7 @@
     return made;
   }
 
-  function table(record) {
+  function table(title, record) {
     const rows = Object.entries(record).map(([name, value]) => {
       const head = element("th", name);
       head.scope = "row";
@@ -132,22 +234,23 @@
     const scroll = element("div", null, element("table", null, element("tbody", null, ...rows)));
     scroll.className = "scroll";
     scroll.tabIndex = 0;
+    scroll.setAttribute("role", "region");
+    scroll.setAttribute("aria-label", title);
     return scroll;
   }
 
-  function plot(title, series, xTitle, logarithmic, colour) {
+  function plot(title, series, xTitle, logarithmic, color) {
     const place = element("div", null);
     place.className = "plot small";
     place.setAttribute("role", "img");
     place.setAttribute("aria-label", title);
     const data = series.map(({ name, x, y }, number) => ({
-      x: axes[x], y, name: escape(name), mode: "lines", line: { color: colour, width: 2, dash: ["solid", "dash", "dot", "dashdot"][number % 4] },
+      x: axes[x], y, name: escape(name), mode: "lines", line: { color, width: 2, dash: ["solid", "dash", "dot", "dashdot"][number % 4] },
     }));
     const layout = {
       xaxis: { title: { text: xTitle }, automargin: true },
       yaxis: { automargin: true, type: logarithmic ? "log" : "linear", exponentformat: "power" },
       margin: { l: 60, r: 16, t: 24, b: 48 }, hovermode: "x unified", showlegend: series.length > 1,
-      legend: { orientation: "h", yanchor: "bottom", y: 1.02, x: 0 },
     };
     place.figure = { data, layout };
     return element("figure", null, place, element("figcaption", title));
@@ -170,15 +273,15 @@
     for (const [name, series] of vectors) plots.append(plot(name, series, "step", true, color));
     const copy = element("button", "copy");
     copy.type = "button";
-    copy.addEventListener("click", () => navigator.clipboard?.writeText(reproduce));
+    copy.addEventListener("click", () => navigator.clipboard?.writeText(reproduce).then(() => { copy.textContent = "copied"; }));
     const place = document.getElementById("view-run");
     place.replaceChildren(
-      element("h2", `Run ${key}`), element("p", `${label} on ${condition}, seed ${run.seed}`),
+      element("h2", `Run ${key}`), element("p", `${label} on ${condition}, seed ${run.seed}${run.tags ? ` · ${run.tags}` : ""}`),
       plots,
       element("h3", "To make it again"), element("pre", reproduce), copy,
-      element("h3", "Result"), table(facts),
-      element("h3", "Settings"), table({ ...settings, task_version: spec.task_version, model_version: spec.model_version }),
-      element("h3", "Environment"), table(environments[environment]),
+      element("h3", "Result"), table("Result", facts),
+      element("h3", "Settings"), table("Settings", { ...settings, task_version: spec.task_version, model_version: spec.model_version }),
+      element("h3", "Environment"), table("Environment", environments[environment]),
     );
   }
 

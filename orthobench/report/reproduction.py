@@ -12,10 +12,9 @@ from pathlib import Path
 from orthobench.report.collect import Condition, Measured
 from orthobench.report.export import Sheet, condition_sheet, spread, write
 from orthobench.report.pages import ArtifactView, PaperView
-from orthobench.report.studies import Found, find
+from orthobench.report.studies import Found
 from orthobench.report.tables import Cell, Row
-from orthobench.store import Run, Store
-from orthobench.studies import STUDIES
+from orthobench.store import Run
 
 MARK = "<!-- From here on written by `orthobench report --reproduction`. -->"
 TITLE = "# What was reproduced\n"
@@ -37,11 +36,6 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
             _markdown([condition_sheet(condition) for condition in others]),
         ]
     return "\n".join(parts)
-
-
-def found_studies(store: Store) -> list[Found]:
-    """The studies that were asked for."""
-    return [found for study in STUDIES if (found := find(store, study))]
 
 
 def keep_authors(file: Path, written: str) -> str:

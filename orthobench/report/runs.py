@@ -39,6 +39,7 @@ def run_records(conditions: Sequence[Condition], styles: Styles) -> dict[str, An
                     "seed": run.seed,
                     "status": run.status,
                     "message": run.message,
+                    "tags": ", ".join(run.tags) or None,
                     "metric": run.metric,
                     "final": run.final_value,
                     "best": run.best_value,

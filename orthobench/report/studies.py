@@ -7,11 +7,12 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from orthobench.papers import Artifact
 from orthobench.report import study_figures
 from orthobench.report.collect import Condition, collect
 from orthobench.report.styles import Styles
 from orthobench.store import Benchmark, Store
-from orthobench.studies import LSTM_SECONDS, Study
+from orthobench.studies import LSTM_SECONDS, STUDIES, Study
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,19 @@ class Found:
     def is_small(self) -> bool:
         """Whether it was asked for in the small version."""
         return _is_small(self.record)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many of its runs are finished, and how many there are to be."""
+        keys = {key for keys in self.record.results.get("figures", {}).values() for key in keys}
+        finished = {run.key for _, one in self.conditions for variant in one.variants for run in variant.finished}
+        return len(finished), len(keys)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is there, at the paper's size."""
+        finished, wanted = self.progress
+        return not self.is_small and finished == wanted
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,11 @@ def find(store: Store, study: Study) -> Found | None:
     return Found(study, record, conditions)
 
 
+def found_studies(store: Store) -> list[Found]:
+    """The studies that were asked for."""
+    return [found for study in STUDIES if (found := find(store, study))]
+
+
 def draw(found: Found, styles: Styles) -> Section:
     """Its figures and tables, as far as there is data for them."""
     made: dict[str, tuple[str, go.Figure]] = {}
@@ -73,6 +92,12 @@ def draw(found: Found, styles: Styles) -> Section:
     return Section(found.study, _remark(found), made, tables)
 
 
+def figures_of(artifact: Artifact, section: Section) -> dict[str, tuple[str, go.Figure]]:
+    """Those of a study's figures that a paper's figure consists of."""
+    wanted = f" {artifact.panel} " if artifact.panel else ""
+    return {name: drawn for name, drawn in section.figures.items() if wanted in f" {name} "}
+
+
 def _is_small(record: Benchmark) -> bool:
     return record.results.get("preset") == "quick" or record.results.get("quick") is True
 
@@ -84,10 +109,9 @@ def _remark(found: Found) -> str:
         parts.append("Toy sizes: the times mean nothing.")
     elif found.is_small:
         parts.append("Here in the small version (--preset quick).")
-    keys = {key for keys in results.get("figures", {}).values() for key in keys}
-    finished = {run.key for _, one in found.conditions for variant in one.variants for run in variant.finished}
-    if len(finished) < len(keys):
-        parts.append(f"{len(finished)} of {len(keys)} runs are finished.")
+    finished, wanted = found.progress
+    if finished < wanted:
+        parts.append(f"{finished} of {wanted} runs are finished.")
     return " ".join(parts)
 
 

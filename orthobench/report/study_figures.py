@@ -30,7 +30,7 @@ def orthogonality(figure_name: str, condition: Condition, styles: Styles) -> Dra
     figure = figures.orthogonality(condition, styles)
     if figure is None:
         return {}
-    for variant, style in styled(condition, styles):
+    for variant, style in styled(condition, styles, figure):
         own = variant.curves[variant.curves["name"].str.startswith("orthogonality_own_precision/")]
         for name, rows in own.groupby("name"):
             band = over_seeds(rows)
@@ -129,7 +129,7 @@ def jacobians(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     """Moduli along the sequence, and the clouds of the trained models: of single steps and of the whole sequence."""
     along = empty_figure("step t", "|λ| of ∂s<sub>t</sub>/∂s<sub>t−1</sub>")
     single, whole = _plane(), _plane()
-    for variant, style in styled(condition, styles):
+    for variant, style in styled(condition, styles, along, single, whole):
         _add_moduli(along, variant, style)
         traced = variant.traces[variant.traces["iteration"] == variant.traces["iteration"].max()]
         steps = traced[traced["name"].str.startswith("jacobian/eigenvalues/")]

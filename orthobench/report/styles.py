@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orthobench.papers import papers
 from orthobench.report.collect import Condition, Measured
 
 # Okabe and Ito's palette, told apart with every common colour blindness; yellow and black are left out as they
-# vanish on a light or a dark ground. Models that share a colour differ by their dashes, a model's variants by markers.
+# vanish on a light or a dark ground. Models that share a colour differ by their dashes and, where they are points, by
+# symbols; a model's variants by markers.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 MARKERS = ("", "circle", "square", "diamond", "triangle-up", "x", "cross", "star")
 
 
@@ -19,7 +21,13 @@ MARKERS = ("", "circle", "square", "diamond", "triangle-up", "x", "cross", "star
 class Style:
     color: str
     dash: str
+    symbol: str = "circle"
     marker: str = ""
+
+    @property
+    def number(self) -> int:
+        """Its colour's place in the palette, under which the page has a brighter one for a dark ground."""
+        return PALETTE.index(self.color)
 
     @property
     def band(self) -> str:
@@ -38,9 +46,10 @@ class Styles:
 
     def of_model(self, model: str) -> Style:
         rank = self._ranks[model]
-        return Style(PALETTE[rank % len(PALETTE)], DASHES[rank // len(PALETTE) % len(DASHES)])
+        group = rank // len(PALETTE) % len(DASHES)
+        return Style(PALETTE[rank % len(PALETTE)], DASHES[group], SYMBOLS[group])
 
     def of(self, condition: Condition, variant: Measured) -> Style:
         style = self.of_model(variant.run.model)
         same = [other.label for other in condition.variants if other.run.model == variant.run.model]
-        return Style(style.color, style.dash, MARKERS[same.index(variant.label) % len(MARKERS)])
+        return replace(style, marker=MARKERS[same.index(variant.label) % len(MARKERS)])

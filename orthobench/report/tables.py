@@ -28,6 +28,7 @@ class Cell:
     verdict: str
     command: str | None
     runs: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
 
     @property
     def difference(self) -> float | None:
@@ -136,7 +137,7 @@ def _cell(experiment: Experiment, printed: Printed, variant: Measured | None, co
         verdict = "diverged" if variant and variant.diverged == len(variant.runs) else "not measured"
         return Cell(printed, experiment, None, verdict, command)
     keys = tuple(run.key for run in variant.runs)
-    return Cell(printed, experiment, measured, _verdict(printed, measured), None, keys)
+    return Cell(printed, experiment, measured, _verdict(printed, measured), None, keys, tuple(variant.tags))
 
 
 def _verdict(printed: Printed, measured: Summary) -> str:

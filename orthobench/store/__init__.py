@@ -2,7 +2,7 @@
 
 from orthobench.store.open import open_store
 from orthobench.store.store import MetricRow, Store, TraceRow
-from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Trace
+from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Tag, Trace
 
 __all__ = [
     "Benchmark",
@@ -12,6 +12,7 @@ __all__ = [
     "Run",
     "Status",
     "Store",
+    "Tag",
     "Trace",
     "TraceRow",
     "open_store",

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from orthobench.errors import Busy, UsageError
 from orthobench.store.server import Server
-from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Trace, utc_now
+from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Tag, Trace, utc_now
 
 T = TypeVar("T")
 
@@ -102,10 +102,17 @@ class Store:
 
     # Writing
 
-    def start(self, facts: Mapping[str, Any], environment_digest: str, environment: Mapping[str, Any]) -> Run:
+    def start(
+        self,
+        facts: Mapping[str, Any],
+        environment_digest: str,
+        environment: Mapping[str, Any],
+        tags: Sequence[str] = (),
+    ) -> Run:
         """Enter a run as running, anew or again after it was cut off, and the environment it is in.
 
-        `facts` are the columns of `Run`; those of a run that exists already are brought up to date.
+        `facts` are the columns of `Run`; those of a run that exists already are brought up to date. Its tags are
+        those that it had and these.
         """
         stamp = utc_now()
 
@@ -118,11 +125,30 @@ class Store:
             for name, value in facts.items():
                 setattr(run, name, value)
             run.status, run.message, run.environment, run.updated_at = Status.RUNNING, None, place, stamp
+            session.flush()
+            self._tag(session, [run.id], tags)
+            session.refresh(run, ["tag_rows"])
             return run
 
         run = self._write(enter)
         self._stamps[run.id] = stamp
         return run
+
+    def tag(self, keys: Sequence[str], tags: Sequence[str]) -> None:
+        """Add tags to those of these runs that are there; one that a run has already stays."""
+        if not tags:
+            return
+
+        def add(session: Session) -> None:
+            self._tag(session, session.scalars(select(Run.id).where(Run.key.in_(keys))).all(), tags)
+
+        self._write(add)
+
+    @staticmethod
+    def _tag(session: Session, run_ids: Sequence[int], tags: Sequence[str]) -> None:
+        for run_id in run_ids:
+            for name in tags:
+                session.merge(Tag(run_id=run_id, name=name))
 
     def rewind(self, run_id: int, iteration: int) -> None:
         """Forget what was logged after this iteration: a run goes on from its checkpoint, not from its last row."""
@@ -251,6 +277,7 @@ class Store:
         model: str | None = None,
         status: str | None = None,
         seed: int | None = None,
+        tag: str | None = None,
         keys: Sequence[str] | None = None,
     ) -> list[Run]:
         """The runs that fit all that is given, in the order they were started."""
@@ -259,6 +286,8 @@ class Store:
         for column, value in wanted.items():
             if value is not None:
                 query = query.where(column == value)
+        if tag is not None:
+            query = query.where(Run.tag_rows.any(Tag.name == tag))
         if keys is not None:
             query = query.where(Run.key.in_(keys))
         with self._read() as session:

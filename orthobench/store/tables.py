@@ -117,6 +117,12 @@ class Run(Base):
     updated_at: Mapped[datetime] = mapped_column(default=utc_now, onupdate=utc_now)
 
     environment: Mapped[Environment] = relationship(lazy="joined")
+    tag_rows: Mapped[list[Tag]] = relationship(lazy="selectin", order_by="Tag.name", viewonly=True)
+
+    @property
+    def tags(self) -> list[str]:
+        """What its users called it, in alphabetical order; no part of what it is."""
+        return [row.name for row in self.tag_rows]
 
     @property
     def epochs(self) -> float:
@@ -127,6 +133,15 @@ class Run(Base):
         """Training alone: without tests, probes and logging."""
         training = self.seconds.get("train")
         return training / self.epochs if training and self.iterations else None
+
+
+class Tag(Base):
+    """A name that a user gave a run."""
+
+    __tablename__ = "tag"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True, index=True)
 
 
 class Metric(Base):

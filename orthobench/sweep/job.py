@@ -58,6 +58,7 @@ class Job:
     threads: int | None = None
     checkpoint_every: float = 30.0
     on_divergence: OnDivergence = "stop"
+    tags: tuple[str, ...] = ()
     rule: Median | None = None
 
 
@@ -124,7 +125,7 @@ def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = la
             if job.rule is not None and before is not None and not Status(before.status).is_final:
                 with lock(store, folder):  # killed after a test, before what the rule says of it was kept
                     watched.judge(before)
-                    watched.leave_word(before)
+                    watched.leave_word()
             try:
                 return train(
                     resolved,
@@ -136,9 +137,10 @@ def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = la
                     job.checkpoint_every,
                     job.backend,
                     job.on_divergence,
+                    job.tags,
                 )
             except Interrupted:
-                watched.leave_word(watched.run)
+                watched.leave_word()
                 raise
 
 

@@ -27,6 +27,9 @@ def choose_experiments(paper: Paper, kind: str = "", name: str | None = None) ->
     for candidate in (f"{kind} {name}", name):
         if candidate in names:
             return paper.experiments_in(candidate)
+    for artifact in paper.artifacts():
+        if artifact.study and artifact.name in (f"{kind} {name}", name):
+            raise UsageError(f"{artifact.name} of {paper.key} is a study: orthobench study {artifact.study}")
     raise UsageError(f"{paper.key} has no {kind} {name} that can be run here; it has {', '.join(names)}")
 
 

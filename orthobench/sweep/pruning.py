@@ -87,6 +87,7 @@ class Watched:
 
     def judge(self, run: Run) -> None:
         """Apply the rule to what the database has of the run."""
+        self.run = run
         if self.rule is None:
             return
         rows = self.store.metrics([run.id], name=run.metric)
@@ -94,7 +95,7 @@ class Watched:
         if GRACE * run.total_iterations <= at < run.total_iterations and self.rule.condemns(judged(rows)[1]):
             self.pruned_at = at
 
-    def leave_word(self, run: Run) -> None:
+    def leave_word(self) -> None:
         """If the rule has ended the run, say so in the database.
 
         Raises:
@@ -102,5 +103,5 @@ class Watched:
         """
         if self.pruned_at is not None:
             message = f"pruned at iteration {self.pruned_at}"
-            self.store.update(run.id, {"status": Status.INTERRUPTED, "message": message})
+            self.store.update(self.run.id, {"status": Status.INTERRUPTED, "message": message})
             raise Pruned(message)

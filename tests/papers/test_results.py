@@ -11,6 +11,7 @@ from orthobench.papers.sizes import sizes
 from orthobench.plugins import Catalog
 from orthobench.settings import parse_assignments
 from orthobench.spec import resolve
+from orthobench.studies import find
 
 CATALOG = Catalog()
 EXPERIMENTS = [experiment for paper in papers() for experiment in paper.experiments()]
@@ -69,11 +70,39 @@ def test_every_printed_number_has_a_cell_of_its_own(paper):
 @pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper.key)
 def test_claims_are_about_experiments_that_are_there(paper):
     for artifact in paper.artifacts():
+        if artifact.shows == "study":
+            continue
         models = {experiment.model for experiment in paper.experiments_in(artifact.name)}
         for claim in artifact.claims:
             subjects = [e for e in paper.experiments_in(artifact.name) if e.model == claim.model and e.has(claim.where)]
             assert subjects, claim.text
             assert set(claim.others) <= models, claim.text
+
+
+def test_claims_of_studies_are_about_their_runs_or_panels():
+    for artifact in (one for paper in papers() for one in paper.artifacts() if one.study):
+        study = find(artifact.study)
+        runs = study.runs.get("paper", ())
+        runs = [run for run in runs if run.figure == artifact.name] or runs
+        panels = {panel["panel"] for panel in study.compute()["panels"]} if study.compute else set()
+        for claim in artifact.claims if artifact.shows == "study" else ():
+            fits = [run for run in runs if run.model == claim.model and claim.where.items() <= run.settings.items()]
+            assert fits or claim.panel in panels, claim.text
+
+
+def test_every_figure_that_prints_something_has_a_claim():
+    """Of the one without, the printed curves are not at hand."""
+    figures = [(paper.key, one) for paper in papers() for one in paper.artifacts() if one.shows != "table"]
+    assert [(key, one.name) for key, one in figures if not one.claims] == [("lezcano2019", "copying figure")]
+
+
+def test_the_papers_figures_stand_in_their_order():
+    """Those that are studies among them."""
+    order = {key: [one.name for one in find_paper(key).artifacts()] for key in ("maduranga2020", "chang2019")}
+    assert order["maduranga2020"][-4:] == ["figure 4", "figure 5", "figure 6", "figure 7"]
+    assert order["chang2019"][:2] == ["figure 1", "table 1"]
+    studies = {one.name: one.study for one in find_paper("helfrich2018").artifacts() if one.study}
+    assert studies == {"table 3": "time", "figure 4": "orthogonality", "figure 5": "gradient-norms"}
 
 
 def test_printed_numbers_are_the_papers():
@@ -117,6 +146,8 @@ def test_unknown_papers_and_keys_are_refused():
         find_paper("helfrich2019")
     with pytest.raises(ValidationError):
         Claim(text="", check="wins", model="lstm")
+    with pytest.raises(ValidationError, match="a model or a panel"):
+        Claim(text="", check="first")
 
 
 def test_tables_that_nobody_described_get_columns():

@@ -166,6 +166,13 @@ def visible(browser, selector: str) -> list:
     return [found for found in browser.find_elements("css selector", selector) if found.is_displayed()]
 
 
+def pressed(browser, selector: str) -> dict[str, str]:
+    """Of the first such figure's legend: whether its lines are shown."""
+    figure = browser.find_element("css selector", f"{selector} figure")
+    buttons = figure.find_elements("css selector", ".legend button")
+    return {button.text: button.get_attribute("aria-pressed") for button in buttons}
+
+
 def choose(browser, name: str, value: str) -> None:
     from selenium.webdriver.support.ui import Select
 
@@ -230,14 +237,77 @@ def test_pages_filters_and_legends_work(browser, page):
     assert browser.execute_script(names) == ["lstm", "baseline 0.1667"]
     browser.find_element("css selector", "button[type=reset]").click()
     wait(browser, lambda page: page.execute_script(names) == ["scornn", "lstm", "baseline 0.1667"])
-    shown = f"return {first}.data.map((trace) => trace.visible ?? true)"
-    toggle = browser.find_element("css selector", "#view-measured .legendtoggle")
-    browser.execute_script(
-        "for (const kind of ['mousedown', 'mouseup'])"
-        " arguments[0].dispatchEvent(new MouseEvent(kind, { bubbles: true, button: 0, view: window }))",
-        toggle,
-    )
-    wait(browser, lambda page: "legendonly" in page.execute_script(shown))
+    hidden = f"return {first}.data.filter((trace) => trace.visible === false).map((trace) => trace.meta.label)"
+    browser.find_element("css selector", "#view-measured .legend button").click()
+    assert pressed(browser, "#view-measured") == {
+        "scornn": "false",
+        "lstm": "true",
+        "baseline 0.1667": "true",
+    }
+    assert browser.execute_script(hidden) == ["scornn"] * 3  # the line and both edges of its band
+
+
+@pytest.mark.browser
+def test_everything_is_reached_and_worked_by_keys(browser, page):
+    """From the top by Tab alone: links, filters, leaderboards, tables and every legend; Enter and Space work them."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    browser.get(page.as_uri())
+    plots = visible(browser, "#view-overview .plot")
+    assert len(plots) == 2
+    for plot in plots:
+        browser.execute_script("arguments[0].scrollIntoView()", plot)
+        wait(browser, lambda _, plot=plot: plot.find_elements("css selector", "svg.main-svg"))
+    browser.execute_script("document.querySelector('.skip').focus()")  # what was scrolled to would be the start
+    reached, toggled, ring = [], set(), "return getComputedStyle(arguments[0]).outlineStyle"
+    for _ in range(150):
+        ActionChains(browser).send_keys(Keys.TAB).perform()
+        at = browser.switch_to.active_element
+        if at.tag_name == "body":
+            break
+        reached.append(at)
+        assert browser.execute_script(ring, at) != "none", at.get_attribute("outerHTML")[:200]
+        assert at.accessible_name or at.tag_name == "summary", at.get_attribute("outerHTML")[:200]
+        if at.get_attribute("aria-pressed") and at.tag_name not in toggled:
+            toggled.add(at.tag_name)
+            for key, state in ((Keys.SPACE, "false"), (Keys.ENTER, "true")):
+                ActionChains(browser).send_keys(key).perform()
+                assert browser.switch_to.active_element == at  # it keeps the focus
+                assert at.get_attribute("aria-pressed") == state
+    wanted = "a[href], select, button, summary, .scroll"
+    missed = [found for found in visible(browser, wanted)[1:] if found not in reached]
+    assert [found.get_attribute("outerHTML")[:100] for found in missed] == []
+    board = browser.find_element("css selector", "details.board summary")
+    for state in (None, "true"):
+        board.send_keys(Keys.ENTER)
+        assert board.find_element("xpath", "..").get_attribute("open") == state
+    assert toggled == {"button"}
+
+
+@pytest.mark.browser
+def test_runs_are_found_by_their_tags(browser, orthobench, tiny_options):
+    """Tags are names that users gave: they stand on the page as text, whatever is in them."""
+    orthobench("sweep", "adding", "--models", "rnn,lstm", *tiny_options, "--tag", "both")
+    orthobench("run", "adding", "lstm", *tiny_options, "--tag", HOSTILE[:60] + "'\"")
+    page = Path(orthobench("report", "--html").out.strip())
+    assert Text(page.read_text("utf-8")).scripts == 3
+    browser.get(page.as_uri() + "#runs")
+    choose(browser, "tag", HOSTILE[:60] + "'\"")
+    (row,) = visible(browser, "#view-runs tbody tr")
+    assert HOSTILE[:60] + "'\"" in row.text
+    browser.find_element("link text", "Everything measured").click()
+    (row,) = visible(browser, "#view-measured tbody tr")
+    assert "lstm" in row.text
+    first = "document.querySelector('#view-measured .plot')"
+    wait(browser, lambda page: page.execute_script(f"return {first}.drawn"))
+    assert set(pressed(browser, "#view-measured")) == {"lstm", "baseline 0.1667"}
+    choose(browser, "tag", "both")
+    assert len(visible(browser, "#view-measured tbody tr")) == 2
+    key = next(key for key, run in embedded(page)["runs"].items() if run["model"] == "lstm")
+    browser.get(page.as_uri() + f"#run-{key}")
+    wait(browser, lambda page: HOSTILE[:60] in page.find_element("id", "view-run").text)
+    assert browser.execute_script("return typeof window.hacked") == "undefined"
 
 
 @pytest.mark.browser

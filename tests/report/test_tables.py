@@ -159,6 +159,7 @@ def test_tables_are_exported(orthobench, tiny_options, tmp_path):
     (rnn,) = (record for record in records if record["model"] == "rnn")
     assert float(rnn["final"]) == pytest.approx(sum(values) / 2)
     assert orthobench("report", "--markdown").out.startswith("**adding, T = 10**\n\n| model |")
+    assert "tags" not in orthobench("report", "--markdown").out
     latex = orthobench("report", "--latex", "-o", "table.tex")
     assert latex.out.strip() == str(tmp_path / "table.tex")
     assert r"\toprule" in (tmp_path / "table.tex").read_text("utf-8")

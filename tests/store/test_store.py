@@ -114,6 +114,19 @@ def test_runs_are_filtered(store):
         store.get("%")
 
 
+def test_tags_are_added_and_belong_to_runs_alone(store):
+    assert store.start(FACTS, "e", {}, ["night", "a"]).tags == ["a", "night"]
+    start(store, key="abd1")
+    store.tag(["abc0", "abd1", "nowhere"], ["night", "b"])
+    store.tag(["abc0"], [])
+    assert [run.tags for run in store.runs()] == [["a", "b", "night"], ["b", "night"]]
+    assert start(store).tags == ["a", "b", "night"]  # begun again, it keeps them
+    assert [run.key for run in store.runs(tag="a")] == ["abc0"]
+    assert store.runs(tag="n%") == []
+    store.delete(store.get("abc0").id)
+    assert start(store).tags == []
+
+
 def test_a_benchmark_comes_back(store):
     run = start(store)
     results = {"shapes": [{"shape": "a", "seconds": 0.5, "ratio": None}]}

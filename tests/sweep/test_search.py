@@ -146,8 +146,10 @@ def test_a_search_in_a_server_goes_on_as_one_in_a_file(orthobench, command, post
 
 
 def test_what_it_ends_with_trains_the_best(orthobench, command):
-    outcome = orthobench(*command, "--trials", "3")
+    assert orthobench(*command, "--trials", "2").code == 0
+    outcome = orthobench(*command, "--trials", "3", "--tag", "tuned")
     with open_store("results.db") as store:
+        assert [run.tags for run in store.runs()] == [["tuned"]] * 3
         values = {run.key: min(row.value for row in store.metrics([run.id], "test", "mse")) for run in store.runs()}
     best = min(values, key=values.__getitem__)
     shown = [line.split()[1] for line in outcome.out.splitlines() if line.split()[1:2] and line.split()[1] in values]

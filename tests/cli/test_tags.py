@@ -1,0 +1,55 @@
+"""Tags: names for runs, which change nothing of them, and by which runs are found again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+MARKUP = "[red]<b>a</b>"
+
+
+def tags(orthobench, *arguments: str) -> dict[str, list[str]]:
+    return {one["model"]: one["tags"] for one in json.loads(orthobench("ls", "--json", *arguments).out)}
+
+
+def test_a_tag_is_no_part_of_a_run_and_is_added_to_a_finished_one(orthobench, tiny_options):
+    first = orthobench("run", "adding", "rnn", *tiny_options)
+    again = orthobench("run", "adding", "rnn", *tiny_options, "--tag", "night", "--tag", MARKUP)
+    assert (again.out, again.err) == (first.out, "")
+    orthobench("run", "adding", "lstm", *tiny_options, "--tag", "night")
+    assert tags(orthobench) == {"rnn": [MARKUP, "night"], "lstm": ["night"]}
+    assert tags(orthobench, "--tag", MARKUP) == {"rnn": [MARKUP, "night"]}
+    assert orthobench("ls", "--tag", "other").out == "no runs\n"
+
+    key = first.out.split()[1]
+    assert f"{MARKUP}, night" in orthobench("ls").out
+    assert f"{MARKUP}, night" in orthobench("show", key).out
+    assert json.loads(orthobench("show", key, "--json").out)["tags"] == [MARKUP, "night"]
+
+
+def test_a_sweep_tags_what_it_finds_and_what_it_trains(orthobench, tiny_options):
+    sweep = ("sweep", "adding", *tiny_options, "--models")
+    orthobench(*sweep, "rnn")
+    orthobench(*sweep, "rnn,lstm", "--tag", "both")
+    orthobench(*sweep, "rnn,lstm", "--tag", "none", "--dry-run")
+    assert tags(orthobench) == {"rnn": ["both"], "lstm": ["both"]}
+    compared = json.loads(orthobench("compare", "tag=both,model=rnn", "tag=both,model=lstm", "--json").out)
+    assert [len(keys) for keys in compared[0]["runs"]] == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["", " ", "a,b", "a\nb", "x" * 65])
+def test_tags_that_are_none(orthobench, tiny_options, tmp_path, name):
+    outcome = orthobench("run", "adding", "rnn", *tiny_options, "--tag", name)
+    assert outcome.code == 2
+    assert "a tag is a word or a few" in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_terminal_would_act_on_is_not_printed(orthobench, tiny_options):
+    from orthobench.store import open_store
+
+    orthobench("run", "adding", "rnn", *tiny_options)
+    with open_store("results.db") as store:
+        store.tag([store.runs()[0].key], ["\x1b[31mred"])
+    assert "?[31mred" in orthobench("ls").out
