@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: one line that says what is wrong and what would be right."""
+"""Errors that are told in one line: what is wrong, and what would be right."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ from collections.abc import Iterable
 
 class UsageError(Exception):
     """Bad input; the command line prints its message as one line and exits with code 2."""
+
+
+class Busy(UsageError):
+    """Another process is at this run."""
+
+
+class StorageError(UsageError):
+    """What a run has to keep cannot be written: it stops, and goes on from its checkpoint when that is mended."""
 
 
 def unknown(kind: str, word: str, known: Iterable[str]) -> UsageError:

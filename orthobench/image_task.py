@@ -45,6 +45,7 @@ class ImageTask(Task):
 
     metric = "accuracy"
     goal = "max"
+    loss_metric = "cross_entropy"
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs, targets)

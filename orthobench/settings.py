@@ -10,6 +10,9 @@ from pydantic.fields import FieldInfo
 
 from orthobench.errors import UsageError
 
+SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
+"""The papers' symbols, which may be written for the settings' names."""
+
 
 class Settings(BaseModel):
     """Base of every group of hyper-parameters; text such as "1e-3" is accepted for a number, "none" for nothing."""
@@ -60,9 +63,24 @@ class Settings(BaseModel):
         A setting that is added to something that has been run already declares the value which changes nothing,
         `json_schema_extra={"neutral": value}`: so earlier runs keep their keys.
         """
-        dumped = self.model_dump(mode="json")
-        extras = {name: _extra(field) for name, field in type(self).model_fields.items()}
-        return {name: value for name, value in dumped.items() if extras[name].get("neutral", ...) != value}
+        dumped, neutral = self.model_dump(mode="json"), self.neutral()
+        return {name: value for name, value in dumped.items() if neutral.get(name, ...) != value}
+
+    @classmethod
+    def restore(cls, canonical: Mapping[str, Any]) -> Self:
+        """The settings of which these are the canonical values.
+
+        Raises:
+            UsageError: this class does not have them, or not with these values.
+        """
+        return cls.read(cls.neutral() | dict(canonical))
+
+    @classmethod
+    def neutral(cls) -> dict[str, Any]:
+        """The settings that a canonical form may lack, at the value that they then have."""
+        return {
+            name: _extra(field)["neutral"] for name, field in cls.model_fields.items() if "neutral" in _extra(field)
+        }
 
     @classmethod
     def tied_to(cls, changed: Iterable[str]) -> set[str]:
@@ -91,6 +109,8 @@ def text(value: Any) -> str:
     """A setting's value, as JSON has it, as it is given on the command line."""
     if isinstance(value, list):
         return ",".join(value)
+    if isinstance(value, bool):
+        return str(value).lower()
     return "none" if value is None else str(value)
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from orthobench.errors import unknown
+from orthobench.errors import UsageError, unknown
 from orthobench.papers import Experiment, experiments
 from orthobench.plugins import Catalog
-from orthobench.settings import Settings
+from orthobench.settings import SHORT_NAMES, Settings
 from orthobench.task import TrainingSettings
 
 Preset = Literal["paper", "quick"]
@@ -37,17 +37,17 @@ class RunSpec:
     @property
     def key(self) -> str:
         """Names the run: 16 hexadecimal digits."""
-        return _digest(asdict(self))
+        return digest(asdict(self))
 
     @property
     def variant(self) -> str:
         """Names the run without its seed: runs that differ by chance alone share it."""
-        return _digest({name: value for name, value in asdict(self).items() if name != "seed"})
+        return digest({name: value for name, value in asdict(self).items() if name != "seed"})
 
     @property
     def condition(self) -> str:
         """Names the task and its settings: runs whose metrics may be compared share it."""
-        return _digest({"task": self.task, "settings": self.task_settings, "version": self.task_version})
+        return digest({"task": self.task, "settings": self.task_settings, "version": self.task_version})
 
     def with_seed(self, seed: int) -> RunSpec:
         return replace(self, seed=seed)
@@ -69,7 +69,8 @@ class Resolved:
         return replace(self, spec=self.spec.with_seed(seed))
 
 
-def _digest(value: Any) -> str:
+def digest(value: Any) -> str:
+    """What names a JSON value: 16 hexadecimal digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -91,10 +92,7 @@ def resolve(
     task_class, model_class = catalog.load("task", task), catalog.load("model", model)
     kinds: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)
     known = {name for kind in kinds for name in kind.model_fields}
-    for name in given:
-        if name not in known:
-            raise unknown("setting", name, known)
-
+    given = _full_names(given, known)
     asked = ({k: v for k, v in task_class.quick.items() if k in known} if preset == "quick" else {}) | dict(given)
     values = dict(task_class.protocol)
     if experiment := experiment or _nearest(experiments(task, model), given):
@@ -105,16 +103,62 @@ def resolve(
     values |= asked
 
     read = [kind.read({name: values[name] for name in kind.model_fields if name in values}) for kind in kinds]
+    return _resolved(catalog, task, model, read, seed)
+
+
+def resolve_again(catalog: Catalog, spec: RunSpec) -> Resolved:
+    """A run from its canonical form, as another process needs it.
+
+    Raises:
+        UsageError: the plugins here are not those that the run was made with.
+    """
+    kinds: tuple[type[Settings], ...] = (
+        catalog.load("task", spec.task).Settings,
+        catalog.load("model", spec.model).Settings,
+        TrainingSettings,
+    )
+    recorded = spec.task_settings, spec.model_settings, spec.training
+    read = [kind.restore(values) for kind, values in zip(kinds, recorded, strict=True)]
+    again = _resolved(catalog, spec.task, spec.model, read, spec.seed)
+    if again.spec != spec:
+        raise UsageError(
+            f"run {spec.key} cannot be made here: {spec.task} {again.spec.task_version} and {spec.model} "
+            f"{again.spec.model_version} are not {spec.task_version} and {spec.model_version}, or mean something else; "
+            "use the same code everywhere, and plugin files that nobody edits meanwhile"
+        )
+    return again
+
+
+def _resolved(catalog: Catalog, task: str, model: str, read: Sequence[Settings], seed: int) -> Resolved:
+    """A run of these settings: the task's, the model's and those of training."""
     task_settings, model_settings, training = read
     probes = catalog.probes(training.probes)  # type: ignore[attr-defined]
+    classes = catalog.load("task", task), catalog.load("model", model)
     plugins = catalog.find("task", task), catalog.find("model", model)
     versions = [
         f"{cls.version}+{plugin.revision}" if plugin.revision else str(cls.version)
-        for cls, plugin in zip((task_class, model_class), plugins, strict=True)
+        for cls, plugin in zip(classes, plugins, strict=True)
     ]
     dumped = [settings.canonical() for settings in read]
     spec = RunSpec(task, model, dumped[0], dumped[1], dumped[2], versions[0], versions[1], seed)
-    return Resolved(spec, task_class, model_class, task_settings, model_settings, training, probes)  # type: ignore[arg-type]
+    return Resolved(spec, *classes, task_settings, model_settings, training, probes)  # type: ignore[arg-type]
+
+
+def _full_names(given: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    """What was given, under the settings' names in place of the papers' symbols.
+
+    Raises:
+        UsageError: a name is none of a setting, or a setting is given under both.
+    """
+    named: dict[str, Any] = {}
+    for name, value in given.items():
+        full = name if name in known else SHORT_NAMES.get(name, name)
+        if full not in known:
+            raise unknown("setting", name, known)
+        if full in named:
+            raise UsageError(f"{full} is given twice ({named[full]} and {value}): give it once")
+        named[full] = value
+    return named
 
 
 def _same(one: Any, other: Any) -> bool:

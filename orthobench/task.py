@@ -57,6 +57,12 @@ class TrainingSettings(Settings):
     shuffle: bool = Field(True, description="a new order of the training set in every epoch")
     clip_norm: float | None = Field(None, gt=0, description="largest norm of the whole gradient")
     clip_value: float | None = Field(None, gt=0, description="largest absolute value of a gradient entry")
+    diverged_above: float | None = Field(
+        1e4,
+        gt=0,
+        description="a test loss of so many times the baseline ends a run as diverged; none: only what is not finite",
+        json_schema_extra={"neutral": 1e4},
+    )
     probes: tuple[str, ...] = Field(
         (), description="probes beside those that every run has, as a,b", json_schema_extra={"neutral": []}
     )
@@ -82,7 +88,8 @@ class Task(ABC):
     """Base of the task plugins.
 
     Class attributes: `version`, raised whenever the same settings come to mean other data or other numbers; `metric`,
-    the test metric the literature reports, and its `goal`; `protocol`, the literature's training settings; `quick`,
+    the test metric the literature reports, and its `goal`; `loss_metric`, the one that tells whether a run has
+    diverged, where `metric` is not to be minimised; `protocol`, the literature's training settings; `quick`,
     settings of all kinds for a run of a minute or two; `carries_state`, whether a batch starts from the state in which
     the one before it in the same epoch or test ended, cut from its gradient: then every split is a `Stream`.
     Attributes of a task: its splits, `validation` being None where the literature has none; and `epoch`, which pass
@@ -94,6 +101,7 @@ class Task(ABC):
     Settings: ClassVar[type[Settings]]
     metric: ClassVar[str]
     goal: ClassVar[Literal["min", "max"]]
+    loss_metric: ClassVar[str | None] = None
     protocol: ClassVar[Mapping[str, Any]] = {}
     quick: ClassVar[Mapping[str, Any]] = {}
     carries_state: ClassVar[bool] = False

@@ -1,18 +1,32 @@
 """One run from start to end: train, test, probe, log, checkpoint; go on from a checkpoint if there is one.
 
 The order of things makes a run cut off anywhere end with the numbers of an uncut one. Rows are committed before the
-checkpoint that stands after them; on the way back, rows beyond the checkpoint are forgotten. The order of examples
+checkpoint that stands after them. On the way back, rows beyond the checkpoint are forgotten, and a checkpoint beyond
+the rows serves no more: the database is an older copy, or lost its last commits with the power. The order of examples
 is a function of seed and epoch, so a checkpoint holds no more of it than the iteration. Where the state is carried
-from batch to batch (truncated back-propagation through time), it is part of the checkpoint.
+from batch to batch (truncated back-propagation through time), it is part of the checkpoint. So is the number of
+threads: sums that torch splits over them are rounded differently for another number.
+
+A run diverges where a test or the training loss is not finite, or the test loss is above the limit that the training
+settings declare. That is a result, kept with the iteration. `on_divergence="continue"` trains on in spite of it, as
+long as every weight is finite: what stands in the weights as NaN never leaves them. It is no part of a run's key: the
+course is the same, of which the one sees a shorter part; where a run ended that could go on, its checkpoint is kept,
+and asked for again with "continue" it goes on from there.
 """
 
 from __future__ import annotations
 
+import gc
 import math
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, Protocol
 
 import torch
@@ -20,18 +34,20 @@ from torch import Tensor
 
 from orthobench import environment, seeds
 from orthobench.batches import Batches, as_stream
-from orthobench.checkpoint import CheckpointFolder
-from orthobench.errors import UsageError
+from orthobench.checkpoint import CheckpointFolder, Checkpoints
+from orthobench.errors import Busy, StorageError, UsageError
+from orthobench.locks import lock
 from orthobench.model import State
 from orthobench.optimizers import make_optimizer
 from orthobench.probe import Probe, Subject
 from orthobench.recurrence.dispatch import chosen, forget_used, last_used, use_backend
 from orthobench.spec import Resolved
-from orthobench.store import MetricRow, Run, Status, Store, TraceRow
+from orthobench.store import MetricRow, Run, Status, Store, TraceRow, open_store
 from orthobench.task import Batch, Split
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 BackendName = Literal["auto", "reference", "portable", "cpu", "cuda"]
+OnDivergence = Literal["stop", "continue"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,10 @@ class Observer(Protocol):
 
 class Interrupted(Exception):
     """The run was asked to stop; its checkpoint is written."""
+
+
+class OutOfMemory(Exception):
+    """The accelerator's memory did not do; the message says for what, and what would fit."""
 
 
 def pick_device(name: DeviceName) -> torch.device:
@@ -83,12 +103,13 @@ def check_backend(name: BackendName, device: torch.device) -> None:
 def train(
     resolved: Resolved,
     store: Store,
-    checkpoints: CheckpointFolder,
+    checkpoints: Checkpoints,
     device: torch.device,
     observer: Observer,
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_every: float = 30.0,
     backend: BackendName = "auto",
+    on_divergence: OnDivergence = "stop",
     tags: Sequence[str] = (),
 ) -> Run:
     """Carry out a run and return its record; a run that is finished or diverged already is only looked up.
@@ -97,32 +118,107 @@ def train(
         should_stop: asked after every iteration; when true a checkpoint is written and Interrupted raised.
         checkpoint_every: seconds between checkpoints; more where they would take over a hundredth of the time.
         backend: which kernels run the recurrence.
+        on_divergence: whether a run that diverges ends, or goes on as long as its weights are finite.
         tags: names that the run gets beside those it has, finished or not; they change nothing of it.
 
     Raises:
-        UsageError: the run cannot be started (another process is at it, the data is not there, ...).
+        Busy: another process is at this run.
+        UsageError: the run cannot be started (the data is not there, ...).
+        StorageError: the disk is full, or something cannot be written; or the database server is lost.
+        OutOfMemory: on the accelerator; the run is recorded as failed.
         Interrupted: `should_stop` said so.
     """
     store.tag([resolved.spec.key], tags)
-    done = store.find(resolved.spec.key)
-    if done is not None and Status(done.status).is_final:
+    if done := _result(store, resolved, checkpoints, on_divergence):
         return done
-    with checkpoints.lock(), use_backend(backend):
+    with store.waiting(should_stop), lock(store, checkpoints), use_backend(backend):
+        if done := _result(store, resolved, checkpoints, on_divergence):  # who held the lock before may have ended it
+            return done
         forget_used()
-        trainer = _Trainer(resolved, store, checkpoints, device, observer, should_stop, checkpoint_every, tags)
+        trainer = _Trainer(
+            resolved, store, checkpoints, device, observer, should_stop, checkpoint_every, on_divergence, tags
+        )
+        memory = None
         try:
             trainer.run_to_end()
         except Interrupted:
             trainer.close(Status.INTERRUPTED)
             raise
-        except BaseException as error:
-            status = Status.INTERRUPTED if isinstance(error, KeyboardInterrupt) else Status.FAILED
-            trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
+        except Busy:  # the run is another's now
             raise
-        checkpoints.clear()
-    finished = store.find(resolved.spec.key)
+        except torch.OutOfMemoryError as error:
+            memory = str(error).partition("\n")[0]
+        except BaseException as error:
+            status = Status.INTERRUPTED if isinstance(error, (KeyboardInterrupt, StorageError)) else Status.FAILED
+            with suppress(StorageError):  # where nothing can be written, this cannot either
+                trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
+            raise
+        if memory is not None:  # outside of its except clause, where the error would hold the tensors
+            trainer.close(Status.FAILED, memory)
+            message = trainer.explain_memory(memory)
+            trainer.close(Status.FAILED, message)
+            raise OutOfMemory(message)
+        if not trainer.could_go_on:
+            checkpoints.clear()
+        finished = store.find(resolved.spec.key)
     assert finished is not None
     return finished
+
+
+def _result(store: Store, resolved: Resolved, checkpoints: Checkpoints, on_divergence: OnDivergence) -> Run | None:
+    """The run's record, if it has come to its end."""
+    run = store.find(resolved.spec.key)
+    return run if run is not None and is_settled(run, checkpoints, on_divergence) else None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a run would take: `seconds` for all its iterations and tests, judged by so many `steps`.
+
+    Probes and the metrics that are measured once at the end are not in it. memory: the most this process held, bytes.
+    """
+
+    seconds: float
+    steps: int
+    total_iterations: int
+    iterations_per_epoch: int
+    memory: int | None
+
+
+def measure_pace(
+    resolved: Resolved, device: torch.device, backend: BackendName = "auto", steps: int = 20, at_most: float = 10.0
+) -> Pace:
+    """Train a few steps and test a few batches, as the run would; nothing of it is kept.
+
+    The first step, which may compile something, is not counted where there is a second.
+
+    Args:
+        steps: how many to count.
+        at_most: seconds after which no further step is begun.
+
+    Raises:
+        UsageError: the run could not be started.
+    """
+    with TemporaryDirectory() as folder, open_store("sqlite://", create=True) as store, use_backend(backend):
+        checkpoints = CheckpointFolder(Path(folder), resolved.spec.key)
+        trainer = _Trainer(resolved, store, checkpoints, device, Unwatched(), lambda: False, 0.0, "stop", ())
+        return trainer.pace(steps, at_most)
+
+
+class Unwatched:
+    """An observer who looks away."""
+
+    def started(self, run: Run) -> None: ...
+    def iterated(self, iteration: int) -> None: ...
+    def tested(self, point: Point) -> None: ...
+    def concluding(self, done: int, total: int) -> None: ...
+
+
+def is_settled(run: Run, checkpoints: Checkpoints, on_divergence: OnDivergence) -> bool:
+    """Whether asking for this run again trains nothing."""
+    if run.status == Status.DIVERGED and on_divergence == "continue":
+        return not checkpoints.exists()
+    return Status(run.status).is_final
 
 
 class _Trainer:
@@ -130,18 +226,24 @@ class _Trainer:
         self,
         resolved: Resolved,
         store: Store,
-        checkpoints: CheckpointFolder,
+        checkpoints: Checkpoints,
         device: torch.device,
         observer: Observer,
         should_stop: Callable[[], bool],
         checkpoint_every: float,
+        on_divergence: OnDivergence,
         tags: Sequence[str],
     ) -> None:
         spec = resolved.spec
         self.training = resolved.training
         self.store, self.checkpoints, self.device = store, checkpoints, device
         self.observer, self.should_stop, self.checkpoint_every = observer, should_stop, checkpoint_every
+        self.on_divergence = on_divergence
         self.seed = spec.seed
+        begun = store.find(spec.key)
+        self.saved = checkpoints.load(store.last_iteration(begun.id)) if begun is not None else None
+        if self.saved is not None and 1 <= (threads := self.saved.get("threads", 0)) <= (os.cpu_count() or 1):
+            torch.set_num_threads(threads)
 
         torch.set_flush_denormal(True)
         torch.manual_seed(seeds.derive(self.seed, "global"))
@@ -156,7 +258,11 @@ class _Trainer:
         ]
         self.probes: dict[str, Probe] = {name: probe() for name, probe in resolved.probes.items()}
         self.metric = resolved.task_class.metric
+        self.loss_metric = resolved.task_class.loss_metric
+        if self.loss_metric is None and resolved.task_class.goal == "min":
+            self.loss_metric = self.metric
         self.better = min if resolved.task_class.goal == "min" else max
+        self.baselines = self.task.baselines(resolved.task_settings)
 
         self.batches = Batches(self.task, self.training, self.seed, device)
         self.per_epoch = self.batches.per_epoch
@@ -165,6 +271,7 @@ class _Trainer:
         self.test_every = self.training.evaluate_every or self.per_epoch
 
         self.iteration = 0
+        self.logged = -1  # the iteration of the last rows written
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last test
         self.loss_count = 0
         self.best: tuple[float, int] | None = None
@@ -172,6 +279,8 @@ class _Trainer:
         self.seconds: dict[str, float] = {}
         self.saved_at = time.perf_counter()
         self.save_cost = 0.0
+        self.could_go_on = False  # though it has ended as diverged
+        self.doing = "train"
 
         facts = environment.describe(device)
         self.run = store.start(
@@ -188,7 +297,7 @@ class _Trainer:
                 "parameter_count": self.model.parameter_count(),
                 "metric": self.metric,
                 "goal": resolved.task_class.goal,
-                "baselines": self.task.baselines(resolved.task_settings),
+                "baselines": self.baselines,
                 "total_iterations": self.total,
                 "iterations_per_epoch": self.per_epoch,
             },
@@ -203,20 +312,54 @@ class _Trainer:
         self.observer.started(self.run)
         if not self._restore():
             self.store.rewind(self.run.id, -1)
-            self._look(probe=True)
+            self._look(probe=True)  # which judges nothing: untrained weights may be anywhere
         while self.iteration < self.total:
             self._advance()
             self.observer.iterated(self.iteration)
             epoch_ends = self.iteration % self.per_epoch == 0 or self.iteration == self.total
             test = epoch_ends or self.iteration % self.test_every == 0
-            if test and not self._look(probe=epoch_ends):
-                return self.close(Status.DIVERGED, f"not finite at iteration {self.iteration}")
+            if test and (trouble := self._look(probe=epoch_ends)):
+                hopeful = self.iteration < self.total and self._is_finite()
+                if not (hopeful and self.on_divergence == "continue"):
+                    self.close(Status.DIVERGED, trouble)
+                    if hopeful:
+                        self._save()
+                        self.could_go_on = True
+                    return None
             if self.should_stop():
                 self._save()
                 raise Interrupted
             if test and self._checkpoint_is_due():
                 self._save()
         return self._conclude()
+
+    def pace(self, steps: int, at_most: float) -> Pace:
+        """Go a few steps and test a few batches against the clock."""
+        begun = time.perf_counter()
+        spent: list[float] = []
+        while not spent or (len(spent) <= min(steps, self.total - 1) and time.perf_counter() - begun < at_most):
+            spent.append(self._clocked(self._advance))
+        counted = spent[1:] or spent
+        test = sum(self._test_pace(split) for split in (self.task.test, self.task.validation) if split is not None)
+        tests = 1 + self.total // self.test_every
+        seconds = self.total * sum(counted) / len(counted) + tests * test
+        return Pace(seconds, len(counted), self.total, self.per_epoch, environment.peak_memory())
+
+    def _test_pace(self, split: Split) -> float:
+        """The seconds that a test on a whole split takes, by its first batch, or by three where that is soon done."""
+        size, stream = self.training.evaluation_batch_size, as_stream(self.task, split)
+        batches = -(-len(split) // size) if stream is None else stream.pieces(size)
+        once = self._clocked(lambda: self._test(split, 1))
+        few = min(batches, 3)
+        return batches * (once if once > 1 else self._clocked(lambda: self._test(split, few)) / few)
+
+    def _clocked(self, act: Callable[[], object]) -> float:
+        """The seconds that something takes, queued CUDA work included."""
+        begun = time.perf_counter()
+        act()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter() - begun
 
     def _advance(self) -> None:
         """One iteration: a batch, its gradient, a step of every optimiser."""
@@ -255,8 +398,8 @@ class _Trainer:
                 entry["lr"] = group.learning_rate * self.training.learning_rate_decay**decays
             optimizer.step()
 
-    def _look(self, *, probe: bool) -> bool:
-        """Test, and if asked probe, the model as it stands and log what was found; false if it has diverged."""
+    def _look(self, *, probe: bool) -> str:
+        """Test, and if asked probe, the model as it stands and log what was found; by what it diverged, if it has."""
         epoch = self.iteration // self.per_epoch
         rows: list[MetricRow] = []
         vectors: list[TraceRow] = []
@@ -280,16 +423,34 @@ class _Trainer:
         with self._timed("log"):
             progress = self._progress() | {"final_value": value if math.isfinite(value) else None}
             self.store.log(self.run.id, rows, vectors, progress)
+        self.logged = self.iteration
         self.observer.tested(Point(self.iteration, epoch, loss, metrics))
-        return math.isfinite(value) and (loss is None or math.isfinite(loss))
+        return self._divergence(loss, metrics)
+
+    def _divergence(self, loss: float | None, metrics: dict[str, float]) -> str:
+        """What says that the model has diverged, and when; empty if nothing does."""
+        when = f"at iteration {self.iteration} (epoch {self.iteration / self.per_epoch:.4g})"
+        if not math.isfinite(metrics[self.metric]) or not (loss is None or math.isfinite(loss)):
+            return f"not finite {when}"
+        name, limit = self.loss_metric, self.training.diverged_above
+        if name is None or limit is None:
+            return ""
+        baseline = self.baselines[name]
+        if metrics[name] <= limit * baseline:
+            return ""
+        return f"{name} {metrics[name]:.4g} {when}, above {limit:g} times the baseline of {baseline:.4g}"
+
+    def _is_finite(self) -> bool:
+        """Whether every weight is a number."""
+        return all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())
 
     @torch.no_grad()
-    def _test(self, split: Split) -> dict[str, float]:
-        """Every metric over the whole of a split."""
+    def _test(self, split: Split, most: int | None = None) -> dict[str, float]:
+        """Every metric over the whole of a split, or over at most so many of its batches."""
         self.model.eval()
         totals: dict[str, tuple[Tensor, float]] = {}
         state: State | None = None
-        for batch in self._test_batches(split):
+        for batch in islice(self._test_batches(split), most):
             outputs, end = self.model(batch.inputs, state)
             state = end if self.task.carries_state else None
             for name, (total, weight) in self.task.measure(outputs, batch.targets).items():
@@ -309,6 +470,7 @@ class _Trainer:
     def _conclude(self) -> None:
         """What the task measures once, and the end of the run, in one transaction."""
         with self._timed("test"):
+            self.doing = "last measurements"
             self.model.eval()
             metrics = self.task.final_metrics(self.model, self._concluding)
         epoch = self.iteration // self.per_epoch
@@ -352,6 +514,57 @@ class _Trainer:
             "peak_memory": environment.peak_memory(),
         }
 
+    def explain_memory(self, failure: str) -> str:
+        """What did not fit, and the largest batch that does of a half, a quarter, ... of this one: they are tried.
+
+        The trainer is of no use afterwards.
+        """
+        what = f"out of GPU memory at iteration {self.iteration}"
+        probe = self.probes.get(self.doing.removeprefix("probe "))
+        if self.doing == "test":
+            setting, split = "evaluation_batch_size", self.task.test
+            fits: Callable[[Batch], None] = self._try_test
+        elif self.doing == "train" or probe is not None:
+            setting, split = "batch_size", self.task.train
+            fits = partial(self._try_step, probe)
+        else:
+            return f"{what} ({self.doing}); a batch size that would do is unknown: {failure}"
+        self.model.zero_grad()
+        self.state = None
+        tried: int = getattr(self.training, setting)
+        size = (tried if as_stream(self.task, split) else min(tried, len(split))) // 2
+        while size and not self._has_memory(fits, split, size):
+            size //= 2
+        if size:
+            return f"{what} with {setting}={tried}; {size} fits, beside what else is on the GPU now"
+        return f"{what} with {setting}={tried}, and a batch of 1 does not fit either: {failure}"
+
+    def _has_memory(self, use: Callable[[Batch], None], split: Split, size: int) -> bool:
+        """Whether this use of a split's first sequences, of so many, goes through."""
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        stream = as_stream(self.task, split)
+        try:
+            use(stream.piece(0, size) if stream else split.batch(torch.arange(size, device=self.device)))
+        except torch.OutOfMemoryError:
+            return False
+        finally:
+            self.model.zero_grad()
+        return True
+
+    @torch.no_grad()
+    def _try_test(self, batch: Batch) -> None:
+        self.model(batch.inputs)
+
+    def _try_step(self, probe: Probe | None, batch: Batch) -> None:
+        outputs, _ = self.model(batch.inputs)
+        self.task.loss(outputs, batch.targets).backward()
+        with torch.no_grad():
+            self._step()
+        if probe is not None:
+            probe(Subject(self.model, self.task, batch))
+
     def _checkpoint_is_due(self) -> bool:
         slow = self.save_cost / (0.01 * self.checkpoint_every) if self.checkpoint_every else 0.0
         return time.perf_counter() - self.saved_at >= self.checkpoint_every * max(1.0, slow)
@@ -362,6 +575,7 @@ class _Trainer:
             self.checkpoints.save(
                 {
                     "iteration": self.iteration,
+                    "logged": self.logged,
                     "model": self.model.state_dict(),
                     "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
                     "state": self.state,
@@ -369,6 +583,7 @@ class _Trainer:
                     "loss_count": self.loss_count,
                     "best": self.best,
                     "seconds": dict(self.seconds),
+                    "threads": torch.get_num_threads(),
                     "random": torch.get_rng_state(),
                     "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
                 }
@@ -378,10 +593,10 @@ class _Trainer:
 
     def _restore(self) -> bool:
         """Go back to the checkpoint, in memory and in the database; false if there is none."""
-        state = self.checkpoints.load()
+        state, self.saved = self.saved, None
         if state is None:
             return False
-        self.iteration = state["iteration"]
+        self.iteration, self.logged = state["iteration"], state["logged"]
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
@@ -400,6 +615,7 @@ class _Trainer:
     def _timed(self, what: str) -> Iterator[None]:
         """Add the time spent inside to the run's account. Queued CUDA work is counted where it is waited for."""
         begun = time.perf_counter()
+        self.doing = what
         try:
             yield
         finally:

@@ -3,12 +3,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
+from support.postgres import Server, binaries
 
 TINY = {
     "sequence_length": "10",
@@ -23,7 +24,7 @@ TINY = {
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    """Tests share the machine's cores; results do not depend on it. What training left on is off again."""
+    """Tests share the machine's cores, and rounding depends on threads. What training left on is off again."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(False)
 
@@ -87,6 +88,24 @@ def small_data(data_folder: Path) -> Path:
     return data_folder
 
 
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """A PostgreSQL server that runs for as long as the tests do, unless one stops it."""
+    if binaries() is None:
+        pytest.skip("PostgreSQL's server is not installed (Debian: postgresql)")
+    pytest.importorskip("psycopg", reason="the extra orthobench[postgresql] is not installed")
+    server = Server()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def postgres(postgres_server: Server) -> str:
+    """The URL of an empty database on the server."""
+    postgres_server.empty()
+    return postgres_server.url
+
+
 @dataclass
 class Outcome:
     code: int
@@ -96,8 +115,9 @@ class Outcome:
 
 @pytest.fixture
 def orthobench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run the command line in this process, in an empty folder."""
+    """Run the command line in this process, and its runs as well, in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ORTHOBENCH_JOBS", "0")
 
     def call(*arguments: str) -> Outcome:
         from orthobench.cli import main

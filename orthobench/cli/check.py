@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, Backend, Device, Json, PluginFiles, checkpoint_root
+from orthobench.cli.options import DEFAULT_DATABASE, Backend, Device, Json, PluginFiles
 
 if TYPE_CHECKING:
     import torch
 
     from orthobench.check.baseline import CheckedRun
+    from orthobench.cli.training import Session
     from orthobench.plugins import Catalog
     from orthobench.spec import Resolved
-    from orthobench.store import Store
+    from orthobench.store import Run, Store
+    from orthobench.sweep.job import Job
     from orthobench.sweep.plan import PlannedRun
     from orthobench.train import BackendName
 
@@ -55,9 +57,12 @@ def command(
     if reason and not update:
         raise UsageError("--reason belongs to --update: give both")
 
-    from orthobench.check.baseline import condition, read_baseline, write_baseline, write_whole
+    from orthobench.check.baseline import check_folder, condition, read_baseline, write_baseline, write_whole
 
     content = read_baseline(baseline)
+    for file in (junit, markdown, baseline if update else None):
+        if file is not None:
+            check_folder(file)
     wanted = content.select(only or ())
     from orthobench import environment
     from orthobench.check import render, verdict
@@ -81,11 +86,13 @@ def command(
         if not db_only:
             trained = [one for name, runs in resolved.items() if update or name not in refused for one in runs]
             try:
-                _train(trained, store, place, where, backend)
+                _train(trained, store, place, where, backend, plugin or ())
             except Interrupted:
                 typer.echo("stopped" + ("; the same command goes on from here" if db else ""), err=True)
                 raise typer.Exit(130) from None
-        measured = {name: collect(store, runs, None if db_only else facts) for name, runs in resolved.items()}
+        # What is recorded is recorded as this code's, so for an update it has to be.
+        here = None if db_only and not update else facts
+        measured = {name: collect(store, runs, here) for name, runs in resolved.items()}
 
     findings = []
     for run in checked:
@@ -112,22 +119,55 @@ def command(
         typer.echo(f"{error}; {baseline} is as it was", err=True)
         raise typer.Exit(3) from None
     write_baseline(baseline, anew, provenance(baseline, str(reason), facts, [run.name for run in anew]))
-    typer.echo(f"{baseline}: {len(anew)} runs written", err=True)
+    typer.echo(f"{baseline}: {len(anew)} run{'s' * (len(anew) != 1)} written", err=True)
     for run in anew:
         for warning in toothless(run, resolved[run.name][0]):
             typer.echo(f"{run.name}: {warning}", err=True)
 
 
-def _train(runs: list[Resolved], store: Store, place: str, where: torch.device, backend: BackendName) -> None:
-    """Train what is missing of these runs, each with the calibration beside it."""
+def _train(
+    runs: list[Resolved],
+    store: Store,
+    place: str,
+    where: torch.device,
+    backend: BackendName,
+    plugins: Sequence[Path],
+) -> None:
+    """Train what is missing of these runs, each with the calibration beside it.
+
+    Raises:
+        UsageError: one cannot be started.
+        Interrupted: the user asked to stop.
+    """
     from orthobench.check.measured import Calibration
     from orthobench.cli import training
     from orthobench.sweep.plan import plan
 
     with training.stop_on_signals() as stop:
-        session = training.Session(store, checkpoint_root(place), where, backend, 30.0, stop)
+        session = training.Session(store, place, where, backend, 30.0, stop, plugins)
         planned = plan([(one, {}) for one in runs], store, session.checkpoints)
-        Calibration(store, where).beside(training.train_all(session, planned, _label))
+        Calibration(store, where).beside(_trained(session, session.jobs(planned, _label)))
+
+
+def _trained(session: Session, jobs: list[Job]) -> Iterator[Run]:
+    """Runs as they are made, one by one as they are asked for; one that fails is told and ends nothing."""
+    from orthobench.errors import UsageError
+    from orthobench.sweep.job import Ending
+    from orthobench.train import Interrupted
+
+    done = 0
+    for outcome in session.in_this_process().run(jobs):
+        if outcome.ending == Ending.INTERRUPTED:
+            raise Interrupted
+        if outcome.ending in (Ending.REFUSED, Ending.BUSY):
+            raise UsageError(outcome.cause)
+        if outcome.ending == Ending.FAILED:
+            typer.echo(f"{outcome.job.label} failed: {outcome.cause}", err=True)
+        elif run := session.store.find(outcome.job.spec.key):
+            yield run
+        done += 1
+    if done < len(jobs):
+        raise Interrupted
 
 
 def _with_seeds(run: CheckedRun, count: int | None, first: int | None) -> CheckedRun:

@@ -29,8 +29,8 @@ def command(
 
     with open_store(db) as store:
         runs = store.runs(task=task, model=model, seed=seed, tag=tag)
-    checkpoints = checkpoint_root(db)
-    listed = [records.brief(run, checkpoints) for run in runs]
+        checkpoints = checkpoint_root(db)
+        listed = [records.brief(run, store, checkpoints) for run in runs]
     if status is not None:
         listed = [record for record in listed if record["status"] == status]
     if json:

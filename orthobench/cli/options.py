@@ -40,6 +40,28 @@ Tags = Annotated[
     typer.Option("--tag", metavar="NAME", callback=_check_tags, help="A name for the runs; may be repeated."),
 ]
 TagFilter = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Only runs with this tag.")]
+CheckpointPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--checkpoints", metavar="PLACE", help="With a database server: folder or URL that all its machines see."
+    ),
+]
+OnDivergence = Annotated[
+    Literal["stop", "continue"],
+    typer.Option("--on-divergence", help="stop: a run that diverges ends; continue: only when its weights are NaN."),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "-j",
+        "--jobs",
+        min=0,
+        envvar="ORTHOBENCH_JOBS",
+        help="Runs at once, each in a process of its own; 0: in this process. Else as many as cores, or GPUs times "
+        "their share.",
+    ),
+]
+GpuShare = Annotated[int, typer.Option("--gpu-share", min=1, metavar="K", help="Runs on one GPU at once.")]
 TaskFilter = Annotated[str | None, typer.Option("--task", help="Only this task.")]
 ModelFilter = Annotated[str | None, typer.Option("--model", help="Only this model.")]
 
@@ -70,9 +92,22 @@ DataFolder = Annotated[
 DEFAULT_DATABASE = "results.db"
 
 
-def checkpoint_root(database: str) -> Path:
-    """Where checkpoints of a database's runs are kept: beside a file, or in the current folder."""
+def checkpoint_root(database: str, given: str | None = None) -> Path | str:
+    """Where checkpoints of a database's runs are kept: beside a file; of a server's where asked, or in this folder.
+
+    Raises:
+        UsageError: a place was given beside a file, or is a URL that nothing here knows.
+    """
+    from orthobench.checkpoint import checkpoints_at
+    from orthobench.errors import UsageError
     from orthobench.store.open import sqlite_file
 
     file = sqlite_file(database)
-    return file.parent / f"{file.stem}.checkpoints" if file else Path("orthobench.checkpoints")
+    if file is not None:
+        if given is not None:  # a process that was told another place would not see that the run is being trained
+            raise UsageError("--checkpoints is for a database server: beside a file they stand beside it, leave it out")
+        return file.parent / f"{file.stem}.checkpoints"
+    if given is None or "://" not in given:
+        return Path(given or "orthobench.checkpoints")
+    checkpoints_at(given, "")
+    return given

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -11,7 +13,10 @@ from orthobench.store import Run
 from orthobench.train import Point
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
     from rich.progress import TaskID
+
+    from orthobench.sweep.job import Job
 
 
 class Progress:
@@ -24,17 +29,7 @@ class Progress:
         self.begun = self.spoke = time.monotonic()
         self.begun_at = 0
         if self.live:
-            from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
-            from rich.progress import Progress as Bar
-
-            columns = (
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=24),
-                TextColumn("{task.fields[where]}  {task.fields[found]}", markup=False),
-                TimeRemainingColumn(),
-            )
-            self.bar = Bar(*columns, console=Console(stderr=True))
+            self.bar = _bar()
             self.row = self.bar.add_task(label, total=None, where="", found="")
 
     def __enter__(self) -> Self:
@@ -89,6 +84,70 @@ class Progress:
         """Iterations a second since this process took the run up."""
         spent = time.monotonic() - self.begun
         return (iteration - self.begun_at) / spent if spent > 0 and self.begun_at else 0.0
+
+
+def _bar() -> Bar:
+    """A live table, a row a run."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[where]}  {task.fields[found]}", markup=False),
+        TimeRemainingColumn(),
+    )
+    return Bar(*columns, console=Console(stderr=True))
+
+
+class SideBySide:
+    """Shows runs that are made at once; as a context it holds the live display.
+
+    A terminal has a row for all of them and one for each that is under way, below the lines of those that have ended.
+    """
+
+    def __init__(self, runs: int) -> None:
+        self.live = sys.stderr.isatty()
+        self.ended = 0
+        if self.live:
+            self.bar = _bar()
+            self.all = self.bar.add_task("all runs", total=runs, where=f"0 of {runs} ended", found="")
+            self.runs = runs
+
+    def __enter__(self) -> Self:
+        if self.live:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self.live:
+            self.bar.stop()
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        if self.live:
+            self.bar.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=sys.stderr)
+
+    @contextmanager
+    def watch(self, job: Job) -> Iterator[Progress]:
+        """The display of one run."""
+        progress = Progress(job.label, live=False)
+        if not self.live:
+            yield progress
+            return
+        progress.live, progress.bar = True, self.bar
+        progress.row = self.bar.add_task(job.label, total=None, where="starting", found="")
+        try:
+            yield progress
+        finally:
+            stood = next(row.fields for row in self.bar.tasks if row.id == progress.row)
+            self.bar.remove_task(progress.row)
+            self.say(f"{job.label}: {stood['where']}  {stood['found']}")
+            self.ended += 1
+            self.bar.update(self.all, completed=self.ended, where=f"{self.ended} of {self.runs} ended")
 
 
 def _clock(seconds: float) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orthobench.checkpoint import CheckpointFolder
-from orthobench.store import Run, Status
+from orthobench.checkpoint import checkpoints_at
+from orthobench.locks import is_locked
+from orthobench.store import Run, Status, Store
 
 
 def console() -> Any:
@@ -21,21 +22,21 @@ def console() -> Any:
     return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 
 
-def status(run: Run, checkpoints: Path) -> str:
+def status(run: Run, store: Store, checkpoints: Path | str) -> str:
     """The run's state; one that says running while nobody works on it was cut off."""
-    if run.status == Status.RUNNING and not CheckpointFolder(checkpoints, run.key).is_locked():
+    if run.status == Status.RUNNING and not is_locked(store, checkpoints_at(checkpoints, run.key)):
         return Status.INTERRUPTED
     return run.status
 
 
-def brief(run: Run, checkpoints: Path) -> dict[str, Any]:
+def brief(run: Run, store: Store, checkpoints: Path | str) -> dict[str, Any]:
     """One line of `ls`."""
     return {
         "run": run.key,
         "task": run.task,
         "model": run.model,
         "seed": run.seed,
-        "status": status(run, checkpoints),
+        "status": status(run, store, checkpoints),
         "epochs": round(run.epochs, 2),
         "metric": run.metric,
         "final": run.final_value,

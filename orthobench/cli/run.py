@@ -10,10 +10,12 @@ from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
     CheckpointEvery,
+    CheckpointPlace,
     Database,
     DataFolder,
     Device,
     Given,
+    OnDivergence,
     PluginFiles,
     PresetName,
     Tags,
@@ -33,7 +35,9 @@ def command(
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
     tag: Tags = None,
+    checkpoints: CheckpointPlace = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    on_divergence: OnDivergence = "stop",
     force: Annotated[bool, typer.Option("--force", help="Train again what is finished, replacing it.")] = False,
 ) -> None:
     """Train one model on one task, as its paper did.
@@ -43,8 +47,9 @@ def command(
     from orthobench.settings import parse_assignments
 
     given = parse_assignments(set_ or ())
-    from orthobench.checkpoint import CheckpointFolder
+    from orthobench.checkpoint import checkpoints_at
     from orthobench.cli import training
+    from orthobench.locks import lock
     from orthobench.plugins import Catalog
     from orthobench.spec import resolve
     from orthobench.store import open_store
@@ -55,14 +60,16 @@ def command(
     where = pick_device(device)
     check_backend(backend, where)
     check_writable(db)
-    checkpoints = checkpoint_root(db)
+    place = checkpoint_root(db, checkpoints)
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
         if force and (before := store.find(resolved.spec.key)):
-            folder = CheckpointFolder(checkpoints, before.key)
-            with folder.lock():
+            folder = checkpoints_at(place, before.key)
+            with lock(store, folder):
                 store.delete(before.id)
                 folder.clear()
-        session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop, tag or ())
+        session = training.Session(
+            store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints, tag or ()
+        )
         try:
             finished = session.train(resolved, f"{task} {model}")
         except Interrupted:

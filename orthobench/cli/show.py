@@ -24,11 +24,12 @@ def command(
     with open_store(db) as store:
         found = store.get(run)
         metrics = store.metrics([found.id])
+        brief = records.brief(found, store, checkpoint_root(db))
     series: dict[str, list[dict[str, Any]]] = {}
     for row in metrics:
         point = {"epoch": row.epoch, "iteration": row.iteration, "value": row.value}
         series.setdefault(f"{row.split}/{row.name}", []).append(point)
-    record = records.brief(found, checkpoint_root(db)) | {
+    record = brief | {
         "tags": found.tags,
         "message": found.message,
         "iterations": found.iterations,

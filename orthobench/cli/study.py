@@ -14,6 +14,8 @@ from orthobench.cli.options import (
     CheckpointEvery,
     Database,
     Device,
+    GpuShare,
+    Jobs,
     Json,
     PluginFiles,
     PresetName,
@@ -44,6 +46,8 @@ def command(
     plugin: PluginFiles = None,
     tag: Tags = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    jobs: Jobs = None,
+    gpu_share: GpuShare = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
     json: Json = False,
 ) -> None:
@@ -91,8 +95,10 @@ def command(
             planned = plan(runs, store, checkpoints)
             training.print_plan(planned)
             with training.stop_on_signals() as stop:
-                session = training.Session(store, checkpoints, where, backend, checkpoint_every, stop, tag or ())
-                failed = session.train_missing(planned)
+                session = training.Session(
+                    store, db, where, backend, checkpoint_every, stop, plugin or (), tags=tag or ()
+                )
+                failed = session.train_missing(planned, jobs, gpu_share)
         page = write_study(store, out or Path("reports") / f"study-{study.name}.html", study)
     typer.echo(page)
     training.report_failures(failed, len(runs))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +13,21 @@ from types import FrameType
 import torch
 import typer
 
-from orthobench.checkpoint import CheckpointFolder
-from orthobench.cli.progress import Progress
+from orthobench.cli.options import checkpoint_root
+from orthobench.cli.progress import Progress, SideBySide
 from orthobench.cli.records import cell, console
+from orthobench.data import data_folder
 from orthobench.errors import UsageError
 from orthobench.spec import Resolved
 from orthobench.store import Run, Status, Store, open_store
-from orthobench.store.open import sqlite_file
+from orthobench.store.open import NoDatabase
+from orthobench.sweep.budget import Budget, show_duration
+from orthobench.sweep.cluster import RayCluster, RayTasks
+from orthobench.sweep.estimate import Estimate
+from orthobench.sweep.job import Ending, Executor, InThisProcess, Job, Outcome, train_job
 from orthobench.sweep.plan import PlannedRun
-from orthobench.train import BackendName, Interrupted, train
+from orthobench.sweep.supervisor import LocalProcesses, places
+from orthobench.train import BackendName, DeviceName, OnDivergence
 
 
 class StopRequest:
@@ -50,49 +57,160 @@ def stop_on_signals() -> Iterator[StopRequest]:
             signal.signal(number, handler)
 
 
+def cluster(
+    executor: str,
+    db: str,
+    checkpoints: str | None,
+    device: DeviceName,
+    threads: int,
+    gpu_share: int,
+    at_once: int | None,
+    data_folder: Path | None,
+) -> RayCluster:
+    """The cluster that `--executor` names.
+
+    Raises:
+        UsageError: there is none, or its machines cannot share the database or the checkpoints.
+    """
+    if executor != "ray" and not executor.startswith("ray://"):
+        raise UsageError(f"--executor {executor} is not known: give local, ray, or ray://host:10001")
+    if at_once == 0:
+        raise UsageError("-j 0 is for runs in this process: leave it out with --executor ray, or give a limit")
+    address = None if executor == "ray" else executor
+    return RayCluster(address, db, checkpoints, device, threads, gpu_share, at_once, data_folder)
+
+
 @dataclass(frozen=True)
 class Session:
     """Where and how the runs of one command are trained."""
 
     store: Store
-    checkpoints: Path
+    database: str
     device: torch.device
     backend: BackendName
     checkpoint_every: float
     stop: StopRequest
+    plugins: Sequence[Path] = ()
+    on_divergence: OnDivergence = "stop"
+    place: str | None = None  # of the checkpoints, where one was named
     tags: Sequence[str] = ()
+
+    @property
+    def checkpoints(self) -> Path | str:
+        return checkpoint_root(self.database, self.place)
+
+    def job(self, resolved: Resolved, label: str) -> Job:
+        """A run as other processes can carry it out, wherever they are started."""
+        file = self.database if "://" in self.database else str(Path(self.database).absolute())
+        return Job(
+            resolved.spec,
+            label,
+            file,
+            self.checkpoints if isinstance(self.checkpoints, str) else str(self.checkpoints.absolute()),
+            tuple(str(plugin.absolute()) for plugin in self.plugins),
+            str(data_folder().absolute()),
+            "cuda" if self.device.type == "cuda" else "cpu",
+            self.backend,
+            None,
+            self.checkpoint_every,
+            self.on_divergence,
+            tuple(self.tags),
+        )
 
     def train(self, resolved: Resolved, label: str) -> Run:
         """Train with a display. The record that comes back may be of a run made before."""
         with Progress(label) as progress:
-            return train(
-                resolved,
-                self.store,
-                CheckpointFolder(self.checkpoints, resolved.spec.key),
-                self.device,
-                progress,
-                self.stop,
-                self.checkpoint_every,
-                self.backend,
-                self.tags,
-            )
+            return train_job(self.job(resolved, label), progress, self.stop)
 
-    def train_missing(self, planned: Sequence[PlannedRun]) -> int:
-        """Train what a plan lacks and return how many runs failed: one that does ends no other.
+    def in_this_process(self) -> Executor:
+        return InThisProcess(lambda job: Progress(job.label), self.stop)
+
+    def train_missing(
+        self,
+        planned: Sequence[PlannedRun],
+        at_once: int | None,
+        gpu_share: int,
+        budget: Budget | None = None,
+        cluster: RayCluster | None = None,
+    ) -> int:
+        """Train what a plan lacks, as `carry_out` does."""
+        return self.carry_out(self.jobs(planned, lambda one: one.label), at_once, gpu_share, budget, cluster)
+
+    def carry_out(
+        self,
+        jobs: Sequence[Job],
+        at_once: int | None,
+        gpu_share: int,
+        budget: Budget | None = None,
+        cluster: RayCluster | None = None,
+    ) -> int:
+        """Train runs and return how many failed: one that does ends no other.
+
+        Args:
+            at_once: runs at once, each in a process of its own; 0: one after the other in this one; None: as many as
+                there are cores or GPUs.
+            budget: once it is spent, no further run is started.
+            cluster: where to instead, with limits of its own.
 
         Raises:
+            UsageError: none of them could be started.
             typer.Exit: the user stopped it.
         """
-        try:
-            trained = list(train_all(self, planned, _label))
-        except Interrupted:
-            typer.echo("stopped; the same command goes on from here", err=True)
-            raise typer.Exit(130) from None
-        return sum(one.is_wanted for one in planned) - len(trained)
+        if cluster is not None:
+            with SideBySide(len(jobs)) as display:
+                tasks = RayTasks(cluster, self.store, display.watch, self.stop, display.say)
+                return self._carry_out(jobs, tasks, display.say, budget)
+        if at_once == 0:
+            return self._carry_out(jobs, self.in_this_process(), lambda text: typer.echo(text, err=True), budget)
+        cores = torch.get_num_threads()
+        where = places(self.device, at_once, gpu_share, cores)
+        with SideBySide(len(jobs)) as display:
+            executor = LocalProcesses(self.store, where, cores, display.watch, self.stop, display.say)
+            return self._carry_out(jobs, executor, display.say, budget)
+
+    def jobs(self, planned: Sequence[PlannedRun], name: Callable[[PlannedRun], str]) -> list[Job]:
+        """The runs of a plan that are wanted, numbered."""
+        wanted = [one for one in planned if one.is_wanted]
+        return [
+            self.job(one.resolved, f"[{number}/{len(wanted)}] {name(one)} seed {one.resolved.spec.seed}")
+            for number, one in enumerate(wanted, 1)
+        ]
+
+    def _outcomes(self, executor: Executor, jobs: Sequence[Job], budget: Budget | None) -> Iterator[Outcome]:
+        with self.store.waiting(self.stop):
+            yield from executor.run(jobs, lambda: budget is None or not budget.is_spent())
+
+    def _carry_out(
+        self, jobs: Sequence[Job], executor: Executor, say: Callable[[str], None], budget: Budget | None
+    ) -> int:
+        endings = Counter[Ending]()
+        refused = ""
+        for outcome in self._outcomes(executor, jobs, budget):
+            endings[outcome.ending] += 1
+            label, cause = outcome.job.label, outcome.cause
+            if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
+                say(f"{label} {outcome.ending}: {cause}")
+            elif outcome.ending == Ending.REFUSED:
+                refused = refused or cause
+                say(f"{label} cannot be started: {cause}")
+            elif outcome.ending == Ending.PRUNED:
+                say(f"{label} {cause}")
+            elif outcome.ending == Ending.BUSY:
+                say(f"{label} is left to another process: {cause}")
+        left = len(jobs) - endings.total()
+        if left and not self.stop():
+            say(f"the budget is spent: {left} runs are left for another time")
+        elif endings[Ending.INTERRUPTED] or left:
+            say("stopped; the same command goes on from here")
+            raise typer.Exit(130)
+        if jobs and endings[Ending.REFUSED] == len(jobs):
+            raise UsageError(refused)
+        return endings[Ending.FAILED] + endings[Ending.REFUSED]
 
 
-def _label(one: PlannedRun) -> str:
-    return one.resolved.spec.model + "".join(f" {key}={value}" for key, value in one.chosen.items())
+def at_once(device: torch.device, jobs: int | None, gpu_share: int) -> int:
+    """How many runs are trained beside each other, as `train_missing` does."""
+    return 1 if jobs == 0 else len(places(device, jobs, gpu_share, torch.get_num_threads()))
 
 
 def report_failures(failed: int, of: int) -> None:
@@ -104,41 +222,41 @@ def report_failures(failed: int, of: int) -> None:
 
 def existing(db: str) -> Store | None:
     """The database, if there is one already."""
-    file = sqlite_file(db)
-    return None if file is not None and not file.exists() else open_store(db)
+    try:
+        return open_store(db)
+    except NoDatabase:
+        return None
 
 
-def print_plan(planned: Sequence[PlannedRun]) -> None:
+def print_plan(
+    planned: Sequence[PlannedRun], estimates: Mapping[str, Estimate] | None = None, left_out: Container[str] = ()
+) -> None:
+    """Every run and its state, and what is estimated of it, by key; then how many there are of each state."""
     from rich.table import Table
 
-    table = Table("run", "model", "settings", "seed", "state", box=None)
+    headings = ("run", "model", "settings", "seed", "state")
+    table = Table(*headings, *(() if estimates is None else ("time", "memory", "judged by")), box=None)
     for one in planned:
         spec = one.resolved.spec
         settings = " ".join(f"{key}={value}" for key, value in one.chosen.items())
-        table.add_row(spec.key, spec.model, settings, str(spec.seed), one.state)
+        state = f"{one.state}, left out" if spec.key in left_out else one.state
+        row = [spec.key, spec.model, settings, str(spec.seed), state]
+        if estimates is not None:
+            row += _estimated(estimates.get(spec.key))
+        table.add_row(*row)
     console().print(table)
     states = [one.state for one in planned]
     typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
+    for change in dict.fromkeys(one.change for one in planned if one.older):
+        keys = " ".join(one.older.key for one in planned if one.older and one.change == change)
+        typer.echo(f"stale: {change}; the older results stay in the database: {keys}")
 
 
-def train_all(session: Session, planned: Sequence[PlannedRun], name: Callable[[PlannedRun], str]) -> Iterator[Run]:
-    """Train the runs that are wanted, one by one as they are asked for; one that fails is told and ends nothing.
-
-    Raises:
-        UsageError: a run cannot be started.
-        Interrupted: the user asked to stop.
-    """
-    wanted = [one for one in planned if one.is_wanted]
-    for number, one in enumerate(wanted, 1):
-        label = f"[{number}/{len(wanted)}] {name(one)} seed {one.resolved.spec.seed}"
-        try:
-            run = session.train(one.resolved, label)
-        except (Interrupted, UsageError):
-            raise
-        except Exception as error:
-            typer.echo(f"{label} failed: {type(error).__name__}: {error}", err=True)
-        else:
-            yield run
+def _estimated(estimate: Estimate | None) -> list[str]:
+    if estimate is None:
+        return ["", "", ""]
+    time = "?" if estimate.seconds is None else f"~ {show_duration(estimate.seconds)}"
+    return [time, "" if estimate.memory is None else f"{estimate.memory / 2**20:.0f} MiB", estimate.source]
 
 
 def describe(run: Run) -> str:

@@ -1,24 +1,40 @@
-"""Opening a database: a file's path or any SQLAlchemy URL, created or upgraded where that is asked for."""
+"""Opening a database: a file's path or any SQLAlchemy URL, created or upgraded where that is asked for.
+
+An upgrade is one transaction, with a copy of the old file beside it before it begins: cut off anywhere, it has not
+happened.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-import shutil
 import sqlite3
-from contextlib import closing, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
-from orthobench.errors import UsageError
+from orthobench.disk import MAKE_ROOM, MAKE_WRITABLE, is_full, rename, storage_error, unwritable
+from orthobench.errors import StorageError, UsageError
+from orthobench.store.network import refuse_network
+from orthobench.store.server import DRIVER_ARGUMENTS, Server
 from orthobench.store.store import Store
 
 VERSION_TABLE = "orthobench_version"
 HEAD = "0003"
 BUSY_TIMEOUT_MS = 60_000
+PRIMARY_CODE = 0xFF  # SQLite's extended error codes say more in the higher bits
+
+logger = logging.getLogger(__name__)
+
+
+class NoDatabase(UsageError):
+    """There is no database at this place yet, or one with nothing of ours in it."""
 
 
 def open_store(location: str, *, create: bool = False) -> Store:
@@ -27,30 +43,20 @@ def open_store(location: str, *, create: bool = False) -> Store:
     An older schema is upgraded, after a copy of a SQLite file was put beside it.
 
     Args:
-        location: "results.db", or a URL such as "postgresql+psycopg://host/name".
+        location: "results.db", or a URL such as "postgresql://host/name".
         create: make a database that is not there yet.
 
     Raises:
         UsageError: there is none, it cannot be opened, is not ours, or was written by a newer orthobench.
     """
-    url = _url(location)
-    file = _file(url)
-    if file is not None:
-        _check_file(file, create)
+    engine = make_engine(location, create=create)
+    location = location if sqlite_file(location) else str(engine.url)  # without the password
     try:
-        engine = create_engine(url)
-    except ImportError as error:
-        raise UsageError(
-            f"database {location} needs a driver that is not installed: pip install {error.name}"
-        ) from error
-    if url.get_backend_name() == "sqlite":
-        _prepare_sqlite(engine)
-    try:
-        version = _version(engine)
+        version = schema(engine)
         if version is None and not create:
-            raise UsageError(f"{location} holds no orthobench runs: name another database with --db")
+            raise NoDatabase(f"{location} holds no orthobench runs: name another database with --db")
         if version is None or version < HEAD:
-            _upgrade(engine, file)
+            upgrade(engine, sqlite_file(location))
         elif version > HEAD:
             raise UsageError(
                 f"{location} was written by a newer orthobench (schema {version}, this one knows {HEAD}): "
@@ -58,16 +64,53 @@ def open_store(location: str, *, create: bool = False) -> Store:
             )
     except SQLAlchemyError as error:
         engine.dispose()
-        raise UsageError(f"database {location} cannot be opened: {_reason(error)}") from error
+        raise UsageError(f"database {location} cannot be opened: {reason(error)}") from error
     except UsageError:
         engine.dispose()
         raise
     return Store(engine)
 
 
+def make_engine(location: str, *, create: bool = False) -> Engine:
+    """Connections to the database at a path or URL, whatever its schema.
+
+    Raises:
+        UsageError: there is none and it is not to be made, it is something else, or its driver is not installed.
+    """
+    url = _url(location)
+    file = _file(url)
+    if file is not None:
+        _check_file(file, create)
+        if not create and _is_read_only(file):
+            url = url.set(database=f"file:{quote(str(file.absolute()))}", query={"uri": "true", "immutable": "1"})
+    server = url.get_backend_name() == "postgresql"
+    try:
+        # A connection that died in the pool is replaced before it is used.
+        engine = create_engine(url, pool_pre_ping=True, connect_args=DRIVER_ARGUMENTS) if server else create_engine(url)
+    except ImportError as error:
+        needed = "'orthobench[postgresql]'" if server else error.name
+        raise UsageError(f"database {url} needs a driver that is not installed: pip install {needed}") from error
+    if url.get_backend_name() == "sqlite":
+        _prepare_sqlite(engine, file)
+    return engine
+
+
 def sqlite_file(location: str) -> Path | None:
     """The file behind a location, or None for a database server or memory."""
     return _file(_url(location))
+
+
+def is_server(location: str) -> bool:
+    """Whether processes of several machines may share this database."""
+    return _url(location).get_backend_name() == "postgresql"
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two locations are the same database."""
+    file, another = sqlite_file(one), sqlite_file(other)
+    if file is None or another is None:
+        return file == another and _url(one) == _url(other)
+    return file.exists() and another.exists() and file.samefile(another)
 
 
 def check_writable(location: str) -> None:
@@ -92,9 +135,11 @@ def _url(location: str) -> URL:
         url.get_dialect()
     except (ArgumentError, NoSuchModuleError) as error:
         raise UsageError(
-            f"'{location}' is not a database: give a file, or a URL such as sqlite:///results.db"
+            f"'{location.split('://')[0]}://...' is not a database: "
+            "give a file, or a URL such as postgresql://user@host/name"
         ) from error
-    return url
+    # Which driver the bare name stands for depends on SQLAlchemy's version; this one is the extra's.
+    return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
 
 
 def _file(url: URL) -> Path | None:
@@ -104,11 +149,12 @@ def _file(url: URL) -> Path | None:
 
 
 def _check_file(file: Path, create: bool) -> None:
+    refuse_network(file)
     if file.is_dir():
         raise UsageError(f"database {file} is a folder: give a file, such as {file / 'results.db'}")
     if not file.exists():
         if not create:
-            raise UsageError(f"there is no database {file}: `orthobench run` makes one, --db names another")
+            raise NoDatabase(f"there is no database {file}: `orthobench run` makes one, --db names another")
         if not file.parent.is_dir():
             raise UsageError(f"database {file} cannot be made: there is no folder {file.parent}")
         return
@@ -121,7 +167,12 @@ def _check_file(file: Path, create: bool) -> None:
         raise UsageError(f"{file} is not a database: name another with --db")
 
 
-def _prepare_sqlite(engine: Engine) -> None:
+def _is_read_only(file: Path) -> bool:
+    """Whether SQLite could not even read the file as usual: it would need others beside it, and cannot make them."""
+    return not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
+
+
+def _prepare_sqlite(engine: Engine, file: Path | None) -> None:
     """Own the transactions: Python's driver would begin none before a read or a table's creation.
 
     A transaction that writes begins as a writer; one that turns writer half-way fails at once when another process
@@ -138,54 +189,146 @@ def _prepare_sqlite(engine: Engine) -> None:
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
         writes = connection.get_execution_options().get("writes", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        while True:
+            try:
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+            except OperationalError as error:
+                if _code(error.orig) != sqlite3.SQLITE_BUSY:
+                    raise
+                logger.warning("database %s is kept busy by other processes: waiting for them", file)
+            else:
+                return
+
+    @event.listens_for(engine, "handle_error")
+    def tell(context: ExceptionContext) -> None:
+        if file is not None and (told := _unwritable(file, context.original_exception)):
+            raise told from context.original_exception
 
 
-def _version(engine: Engine) -> str | None:
+def _code(error: BaseException | None) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
+
+
+def _unwritable(file: Path, error: BaseException) -> StorageError | None:
+    """What SQLite's error means, if it is that the file cannot be written."""
+    full = unwritable(f"database {file}", "the disk is full", MAKE_ROOM)
+    match _code(error):
+        case sqlite3.SQLITE_FULL:
+            return full
+        case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_CANTOPEN if is_full(file.parent):
+            return full
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_IOERR | sqlite3.SQLITE_CANTOPEN:
+            return unwritable(f"database {file}", str(error), MAKE_WRITABLE)
+    return None
+
+
+def schema(engine: Engine) -> str | None:
     """The schema's revision, or None in a database that is not ours (yet)."""
     with engine.connect() as connection:
-        if not inspect(connection).has_table(VERSION_TABLE):
-            return None
-        version = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one_or_none()
-        return None if version is None else str(version)
+        return _version(connection)
 
 
-def _upgrade(engine: Engine, file: Path | None) -> None:
-    """Bring the schema up to date; processes that want to at once do so one after the other."""
+def _version(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    version = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one_or_none()
+    return None if version is None else str(version)
+
+
+def backup_of(file: Path, version: str) -> Path:
+    """Where a database of an older schema is kept when it is upgraded."""
+    return file.with_name(f"{file.name}.backup-{version}")
+
+
+def upgrade(engine: Engine, file: Path | None) -> None:
+    """Bring the schema up to date, in one transaction; processes that want to at once do so one after the other.
+
+    A SQLite file is copied before that; a server's database is not.
+
+    Raises:
+        StorageError: there is no room for the copy, or for the new tables.
+    """
+    with _upgrade_lock(engine, file):
+        if file is not None:
+            with _telling(file, f"database {file} cannot be used"), _connect(file) as plain:
+                plain.execute("PRAGMA journal_mode = WAL")
+        with engine.connect().execution_options(writes=True) as connection, connection.begin():
+            version = _version(connection)
+            if version == HEAD:
+                return
+            if file is not None and version is not None:
+                back_up(file, backup_of(file, version))  # nobody else writes now: it is what is upgraded
+            _migrate(connection)
+
+
+def _upgrade_lock(engine: Engine, file: Path | None) -> AbstractContextManager[object]:
     from filelock import FileLock
 
-    with FileLock(file.with_name(f".{file.name}.lock")) if file else nullcontext():
-        version = _version(engine)
-        if version == HEAD:
-            return
-        if file is not None and version is not None:
-            _back_up(file, file.with_name(f"{file.name}.backup-{version}"))
-        _migrate(engine)
+    if file is None:
+        return Server(engine).migration_lock() if engine.dialect.name == "postgresql" else nullcontext()
+    lock = FileLock(file.with_name(f".{file.name}.lock"))
+    try:
+        return lock.acquire()
+    except OSError as error:
+        raise storage_error(f"database {file}", error) from error
 
 
-def _back_up(file: Path, copy: Path) -> None:
-    """Copy a database, after moving into its file what still stands in the write-ahead log beside it."""
-    with closing(sqlite3.connect(file, timeout=BUSY_TIMEOUT_MS / 1000)) as connection:
-        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
-    if busy:
-        raise UsageError(f"database {file} is in use and cannot be upgraded: end the other processes first")
-    shutil.copy2(file, copy)
+def back_up(file: Path, copy: Path) -> None:
+    """Copy a SQLite database as it is at one moment, whatever is being written to it meanwhile.
+
+    Raises:
+        StorageError: there is no room for it; nothing is left of it then.
+    """
+    part = copy.with_name(f"{copy.name}.part")
+    leftovers = part, part.with_name(f"{part.name}-journal")  # of a process that was killed here
+    try:
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
+        with (
+            _telling(copy, f"database {file} cannot be copied to {copy}"),
+            _connect(file) as source,
+            _connect(part) as target,
+        ):
+            source.backup(target)
+        rename(part, copy)
+    except OSError as error:
+        raise storage_error(copy, error) from error
+    finally:
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
 
 
-def _migrate(engine: Engine) -> None:
+def _connect(file: Path) -> closing[sqlite3.Connection]:
+    """A connection without SQLAlchemy."""
+    name = f"file:{quote(str(file.absolute()))}" + ("?immutable=1" if _is_read_only(file) else "")
+    return closing(sqlite3.connect(name, timeout=BUSY_TIMEOUT_MS / 1000, uri=True))
+
+
+@contextmanager
+def _telling(written: Path, otherwise: str) -> Iterator[None]:
+    """Make SQLite's errors those of this module.
+
+    Raises:
+        StorageError: the file cannot be written.
+        UsageError: what else goes wrong.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _unwritable(written, error) or UsageError(f"{otherwise}: {error}") from error
+
+
+def _migrate(connection: Connection) -> None:
     from alembic import command
     from alembic.config import Config
 
-    if engine.dialect.name == "sqlite":
-        with engine.connect() as connection:
-            connection.connection.driver_connection.execute("PRAGMA journal_mode = WAL")  # type: ignore[union-attr]
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    with engine.connect().execution_options(writes=True) as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
 
 
-def _reason(error: SQLAlchemyError) -> str:
+def reason(error: SQLAlchemyError) -> str:
+    """What the database's driver said, in one line."""
     cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
     return str(cause).splitlines()[0]

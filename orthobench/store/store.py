@@ -1,18 +1,28 @@
-"""Reading and writing runs. Every method is one transaction: what it wrote is there, whole, when it returns."""
+"""Reading and writing runs. Every method is one transaction: what it wrote is there, whole, when it returns.
+
+A server that is lost on the way is waited for, and the transaction carried out again, even where it may have been
+committed. So every method is such that twice is once. A run's `updated_at` tells: it is set anew with every write, and
+what a process wrote last it finds again, unless another has taken the run over in the meantime.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from datetime import datetime
+from typing import Any, Self, TypeVar
 
-from sqlalchemy import Engine, delete, insert, select
+from sqlalchemy import Engine, delete, func, insert, select
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from orthobench.errors import UsageError
-from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Tag, Trace
+from orthobench.errors import Busy, UsageError
+from orthobench.store.server import Server
+from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Tag, Trace, utc_now
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,9 @@ class Store:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.server = Server(engine) if engine.dialect.name == "postgresql" else None
         self._writer = engine.execution_options(writes=True)
+        self._stamps: dict[int, datetime] = {}  # of the runs that this process started: when it wrote to them last
 
     def __enter__(self) -> Self:
         return self
@@ -53,14 +65,40 @@ class Store:
         self.engine.dispose()
 
     @contextmanager
-    def _read(self) -> Iterator[Session]:
-        with Session(self.engine, expire_on_commit=False) as session:
-            yield session
+    def waiting(self, should_stop: Callable[[], bool]) -> Iterator[None]:
+        """Inside, a lost server is waited for only until `should_stop` says so."""
+        if self.server is None:
+            yield
+            return
+        self.server.stop_waiting, before = should_stop, self.server.stop_waiting
+        try:
+            yield
+        finally:
+            self.server.stop_waiting = before
 
     @contextmanager
-    def _write(self) -> Iterator[Session]:
-        with Session(self._writer, expire_on_commit=False) as session, session.begin():
+    def _read(self) -> Iterator[Session]:
+        with self._patiently(self._begin_reading) as session:
             yield session
+
+    def _begin_reading(self) -> Session:
+        session = Session(self.engine, expire_on_commit=False)
+        try:
+            session.connection()
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _write(self, work: Callable[[Session], T]) -> T:
+        def transaction() -> T:
+            with Session(self._writer, expire_on_commit=False) as session, session.begin():
+                return work(session)
+
+        return self._patiently(transaction)
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        return work() if self.server is None else self.server.patiently(work)
 
     # Writing
 
@@ -76,7 +114,9 @@ class Store:
         `facts` are the columns of `Run`; those of a run that exists already are brought up to date. Its tags are
         those that it had and these.
         """
-        with self._write() as session:
+        stamp = utc_now()
+
+        def enter(session: Session) -> Run:
             place = self._place(session, environment_digest, environment)
             run = session.scalar(select(Run).where(Run.key == facts["key"]))
             if run is None:
@@ -84,79 +124,133 @@ class Store:
                 session.add(run)
             for name, value in facts.items():
                 setattr(run, name, value)
-            run.status, run.message, run.environment = Status.RUNNING, None, place
+            run.status, run.message, run.environment, run.updated_at = Status.RUNNING, None, place, stamp
             session.flush()
             self._tag(session, [run.id], tags)
             session.refresh(run, ["tag_rows"])
             return run
 
+        run = self._write(enter)
+        self._stamps[run.id] = stamp
+        return run
+
     def tag(self, keys: Sequence[str], tags: Sequence[str]) -> None:
         """Add tags to those of these runs that are there; one that a run has already stays."""
         if not tags:
             return
-        with self._write() as session:
+
+        def add(session: Session) -> None:
             self._tag(session, session.scalars(select(Run.id).where(Run.key.in_(keys))).all(), tags)
+
+        self._write(add)
 
     @staticmethod
     def _tag(session: Session, run_ids: Sequence[int], tags: Sequence[str]) -> None:
         for run_id in run_ids:
             for name in tags:
-                session.merge(Tag(run_id=run_id, name=name))
+                with suppress(IntegrityError), session.begin_nested():  # where another process gives it just now
+                    session.merge(Tag(run_id=run_id, name=name))
 
     def rewind(self, run_id: int, iteration: int) -> None:
         """Forget what was logged after this iteration: a run goes on from its checkpoint, not from its last row."""
-        with self._write() as session:
+
+        def forget(session: Session) -> None:
+            self._own(session, run_id)
             for table in (Metric, Trace):
                 session.execute(delete(table).where(table.run_id == run_id, table.iteration > iteration))
+
+        self._write(forget)
 
     def log(
         self, run_id: int, metrics: Iterable[MetricRow], traces: Iterable[TraceRow], progress: Mapping[str, Any]
     ) -> None:
-        """Add rows, and bring the run's own columns (`progress`) up to date."""
-        with self._write() as session:
-            if rows := [_metric_columns(run_id, row) for row in metrics]:
+        """Add rows, and bring the run's own columns (`progress`) up to date.
+
+        Raises:
+            Busy: another process has taken the run over since this one started it.
+        """
+        rows = [_metric_columns(run_id, row) for row in metrics]
+        vectors = [{"run_id": run_id, **vars(row)} for row in traces]
+        stamp = utc_now()
+
+        def add(session: Session) -> None:
+            run = self._own(session, run_id, stamp)
+            if run.updated_at == stamp:
+                return  # it had been committed when the server was lost
+            if rows:
                 session.execute(insert(Metric), rows)
-            if vectors := [{"run_id": run_id, **vars(row)} for row in traces]:
+            if vectors:
                 session.execute(insert(Trace), vectors)
-            self._update(session, run_id, progress)
+            for name, value in progress.items():
+                setattr(run, name, value)
+            run.updated_at = stamp
+
+        self._write(add)
+        if run_id in self._stamps:
+            self._stamps[run_id] = stamp
 
     def update(self, run_id: int, changes: Mapping[str, Any]) -> None:
-        """Change columns of a run."""
-        with self._write() as session:
-            self._update(session, run_id, changes)
+        """Change columns of a run.
+
+        Raises:
+            Busy: another process has taken the run over since this one started it.
+        """
+        self.log(run_id, [], [], changes)
 
     def delete(self, run_id: int) -> None:
         """Remove a run with all its rows."""
-        with self._write() as session:
-            session.execute(delete(Run).where(Run.id == run_id))
+        self._write(lambda session: session.execute(delete(Run).where(Run.id == run_id)))
 
     def add_benchmark(
         self, name: str, results: Mapping[str, Any], environment_digest: str, environment: Mapping[str, Any]
     ) -> Benchmark:
         """Keep what a benchmark found, and the environment it ran in; `results` hold what JSON does."""
-        with self._write() as session:
+        stamp = utc_now()
+
+        def keep(session: Session) -> Benchmark:
             place = self._place(session, environment_digest, environment)
-            benchmark = Benchmark(name=name, results=dict(results), environment=place)
-            session.add(benchmark)
+            kept = (Benchmark.name == name, Benchmark.created_at == stamp, Benchmark.environment == place)
+            benchmark = session.scalar(select(Benchmark).where(*kept))
+            if benchmark is None:
+                benchmark = Benchmark(name=name, created_at=stamp, results=dict(results), environment=place)
+                session.add(benchmark)
             return benchmark
+
+        return self._write(keep)
+
+    def _own(self, session: Session, run_id: int, stamp: datetime | None = None) -> Run:
+        """A run to write to: as this process left it, or as its transaction of this stamp has left it already.
+
+        Raises:
+            Busy: another process has written to it since.
+        """
+        run = session.get_one(Run, run_id, with_for_update={"of": Run})
+        mine = self._stamps.get(run_id)
+        if mine is not None and run.updated_at not in (mine, stamp):
+            raise Busy(f"run {run.key} has been taken over by another process, which goes on with it")
+        return run
 
     @staticmethod
     def _place(session: Session, digest: str, facts: Mapping[str, Any]) -> Environment:
         """The environment's row, entered if it is new."""
-        place = session.scalar(select(Environment).where(Environment.digest == digest))
+        known = select(Environment).where(Environment.digest == digest)
+        place = session.scalar(known)
         if place is None:
-            place = Environment(digest=digest, facts=dict(facts))
-            session.add(place)
-            session.flush()
+            try:
+                with session.begin_nested():
+                    place = Environment(digest=digest, facts=dict(facts))
+                    session.add(place)
+            except IntegrityError:  # another process has entered it in between
+                place = session.scalars(known).one()
         return place
 
-    @staticmethod
-    def _update(session: Session, run_id: int, changes: Mapping[str, Any]) -> None:
-        run = session.get_one(Run, run_id)
-        for name, value in changes.items():
-            setattr(run, name, value)
-
     # Reading
+
+    def last_iteration(self, run_id: int) -> int:
+        """The iteration of the last row that was logged for a run; -1 if there is none."""
+        with self._read() as session:
+            last = session.scalar(select(func.max(Metric.iteration)).where(Metric.run_id == run_id))
+            return -1 if last is None else last
 
     def find(self, key: str) -> Run | None:
         """The run of exactly this key."""

@@ -8,7 +8,19 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import JSON, DateTime, Float, ForeignKey, Index, LargeBinary, MetaData, String, UniqueConstraint
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    UniqueConstraint,
+)
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.types import TypeDecorator
@@ -43,6 +55,10 @@ class FloatArray(TypeDecorator[Sequence[float]]):
 def utc_now() -> datetime:
     """Now, in UTC without a zone: SQLite would lose the zone."""
     return datetime.now(UTC).replace(tzinfo=None)
+
+
+Bytes = BigInteger().with_variant(Integer, "sqlite")
+"""A number of bytes; SQLite's integers have 64 bits anyway."""
 
 
 class Base(DeclarativeBase):
@@ -96,7 +112,7 @@ class Run(Base):
     best_value: Mapped[float | None] = mapped_column(Float)
     best_iteration: Mapped[int | None]
     seconds: Mapped[dict[str, Any]]
-    peak_memory: Mapped[int | None]
+    peak_memory: Mapped[int | None] = mapped_column(Bytes)
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     updated_at: Mapped[datetime] = mapped_column(default=utc_now, onupdate=utc_now)
 

@@ -83,15 +83,16 @@ def the_loss_can_be_minimised(task_class: Any) -> None:
 
 
 def metrics_add_up(task_class: Any) -> None:
-    """The task's metric is among those measured, has a baseline, and is the same in one batch or in two."""
+    """The task's metrics are measured and have baselines; every one is the same in one batch or in two."""
     task, settings = _make(task_class), _settings(task_class)
     require(task_class.goal in ("min", "max"), f"goal is {task_class.goal!r}, not 'min' or 'max'")
     batch = _first(task.test)
     outputs = _outputs(task, batch).detach()
     axis = 0 if task.signature.readout == "last" else 1
     whole = task.measure(outputs, batch.targets)
-    require(task_class.metric in whole, f"{task_class.metric} is not measured: {sorted(whole)}")
-    require(task_class.metric in task.baselines(settings), f"there is no baseline of {task_class.metric}")
+    for name in filter(None, (task_class.metric, task_class.loss_metric)):
+        require(name in whole, f"{name} is not measured: {sorted(whole)}")
+        require(name in task.baselines(settings), f"there is no baseline of {name}")
     halves = [
         task.measure(outputs.narrow(axis, start, size), task.test.batch(torch.arange(start, start + size)).targets)
         for start, size in ((0, 2), (2, BATCH - 2))

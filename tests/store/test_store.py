@@ -138,6 +138,11 @@ def test_a_benchmark_comes_back(store):
     assert [one.name for one in store.benchmarks()] == ["recurrence", "constraints"]
 
 
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())
+
+
 def test_a_database_of_the_first_schema_is_upgraded(tmp_path):
     """schema_0001.db was written by the program of that schema: one finished run with five numbers."""
     old = Path(__file__).with_name("schema_0001.db")
@@ -149,23 +154,7 @@ def test_a_database_of_the_first_schema_is_upgraded(tmp_path):
         assert len(store.metrics([run.id])) == 5
         store.add_benchmark("recurrence", {}, run.environment.digest, {})
         test_migrations_make_the_tables(store)
-    assert (tmp_path / "r.db.backup-0001").read_bytes() == old.read_bytes()
-
-
-def test_a_database_of_the_second_schema_is_upgraded(tmp_path):
-    """schema_0002.db was written by the program of that schema: one finished run with vectors, and a study's record."""
-    old = Path(__file__).with_name("schema_0002.db")
-    path = tmp_path / "r.db"
-    shutil.copy(old, path)
-    with open_store(str(path)) as store:
-        (run,) = store.runs()
-        assert (run.model, run.status, run.tags) == ("rnn", Status.FINISHED, [])
-        assert (len(store.metrics([run.id])), len(store.traces([run.id]))) == (9, 4)
-        assert [one.name for one in store.benchmarks()] == ["study toy"]
-        store.tag([run.key], ["old"])
-        assert store.get(run.key).tags == ["old"]
-        test_migrations_make_the_tables(store)
-    assert (tmp_path / "r.db.backup-0002").read_bytes() == old.read_bytes()
+    assert dump(tmp_path / "r.db.backup-0001") == dump(old)
 
 
 def test_the_backup_holds_what_is_still_in_the_log(tmp_path):

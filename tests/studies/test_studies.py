@@ -95,7 +95,7 @@ def small(monkeypatch, tiny):
         for study in STUDIES
     )
     monkeypatch.setattr(listed, "STUDIES", shrunken)
-    monkeypatch.setattr("orthobench.report.html.STUDIES", shrunken)
+    monkeypatch.setattr("orthobench.report.studies.STUDIES", shrunken)
     return {study.name: study for study in shrunken}
 
 
@@ -227,16 +227,16 @@ def test_a_study_of_the_papers_sizes_goes_before_a_small_one(orthobench, tmp_pat
 
 @pytest.mark.usefixtures("small")
 def test_a_failing_run_is_told_and_ends_no_other(orthobench, monkeypatch):
-    from orthobench.cli import training
+    from orthobench.sweep import job
 
-    train = training.train
+    train = job.train
 
     def failing(resolved, *arguments):
         if resolved.spec.model == "lstm":
             raise ArithmeticError("on purpose")
         return train(resolved, *arguments)
 
-    monkeypatch.setattr(training, "train", failing)
+    monkeypatch.setattr(job, "train", failing)
     outcome = orthobench("study", "gradient-norms", "--preset", "quick")
     assert outcome.code == 1
     assert "ArithmeticError: on purpose" in outcome.err

@@ -1,4 +1,4 @@
-"""What Alembic runs to migrate: one transaction, on the connection that `open_store` hands it."""
+"""What Alembic runs to migrate: on the connection, and in the transaction, that `upgrade` hands it."""
 
 from alembic import context
 

@@ -42,7 +42,7 @@ def upgrade() -> None:
         sa.Column("best_value", sa.Float(), nullable=True),
         sa.Column("best_iteration", sa.Integer(), nullable=True),
         sa.Column("seconds", sa.JSON(), nullable=False),
-        sa.Column("peak_memory", sa.Integer(), nullable=True),
+        sa.Column("peak_memory", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),
         sa.Column("created_at", sa.DateTime(), nullable=False),
         sa.Column("updated_at", sa.DateTime(), nullable=False),
         sa.ForeignKeyConstraint(["environment_id"], ["environment.id"], name="fk_run_environment_id_environment"),

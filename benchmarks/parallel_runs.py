@@ -1,0 +1,83 @@
+"""Whether as many runs as cores with a thread each beat one run after the other on all cores.
+
+    python benchmarks/parallel_runs.py [--epochs 1]
+
+Trains the same runs both ways in fresh processes, as `orthobench sweep -j` does, and prints the training iterations a
+second of all runs together, with and without the processes' start. Both ways are measured in turns on a quiet machine;
+on a busy one the shares mean little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.store import Run, open_store
+from orthobench.sweep.job import Job
+from orthobench.sweep.supervisor import LocalProcesses
+from orthobench.train import Point
+
+RUNS = (
+    ("adding", "scornn", {"sequence_length": "200", "hidden_size": "170"}),
+    ("adding", "lstm", {"sequence_length": "200", "hidden_size": "60"}),
+    ("copying", "exprnn", {"sequence_length": "300", "hidden_size": "190"}),
+    ("copying", "gru", {"sequence_length": "300", "hidden_size": "512", "batch_size": "128"}),
+)
+SMALL = {"train_size": "2000", "test_size": "200"}
+
+
+class Silent:
+    def started(self, run: Run) -> None: ...
+    def iterated(self, iteration: int) -> None: ...
+    def tested(self, point: Point) -> None: ...
+    def concluding(self, done: int, total: int) -> None: ...
+
+
+def measure(task: str, model: str, settings: dict[str, str], at_once: int, count: int) -> tuple[float, float]:
+    """Iterations a second of this many runs together: of the whole time, and of that without the starts."""
+    cores = torch.get_num_threads()
+    with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/r.db", create=True) as store:
+        resolved = [resolve(Catalog(), task, model, settings, seed=seed) for seed in range(count)]
+        jobs = [Job(one.spec, str(one.spec.seed), f"{folder}/r.db", str(Path(folder, "c"))) for one in resolved]
+        executor = LocalProcesses(store, [None] * at_once, cores, lambda _: nullcontext(Silent()), lambda: False, print)
+        begun = time.perf_counter()
+        outcomes = list(executor.run(jobs))
+        whole = time.perf_counter() - begun
+        assert all(outcome.ending.is_result for outcome in outcomes), outcomes
+        runs = store.runs()
+        iterations = sum(run.iterations for run in runs)
+        return iterations / whole, at_once * iterations / sum(run.seconds["train"] for run in runs)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--epochs", default="1")
+    options.add_argument("--rounds", type=int, default=2)
+    given = options.parse_args()
+    cores = torch.get_num_threads()
+    print(f"{cores} cores; iterations a second: training alone, in brackets with everything")
+    for task, model, settings in RUNS:
+        every = SMALL | settings | {"epochs": given.epochs}
+        ways: dict[int, list[tuple[float, float]]] = {1: [], cores: []}
+        for _ in range(given.rounds):
+            for at_once, found in ways.items():
+                found.append(measure(task, model, every, at_once, cores))
+        (alone, alone_training), (together, together_training) = (
+            (max(whole for whole, _ in found), max(training for _, training in found)) for found in ways.values()
+        )
+        print(
+            f"{task + ', ' + model:<18} one on all cores {alone_training:7.1f} ({alone:6.1f})   "
+            f"one a core {together_training:7.1f} ({together:6.1f})   x {together_training / alone_training:.2f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""What is in a database, of any schema: it is looked at as it is, and not upgraded for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, func, inspect, select, table, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from orthobench.errors import UsageError
+from orthobench.store.open import VERSION_TABLE, make_engine, reason, schema, sqlite_file
+from orthobench.store.tables import Environment, Run
+
+MACHINE = "platform", "cpu", "cores", "memory", "accelerator"  # of an environment's facts, those that stay
+
+
+@dataclass(frozen=True)
+class Description:
+    """A database: schema, size (None for a server), rows by table, runs and machines, and what is wrong with it."""
+
+    schema: str
+    kind: str
+    bytes: int | None
+    rows: dict[str, int]
+    runs: list[tuple[str, str]]  # key and status
+    machines: list[dict[str, Any]]  # facts, and how many runs
+    problems: list[str]
+
+
+def describe(location: str) -> Description:
+    """Look at a database.
+
+    Raises:
+        UsageError: there is none, or it cannot be read.
+    """
+    engine, file = make_engine(location), sqlite_file(location)
+    try:
+        version = schema(engine)
+        if version is None:
+            raise UsageError(f"{location} holds no orthobench runs: name another database with --db")
+        with engine.connect() as connection:
+            names = [name for name in inspect(connection).get_table_names() if name != VERSION_TABLE]
+            return Description(
+                version,
+                f"{engine.dialect.name} {'.'.join(map(str, engine.dialect.server_version_info or ()))}",
+                None if file is None else _size(file),
+                {name: connection.scalar(select(func.count()).select_from(table(name))) or 0 for name in sorted(names)},
+                [(key, status) for key, status in connection.execute(select(Run.key, Run.status))],
+                _machines(connection),
+                _problems(connection),
+            )
+    except SQLAlchemyError as error:
+        raise UsageError(f"database {location} cannot be read: {reason(error)}") from error
+    finally:
+        engine.dispose()
+
+
+def _size(file: Path) -> int:
+    """Bytes of the file, and of the log beside it of what has not been moved into it yet."""
+    return sum(part.stat().st_size for part in (file, file.with_name(f"{file.name}-wal")) if part.exists())
+
+
+def _machines(connection: Connection) -> list[dict[str, Any]]:
+    """The machines that runs were made on, the busiest first: environments differ in versions and commits as well."""
+    counts: dict[tuple[Any, ...], int] = {}
+    query = select(Environment.facts, func.count()).join(Run).group_by(Environment.id)
+    for facts, count in connection.execute(query):
+        machine = tuple(facts.get(name) for name in MACHINE)
+        counts[machine] = counts.get(machine, 0) + count
+    ordered = sorted(counts.items(), key=lambda entry: -entry[1])
+    return [{**dict(zip(MACHINE, machine, strict=True)), "runs": count} for machine, count in ordered]
+
+
+def _problems(connection: Connection) -> list[str]:
+    """What SQLite finds wrong with its file; a server looks after itself."""
+    if connection.dialect.name != "sqlite":
+        return []
+    found = [str(line) for line in connection.execute(text("PRAGMA integrity_check")).scalars() if line != "ok"]
+    orphans = connection.execute(text("PRAGMA foreign_key_check")).all()
+    return found + ([f"{len(orphans)} rows belong to a run or an environment that is not there"] if orphans else [])

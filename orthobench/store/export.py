@@ -1,0 +1,110 @@
+"""Runs and their metrics as tables for other programs, written by pandas."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from orthobench.disk import rename, storage_error
+from orthobench.errors import UsageError
+from orthobench.store.store import Store
+from orthobench.store.tables import Run
+
+if TYPE_CHECKING:
+    import pandas
+
+Format = Literal["csv", "json", "parquet"]
+BATCH = 500  # runs whose metrics are asked for at once: databases bound how many values a query may name
+
+
+def export(store: Store, runs: Sequence[Run], folder: Path, form: Format) -> list[Path]:
+    """Write `runs` and `metrics` in this form into a folder, replacing those that are there; the files written.
+
+    Of a run: its columns, every setting as a column of its own, and the baselines, seconds and environment as JSON. Of
+    a metric: its run, split, name, epoch, iteration and value; one that is not finite has its `kind` (nan, inf, -inf)
+    as well, since JSON has no such numbers.
+
+    Raises:
+        UsageError: nothing that pandas can write this form with is installed.
+        StorageError: the folder cannot be written.
+    """
+    written = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, frame in (("runs", _runs(runs)), ("metrics", _metrics(store, runs))):
+            file = folder / f"{name}.{form}"
+            part = file.with_name(f"{file.name}.part")
+            try:
+                _write(frame, part, form)
+                rename(part, file)
+            finally:
+                part.unlink(missing_ok=True)
+            written.append(file)
+    except OSError as error:
+        raise storage_error(error.filename or folder, error) from error
+    return written
+
+
+def _write(frame: pandas.DataFrame, file: Path, form: Format) -> None:
+    if form == "csv":
+        frame.to_csv(file, index=False)
+    elif form == "json":
+        records = frame.astype(object).where(frame.notna(), None).to_dict("records")
+        file.write_text(json.dumps([_finite(record) for record in records], indent=1, default=str), "utf-8")
+    else:
+        try:
+            frame.to_parquet(file, index=False)
+        except ImportError as error:
+            raise UsageError("Parquet is written by pyarrow: pip install pyarrow, or give --format csv") from error
+
+
+def _finite(record: dict[Hashable, Any]) -> dict[Hashable, Any]:
+    return {name: None if isinstance(value, float) and _kind(value) else value for name, value in record.items()}
+
+
+def _runs(runs: Sequence[Run]) -> pandas.DataFrame:
+    import pandas
+
+    return pandas.DataFrame([_record(run) for run in runs])
+
+
+def _record(run: Run) -> dict[str, Any]:
+    spec = run.spec
+    settings = {**spec["task_settings"], **spec["model_settings"], **spec["training"]}
+    own = {column.name: getattr(run, column.name) for column in Run.__table__.columns}
+    for inner in ("id", "environment_id", "spec"):
+        del own[inner]
+    versions = {name: spec[name] for name in ("task_version", "model_version")}
+    return {
+        **{name: json.dumps(value) if isinstance(value, dict) else value for name, value in own.items()},
+        **versions,
+        "tags": ", ".join(run.tags),
+        "environment": json.dumps(run.environment.facts),
+        **{f"setting {name}": _plain(value) for name, value in settings.items()},
+    }
+
+
+def _plain(value: Any) -> str | None:
+    """A setting as text: one column may hold numbers and words."""
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _metrics(store: Store, runs: Sequence[Run]) -> pandas.DataFrame:
+    import pandas
+
+    known = {run.id: run for run in runs}
+    numbers = list(known)
+    rows = [
+        (known[run].key, known[run].task, known[run].model, known[run].seed, *place, value, _kind(value))
+        for start in range(0, len(numbers), BATCH)
+        for run, *place, value in store.metric_values(numbers[start : start + BATCH])
+    ]
+    columns = ["run", "task", "model", "seed", "split", "name", "epoch", "iteration", "value", "kind"]
+    return pandas.DataFrame(rows, columns=columns)
+
+
+def _kind(value: float) -> str | None:
+    return None if math.isfinite(value) else str(value)

@@ -1,0 +1,187 @@
+"""`orthobench db`, from the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from orthobench.checkpoint import CheckpointFolder
+from orthobench.store import MetricRow, Status, TraceRow, open_store
+from orthobench.store.open import HEAD
+
+OLD = Path(__file__).parent.parent / "store" / "schema_0001.db"
+FINISHED, CUT_OFF = "6d717ae7d856061d", "c7c43c58f898208e"
+FACTS = dict.fromkeys(("variant", "condition", "task", "model", "device", "metric", "goal"), "rnn")
+FACTS |= dict.fromkeys(("seed", "parameter_count", "total_iterations", "iterations_per_epoch"), 2)
+SPEC = {"task_settings": {"train_size": 20}, "model_settings": {"hidden_size": 4}, "training": {"clip_norm": None}}
+FACTS |= {"baselines": {"rnn": 0.5}, "spec": {**SPEC, "task_version": "1", "model_version": "1"}}
+MACHINE = {"platform": "Linux", "cpu": "x86_64", "cores": 2, "memory": 1000, "accelerator": None}
+
+
+@pytest.fixture
+def database(tmp_path) -> Path:
+    """A finished run with three numbers and a vector, one that was cut off with two numbers, and a benchmark."""
+    path = tmp_path / "results.db"
+    with open_store(str(path), create=True) as store:
+        for key, values in ((FINISHED, [0.25, 0.1, 1 / 3]), (CUT_OFF, [0.5, 0.7])):
+            run = store.start({**FACTS, "key": key}, "e", MACHINE)
+            rows = [MetricRow("test", "mse", i, i, value) for i, value in enumerate(values)]
+            store.log(run.id, rows, [], {"iterations": len(values) - 1})
+        run = store.get(FINISHED)
+        done = {"status": Status.FINISHED, "final_value": 1 / 3}
+        store.log(run.id, [], [TraceRow("g", 0, 0, [1.0, 2.0])], done)
+        store.add_benchmark("recurrence", {}, "e", MACHINE)
+    return path
+
+
+@pytest.fixture
+def old(tmp_path) -> Path:
+    path = tmp_path / "old.db"
+    shutil.copy(OLD, path)
+    return path
+
+
+def test_info(orthobench, database, tmp_path):
+    shown = orthobench("db", "info")
+    assert shown.code == 0
+    lines = shown.out.splitlines()
+    assert lines[0].startswith("results.db: sqlite ")
+    assert lines[1] == f"size: {database.stat().st_size / 1000:.1f} kB"
+    assert lines[2] == "runs: 2 (1 finished, 1 interrupted)"
+    assert "5 metric" in lines[3]
+    assert lines[4:] == ["machine: x86_64, 2 cores, Linux: 2 runs", "integrity: ok"]
+    with CheckpointFolder(tmp_path / "results.checkpoints", CUT_OFF).lock():
+        assert json.loads(orthobench("db", "info", "--json").out)["runs"] == {"finished": 1, "running": 1}
+
+
+def test_info_looks_and_does_not_upgrade(orthobench, old):
+    before = old.read_bytes()
+    shown = orthobench("db", "info", "--db", "old.db")
+    assert "schema 0001, older than this program's: `orthobench db upgrade`" in shown.out
+    assert old.read_bytes() == before
+    with closing(sqlite3.connect(old)) as connection:
+        connection.execute("UPDATE orthobench_version SET version_num = '9999'")
+        connection.commit()
+    assert "schema 9999, newer than this program's" in orthobench("db", "info", "--db", "old.db").out
+    for command in (["upgrade"], ["export", "out"], ["merge", "old.db", "--db", "new.db"]):
+        refused = orthobench("db", *command, *(["--db", "old.db"] if "--db" not in command else []))
+        assert (refused.code, "newer orthobench" in refused.err) == (2, True)
+
+
+def test_damage_is_told(orthobench, database):
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("DELETE FROM environment")
+        connection.commit()
+    shown = orthobench("db", "info")
+    assert shown.code == 1
+    assert shown.out.splitlines()[-1] == (
+        "integrity: 3 rows belong to a run or an environment that is not there"
+    )  # two runs and a benchmark
+    upgraded = orthobench("db", "upgrade")
+    assert (upgraded.code, "is damaged and is left as it is" in upgraded.err) == (2, True)
+
+
+def test_upgrade(orthobench, old):
+    shown = orthobench("db", "upgrade", "--db", "old.db")
+    assert shown.out == f"old.db: schema 0001 -> {HEAD}; the old one is old.db.backup-0001\n"
+    assert old.with_name("old.db.backup-0001").exists()
+    assert orthobench("db", "upgrade", "--db", "old.db").out == f"old.db has schema {HEAD} already\n"
+    assert orthobench("db", "upgrade", "--db", "none.db").code == 2
+
+
+def test_backup_overwrites_nothing(orthobench, database, tmp_path):
+    assert orthobench("db", "backup", "copy.db").out == "results.db is copied to copy.db\n"
+    with closing(sqlite3.connect(database)) as one, closing(sqlite3.connect(tmp_path / "copy.db")) as other:
+        assert list(one.iterdump()) == list(other.iterdump())
+    before = (tmp_path / "copy.db").read_bytes()
+    refused = orthobench("db", "backup", "copy.db")
+    assert (refused.code, refused.err) == (2, "error: copy.db is there already: name a new file\n")
+    assert (tmp_path / "copy.db").read_bytes() == before
+    assert orthobench("db", "backup", "nowhere/copy.db").code == 2
+    assert orthobench("db", "backup", "other.db", "--db", "none.db").code == 2
+
+
+def test_merge(orthobench, database, old, tmp_path):
+    again = tmp_path / "again.db"
+    shutil.copy(database, again)
+    with open_store(str(again)) as store:
+        run = store.get(CUT_OFF)
+        store.update(run.id, {"status": Status.FINISHED})
+    shown = orthobench("db", "merge", "old.db", "again.db")
+    assert shown.code == 0
+    assert shown.out.splitlines() == [
+        "old.db: 1 runs added, 0 replaced by one that got further, 0 known; rows: 1 environment, 5 metric, 4 trace",
+        "again.db: 0 runs added, 1 replaced by one that got further, 1 known; rows: 2 metric",
+    ]
+    with open_store(str(database)) as store:
+        assert [run.status for run in store.runs()] == [Status.FINISHED] * 3
+    assert orthobench("db", "merge", "old.db", "again.db", "--db", "new.db").code == 0
+    with open_store(str(tmp_path / "new.db")) as store:
+        assert len(store.runs()) == 3
+    for wrong in ("results.db", "./results.db", "none.db"):
+        assert orthobench("db", "merge", wrong).code == 2
+
+
+def test_a_run_in_training_is_not_replaced(orthobench, database, tmp_path):
+    again = tmp_path / "again.db"
+    shutil.copy(database, again)
+    with open_store(str(again)) as store:
+        store.update(store.get(CUT_OFF).id, {"status": Status.FINISHED})
+    with CheckpointFolder(tmp_path / "results.checkpoints", CUT_OFF).lock():
+        assert "0 replaced" in orthobench("db", "merge", "again.db").out
+    assert "1 replaced" in orthobench("db", "merge", "again.db").out
+
+
+def test_export(orthobench, database, tmp_path):
+    with open_store(str(database)) as store:
+        (first, second) = store.runs()
+        metrics = store.metrics([first.id])
+        store.rewind(second.id, -1)
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("INSERT INTO metric VALUES (NULL, 2, 'test', 'x', 0, 0, NULL, '-inf')")
+        connection.commit()
+    assert orthobench("db", "export", "out").out == "2 runs in out/runs.csv and out/metrics.csv\n"
+    runs = list(csv.DictReader((tmp_path / "out" / "runs.csv").read_text().splitlines()))
+    assert [run["key"] for run in runs] == [FINISHED, CUT_OFF]
+    assert runs[0]["setting hidden_size"] == "4"
+    assert float(runs[0]["final_value"]) == first.final_value
+    assert json.loads(runs[0]["environment"]) == first.environment.facts
+    found = list(csv.DictReader((tmp_path / "out" / "metrics.csv").read_text().splitlines()))
+    assert [(m["run"], m["split"], m["name"], int(m["iteration"]), float(m["value"])) for m in found[:-1]] == [
+        (FINISHED, m.split, m.name, m.iteration, m.value) for m in metrics
+    ]
+    assert (found[-1]["run"], found[-1]["value"], found[-1]["kind"]) == (CUT_OFF, "-inf", "-inf")
+
+    assert orthobench("db", "export", "out", "--format", "json").code == 0
+    strict = json.loads((tmp_path / "out" / "metrics.json").read_text(), parse_constant=pytest.fail)
+    assert [m["value"] for m in strict] == [*(m.value for m in metrics), None]
+    assert strict[-1]["kind"] == "-inf"
+    assert [m["kind"] for m in strict[:-1]] == [None] * len(metrics)
+    assert len(json.loads((tmp_path / "out" / "runs.json").read_text())) == 2
+
+    assert orthobench("db", "export", "none", "--model", "lstm").out.startswith("0 runs in ")
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_parquet_needs_its_library(orthobench, database, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "fastparquet", None)
+    refused = orthobench("db", "export", "out", "--format", "parquet")
+    assert refused.code == 2
+    assert refused.err == "error: Parquet is written by pyarrow: pip install pyarrow, or give --format csv\n"
+
+
+def test_parquet(orthobench, database, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    assert orthobench("db", "export", "out", "--format", "parquet").code == 0
+    frame = pandas.read_parquet(tmp_path / "out" / "metrics.parquet")
+    with open_store(str(database)) as store:
+        assert frame["value"].tolist() == [m.value for m in store.metrics([run.id for run in store.runs()])]

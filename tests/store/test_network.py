@@ -1,0 +1,51 @@
+"""A SQLite file that several machines could see is refused, by the system's own table of what is mounted."""
+
+from __future__ import annotations
+
+import pytest
+
+from orthobench.errors import UsageError
+from orthobench.store import network, open_store
+from orthobench.store.network import file_system
+
+
+@pytest.fixture
+def mounts(tmp_path, monkeypatch):
+    """Pretend that the table says this."""
+
+    def write(text: str) -> None:
+        (tmp_path / "mounts").write_text(text)
+        monkeypatch.setattr(network, "MOUNTS", tmp_path / "mounts")
+
+    return write
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "lustre", "gpfs", "ceph"])
+def test_a_file_on_a_network_is_refused_with_the_reason_and_the_fix(tmp_path, mounts, kind):
+    mounts(f"/dev/sda1 / ext4 rw 0 0\nserver:/home {tmp_path} {kind} rw,vers=3 0 0\n")
+    with pytest.raises(UsageError, match=rf"network file system \({kind}\).* local disk.*--db postgresql://"):
+        open_store(str(tmp_path / "r.db"), create=True)
+    assert not (tmp_path / "r.db").exists()
+
+
+def test_the_innermost_mount_counts_and_of_two_on_one_place_the_later(tmp_path, mounts):
+    inner = tmp_path / "with space"
+    inner.mkdir()
+    escaped = str(inner).replace(" ", "\\040")
+    mounts(f"s:/ / nfs rw 0 0\n/dev/sdb {escaped} nfs4 rw 0 0\n/dev/sdc {escaped} xfs rw 0 0\n")
+    assert file_system(inner / "r.db") == "xfs"
+    assert file_system(tmp_path / "r.db") == "nfs"
+    assert file_system(tmp_path / "with spacer" / "r.db") == "nfs"
+    open_store(str(inner / "r.db"), create=True).close()
+
+
+def test_a_link_is_followed(tmp_path, mounts):
+    (tmp_path / "far").mkdir()
+    (tmp_path / "near").symlink_to("far")
+    mounts(f"/dev/sda1 / ext4 rw 0 0\ns:/far {tmp_path}/far nfs4 rw 0 0\n")
+    assert file_system(tmp_path / "near" / "r.db") == "nfs4"
+
+
+def test_a_system_without_such_a_table_refuses_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(network, "MOUNTS", tmp_path / "none")
+    open_store(str(tmp_path / "r.db"), create=True).close()

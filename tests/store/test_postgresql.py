@@ -1,0 +1,390 @@
+"""The store on a PostgreSQL server: all that a file does, and what happens when the server goes away."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from sqlalchemy import text
+
+from orthobench.checkpoint import CheckpointFolder
+from orthobench.errors import Busy, StorageError
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.store import MetricRow, Status, TraceRow, open_store
+from orthobench.store import server as server_module
+from orthobench.store.open import HEAD, VERSION_TABLE, NoDatabase
+from orthobench.store.tables import Base
+from orthobench.train import train
+
+pytestmark = pytest.mark.postgresql
+
+FACTS = {
+    "key": "k0",
+    "variant": "v",
+    "condition": "c",
+    "task": "adding",
+    "model": "rnn",
+    "seed": 0,
+    "spec": {"note": "ü"},
+    "device": "cpu",
+    "backend": None,
+    "parameter_count": 3,
+    "metric": "mse",
+    "goal": "min",
+    "baselines": {"mse": 0.17},
+    "total_iterations": 10,
+    "iterations_per_epoch": 5,
+}
+
+
+def start(store, **changes):
+    return store.start(FACTS | changes, "e", {"cpu": "x"})
+
+
+def point(iteration: int, value: float = 1.0) -> MetricRow:
+    return MetricRow("test", "mse", 0, iteration, value)
+
+
+@pytest.fixture
+def store(postgres):
+    with open_store(postgres, create=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A server that is away is given up after half a second."""
+    monkeypatch.setattr(server_module, "PATIENCE", 0.5)
+
+
+class Silent:
+    def started(self, run):
+        pass
+
+    def iterated(self, iteration):
+        pass
+
+    def tested(self, point):
+        pass
+
+    def concluding(self, done, total):
+        pass
+
+
+def test_the_migrations_make_the_tables(postgres):
+    from alembic.autogenerate import compare_metadata
+    from alembic.runtime.migration import MigrationContext
+
+    with pytest.raises(NoDatabase, match="holds no orthobench runs"):
+        open_store(postgres)
+    with open_store(postgres, create=True) as store, store.engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "version_table": VERSION_TABLE})
+        assert compare_metadata(context, Base.metadata) == []
+        assert connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one() == HEAD
+
+
+def test_processes_that_make_the_same_database_at_once_make_one(postgres):
+    errors: list[Exception] = []
+
+    def make() -> None:
+        try:
+            open_store(postgres, create=True).close()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=make) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    with open_store(postgres) as store:
+        assert store.runs() == []
+
+
+def test_what_is_written_comes_back(store):
+    run = start(store)
+    values = [0.1, math.nan, math.inf, -math.inf]
+    store.log(run.id, [point(i, v) for i, v in enumerate(values)], [TraceRow("g", 0, 0, [0.5, math.inf])], {})
+    store.update(run.id, {"peak_memory": 2**40})
+    found = [row.value for row in store.metrics([run.id])]
+    assert found[0] == 0.1
+    assert math.isnan(found[1])
+    assert found[2:] == [math.inf, -math.inf]
+    assert list(store.traces([run.id])[0].values) == [0.5, math.inf]
+    again = store.get("k")
+    assert (again.peak_memory, again.spec, again.environment.facts) == (2**40, {"note": "ü"}, {"cpu": "x"})
+    store.rewind(run.id, 1)
+    assert [row.iteration for row in store.metrics([run.id])] == [0, 1]
+    store.delete(run.id)
+    assert store.runs() == []
+    assert store.metrics([run.id]) == []
+
+
+def test_writers_in_one_environment_lose_nothing(postgres):
+    """All enter the same environment, each its own run, at the same moment."""
+    errors: list[Exception] = []
+    ready = threading.Barrier(6)
+    open_store(postgres, create=True).close()
+
+    def write(number: int) -> None:
+        try:
+            with open_store(postgres) as store:
+                ready.wait()
+                run = start(store, key=f"k{number}")
+                ready.wait()
+                store.tag([f"k{i}" for i in range(6)], ["together"])
+                for i in range(25):
+                    store.log(run.id, [point(i)], [], {"iterations": i})
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    with open_store(postgres) as store:
+        runs = store.runs()
+        assert {run.environment_id for run in runs} == {runs[0].environment_id}
+        assert len(store.metrics([run.id for run in runs])) == 150
+        assert all(run.tags == ["together"] for run in runs)
+
+
+def test_a_run_is_held_by_one_process_wherever_it_is(postgres, store):
+    with open_store(postgres) as elsewhere, store.server.lock("run a"):
+        assert elsewhere.server.is_locked("run a")
+        assert not elsewhere.server.is_locked("run b")
+        with pytest.raises(Busy, match="another process"), elsewhere.server.lock("run a"):
+            pass
+        with elsewhere.server.lock("run b"):
+            pass
+    assert not store.server.is_locked("run a")
+
+
+def test_a_run_in_training_is_busy_elsewhere(postgres, store, tmp_path, tiny):
+    resolved = resolve(Catalog(), "adding", "rnn", tiny)
+    key = resolved.spec.key
+    with open_store(postgres) as elsewhere, elsewhere.server.lock(f"run {key}"), pytest.raises(Busy):
+        train(resolved, store, CheckpointFolder(tmp_path, key), torch.device("cpu"), Silent())
+    assert store.runs() == []
+
+
+def test_a_process_that_lost_its_run_to_another_writes_nothing_more(postgres, store):
+    mine = start(store)
+    store.log(mine.id, [point(0)], [], {})
+    with open_store(postgres) as elsewhere:
+        start(elsewhere)
+        elsewhere.log(mine.id, [point(1)], [], {})
+        for late in (
+            lambda: store.log(mine.id, [point(2)], [], {}),
+            lambda: store.update(mine.id, {"status": Status.FAILED}),
+            lambda: store.rewind(mine.id, -1),
+        ):
+            with pytest.raises(Busy, match="taken over"):
+                late()
+        elsewhere.log(mine.id, [point(2)], [], {})
+        assert [row.iteration for row in elsewhere.metrics([mine.id])] == [0, 1, 2]
+        assert elsewhere.get("k0").status == Status.RUNNING
+
+
+def drop_connections(url: str) -> None:
+    """What a network does that fails: every connection to the database is cut."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+def test_connections_that_are_cut_are_made_again(postgres, store, caplog):
+    run = start(store)
+    with store.server.lock("run k0"):
+        for iteration in range(3):
+            drop_connections(postgres)
+            store.log(run.id, [point(iteration)], [], {"iterations": iteration})
+            assert len(store.metrics([run.id])) == iteration + 1
+    assert store.get("k0").iterations == 2
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_transaction_whose_end_is_unknown_is_carried_out_once(postgres, store, monkeypatch, when):
+    """The connection is cut right before the commit, or right after it, when the client does not know of it yet."""
+    run, engine = start(store), store.engine
+    commit, cut = engine.dialect.do_commit, []
+
+    def commit_and_lose(connection):
+        if cut:
+            return commit(connection)
+        cut.append(when)
+        if when == "after":
+            commit(connection)
+        drop_connections(postgres)
+        return commit(connection) if when == "before" else connection.execute("SELECT 1")
+
+    monkeypatch.setattr(engine.dialect, "do_commit", commit_and_lose)
+    store.log(run.id, [point(0)], [TraceRow("g", 0, 0, [1.0])], {"iterations": 7})
+    store.log(run.id, [point(1)], [], {})
+    assert cut == [when]
+    assert [row.iteration for row in store.metrics([run.id])] == [0, 1]
+    assert len(store.traces([run.id])) == 1
+    cut.clear()
+    store.add_benchmark("b", {"x": 1}, "e", {"cpu": "x"})
+    assert cut == [when]
+    assert len(store.benchmarks("b")) == 1
+
+
+def test_a_lost_lock_is_taken_again_before_anything_is_written(postgres, store):
+    run = start(store)
+    with store.server.lock("run k0"), open_store(postgres) as elsewhere:
+        drop_connections(postgres)
+        store.log(run.id, [point(0)], [], {})
+        assert elsewhere.server.is_locked("run k0")
+
+
+def test_a_lost_lock_that_another_took_ends_the_run(postgres, store):
+    run = start(store)
+    with store.server.lock("run k0"), open_store(postgres) as elsewhere:
+        drop_connections(postgres)
+        with elsewhere.server.lock("run k0"), pytest.raises(Busy, match="another process"):
+            store.log(run.id, [point(0)], [], {})
+    assert store.metrics([run.id]) == []
+
+
+def restart_after(server, seconds: float) -> threading.Thread:
+    thread = threading.Timer(seconds, server.start)
+    thread.start()
+    return thread
+
+
+def numbers(url: str, key: str):
+    with open_store(url) as store:
+        run = store.find(key)
+        metrics = [(m.split, m.name, m.epoch, m.iteration, m.value) for m in store.metrics([run.id])]
+        traces = [(t.name, t.epoch, t.iteration, list(t.values)) for t in store.traces([run.id])]
+        return run.status, run.iterations, run.final_value, run.best_value, metrics, traces
+
+
+class StopsServer(Silent):
+    """Stops the server in the middle of a run; it may come back later."""
+
+    def __init__(self, server, mode: str, back_after: float | None) -> None:
+        self.server, self.mode, self.back_after, self.restart = server, mode, back_after, None
+
+    def iterated(self, iteration):
+        if iteration == 5:
+            self.server.stop(self.mode)
+            if self.back_after is not None:
+                self.restart = restart_after(self.server, self.back_after)
+
+
+def carry_out(url: str, resolved, folder: Path, observer, should_stop=lambda: False):
+    with open_store(url, create=True) as store:
+        checkpoints = CheckpointFolder(folder, resolved.spec.key)
+        train(resolved, store, checkpoints, torch.device("cpu"), observer, should_stop, checkpoint_every=0)
+    return numbers(url, resolved.spec.key)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["immediate", "fast"])
+def test_a_run_waits_for_a_server_that_is_stopped_and_comes_back(
+    postgres, postgres_server, tmp_path, tiny, caplog, mode
+):
+    caplog.set_level(logging.INFO)
+    resolved = resolve(Catalog(), "adding", "scornn", tiny)
+    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", resolved, tmp_path / "uncut", Silent())
+    stopping = StopsServer(postgres_server, mode, back_after=1.0)
+    try:
+        cut = carry_out(postgres, resolved, tmp_path / "c", stopping)
+    finally:
+        stopping.restart.join()
+    assert cut == uncut
+    waits = [record.message for record in caplog.records if "database server" in record.message]
+    assert len(waits) == 2
+    assert waits[0].startswith("waiting for the database server")
+    assert waits[1] == "the database server is back"
+
+
+@pytest.mark.slow
+def test_a_run_whose_server_stays_away_stops_and_goes_on_later(postgres, postgres_server, quick, tmp_path, tiny):
+    resolved = resolve(Catalog(), "adding", "scornn", tiny)
+    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", resolved, tmp_path / "uncut", Silent())
+    try:
+        with pytest.raises(StorageError, match=r"the database server is lost \(.*\): the same command goes on"):
+            carry_out(postgres, resolved, tmp_path / "c", StopsServer(postgres_server, "immediate", None))
+    finally:
+        postgres_server.start()
+    assert numbers(postgres, resolved.spec.key)[:2] == (Status.RUNNING, 4)
+    assert carry_out(postgres, resolved, tmp_path / "c", Silent()) == uncut
+
+
+@pytest.mark.slow
+def test_the_command_stops_with_one_line_and_goes_on(
+    postgres, postgres_server, quick, orthobench, tiny_options, monkeypatch
+):
+    command = ("run", "adding", "rnn", *tiny_options, "--db", postgres)
+    with monkeypatch.context() as patched:
+        stopping = StopsServer(postgres_server, "immediate", None)
+        patched.setattr("orthobench.cli.progress.Progress.iterated", lambda _, iteration: stopping.iterated(iteration))
+        try:
+            stopped = orthobench(*command)
+        finally:
+            postgres_server.start()
+    assert stopped.code == 2
+    assert [line for line in stopped.err.splitlines() if line.startswith("error:")] == [stopped.err.splitlines()[-1]]
+    assert "the database server is lost" in stopped.err
+    assert "interrupted" in orthobench("ls", "--db", postgres).out
+    assert "finished" in orthobench(*command).out
+
+
+@pytest.mark.slow
+def test_a_request_to_stop_ends_the_waiting(postgres, postgres_server, tmp_path, tiny):
+    """Patience is ten minutes here: the test ends because it was asked to."""
+    resolved = resolve(Catalog(), "adding", "rnn", tiny)
+    stopped = threading.Event()
+    threading.Timer(1.0, stopped.set).start()
+    try:
+        with pytest.raises(StorageError, match="lost"):
+            carry_out(
+                postgres,
+                resolved,
+                tmp_path,
+                StopsServer(postgres_server, "immediate", None),
+                lambda: stopped.is_set(),
+            )
+    finally:
+        postgres_server.start()
+
+
+def test_a_server_that_is_not_there_is_one_line_without_the_password(postgres_server, orthobench):
+    done = orthobench("ls", "--db", f"postgresql://me:secret@/none?host={postgres_server.folder / 'nowhere'}")
+    assert done.code == 2
+    assert "cannot be opened" in done.err
+    assert done.err.count("\n") == 1
+    assert "secret" not in done.err
+
+
+def test_the_commands_work_on_a_server(postgres, orthobench, tiny_options):
+    at = ("--db", postgres)
+    sweep = ("sweep", "adding", "--models", "rnn,lstm", "--seeds", "2", *tiny_options, *at)
+    assert "4 missing" in orthobench(*sweep, "--dry-run", "--no-probe").out
+    assert orthobench(*sweep).code == 0
+    assert "4 finished" in orthobench(*sweep, "--dry-run", "--no-probe").out
+    assert "finished" in orthobench("run", "adding", "rnn", *tiny_options, "--force", *at).out
+    listed = json.loads(orthobench("ls", "--json", *at).out)
+    assert {run["status"] for run in listed} == {"finished"}
+    assert len(listed) == 4
+    shown = json.loads(orthobench("show", listed[0]["run"], "--json", *at).out)
+    assert shown["final"] == listed[0]["final"]
+    page = Path(orthobench("report", "--html", *at).out.strip())
+    assert "lstm" in page.read_text("utf-8")
+    assert orthobench("compare", "model=rnn", "model=lstm", *at).code in (0, 1)

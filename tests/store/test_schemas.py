@@ -1,0 +1,157 @@
+"""Every schema there ever was is upgraded, whole or not at all, with a copy of the old file beside it."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import sqlite3
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from support.crash import Kill, call
+
+import orthobench.store.migrations
+from orthobench.errors import StorageError
+from orthobench.store import MetricRow, open_store
+from orthobench.store.open import HEAD, VERSION_TABLE, back_up
+from orthobench.store.tables import Base
+
+KEPT = {path.stem.removeprefix("schema_"): path for path in Path(__file__).parent.glob("schema_*.db")}
+
+
+def dump(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return list(connection.iterdump())
+
+
+def look(path: Path, query: str) -> list[tuple]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+@pytest.fixture
+def old(tmp_path):
+    """A copy of the database of a past schema."""
+
+    def make(revision: str) -> Path:
+        path = tmp_path / "results.db"
+        shutil.copy(KEPT[revision], path)
+        return path
+
+    return make
+
+
+def test_every_past_schema_is_kept():
+    config = Config()
+    config.set_main_option("script_location", str(Path(orthobench.store.migrations.__file__).parent))
+    revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    assert revisions - {HEAD} <= KEPT.keys()
+
+
+@pytest.mark.parametrize("revision", sorted(KEPT))
+def test_a_past_schema_is_upgraded_with_all_that_is_in_it(revision, old):
+    path = old(revision)
+    tables = [name for (name,) in look(path, "SELECT name FROM sqlite_master WHERE type = 'table'")]
+    assert look(path, f"SELECT * FROM {VERSION_TABLE}") == [(revision,)]
+    before = {name: sorted(look(path, f"SELECT * FROM {name}"), key=repr) for name in tables if name != VERSION_TABLE}
+    assert before["run"]
+    with open_store(str(path)) as store:
+        with store.engine.connect() as connection:
+            context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+            assert context.get_current_revision() == HEAD
+            assert compare_metadata(context, Base.metadata) == []
+        assert all(store.metrics([run.id]) for run in store.runs())
+    assert {name: sorted(look(path, f"SELECT * FROM {name}"), key=repr) for name in before} == before
+    assert look(path, "PRAGMA integrity_check") == [("ok",)]
+    copy = path.with_name(f"results.db.backup-{revision}")
+    assert copy.exists() == (revision != HEAD)
+    assert revision == HEAD or dump(copy) == dump(KEPT[revision])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_upgrade_that_is_killed_has_not_happened(seed, old, tmp_path):
+    """At any of its lines. Afterwards the old program could go on with the file, and the new one upgrade it."""
+    path = old("0001")
+    assert call(tmp_path, ["db", "upgrade"], lines=tmp_path / "lines") == 0, (tmp_path / "output").read_text()
+    stages = (tmp_path / "lines").read_text().split()
+    done = dump(path)
+    killed = 0
+    for line in random.Random(seed).sample(range(len(stages)), 3):
+        for leftover in tmp_path.glob("results.db*"):
+            leftover.unlink()
+        old("0001")
+        killed += call(tmp_path, ["db", "upgrade"], Kill(line=line)) == -signal.SIGKILL
+        assert look(path, "PRAGMA integrity_check") == [("ok",)]
+        assert dump(path) in (dump(KEPT["0001"]), done)
+        assert call(tmp_path, ["db", "upgrade"]) == 0, (tmp_path / "output").read_text()
+        assert dump(path) == done
+    assert killed == 3
+
+
+def test_an_upgrade_over_several_schemas_is_one(old, monkeypatch):
+    """What fails in its last step takes the first steps back."""
+    path = old("0001")
+
+    def fail(*arguments, **options):
+        raise SystemError("cut off")
+
+    monkeypatch.setattr("orthobench.store.migrations.versions.v0002_benchmarks.op.create_index", fail)
+    with pytest.raises(SystemError):
+        open_store(str(path))
+    assert dump(path) == dump(KEPT["0001"])
+
+
+def test_without_room_for_the_copy_nothing_is_upgraded(old, monkeypatch):
+    path = old("0001")
+
+    class Full(sqlite3.Connection):
+        def backup(self, *arguments, **options):
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+
+    connect = sqlite3.connect
+    monkeypatch.setattr("sqlite3.connect", lambda *a, **k: connect(*a, **{"factory": Full, **k}))
+    with pytest.raises(StorageError, match=r"backup-0001 cannot be written: the disk is full: make room there"):
+        open_store(str(path))
+    monkeypatch.undo()
+    assert dump(path) == dump(KEPT["0001"])
+    assert not list(path.parent.glob("*backup*"))
+
+
+def test_a_copy_is_of_one_moment_while_runs_write(tmp_path):
+    """Each transaction writes a row and its number into the run: in every copy the two agree."""
+    facts = dict.fromkeys(("variant", "condition", "task", "model", "device", "metric", "goal"), "x")
+    facts |= dict.fromkeys(("seed", "parameter_count", "total_iterations", "iterations_per_epoch"), 1)
+    path, stop = tmp_path / "r.db", threading.Event()
+    with open_store(str(path), create=True) as store:
+        run = store.start({**facts, "key": "k", "spec": {}, "baselines": {}}, "e", {})
+
+        def write() -> None:
+            at = 0
+            while not stop.is_set():
+                at += 1
+                store.log(run.id, [MetricRow("test", "m", 0, at, 1.0)], [], {"iterations": at})
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        seen = []
+        try:
+            while len(set(seen)) < 5:
+                back_up(path, tmp_path / "copy.db")
+                ((iterations, rows),) = look(
+                    tmp_path / "copy.db", "SELECT iterations, (SELECT count(*) FROM metric) FROM run"
+                )
+                assert iterations == rows
+                seen.append(rows)
+        finally:
+            stop.set()
+            writer.join()
+    assert seen == sorted(seen)

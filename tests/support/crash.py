@@ -1,0 +1,145 @@
+"""The command line in processes that are killed.
+
+They are forked from a server that has imported what they need and has computed nothing, so that one costs a fraction of
+a second. A kill is planted at a line that is about to be executed, half-way through a checkpoint's file, or comes
+after a delay.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    [
+        "pytest.__main__",  # the main module of these processes, too
+        "torch._dynamo",  # which every optimiser imports
+        "alembic.command",
+        "sqlalchemy.dialects.sqlite",
+        "orthobench.cli.training",
+        "orthobench.data",
+        "orthobench.probes.jacobian",
+        *(f"orthobench.tasks.{name}" for name in ("adding", "ptb")),
+        *(f"orthobench.models.{name}" for name in ("scornn", "lstm")),
+    ]
+)
+
+STAGES = {  # of a run, by the function that a line stands in; else by its file
+    "open_store": "migration",
+    "upgrade": "migration",
+    "back_up": "migration",
+    "_migrate": "migration",
+    "start": "start",
+    "__init__": "start",
+    "lock": "start",
+    "log": "logging",
+    "_update": "logging",
+    "_metric_columns": "logging",
+    "_conclude": "end",
+    "clear": "end",
+    "train": "end",
+    "checkpoint.py": "checkpointing",
+    "disk.py": "checkpointing",
+    "_save": "checkpointing",
+    "_restore": "checkpointing",
+    "versions": "migration",
+    "open.py": "migration",
+}
+WATCHED = ("checkpoint.py", "disk.py", "train.py", f"store{os.sep}")
+
+
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL before the n-th watched line, half-way through the n-th file of a checkpoint, or after seconds."""
+
+    line: int | None = None
+    half: int | None = None
+    delay: float | None = None
+
+
+def call(folder: Path, arguments: Sequence[str], kill: Kill = Kill(), lines: Path | None = None) -> int:
+    """Call the command line in a process of its own and return its exit code, negative for a signal.
+
+    What it prints is in `folder/output`; the stages of the lines it executed in `lines`, where that is given.
+    """
+    process = FORKS.Process(target=_child, args=(folder, tuple(arguments), kill, lines))
+    process.start()
+    process.join(kill.delay)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _child(folder: Path, arguments: tuple[str, ...], kill: Kill, lines: Path | None) -> None:
+    import torch
+
+    output = os.open(folder / "output", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.chdir(folder)
+    torch.set_num_threads(1)
+    if kill.half is not None:
+        _die_writing(kill.half)
+
+    from orthobench.cli import main
+
+    sys.argv = ["orthobench", *arguments]
+    watch = _Lines(kill.line)
+    if kill.line is not None or lines is not None:
+        sys.settrace(watch.entered)
+    try:
+        main()
+    finally:
+        sys.settrace(None)
+        if lines is not None:
+            lines.write_text("\n".join(watch.stages))
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die_writing(number: int) -> None:
+    """Die when the number-th checkpoint is half written."""
+    opened, numbers = Path.open, itertools.count(1)
+
+    def half(self: Path, *arguments, **options):
+        stream = opened(self, *arguments, **options)
+        if self.suffix == ".part" and next(numbers) == number:
+            stream.write(b"PK\3\4" + bytes(3000))
+            stream.flush()
+            _die()
+        return stream
+
+    Path.open = half  # type: ignore[method-assign]
+
+
+class _Lines:
+    """Counts the watched lines as they come, and dies before one."""
+
+    def __init__(self, last: int | None) -> None:
+        self.last = last
+        self.stages: list[str] = []
+
+    def entered(self, frame: FrameType, event: str, argument: object):
+        name = frame.f_code.co_filename
+        return self.line if f"orthobench{os.sep}" in name and any(part in name for part in WATCHED) else None
+
+    def line(self, frame: FrameType, event: str, argument: object):
+        if event == "line":
+            if len(self.stages) == self.last:
+                _die()
+            code = frame.f_code
+            places = code.co_name, Path(code.co_filename).parent.name, Path(code.co_filename).name
+            self.stages.append(next((STAGES[place] for place in places if place in STAGES), "training"))
+        return self.line
