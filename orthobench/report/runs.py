@@ -83,7 +83,7 @@ def _curves(rows: pd.DataFrame | None, axes: Axes) -> list[dict[str, Any]]:
         return []
     splits, names = (rows[column].to_numpy(object) for column in ("split", "name"))
     values, iterations = (rows[column].to_numpy(float) for column in ("value", "iteration"))
-    # The rows come by split, name and iteration: a series is a stretch of them. Groups of pandas take ten times as long.
+    # The rows come by split, name and iteration, so a series is a stretch of them; groups of pandas would be slower.
     bounds = np.flatnonzero((splits[1:] != splits[:-1]) | (names[1:] != names[:-1])) + 1
     made = []
     for first, end in sorted(
