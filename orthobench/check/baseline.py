@@ -178,7 +178,8 @@ def write_baseline(file: Path, measured: Sequence[CheckedRun], update: Update) -
     """
     import tomlkit
 
-    document: Any = tomlkit.parse(file.read_text("utf-8"))
+    text, comments = _comments_taken(file.read_text("utf-8"))
+    document: Any = tomlkit.parse(text)
     by_name = {run.name: run for run in measured}
     for table in document["run"]:
         run = by_name.get(table.get("name", f"{table['task']}/{table['model']}"))
@@ -212,7 +213,30 @@ def write_baseline(file: Path, measured: Sequence[CheckedRun], update: Update) -
         table["runs"].multiline(True)
         updates.append(table)
     document["update"] = updates
-    write_whole(file, re.sub(r"(?<=[^\n])\n(?=\[\[)", "\n\n", tomlkit.dumps(document)))
+    text = re.sub(r"(?<=[^\n])\n(?=\[\[)", "\n\n", tomlkit.dumps(document))
+    write_whole(file, _comments_put_back(text, comments))
+
+
+MARK = "\ue000"  # of Unicode's private use
+
+
+def _comments_taken(text: str) -> tuple[str, list[str]]:
+    """The text with a mark at each [table] for the comments and blank lines above it, and these.
+
+    They speak of the table, but to TOML are the end of the one before, and what is added to that would stand below.
+    """
+    taken: list[str] = []
+
+    def take(found: re.Match[str]) -> str:
+        taken.append(found[1])
+        return f"{found[2]} #{MARK}{len(taken) - 1}"
+
+    return re.sub(r"((?:^[ \t]*(?:#.*)?\n)+)([ \t]*\[.*)", take, text, flags=re.MULTILINE), taken
+
+
+def _comments_put_back(text: str, taken: Sequence[str]) -> str:
+    marked = re.compile(rf"\n*^(.*) #{MARK}(\d+)$", re.MULTILINE)
+    return marked.sub(lambda found: f"\n{taken[int(found[2])]}{found[1]}", text).lstrip("\n")
 
 
 def _inline(values: Mapping[str, Any]) -> Any:
@@ -226,6 +250,16 @@ def _inline(values: Mapping[str, Any]) -> Any:
 def _summary(values: Sequence[float]) -> str:
     spread = f", deviation {statistics.stdev(values):.3g}" if len(values) > 1 else ""
     return f"mean {statistics.fmean(values):.4g}{spread}"
+
+
+def check_folder(file: Path) -> None:
+    """Refuse a file that could not be written, before anything is trained for it.
+
+    Raises:
+        UsageError: its folder is not there or not to be written to.
+    """
+    if not os.access(file.parent, os.W_OK) or file.is_dir():
+        raise UsageError(f"{file} cannot be written: name a file in a folder that is there and writable")
 
 
 def write_whole(file: Path, text: str) -> None:

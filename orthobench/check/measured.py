@@ -66,7 +66,7 @@ def _missing(run: Run | None, here: Mapping[str, Any] | None) -> str:
         return f"{run.status}: {run.message}" if run.message else run.status
     facts = run.environment.facts
     if here is not None and (facts["commit"], facts["packages"]) != (here["commit"], here["packages"]):
-        return "made by other code or versions: give a new database, or --db-only to take them as they are"
+        return "made by other code or versions: give a new database, or compare them as they are with --db-only"
     return ""
 
 

@@ -52,7 +52,8 @@ def remeasured(run: CheckedRun, resolved: Resolved, measured: Mapping[int, Measu
             values[seed] = value if run.exact else float(f"{value:.6g}")
         changes: dict[str, Any] = {"values": values}
         if metric.allowed_loss is None and not run.exact:
-            changes["allowed_loss"] = float(f"{measured_margin(list(values.values()), len(run.seeds)):.2g}")
+            margin = measured_margin(list(values.values()), len(run.seeds), metric.direction)
+            changes["allowed_loss"] = float(f"{margin:.2g}")
         metrics[name] = metric.model_copy(update=changes)
     ratios = [one.speed for one in measured.values() if one.speed is not None]
     speed = run.speed

@@ -57,9 +57,12 @@ def command(
     if reason and not update:
         raise UsageError("--reason belongs to --update: give both")
 
-    from orthobench.check.baseline import condition, read_baseline, write_baseline, write_whole
+    from orthobench.check.baseline import check_folder, condition, read_baseline, write_baseline, write_whole
 
     content = read_baseline(baseline)
+    for file in (junit, markdown, baseline if update else None):
+        if file is not None:
+            check_folder(file)
     wanted = content.select(only or ())
     from orthobench import environment
     from orthobench.check import render, verdict
@@ -87,7 +90,9 @@ def command(
             except Interrupted:
                 typer.echo("stopped" + ("; the same command goes on from here" if db else ""), err=True)
                 raise typer.Exit(130) from None
-        measured = {name: collect(store, runs, None if db_only else facts) for name, runs in resolved.items()}
+        # What is recorded is recorded as this code's, so for an update it has to be.
+        here = None if db_only and not update else facts
+        measured = {name: collect(store, runs, here) for name, runs in resolved.items()}
 
     findings = []
     for run in checked:
@@ -114,7 +119,7 @@ def command(
         typer.echo(f"{error}; {baseline} is as it was", err=True)
         raise typer.Exit(3) from None
     write_baseline(baseline, anew, provenance(baseline, str(reason), facts, [run.name for run in anew]))
-    typer.echo(f"{baseline}: {len(anew)} runs written", err=True)
+    typer.echo(f"{baseline}: {len(anew)} run{'s' * (len(anew) != 1)} written", err=True)
     for run in anew:
         for warning in toothless(run, resolved[run.name][0]):
             typer.echo(f"{run.name}: {warning}", err=True)

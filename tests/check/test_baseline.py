@@ -107,6 +107,49 @@ def test_writing_changes_what_was_measured_and_nothing_else(file):
     assert again.origin(again.run[1]) is None
 
 
+COMMENTED = """\
+# What our models must not lose.
+[task.adding]
+seeds = [0, 1, 2]
+
+# Guards the gates.
+# At a small size.
+[[run]]
+task = "adding"
+model = "lstm"
+# The one metric.
+[run.metrics.mse] # mean squared error
+direction = "min"
+allowed_loss = 0.01
+
+
+# ---- others
+
+# Guards nothing.
+[[run]]
+task = "adding"
+model = "rnn"
+"""
+FOUND = 'condition = "cccccccccccccccc"\n'
+VALUES = "values = {0 = 1.0, 1 = 2.0, 2 = 3.0} # mean 2, deviation 1\n"
+
+
+def test_comments_stay_above_what_they_speak_of(file):
+    file.write_text(COMMENTED)
+    lstm, rnn = read_baseline(file).run
+    values = {0: 1.0, 1: 2.0, 2: 3.0}
+    metric = {"mse": lstm.metrics["mse"].model_copy(update={"values": values})}
+    runs = [run.model_copy(update={"metrics": metric, "condition": "c" * 16}) for run in (lstm, rnn)]
+    write_baseline(file, runs, UPDATE)
+    wanted = COMMENTED.replace("# The one metric.", FOUND + "# The one metric.")
+    wanted = wanted.replace("allowed_loss = 0.01\n", "allowed_loss = 0.01\n" + VALUES)
+    wanted += FOUND + '\n[run.metrics.mse]\ndirection = "min"\nallowed_loss = 0.01\n' + VALUES + "\n[[update]]\n"
+    once = file.read_text()
+    assert once.startswith(wanted)
+    write_baseline(file, runs, UPDATE)
+    assert file.read_text() == once
+
+
 def read_baseline_text(file, text):
     other = file.with_name("other.toml")
     other.write_text(text)

@@ -112,6 +112,9 @@ def test_runs_by_other_code_are_no_answer_unless_asked_for(measured):
     assert outcome.code == 3
     assert "made by other code or versions" in outcome.out
     assert measured("check", "--db", "runs.db", "--db-only").code == 0
+    outcome = measured("check", "--db", "runs.db", "--db-only", "--update", "--reason", "as if they were ours")
+    assert outcome.code == 3
+    assert "run adding/gru seed 0: made by other code or versions" in outcome.err
 
 
 def test_a_changed_task_is_undecided(measured, file):
@@ -241,6 +244,8 @@ def test_the_table_prints_the_power(measured):
         (("--db-only",), "there is no database results.db"),
         (("--seeds", "0"), "'--seeds'"),
         (("--db", "no/such/runs.db"), "there is no folder"),
+        (("--junit", "no/such/check.xml"), "no/such/check.xml cannot be written"),
+        (("--markdown", "checks"), "checks cannot be written"),
     ],
 )
 def test_wrong_usage(file, orthobench, options, told):

@@ -16,26 +16,9 @@ BASELINE = read_baseline(Path(__file__).parents[2] / "checks" / "baseline.toml")
 CATALOG = Catalog()
 
 
-NOT_MEASURED_YET = {
-    "cornn",
-    "eurnn",
-    "full_urnn",
-    "goru",
-    "kru",
-    "lem",
-    "lipschitz_rnn",
-    "lru",
-    "nnrnn",
-    "scurnn",
-    "soft_orthogonal",
-    "spectral_rnn",
-    "urnn",
-}
-
-
-def test_every_model_is_in_it_or_known_to_lack():
+def test_every_model_is_in_it():
     built_in = {plugin.name for plugin in CATALOG if plugin.kind == "model" and plugin.origin == "built in"}
-    assert {run.model for run in BASELINE.run} == built_in - NOT_MEASURED_YET
+    assert {run.model for run in BASELINE.run} == built_in
 
 
 @pytest.mark.parametrize("run", BASELINE.run, ids=[run.name for run in BASELINE.run])
@@ -43,6 +26,6 @@ def test_a_run_can_be_decided_and_has_to_have_learnt(run):
     resolved = resolve(CATALOG, run.task, run.model, run.settings, run.preset, 0)
     assert refusal(run, condition(resolved.spec)) is None
     assert toothless(run, resolved) == []
-    assert all(len(metric.values) >= 10 and metric.allowed_loss is not None for metric in run.metrics.values())
+    assert all(len(metric.values) >= 20 and metric.allowed_loss is not None for metric in run.metrics.values())
     assert run.preset == "quick"
     assert BASELINE.origin(run) is not None
