@@ -66,7 +66,7 @@ def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
                 vectors = pd.DataFrame(rows[rows["iteration"] == moment]["values"].tolist()).astype(np.float32)
                 epoch = moment / variant.run.iterations_per_epoch
                 figure.add_scatter(
-                    x=list(range(1, vectors.shape[1] + 1)),
+                    x=np.arange(1, vectors.shape[1] + 1),
                     y=vectors.mean().to_numpy(),
                     mode="lines",
                     name=html.escape(f"{variant.label} {state}, epoch {epoch:.3g}"),

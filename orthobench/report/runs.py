@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -80,13 +81,18 @@ def _curves(rows: pd.DataFrame | None, axes: Axes) -> list[dict[str, Any]]:
     """A curve for every metric that was logged more than once."""
     if rows is None:
         return []
+    splits, names = (rows[column].to_numpy(object) for column in ("split", "name"))
+    values, iterations = (rows[column].to_numpy(float) for column in ("value", "iteration"))
+    # The rows come by split, name and iteration, so a series is a stretch of them; groups of pandas would be slower.
+    bounds = np.flatnonzero((splits[1:] != splits[:-1]) | (names[1:] != names[:-1])) + 1
     made = []
-    series_of = dict(iter(rows.groupby(["split", "name"], sort=False)))
-    for (split, name), series in sorted(series_of.items(), key=lambda item: SPLITS.find(str(item[0][0]))):
-        values, iterations = series["value"].to_numpy(float), series["iteration"].to_numpy(float)
-        if len(values) > 1:
-            points = kept([values], POINTS)
-            made.append({"name": f"{split} {name}", "x": axes.number(iterations[points]), "y": _packed(values[points])})
+    for first, end in sorted(
+        pairwise([0, *bounds.tolist(), len(values)]), key=lambda stretch: SPLITS.find(splits[stretch[0]])
+    ):
+        if end - first > 1:
+            points = first + kept([values[first:end]], POINTS)
+            name = f"{splits[first]} {names[first]}"
+            made.append({"name": name, "x": axes.number(iterations[points]), "y": _packed(values[points])})
     return made
 
 
