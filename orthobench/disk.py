@@ -10,7 +10,7 @@ from pathlib import Path
 from orthobench.errors import StorageError
 
 MAKE_ROOM = "make room there"
-MAKE_WRITABLE = "make its folder writable, or name a place elsewhere with --db"
+MAKE_WRITABLE = "make its folder writable, or name another place"
 FIXES = {
     errno.ENOSPC: MAKE_ROOM,
     errno.EDQUOT: MAKE_ROOM,

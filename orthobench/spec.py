@@ -37,17 +37,17 @@ class RunSpec:
     @property
     def key(self) -> str:
         """Names the run: 16 hexadecimal digits."""
-        return _digest(asdict(self))
+        return digest(asdict(self))
 
     @property
     def variant(self) -> str:
         """Names the run without its seed: runs that differ by chance alone share it."""
-        return _digest({name: value for name, value in asdict(self).items() if name != "seed"})
+        return digest({name: value for name, value in asdict(self).items() if name != "seed"})
 
     @property
     def condition(self) -> str:
         """Names the task and its settings: runs whose metrics may be compared share it."""
-        return _digest({"task": self.task, "settings": self.task_settings, "version": self.task_version})
+        return digest({"task": self.task, "settings": self.task_settings, "version": self.task_version})
 
     def with_seed(self, seed: int) -> RunSpec:
         return replace(self, seed=seed)
@@ -69,7 +69,8 @@ class Resolved:
         return replace(self, spec=self.spec.with_seed(seed))
 
 
-def _digest(value: Any) -> str:
+def digest(value: Any) -> str:
+    """What names a JSON value: 16 hexadecimal digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

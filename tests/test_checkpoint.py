@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from orthobench.models.lstm import LSTM
 
 from orthobench.checkpoint import BEFORE, NEWEST, CheckpointFolder
@@ -88,7 +90,7 @@ def test_one_that_may_not_be_read_is_kept(folder, monkeypatch):
         raise PermissionError(errno.EACCES, "Permission denied")
 
     with monkeypatch.context() as patched:
-        patched.setattr("zipfile.ZipFile", refuse)
+        patched.setattr(Path, "read_bytes", refuse)
         with pytest.raises(UsageError, match=r"checkpoint.pt cannot be read: Permission denied; make it readable"):
             folder.load(1)
     assert folder.load(1)["logged"] == 1
@@ -141,12 +143,18 @@ def test_the_file_and_its_name_reach_the_disk_before_the_one_before_goes(folder,
     ]
 
 
-def test_who_only_asks_is_not_in_the_way(folder):
+def test_who_only_asks_is_not_in_the_way(folder, monkeypatch):
     """`ls` asks about every run; one that starts in that moment waits for it instead of being refused."""
+    monkeypatch.setattr("orthobench.checkpoint.PATIENCE", 60)
     other = CheckpointFolder(folder.root, folder.key)
     with folder.lock():
         assert other.is_locked()
     assert not other.is_locked()
+    asking = FileLock(folder.root / "abc.lock", thread_local=False)
+    asking.acquire()
+    threading.Timer(0.2, asking.release).start()
+    with folder.lock():
+        assert not asking.is_locked
 
 
 class Noisy(LSTM):

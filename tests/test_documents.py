@@ -38,7 +38,7 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
     """
     words = command.split()[1:]
     shown = {word.partition("=")[0] for word in words if "=" in word}
-    if "--paper" in words and words[0] == "sweep":  # large, whatever is asked for
+    if words[0] == "sweep" and ("--paper" in words or "--search" in words):  # large, whatever is asked for
         words += ["--dry-run", "--no-probe"]
     elif words[0] in ("run", "sweep"):
         pairs = list(zip(tiny_options[::2], tiny_options[1::2], strict=True))
@@ -61,6 +61,8 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
         assert orthobench("sweep", "adding", "--models", "scornn,lstm", *tiny_options).code == 0
     else:
         assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
+        if words[0] == "db":
+            assert orthobench("db", "backup", "other.db").code == 0
     outcome = orthobench(*words)
     if words[0] == "show":
         assert "no run '3fa9'" in outcome.err

@@ -143,7 +143,9 @@ class SideBySide:
         try:
             yield progress
         finally:
+            stood = next(row.fields for row in self.bar.tasks if row.id == progress.row)
             self.bar.remove_task(progress.row)
+            self.say(f"{job.label}: {stood['where']}  {stood['found']}")
             self.ended += 1
             self.bar.update(self.all, completed=self.ended, where=f"{self.ended} of {self.runs} ended")
 

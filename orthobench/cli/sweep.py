@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -29,6 +29,7 @@ from orthobench.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from orthobench.cli.search import Tuning
     from orthobench.plugins import Catalog
     from orthobench.spec import Preset, Resolved
     from orthobench.variants import Variant
@@ -81,6 +82,17 @@ def command(
     tag: Tags = None,
     checkpoints: CheckpointPlace = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    search: Annotated[
+        Literal["optuna"] | None,
+        typer.Option("--search", help="Instead of every point of the grid: points drawn, from ranges a..b[:log] too."),
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option("--trials", min=1, metavar="N", help="Of a search: points in all; 50 by default.")
+    ] = None,
+    prune: Annotated[
+        bool | None,
+        typer.Option("--prune/--no-prune", help="Of a search: cut runs short that are worse than the median."),
+    ] = None,
     executor: Annotated[
         str,
         typer.Option(
@@ -112,6 +124,7 @@ def command(
     import torch
 
     from orthobench.cli import planning, training
+    from orthobench.cli.search import check_optuna, tune
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
@@ -123,10 +136,20 @@ def command(
 
     seconds = None if budget is None else parse_duration(budget)
     catalog = Catalog(plugin or ())
+    tunings: list[Tuning] = []
+    runs: list[tuple[Resolved, dict[str, str]]] = []
+    if search is not None and not dry_run:
+        check_optuna()
+    if search is None and (trials is not None or prune is not None):
+        raise UsageError("--trials and --prune are of a search: add --search optuna")
     if paper is None and (table or figure or scale != 1):
         raise UsageError("--table, --figure and --scale are of a paper: add --paper helfrich2018")
     mine = task or grid or set_ or preset != "paper"
-    if file is not None:
+    if search is not None:
+        if paper or file or seeds:
+            raise UsageError("a search draws settings for one seed: leave --paper, --file and --seeds out")
+        tunings = _tunings(catalog, task, models, grid or (), set_ or (), preset, trials or 50, prune is not False)
+    elif file is not None:
         if mine or models or paper:
             raise UsageError("--file says what to run: leave everything else but --seeds out, or leave --file out")
         runs = _file(catalog, file, seeds)
@@ -149,10 +172,20 @@ def command(
     planner = planning.Planner(where, backend, plugin or (), at_once, not no_probe)
     if dry_run:
         with training.existing(db) or nullcontext() as store:
-            planned = plan(runs, store, place, on_divergence)
-            planner.choose(planned, store, seconds)
+            for tuning in tunings:
+                tuning.tell_plan(store)
+            if not tunings:
+                planner.choose(plan(runs, store, place, on_divergence), store, seconds)
         return
     check_writable(db)
+    if tunings:
+        with cluster or nullcontext(), open_store(db, create=True) as store, training.stop_on_signals() as stop:
+            session = training.Session(
+                store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints, tag or ()
+            )
+            limit = None if seconds is None else Budget(seconds)
+            tune(tunings, session, at_once, jobs, gpu_share, limit, cluster)
+        return
     with cluster or nullcontext(), open_store(db, create=True) as store:
         store.tag([resolved.spec.key for resolved, _ in runs], tag or ())
         planned = plan(runs, store, place, on_divergence)
@@ -190,18 +223,45 @@ def _grid(
     preset: Preset,
 ) -> list[tuple[Resolved, dict[str, str]]]:
     """The runs of a grid, from the command line's texts."""
-    from orthobench.errors import UsageError
     from orthobench.settings import parse_assignments
     from orthobench.sweep.grid import parse_grid
     from orthobench.sweep.plan import resolve_all
 
+    names = _names(task, models)
+    return resolve_all(catalog, task or "", names, parse_assignments(given), parse_grid(grid), seeds, preset)
+
+
+def _tunings(
+    catalog: Catalog,
+    task: str | None,
+    models: str | None,
+    grid: Sequence[str],
+    given: Sequence[str],
+    preset: Preset,
+    trials: int,
+    prune: bool,
+) -> list[Tuning]:
+    """A search for each model, from the command line's texts."""
+    from orthobench.cli.search import Tuning
+    from orthobench.settings import parse_assignments
+    from orthobench.sweep.search import Search
+    from orthobench.sweep.space import Space
+
+    names, space, settings = _names(task, models), Space(grid), parse_assignments(given)
+    searches = [Search(catalog, task or "", model, settings, preset, space, prune) for model in dict.fromkeys(names)]
+    return [Tuning(search, trials) for search in searches]
+
+
+def _names(task: str | None, models: str | None) -> list[str]:
+    """The models' names."""
+    from orthobench.errors import UsageError
+
     if task is None or models is None:
         raise UsageError("say what to run: a task and --models scornn,lstm, or --paper helfrich2018")
-    points, settings = parse_grid(grid), parse_assignments(given)
     names = [name.strip() for name in models.split(",")]
     if not all(names):
         raise UsageError(f"--models '{models}' has an empty name: write --models scornn,lstm")
-    return resolve_all(catalog, task, names, settings, points, seeds, preset)
+    return names
 
 
 def _paper(

@@ -133,7 +133,18 @@ class Session:
         budget: Budget | None = None,
         cluster: RayCluster | None = None,
     ) -> int:
-        """Train what a plan lacks and return how many runs failed: one that does ends no other.
+        """Train what a plan lacks, as `carry_out` does."""
+        return self.carry_out(self.jobs(planned, lambda one: one.label), at_once, gpu_share, budget, cluster)
+
+    def carry_out(
+        self,
+        jobs: Sequence[Job],
+        at_once: int | None,
+        gpu_share: int,
+        budget: Budget | None = None,
+        cluster: RayCluster | None = None,
+    ) -> int:
+        """Train runs and return how many failed: one that does ends no other.
 
         Args:
             at_once: runs at once, each in a process of its own; 0: one after the other in this one; None: as many as
@@ -145,7 +156,6 @@ class Session:
             UsageError: none of them could be started.
             typer.Exit: the user stopped it.
         """
-        jobs = self.jobs(planned, lambda one: one.label)
         if cluster is not None:
             with SideBySide(len(jobs)) as display:
                 tasks = RayTasks(cluster, self.store, display.watch, self.stop, display.say)
@@ -178,11 +188,13 @@ class Session:
         for outcome in self._outcomes(executor, jobs, budget):
             endings[outcome.ending] += 1
             label, cause = outcome.job.label, outcome.cause
-            if outcome.ending == Ending.FAILED:
-                say(f"{label} failed: {cause}")
+            if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
+                say(f"{label} {outcome.ending}: {cause}")
             elif outcome.ending == Ending.REFUSED:
                 refused = refused or cause
                 say(f"{label} cannot be started: {cause}")
+            elif outcome.ending == Ending.PRUNED:
+                say(f"{label} {cause}")
             elif outcome.ending == Ending.BUSY:
                 say(f"{label} is left to another process: {cause}")
         left = len(jobs) - endings.total()

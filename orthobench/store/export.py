@@ -81,6 +81,7 @@ def _record(run: Run) -> dict[str, Any]:
     return {
         **{name: json.dumps(value) if isinstance(value, dict) else value for name, value in own.items()},
         **versions,
+        "tags": ", ".join(run.tags),
         "environment": json.dumps(run.environment.facts),
         **{f"setting {name}": _plain(value) for name, value in settings.items()},
     }

@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, text
@@ -85,7 +85,9 @@ class Server:
         finally:
             connection = self._held.pop(name)
             if not connection.closed:
-                connection.invalidate()  # the lock ends with the connection
+                with suppress(DBAPIError):  # which is lost, and the lock with it
+                    connection.execute(text("SELECT pg_advisory_unlock(:number)"), {"number": _number(name)})
+                connection.invalidate()  # what it was set to is no other's business
                 connection.close()
 
     def is_locked(self, name: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self, TypeVar
@@ -148,7 +148,8 @@ class Store:
     def _tag(session: Session, run_ids: Sequence[int], tags: Sequence[str]) -> None:
         for run_id in run_ids:
             for name in tags:
-                session.merge(Tag(run_id=run_id, name=name))
+                with suppress(IntegrityError), session.begin_nested():  # where another process gives it just now
+                    session.merge(Tag(run_id=run_id, name=name))
 
     def rewind(self, run_id: int, iteration: int) -> None:
         """Forget what was logged after this iteration: a run goes on from its checkpoint, not from its last row."""

@@ -69,6 +69,7 @@ class Estimator:
         self.hardware = "cpu" if self.device == "cpu" else "accelerator"
         self.here = environment.describe(device)[self.hardware]
         self.known: dict[tuple[str, str], list[Experience]] = {}
+        self.untried: dict[str, Estimate] = {}  # by variant
 
     def of(self, one: PlannedRun) -> Estimate:
         """What a run that is wanted will still take."""
@@ -81,10 +82,13 @@ class Estimator:
         if near is None or distance(settings, near.settings) >= NEAR:
             if self.probe is None:
                 return Estimate(None, None, "no run like it yet")
+            if untried := self.untried.get(one.resolved.spec.variant):
+                return untried
             try:
                 near = _experience(one.resolved, self.probe(one))
             except (UsageError, Untried) as error:
-                return Estimate(None, None, str(error))
+                untried = self.untried[one.resolved.spec.variant] = Estimate(None, None, str(error))
+                return untried
             known.append(near)
         return Estimate(_iterations(settings, near) * near.seconds_per_iteration, near.memory, near.name)
 
@@ -108,7 +112,7 @@ class Estimator:
 
     def _serves(self, run: Run) -> bool:
         """Whether a run was made on this hardware, and went far enough to tell how long an iteration takes."""
-        here = run.device == self.device and run.environment.facts[self.hardware] == self.here
+        here = run.device == self.device and run.environment.facts.get(self.hardware) == self.here
         return here and run.iterations > 0 and run.seconds.get("train", 0.0) > 0
 
 

@@ -24,6 +24,7 @@ from orthobench.locks import lock
 from orthobench.plugins import Catalog
 from orthobench.spec import RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
+from orthobench.sweep.pruning import Median, Pruned, Watched
 from orthobench.train import (
     BackendName,
     DeviceName,
@@ -43,6 +44,7 @@ class Job:
     database: a file's absolute path or a URL. checkpoints: the folder or URL of all runs' checkpoints. plugins: files
     with tasks, models and probes of the user's, which have to be there unchanged. data_folder: None for the usual one.
     threads: None for as many as torch takes.
+    rule: by what a search cuts the run short.
     """
 
     spec: RunSpec
@@ -57,6 +59,7 @@ class Job:
     checkpoint_every: float = 30.0
     on_divergence: OnDivergence = "stop"
     tags: tuple[str, ...] = ()
+    rule: Median | None = None
 
 
 class Ending(StrEnum):
@@ -67,6 +70,7 @@ class Ending(StrEnum):
     FAILED = "failed"  # the database has the cause
     REFUSED = "refused"  # it could not be started, which is the user's to mend; the database does not know of it
     BUSY = "busy"  # another process is at this run, which is no failure
+    PRUNED = "pruned"  # its search cut it short; it is left as an interrupted one
     INTERRUPTED = "interrupted"  # it was asked to stop, and goes on from its checkpoint when asked for again
 
     @property
@@ -108,31 +112,44 @@ def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = la
         Busy: another process is at this run.
         UsageError: the run cannot be started.
         OutOfMemory: on the accelerator.
-        Interrupted: `should_stop` said so.
+        Interrupted: `should_stop` said so, or, as Pruned, the job's rule.
     """
     if job.threads is not None:
         torch.set_num_threads(job.threads)
     with use_data_folder(None if job.data_folder is None else Path(job.data_folder)):
         resolved = resolve_again(Catalog(Path(file) for file in job.plugins), job.spec)
+        folder = checkpoints_at(job.checkpoints, job.spec.key)
         with open_store(job.database, create=True) as store:
-            return train(
-                resolved,
-                store,
-                checkpoints_at(job.checkpoints, job.spec.key),
-                pick_device(job.device),
-                observer,
-                should_stop,
-                job.checkpoint_every,
-                job.backend,
-                job.on_divergence,
-                job.tags,
-            )
+            watched = Watched(observer, job.rule, store)
+            before = store.find(job.spec.key)
+            if job.rule is not None and before is not None and not Status(before.status).is_final:
+                with lock(store, folder):  # killed after a test, before what the rule says of it was kept
+                    watched.judge(before)
+                    watched.leave_word()
+            try:
+                return train(
+                    resolved,
+                    store,
+                    folder,
+                    pick_device(job.device),
+                    watched,
+                    lambda: watched.pruned_at is not None or should_stop(),
+                    job.checkpoint_every,
+                    job.backend,
+                    job.on_divergence,
+                    job.tags,
+                )
+            except Interrupted:
+                watched.leave_word()
+                raise
 
 
 def attempt(job: Job, observer: Observer, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
     """Carry out a job in this process; what it raises is an outcome, but for KeyboardInterrupt and the like."""
     try:
         run = train_job(job, observer, should_stop)
+    except Pruned as reason:
+        return Outcome(job, Ending.PRUNED, str(reason))
     except Interrupted:
         return Outcome(job, Ending.INTERRUPTED)
     except Busy as error:

@@ -63,12 +63,15 @@ def test_all_runs_of_both_are_there_once(databases, tmp_path):
     enter(there, "c", [math.nan, math.inf, 0.1 + 0.2], Status.DIVERGED, machine="other")
     enter(there, "b", [2.0, 1.5], machine="other")
     enter(there, "d", [4.0], machine="one")
+    here.tag(["b"], ["mine", "both"])
+    there.tag(["b", "d"], ["both", "theirs"])
     there.add_benchmark("bench", {"seconds": 0.1}, "other", {"cpu": "other"})
     both = contents(here) | {key: value for key, value in contents(there).items() if key in "cd"}
     merged = merge(there, here)
     assert contents(here) == both
     assert (merged.added, merged.replaced, merged.kept) == (["c", "d"], [], ["b"])
-    assert merged.rows == {"environment": 1, "benchmark": 1, "metric": 4, "trace": 4}
+    assert merged.rows == {"environment": 1, "benchmark": 1, "metric": 4, "trace": 4, "tag": 3}
+    assert [here.get(key).tags for key in "bd"] == [["both", "mine", "theirs"], ["both", "theirs"]]
     assert [one.environment.facts for one in here.benchmarks()] == [{"cpu": "other"}]
     before = dump(tmp_path / "here.db")
     again = merge(there, here)

@@ -138,6 +138,8 @@ def test_writers_in_one_environment_lose_nothing(postgres):
             with open_store(postgres) as store:
                 ready.wait()
                 run = start(store, key=f"k{number}")
+                ready.wait()
+                store.tag([f"k{i}" for i in range(6)], ["together"])
                 for i in range(25):
                     store.log(run.id, [point(i)], [], {"iterations": i})
         except Exception as error:
@@ -153,6 +155,7 @@ def test_writers_in_one_environment_lose_nothing(postgres):
         runs = store.runs()
         assert {run.environment_id for run in runs} == {runs[0].environment_id}
         assert len(store.metrics([run.id for run in runs])) == 150
+        assert all(run.tags == ["together"] for run in runs)
 
 
 def test_a_run_is_held_by_one_process_wherever_it_is(postgres, store):

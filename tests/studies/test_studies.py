@@ -95,7 +95,7 @@ def small(monkeypatch, tiny):
         for study in STUDIES
     )
     monkeypatch.setattr(listed, "STUDIES", shrunken)
-    monkeypatch.setattr("orthobench.report.html.STUDIES", shrunken)
+    monkeypatch.setattr("orthobench.report.studies.STUDIES", shrunken)
     return {study.name: study for study in shrunken}
 
 

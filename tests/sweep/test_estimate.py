@@ -156,10 +156,17 @@ def test_steps_are_tried_where_nothing_is_known_and_once(store):
 
 @pytest.mark.parametrize("error", [UsageError("mnist is not here"), Untried("killed")])
 def test_why_a_run_cannot_be_judged(store, error):
+    """And that it is not tried again for every seed."""
+    tried = []
+
     def fail(one):
+        tried.append(one)
         raise error
 
-    assert estimate(None, run(), fail) == Estimate(None, None, str(error))
+    estimator = Estimator(None, CPU, fail)
+    found = [estimator.of(one) for one in planned(None, run(), run(seed=1))]
+    assert found == [Estimate(None, None, str(error))] * 2
+    assert len(tried) == 1
 
 
 def test_distance_is_a_distance():

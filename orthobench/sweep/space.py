@@ -1,0 +1,158 @@
+"""What a search draws from: the axes of a grid, and ranges without a step.
+
+hidden_size=128..512:x2             an axis, as in a grid: one of 128, 256, 512
+hidden_size=64..256                 any whole number from 64 to 256
+learning_rate=1e-4..1e-2:log        any number, evenly in its logarithm
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orthobench.errors import UsageError
+from orthobench.settings import parse_assignments
+from orthobench.sweep.grid import NUMBER, Axis, parse_axis
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+DIGITS = 3
+"""Significant digits of a drawn number: as many as a paper prints, and a command line that can be read."""
+MOST_POINTS = 10_000
+"""Of a space with more points than this, so many are tried before it is taken for exhausted."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One of a grid axis's points. Its value is their text, `v` or `v,w` where settings are bound together."""
+
+    axis: Axis
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.axis.names
+
+    @property
+    def values(self) -> Sequence[str]:
+        return [",".join(point) for point in self.axis.points]
+
+    def distribution(self) -> BaseDistribution:
+        from optuna.distributions import CategoricalDistribution
+
+        return CategoricalDistribution(self.values)
+
+    def settings(self, value: str) -> dict[str, str]:
+        return dict(zip(self.names, value.split(","), strict=True))
+
+    def value(self, chosen: Mapping[str, str]) -> str:
+        return ",".join(chosen[name] for name in self.names)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Any number between two ends, both among them: a whole one if they are written so, as in 64..256."""
+
+    name: str
+    low: float
+    high: float
+    whole: bool
+    log: bool
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @property
+    def values(self) -> Sequence[int] | None:
+        """All of them, if they can be counted."""
+        return range(int(self.low), int(self.high) + 1) if self.whole else None
+
+    def distribution(self) -> BaseDistribution:
+        from optuna.distributions import FloatDistribution, IntDistribution
+
+        if self.whole:
+            return IntDistribution(int(self.low), int(self.high), log=self.log)
+        return FloatDistribution(self.low, self.high, log=self.log)
+
+    def settings(self, value: float) -> dict[str, str]:
+        """The value as text, rounded, but not beyond the ends."""
+        if self.whole:
+            return {self.name: str(value)}
+        return {self.name: str(min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high))}
+
+    def value(self, chosen: Mapping[str, str]) -> float:
+        return int(chosen[self.name]) if self.whole else float(chosen[self.name])
+
+
+class Space:
+    """The axes, in the order of their names: how they were listed changes no draw."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        """Read what `--grid` was given.
+
+        Raises:
+            UsageError: nothing is to be searched, a text is neither an axis nor a range, or a setting is there twice.
+        """
+        self.texts = parse_assignments(texts)
+        if not self.texts:
+            raise UsageError(
+                "say what to search: --grid learning_rate=1e-4..1e-2:log, hidden_size=64..256 or key=v1,v2"
+            )
+        axes = [_read(key, text) for key, text in sorted(self.texts.items())]
+        self.axes: dict[str, Choices | Range] = {",".join(axis.names): axis for axis in axes}
+        if len(set(self.names)) < len(self.names):
+            raise UsageError("a setting is in the grid twice: name it once")
+
+    @property
+    def names(self) -> list[str]:
+        return [name for axis in self.axes.values() for name in axis.names]
+
+    @property
+    def size(self) -> int | None:
+        """How many points there are, if they can be counted."""
+        values = [axis.values for axis in self.axes.values()]
+        counts = [len(listed) for listed in values if listed is not None]
+        return math.prod(counts) if len(counts) == len(values) else None
+
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """The axes as optuna has them."""
+        return {name: axis.distribution() for name, axis in self.axes.items()}
+
+    def settings(self, drawn: Mapping[str, float | str]) -> dict[str, str]:
+        """The settings, as text, that a draw from the distributions stands for."""
+        pairs = [axis.settings(drawn[name]) for name, axis in self.axes.items()]  # type: ignore[arg-type]
+        return {name: value for pair in pairs for name, value in pair.items()}
+
+    def values(self, chosen: Mapping[str, str]) -> dict[str, float | str]:
+        """The other way about."""
+        return {name: axis.value(chosen) for name, axis in self.axes.items()}
+
+    def shuffled(self, seed: int) -> Iterator[dict[str, str]]:
+        """Every point, in an order by chance, or `MOST_POINTS` of them; none where they cannot be counted."""
+        size = self.size or 0
+        for index in random.Random(seed).sample(range(size), min(size, MOST_POINTS)):
+            drawn: dict[str, float | str] = {}
+            for name, axis in self.axes.items():
+                values = axis.values
+                assert values is not None
+                index, position = divmod(index, len(values))
+                drawn[name] = values[position]
+            yield self.settings(drawn)
+
+
+def _read(key: str, text: str) -> Choices | Range:
+    ends = re.fullmatch(rf"\s*{NUMBER}\s*\.\.\s*{NUMBER}\s*(:\s*log)?\s*", text)
+    if ends is None:
+        return Choices(parse_axis(key, text))
+    low, high, log = float(ends[1]), float(ends[2]), ends[3] is not None
+    if low >= high:
+        raise UsageError(f"grid '{key}={text}' does not lead upwards from {ends[1]} to {ends[2]}")
+    if log and low <= 0:
+        raise UsageError(f"grid '{key}={text}' has no logarithm at {ends[1]}: begin above 0")
+    whole = all(re.fullmatch(r"[-+]?\d+", end) for end in ends.groups()[:2])
+    return Range(key, low, high, whole, log)
