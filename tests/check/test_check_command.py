@@ -105,9 +105,12 @@ def test_runs_by_other_code_are_no_answer_unless_asked_for(measured):
     from orthobench.store import open_store
     from orthobench.store.tables import Environment
 
-    with open_store("runs.db") as store, store._write() as session:
+    def forge(session):
         for place in session.query(Environment):
             place.facts = {**place.facts, "commit": "another"}
+
+    with open_store("runs.db") as store:
+        store._write(forge)
     outcome = measured("check", "--db", "runs.db")
     assert outcome.code == 3
     assert "made by other code or versions" in outcome.out

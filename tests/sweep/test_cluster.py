@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,13 +107,17 @@ def lose(raylet: int) -> None:
     node = psutil.Process(raylet)
     node.suspend()  # so that it starts nothing new while its workers are killed
     for worker in node.children(recursive=True):
-        worker.kill()
+        with suppress(psutil.Error):
+            worker.kill()
     node.kill()
 
 
 def seeds_on(raylet: int) -> list[int]:
     """The seeds of the runs that are under way on a node: Ray names its processes after the tasks."""
-    titles = [" ".join(worker.cmdline()) for worker in psutil.Process(raylet).children(recursive=True)]
+    titles = []
+    for worker in psutil.Process(raylet).children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            titles.append(" ".join(worker.cmdline()))
     return [int(title.split("seed ")[1].split()[0]) for title in titles if "scornn seed" in title]
 
 
