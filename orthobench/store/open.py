@@ -20,7 +20,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
 from orthobench.disk import MAKE_ROOM, MAKE_WRITABLE, is_full, rename, storage_error, unwritable
-from orthobench.errors import StorageError, UsageError
+from orthobench.errors import UsageError
 from orthobench.store.network import refuse_network
 from orthobench.store.server import DRIVER_ARGUMENTS, Server
 from orthobench.store.store import Store
@@ -158,13 +158,10 @@ def _check_file(file: Path, create: bool) -> None:
         if not file.parent.is_dir():
             raise UsageError(f"database {file} cannot be made: there is no folder {file.parent}")
         return
-    try:
-        with file.open("rb") as stream:
-            magic = stream.read(16)
-    except OSError as error:
-        raise UsageError(f"database {file} cannot be read: {error.strerror}") from error
-    if magic and magic != b"SQLite format 3\0":
-        raise UsageError(f"{file} is not a database: name another with --db")
+    # Its content is SQLite's alone to read: to close a file frees all locks that this process has on it, and then
+    # another process may remove the log from under a connection here, with all that is written to it later.
+    if not os.access(file, os.R_OK):
+        raise UsageError(f"database {file} cannot be read: make it readable, or name another with --db")
 
 
 def _is_read_only(file: Path) -> bool:
@@ -201,7 +198,7 @@ def _prepare_sqlite(engine: Engine, file: Path | None) -> None:
 
     @event.listens_for(engine, "handle_error")
     def tell(context: ExceptionContext) -> None:
-        if file is not None and (told := _unwritable(file, context.original_exception)):
+        if file is not None and (told := _unusable(file, context.original_exception)):
             raise told from context.original_exception
 
 
@@ -209,10 +206,12 @@ def _code(error: BaseException | None) -> int:
     return getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
 
 
-def _unwritable(file: Path, error: BaseException) -> StorageError | None:
-    """What SQLite's error means, if it is that the file cannot be written."""
+def _unusable(file: Path, error: BaseException) -> UsageError | None:
+    """What SQLite's error means, if it is that the file cannot be written or is something else."""
     full = unwritable(f"database {file}", "the disk is full", MAKE_ROOM)
     match _code(error):
+        case sqlite3.SQLITE_NOTADB:
+            return UsageError(f"{file} is not a database: name another with --db")
         case sqlite3.SQLITE_FULL:
             return full
         case sqlite3.SQLITE_IOERR | sqlite3.SQLITE_CANTOPEN if is_full(file.parent):
@@ -315,7 +314,7 @@ def _telling(written: Path, otherwise: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise _unwritable(written, error) or UsageError(f"{otherwise}: {error}") from error
+        raise _unusable(written, error) or UsageError(f"{otherwise}: {error}") from error
 
 
 def _migrate(connection: Connection) -> None:

@@ -1,0 +1,50 @@
+"""A database that a process opens twice, and another process opens and closes beside it, loses nothing.
+
+POSIX locks are a process's: whoever closes the file anywhere in the process frees them. SQLite knows, and keeps its own
+descriptors open; a look into the file that goes around SQLite does not.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from orthobench.errors import UsageError
+from orthobench.store import open_store
+from orthobench.store.open import check_writable
+
+COUNT = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+print(connection.execute("SELECT count(*) FROM benchmark").fetchone()[0])
+connection.close()
+"""
+
+
+def test_what_is_written_after_another_process_closed_the_database_is_there(tmp_path):
+    path = str(tmp_path / "r.db")
+
+    def counted_elsewhere() -> int:
+        return int(subprocess.run([sys.executable, "-c", COUNT, path], capture_output=True, check=True).stdout)
+
+    with open_store(path, create=True) as store:
+        store.add_benchmark("first", {}, "d", {})
+        check_writable(path)
+        with open_store(path) as again:
+            assert len(again.benchmarks()) == 1
+            assert counted_elsewhere() == 1
+            store.add_benchmark("second", {}, "d", {})
+            assert counted_elsewhere() == 2
+    assert counted_elsewhere() == 2
+
+
+@pytest.mark.parametrize("content", [b"text", b"a longer text, but no database " * 100])
+def test_another_file_is_refused(tmp_path, content):
+    path = tmp_path / "r.db"
+    path.write_bytes(content)
+    for create in (False, True):
+        with pytest.raises(UsageError, match=r"r\.db is not a database: name another with --db"):
+            open_store(str(path), create=create)
+    assert path.read_bytes() == content
