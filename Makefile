@@ -20,7 +20,7 @@ demo: $(INSTALLED)
 	cd $(DEMO) && $(abspath $(BIN))/orthobench report --html
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -m ''
