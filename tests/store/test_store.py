@@ -208,7 +208,7 @@ def _sqlite(path: Path, *statements: str) -> None:
     ("make", "told"),
     [
         (lambda path: path.write_bytes(b"not a database at all"), "is not a database"),
-        (lambda path: path.write_bytes(b"SQLite format 3\0" + b"x" * 2000), "cannot be opened"),
+        (lambda path: path.write_bytes(b"SQLite format 3\0" + b"x" * 2000), "is not a database"),
         (lambda path: path.mkdir(), "is a folder"),
         (lambda path: None, "there is no database"),
         (lambda path: _sqlite(path, "CREATE TABLE other (a)"), "holds no orthobench runs"),
