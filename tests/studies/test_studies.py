@@ -99,6 +99,9 @@ def small(monkeypatch, tiny):
     return {study.name: study for study in shrunken}
 
 
+SMALL = "Here in the small version (--preset quick)."
+
+
 def page(outcome) -> tuple[str, dict]:
     assert outcome.code == 0, outcome.err
     text = Path(outcome.out.strip().splitlines()[-1]).read_text("utf-8")
@@ -122,7 +125,7 @@ def test_a_study_is_carried_out_once(orthobench, small, tmp_path, name):
 
     text, data = page(orthobench(*arguments))
     assert small[name].title in text
-    assert "small version" in text
+    assert SMALL in text
     assert "are finished" not in text
     assert all(figure["data"] for figure in data[f"study-{name}"].values())
 
@@ -138,8 +141,8 @@ def test_a_study_is_carried_out_once(orthobench, small, tmp_path, name):
     with open_store(str(tmp_path / "results.db")) as store:
         assert len(store.runs()) == 2 * first
         assert len(store.benchmarks(f"study {name}")) == 2
-    assert small[name].title in page(orthobench("report", "--html"))[0]
-    assert small[name].title not in page(orthobench("report", "--html", "--model", "lstm"))[0]
+    assert f"study-{name}" in page(orthobench("report", "--html"))[1]
+    assert f"study-{name}" not in page(orthobench("report", "--html", "--model", "lstm"))[1]
 
 
 def last_traces(tmp_path, model):
@@ -222,7 +225,7 @@ def test_a_study_of_the_papers_sizes_goes_before_a_small_one(orthobench, tmp_pat
         (record,) = store.benchmarks("study heat-maps")
         for preset in ("paper", "quick"):
             store.add_benchmark("study heat-maps", record.results | {"preset": preset}, "e", {})
-    assert "small version" not in page(orthobench("report", "--html"))[0]
+    assert SMALL not in page(orthobench("report", "--html"))[0]
 
 
 @pytest.mark.usefixtures("small")
