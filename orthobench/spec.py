@@ -167,10 +167,13 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _nearest(candidates: list[Experiment], given: Mapping[str, Any]) -> Experiment | None:
-    """The experiment that agrees with the most of the given settings; of equals, the first."""
+    """The experiment that agrees with the most of the given settings; of equals, the first.
+
+    Settings of training do not count: a run of one epoch is not meant to be the experiment that happens to have one.
+    """
 
     def agreement(experiment: Experiment) -> int:
-        settings = experiment.settings
+        settings = experiment.task_settings | experiment.model_settings
         return sum(_same(settings[name], value) for name, value in given.items() if name in settings)
 
     return max(candidates, key=agreement, default=None)

@@ -38,6 +38,11 @@ def test_the_nearest_experiment_gives_the_defaults():
     assert settings("copying", sequence_length="2000")["output_bias"] == "glorot"
 
 
+def test_how_long_to_train_does_not_choose_the_experiment():
+    asked = resolve(Catalog(), "adding", "lstm", {"epochs": 1})  # as figure 5 has it, of 300 iterations
+    assert (asked.task_settings.sequence_length, asked.training.max_iterations) == (200, None)
+
+
 def test_what_is_tied_to_a_changed_setting_falls_back_to_its_default():
     assert settings(hidden_size="64")["negative_ones"] == 32
     assert settings(hidden_size="64", negative_ones="5")["negative_ones"] == 5

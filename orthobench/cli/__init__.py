@@ -58,7 +58,7 @@ def main() -> None:
     except UsageError as error:
         _fail(str(error), verbose)
     except typer.TyperException as error:
-        _fail(error.format_message().strip(), verbose)
+        _fail(error.format_message().replace("Value error, ", ""), verbose)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except BrokenPipeError:
