@@ -184,15 +184,16 @@ class Session:
         self, jobs: Sequence[Job], executor: Executor, say: Callable[[str], None], budget: Budget | None
     ) -> int:
         endings = Counter[Ending]()
-        refused = ""
+        refusals: dict[str, None] = {}
         for outcome in self._outcomes(executor, jobs, budget):
             endings[outcome.ending] += 1
             label, cause = outcome.job.label, outcome.cause
             if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
                 say(f"{label} {outcome.ending}: {cause}")
             elif outcome.ending == Ending.REFUSED:
-                refused = refused or cause
-                say(f"{label} cannot be started: {cause}")
+                if cause not in refusals:  # a full disk would be told for every run
+                    say(f"{label} cannot be started: {cause}")
+                refusals[cause] = None
             elif outcome.ending == Ending.PRUNED:
                 say(f"{label} {cause}")
             elif outcome.ending == Ending.BUSY:
@@ -204,7 +205,7 @@ class Session:
             say("stopped; the same command goes on from here")
             raise typer.Exit(130)
         if jobs and endings[Ending.REFUSED] == len(jobs):
-            raise UsageError(refused)
+            raise UsageError(next(iter(refusals)))
         return endings[Ending.FAILED] + endings[Ending.REFUSED]
 
 

@@ -135,13 +135,14 @@ def test_a_run_that_another_process_takes_up_meanwhile_is_left_to_it(jobs, tmp_p
 
 
 @pytest.mark.parametrize("jobs", ["0", pytest.param("2", marks=pytest.mark.slow)])
-def test_what_cannot_be_started_is_told_once_for_each_run_and_ends_no_other(jobs, orthobench):
+def test_what_cannot_be_started_is_told_once_for_each_cause_and_ends_no_other(jobs, orthobench):
     options = ("-s", "train_size=40", "-s", "test_size=20", "-s", "epochs=1", "-s", "sequence_length=10")
     command = ("sweep", "adding", "--models", "rnn", *options, "-j", jobs)
     some = orthobench(*command, "--grid", "batch_size=10,50")
     assert some.code == 1, some.err
     told = "rnn batch_size=50 seed 0 cannot be started: batch_size=50 is more than the training set of 40"
     assert told in some.err
+    assert orthobench(*command, "--grid", "batch_size=10,50", "--seeds", "2").err.count("cannot be started") == 1
     every = orthobench(*command, "--grid", "batch_size=50,60")
     assert every.code == 2
     assert every.err.splitlines()[-1].startswith("error: batch_size=50 is more than the training set")
