@@ -62,6 +62,7 @@ ALLOWED = {
         "settings",
         "spec",
         "store",
+        "studies",
         "task",
         "train",
     },

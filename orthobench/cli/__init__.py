@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli import bench, check, compare, data, db, ls, plugins, report, run, show, study, sweep
+from orthobench.cli import bench, check, compare, data, db, ls, plugins, report, reproduce, run, show, study, sweep
 from orthobench.errors import UsageError
 
 app = typer.Typer(
@@ -20,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (run, sweep, study, report, compare, check, ls, show, plugins, bench):
+for module in (run, sweep, study, report, reproduce, compare, check, ls, show, plugins, bench):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(data.app, name="data")
 app.add_typer(db.app, name="db")

@@ -84,6 +84,16 @@ class Claim(_Record):
         return self
 
 
+class Small(_Record):
+    """A version of a figure that takes a minute or two and shows what is claimed: models with the quick preset of the
+    figure's task, or the small version of its study.
+    """
+
+    models: list[str] = []
+    settings: dict[str, Any] = Field({}, description="over those of the preset")
+    claims: list[Claim] = Field([], description="if not the figure's own")
+
+
 class Artifact(_Record):
     """A table or figure: its name as experiments give it, how it is shown, and what is claimed of it.
 
@@ -100,7 +110,14 @@ class Artifact(_Record):
     )
     columns: list[Column] = []
     claims: list[Claim] = []
+    small: Small | None = None
     notes: list[str] = []
+
+    @model_validator(mode="after")
+    def _small_is_of_models_or_a_study(self) -> Self:
+        if self.small is not None and bool(self.small.models) == bool(self.study):
+            raise ValueError("a small version is of models, or of the study that the figure names")
+        return self
 
 
 class Protocol(_Record):

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from orthobench.errors import UsageError
-from orthobench.papers import Experiment, Paper, papers
+from orthobench.papers import Artifact, Experiment, Paper, papers
 from orthobench.plugins import Catalog
+from orthobench.settings import text
 from orthobench.spec import Resolved, resolve
+from orthobench.studies import find as find_study
 
 SCALED = ("epochs", "max_iterations", "sequence_length", "train_size", "test_size")
 SHORTEST = 10
@@ -31,6 +33,22 @@ def choose_experiments(paper: Paper, kind: str = "", name: str | None = None) ->
         if artifact.study and artifact.name in (f"{kind} {name}", name):
             raise UsageError(f"{artifact.name} of {paper.key} is a study: orthobench study {artifact.study}")
     raise UsageError(f"{paper.key} has no {kind} {name} that can be run here; it has {', '.join(names)}")
+
+
+def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[tuple[Resolved, dict[str, str]]]:
+    """The runs of a figure's small version, and what tells them apart; none where its study computes."""
+    assert artifact.small is not None
+    if artifact.study:
+        runs = find_study(artifact.study).runs.get("quick", ())
+        own = [run for run in runs if run.figure == artifact.name] or runs
+        asked = [(run.task, run.model, run.settings) for run in own]
+    else:
+        task = paper.experiments_in(artifact.name)[0].task
+        asked = [(task, model, artifact.small.settings) for model in artifact.small.models]
+    return [
+        (resolve(catalog, task, model, settings, "quick"), {name: text(value) for name, value in settings.items()})
+        for task, model, settings in asked
+    ]
 
 
 def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:
