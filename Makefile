@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: demo install test test-all reproduce-quick check lint bench clean
+.PHONY: demo install test test-all reproduce-quick reproduce check lint bench clean
 
 install: $(INSTALLED)
 
@@ -25,8 +25,32 @@ test: $(INSTALLED)
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -m ''
 
+# Each figure of the papers in small, with what is claimed of it checked: a quarter of an hour.
 reproduce-quick: $(INSTALLED)
-	$(BIN)/python -m pytest -m slow tests/models/test_learning.py tests/test_quick_runs.py
+	mkdir -p $(DEMO)
+	cd $(DEMO) && $(abspath $(BIN))/orthobench reproduce --db reproduction.db
+
+# What the papers ran, at their scale and in the order in which it tells most: weeks on two cores. Each run is made once,
+# so that it may be stopped and asked for again at any time.
+SEEDS := 1
+reproduce: $(INSTALLED)
+	$(BIN)/orthobench sweep --paper helfrich2018 --figure 2 --seeds $(SEEDS)
+	$(BIN)/orthobench sweep --paper helfrich2018 --figure 1 --seeds $(SEEDS)
+	$(BIN)/orthobench study gradient-norms --seeds $(SEEDS)
+	$(BIN)/orthobench study toy-dynamics
+	-$(BIN)/orthobench sweep timit --models scornn,lstm,enrnn,full_urnn -s dataset=timit_sample --seeds $(SEEDS)
+	-$(BIN)/orthobench sweep --paper helfrich2018 --table 1 --seeds $(SEEDS)
+	-$(BIN)/orthobench study orthogonality --seeds $(SEEDS)
+	$(BIN)/orthobench sweep --paper maduranga2020 --figure 1 --seeds $(SEEDS)
+	$(BIN)/orthobench sweep --paper maduranga2020 --figure 2 --seeds $(SEEDS)
+	-$(BIN)/orthobench sweep --paper maduranga2020 --table 3 --seeds $(SEEDS)
+	$(BIN)/orthobench study heat-maps --seeds $(SEEDS)
+	$(BIN)/orthobench study sizes --seeds $(SEEDS)
+	-$(BIN)/orthobench sweep --paper chang2019 --table 1 --seeds $(SEEDS)
+	-for paper in helfrich2018 maduranga2020 chang2019 lezcano2019 kerg2019; do \
+	  $(BIN)/orthobench sweep --paper $$paper --seeds $(SEEDS); done
+	$(BIN)/orthobench report --html
+	$(BIN)/orthobench report --reproduction
 
 check: $(INSTALLED)
 	$(BIN)/orthobench check

@@ -40,6 +40,8 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
     shown = {word.partition("=")[0] for word in words if "=" in word}
     if words[0] == "sweep" and ("--paper" in words or "--search" in words):  # large, whatever is asked for
         words += ["--dry-run", "--no-probe"]
+    elif words[0] == "reproduce":
+        words += ["--dry-run"]
     elif words[0] in ("run", "sweep"):
         pairs = list(zip(tiny_options[::2], tiny_options[1::2], strict=True))
         if words[1] in ("mnist", "cifar10"):  # whose length is the images'

@@ -1,0 +1,81 @@
+"""`orthobench reproduce`: which runs a figure in small has, and claims that hold or do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from orthobench.papers import Artifact, Claim, Experiment, Paper, Small, papers
+from orthobench.plugins import Catalog
+from orthobench.sweep.paper import small_runs
+
+IN_SMALL = [(paper, artifact) for paper in papers() for artifact in paper.artifacts() if artifact.small]
+
+
+def claim(check: str, factor: float) -> Claim:
+    return Claim(text=f"It {check}", check=check, model="rnn", factor=factor)
+
+
+def paper(*claims: Claim, **small) -> Paper:
+    one = Experiment(artifact="figure 1", task="adding", model="rnn")
+    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims, "small": small}
+    return Paper(key="k", title="t", authors="a", venue="v", year=1, priority=9, experiment=[one], artifact=[artifact])
+
+
+@pytest.fixture
+def only(monkeypatch, tiny):
+    """The one paper that there is, its figure of a tiny run."""
+
+    def make(*claims: Claim) -> None:
+        made = paper(*claims, models=["rnn"], settings=tiny)
+        monkeypatch.setattr("orthobench.papers.papers", lambda: [made])
+
+    return make
+
+
+@pytest.mark.parametrize(("paper", "artifact"), IN_SMALL, ids=[f"{p.key} {a.name}" for p, a in IN_SMALL])
+def test_every_claim_in_small_is_about_runs_that_are_made(paper, artifact):
+    made = [resolved.spec for resolved, _ in small_runs(Catalog(), paper, artifact)]
+    claims = artifact.small.claims or artifact.claims
+    assert claims
+    for one in claims:
+        settings = [spec.task_settings | spec.model_settings for spec in made if spec.model == one.model]
+        about = [found for found in settings if all(found[name] == value for name, value in one.where.items())]
+        assert about or one.panel
+        assert {*one.others} <= {spec.model for spec in made}
+
+
+def test_every_figure_of_the_first_two_authors_papers_is_there():
+    assert [(paper.key, artifact.name) for paper, artifact in IN_SMALL] == [
+        *(("helfrich2018", f"figure {number}") for number in (1, 2, 4, 5)),
+        *(("maduranga2020", f"figure {number}") for number in (1, 2, 4, 5, 6, 7)),
+        ("chang2019", "figure 1"),
+        ("chang2019", "eigenvalues"),
+    ]
+
+
+def test_claims_are_checked_and_runs_made_once(orthobench, only):
+    only(claim("stays_above", 0.0))
+    dry = orthobench("reproduce", "--dry-run")
+    assert "1 missing" in dry.out
+    outcome = orthobench("reproduce")
+    assert outcome.code == 0, outcome.err
+    assert "k figure 1" in outcome.out
+    assert outcome.out.splitlines()[-1] == "1 of 1 claims held"
+    only(claim("stays_above", 0.0), claim("ends_below", 0.0))
+    again = orthobench("reproduce")
+    assert again.code == 1
+    assert again.err == ""  # nothing was trained
+    assert "did not hold" in again.out
+    assert again.out.splitlines()[-1] == "1 of 2 claims held"
+
+
+def test_what_there_is_not_is_told(orthobench):
+    assert "has no figures in small" in orthobench("reproduce", "--paper", "rusch2022lem").err
+    outcome = orthobench("reproduce", "--paper", "helfrich")
+    assert (outcome.code, "unknown paper" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize("wrong", [{"models": []}, {"models": ["rnn"], "study": "sizes"}])
+def test_a_small_version_is_of_models_or_of_a_study(wrong):
+    with pytest.raises(ValueError, match="of models, or of the study"):
+        Artifact(name="figure 1", study=wrong.get("study", ""), small=Small(models=wrong["models"]))
