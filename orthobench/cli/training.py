@@ -235,13 +235,14 @@ def print_plan(
     """Every run and its state, and what is estimated of it, by key; then how many there are of each state."""
     from rich.table import Table
 
-    headings = ("run", "model", "settings", "seed", "state")
+    several = len({one.resolved.spec.task for one in planned}) > 1
+    headings = ("run", *(("task",) if several else ()), "model", "settings", "seed", "state")
     table = Table(*headings, *(() if estimates is None else ("time", "memory", "judged by")), box=None)
     for one in planned:
         spec = one.resolved.spec
         settings = " ".join(f"{key}={value}" for key, value in one.chosen.items())
         state = f"{one.state}, left out" if spec.key in left_out else one.state
-        row = [spec.key, spec.model, settings, str(spec.seed), state]
+        row = [spec.key, *((spec.task,) if several else ()), spec.model, settings, str(spec.seed), state]
         if estimates is not None:
             row += _estimated(estimates.get(spec.key))
         table.add_row(*row)

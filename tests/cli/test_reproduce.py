@@ -69,6 +69,13 @@ def test_claims_are_checked_and_runs_made_once(orthobench, only):
     assert again.out.splitlines()[-1] == "1 of 2 claims held"
 
 
+def test_a_plan_of_several_tasks_names_them(orthobench):
+    (heading, *rows) = orthobench("reproduce", "--dry-run", "--paper", "maduranga2020").out.splitlines()
+    assert heading.split() == ["run", "task", "model", "settings", "seed", "state"]
+    assert {row.split()[1] for row in rows[:2]} == {"adding"}
+    assert "copying" in {row.split()[1] for row in rows[:-1]}
+
+
 def test_what_there_is_not_is_told(orthobench):
     assert "has no figures in small" in orthobench("reproduce", "--paper", "rusch2022lem").err
     outcome = orthobench("reproduce", "--paper", "helfrich")
