@@ -17,6 +17,7 @@ and asked for again with "continue" it goes on from there.
 from __future__ import annotations
 
 import gc
+import logging
 import math
 import os
 import time
@@ -48,6 +49,8 @@ from orthobench.task import Batch, Split
 DeviceName = Literal["auto", "cpu", "cuda"]
 BackendName = Literal["auto", "reference", "portable", "cpu", "cuda"]
 OnDivergence = Literal["stop", "continue"]
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -244,6 +247,10 @@ class _Trainer:
         self.saved = checkpoints.load(store.last_iteration(begun.id)) if begun is not None else None
         if self.saved is not None and 1 <= (threads := self.saved.get("threads", 0)) <= (os.cpu_count() or 1):
             torch.set_num_threads(threads)
+        if self.saved is None and begun is not None and begun.iterations:
+            _logger.warning(
+                "run %s starts over: no checkpoint of its %d iterations can be read", spec.key, begun.iterations
+            )
 
         torch.set_flush_denormal(True)
         torch.manual_seed(seeds.derive(self.seed, "global"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import signal
 import sqlite3
 import time
@@ -128,6 +129,17 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(resolved, tmp_path, d
     else:
         newest.unlink()
     assert carry_out(resolved, tmp_path / "cut") == uncut
+
+
+def test_a_run_whose_checkpoints_are_gone_starts_over_and_says_so(resolved, tmp_path, caplog):
+    uncut = carry_out(resolved, tmp_path / "uncut")
+    with pytest.raises(SystemError):
+        carry_out(resolved, tmp_path / "cut", Watching(die_at=7), checkpoint_every=0)
+    assert not caplog.records
+    shutil.rmtree(tmp_path / "cut" / "c" / resolved.spec.key)
+    assert carry_out(resolved, tmp_path / "cut") == uncut
+    (told,) = caplog.messages
+    assert "starts over: no checkpoint of its 7 iterations can be read" in told
 
 
 def test_a_finished_run_is_not_trained_again(resolved, tmp_path):

@@ -71,7 +71,9 @@ STUDIES = (
                     forget_bias=2.0,
                 ),
             ),
-            "quick": _each("figure 5", "adding", ("scornn", "lstm"), max_iterations=300, hidden_size=32),
+            "quick": _each(
+                "figure 5", "adding", ("scornn", "lstm"), sequence_length=200, max_iterations=300, hidden_size=60
+            ),
         },
     ),
     Study(

@@ -3,7 +3,7 @@
 A run that was begun is judged by itself. Another goes by the nearest earlier run of the same task and model on the
 same hardware: what an iteration took there, everything included, times the iterations here. Nearest is in the sizes,
 as ratios; where none is within a factor of two in all, a few steps are tried in a process of its own, and serve as
-history for the rest of the plan.
+history for the rest of the plan. An iteration over longer sequences takes longer in proportion.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import torch
 
@@ -90,7 +90,9 @@ class Estimator:
                 untried = self.untried[one.resolved.spec.variant] = Estimate(None, None, str(error))
                 return untried
             known.append(near)
-        return Estimate(_iterations(settings, near) * near.seconds_per_iteration, near.memory, near.name)
+        longer = _longer(settings, near.settings)
+        seconds = _iterations(settings, near) * near.seconds_per_iteration * longer
+        return Estimate(seconds, None if near.memory is None else round(near.memory * max(1.0, longer)), near.name)
 
     def _known(self, resolved: Resolved) -> list[Experience]:
         """What there is of this task and model, the newest first."""
@@ -179,7 +181,7 @@ def _apart(a: Any, b: Any) -> float:
     return 0.01 if isinstance(a, (str, float, bool)) and isinstance(b, (str, float, bool)) else 1.0
 
 
-def _is_size(value: Any) -> bool:
+def _is_size(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
@@ -201,6 +203,12 @@ def _experience(resolved: Resolved, pace: Pace) -> Experience:
         pace.memory,
         f"{pace.steps} steps tried" if pace.steps > 1 else "one step tried",
     )
+
+
+def _longer(settings: dict[str, Any], near: dict[str, Any]) -> float:
+    """How many times as long the sequences are, where both say."""
+    own, other = settings.get("sequence_length"), near.get("sequence_length")
+    return own / other if _is_size(own) and _is_size(other) else 1.0
 
 
 def _iterations(settings: dict[str, Any], near: Experience) -> int:

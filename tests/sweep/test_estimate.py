@@ -101,6 +101,8 @@ def test_another_seed_goes_by_the_first(store):
         ({"batch_size": 40}, 50.0),  # 25 iterations an epoch
         ({"learning_rate": 1e-5}, 40.0),
         ({"hidden_size": 40, "negative_ones": 16}, 40.0),
+        ({"sequence_length": 150}, 60.0),
+        ({"sequence_length": 60}, 24.0),
     ],
 )
 def test_time_goes_by_the_iterations(store, changes, seconds):
