@@ -12,10 +12,11 @@ from pathlib import Path
 import torch
 
 from orthobench.checkpoint import CheckpointFolder
+from orthobench.observer import Point
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Run, open_store
-from orthobench.train import Point, train
+from orthobench.train import train
 
 
 class Silent:

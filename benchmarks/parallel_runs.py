@@ -17,12 +17,12 @@ from pathlib import Path
 
 import torch
 
+from orthobench.observer import Point
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Run, open_store
 from orthobench.sweep.job import Job
 from orthobench.sweep.supervisor import LocalProcesses
-from orthobench.train import Point
 
 RUNS = (
     ("adding", "scornn", {"sequence_length": "200", "hidden_size": "170"}),

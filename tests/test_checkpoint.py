@@ -20,7 +20,8 @@ from orthobench.errors import StorageError, UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
-from orthobench.train import Interrupted, train
+from orthobench.train import train
+from orthobench.trainer import Interrupted
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from orthobench.checkpoint import CheckpointFolder
 from orthobench.plugins import Catalog
 from orthobench.spec import Resolved, resolve
 from orthobench.store import Status, open_store
-from orthobench.train import Interrupted, OutOfMemory, train
+from orthobench.train import OutOfMemory, train
+from orthobench.trainer import Interrupted
 
 CPU = torch.device("cpu")
 

@@ -20,7 +20,8 @@ from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import Resolved, resolve
 from orthobench.store import Status, Store, open_store
-from orthobench.train import Interrupted, train
+from orthobench.train import train
+from orthobench.trainer import Interrupted
 
 CPU = torch.device("cpu")
 
@@ -212,7 +213,7 @@ def test_learning_rates_decay_with_the_epochs(tmp_path, tiny, monkeypatch):
         optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
         return optimizer
 
-    monkeypatch.setattr("orthobench.train.make_optimizer", noting)
+    monkeypatch.setattr("orthobench.trainer.make_optimizer", noting)
     settings = tiny | {"epochs": "4", "learning_rate_decay": "0.5", "decay_every": "2", "learning_rate": "0.01"}
     carry_out(resolve(Catalog(), "adding", "lstm", settings), tmp_path)
     assert rates == [0.01] * 8 + [0.005] * 8

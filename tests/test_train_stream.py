@@ -16,7 +16,8 @@ from orthobench.plugins import Catalog
 from orthobench.seeds import generator
 from orthobench.spec import resolve
 from orthobench.store import open_store
-from orthobench.train import Interrupted, train
+from orthobench.train import train
+from orthobench.trainer import Interrupted
 
 CPU = torch.device("cpu")
 WORDS = "state carried over from piece to piece is where the next one starts "

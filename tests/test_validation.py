@@ -12,7 +12,8 @@ from orthobench.checkpoint import CheckpointFolder
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
-from orthobench.train import Interrupted, train
+from orthobench.train import train
+from orthobench.trainer import Interrupted
 
 CPU = torch.device("cpu")
 

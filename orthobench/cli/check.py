@@ -70,7 +70,8 @@ def command(
     from orthobench.check.update import Unmeasured, check_seeds, provenance, remeasured, toothless
     from orthobench.cli import records
     from orthobench.plugins import Catalog
-    from orthobench.train import Interrupted, check_backend, pick_device
+    from orthobench.train import check_backend, pick_device
+    from orthobench.trainer import Interrupted
 
     catalog = Catalog(plugin or ())
     checked = [_with_seeds(run, seeds, first_seed) for run in wanted]
@@ -153,7 +154,7 @@ def _trained(session: Session, jobs: list[Job]) -> Iterator[Run]:
     """Runs as they are made, one by one as they are asked for; one that fails is told and ends nothing."""
     from orthobench.errors import UsageError
     from orthobench.sweep.job import Ending
-    from orthobench.train import Interrupted
+    from orthobench.trainer import Interrupted
 
     done = 0
     for outcome in session.in_this_process().run(jobs):

@@ -11,12 +11,13 @@ import typer
 
 from orthobench.cli.training import print_plan
 from orthobench.data import data_folder
+from orthobench.pace import Pace
 from orthobench.store import Store
 from orthobench.sweep.budget import by_priority, show_duration, span, within
 from orthobench.sweep.estimate import Estimate, Estimator, probe
 from orthobench.sweep.job import Job
 from orthobench.sweep.plan import PlannedRun
-from orthobench.train import BackendName, Pace
+from orthobench.train import BackendName
 
 
 @dataclass(frozen=True)

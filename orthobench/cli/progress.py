@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from orthobench.observer import Point
 from orthobench.store import Run
-from orthobench.train import Point
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

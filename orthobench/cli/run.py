@@ -54,7 +54,8 @@ def command(
     from orthobench.spec import resolve
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
-    from orthobench.train import Interrupted, check_backend, pick_device
+    from orthobench.train import check_backend, pick_device
+    from orthobench.trainer import Interrupted
 
     resolved = resolve(Catalog(plugin or ()), task, model, given, preset, seed)
     where = pick_device(device)

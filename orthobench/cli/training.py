@@ -27,7 +27,8 @@ from orthobench.sweep.estimate import Estimate
 from orthobench.sweep.job import Ending, Executor, InThisProcess, Job, Outcome, train_job
 from orthobench.sweep.plan import PlannedRun
 from orthobench.sweep.supervisor import LocalProcesses, places
-from orthobench.train import BackendName, DeviceName, OnDivergence
+from orthobench.train import BackendName, DeviceName
+from orthobench.trainer import OnDivergence
 
 
 class StopRequest:

@@ -26,9 +26,10 @@ from orthobench.errors import UsageError
 from orthobench.store.open import is_server
 
 if TYPE_CHECKING:
+    from orthobench.observer import Observer, Point
     from orthobench.store import Run, Store
     from orthobench.sweep.job import Job, Outcome, Watch
-    from orthobench.train import DeviceName, Observer, Point
+    from orthobench.train import DeviceName
 
 LOSSES = 2
 """How often a run may be lost without having got on in between."""
@@ -246,7 +247,7 @@ class RayTasks:
 
 def _point(run: Run) -> Point:
     """Where a run was tested last."""
-    from orthobench.train import Point
+    from orthobench.observer import Point
 
     assert run.final_value is not None
     epoch = run.iterations // run.iterations_per_epoch
@@ -263,8 +264,8 @@ def carry_out(job: Job, resumed: bool) -> tuple[str, str]:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     stop = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
+    from orthobench.observer import Unwatched
     from orthobench.sweep.job import Ending, attempt
-    from orthobench.train import Unwatched
 
     until = time.monotonic() + GRACE
     while True:

@@ -22,12 +22,13 @@ import torch
 from orthobench import environment
 from orthobench.data import use_data_folder
 from orthobench.errors import UsageError
+from orthobench.pace import Pace, measure_pace
 from orthobench.plugins import Catalog
 from orthobench.spec import Resolved, resolve_again
 from orthobench.store import Run, Store
 from orthobench.sweep.job import Job
 from orthobench.sweep.plan import PlannedRun
-from orthobench.train import Pace, measure_pace, pick_device
+from orthobench.train import pick_device
 
 NEAR = math.log(2)
 """How far a run in the history may be to be gone by: sizes that are twice as large, in all."""

@@ -21,20 +21,13 @@ from orthobench.checkpoint import checkpoints_at
 from orthobench.data import use_data_folder
 from orthobench.errors import Busy, UsageError
 from orthobench.locks import lock
+from orthobench.observer import Observer
 from orthobench.plugins import Catalog
 from orthobench.spec import RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.sweep.pruning import Median, Pruned, Watched
-from orthobench.train import (
-    BackendName,
-    DeviceName,
-    Interrupted,
-    Observer,
-    OnDivergence,
-    OutOfMemory,
-    pick_device,
-    train,
-)
+from orthobench.train import BackendName, DeviceName, OutOfMemory, pick_device, train
+from orthobench.trainer import Interrupted, OnDivergence
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from orthobench.settings import Settings
 from orthobench.spec import Preset, Resolved, resolve
 from orthobench.store import Run, Status, Store
 from orthobench.sweep.grid import Axis, combinations
-from orthobench.train import OnDivergence, is_settled
+from orthobench.train import is_settled
+from orthobench.trainer import OnDivergence
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
+from orthobench.observer import Observer, Point
 from orthobench.store import Metric, Run, Status, Store
-from orthobench.train import Interrupted, Observer, Point
+from orthobench.trainer import Interrupted
 
 JUDGES = 5
 """Finished runs that it takes to cut one short."""

@@ -29,9 +29,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from orthobench.checkpoint import checkpoints_at
 from orthobench.errors import UsageError
 from orthobench.locks import is_locked
+from orthobench.observer import Observer, Point
 from orthobench.store import Status, Store
 from orthobench.sweep.job import Ending, Job, Outcome, Watch, record_failure
-from orthobench.train import Observer, Point, is_settled
+from orthobench.train import is_settled
 
 LOOK_EVERY = 0.1
 """Seconds between two questions whether to stop."""

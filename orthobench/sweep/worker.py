@@ -17,8 +17,8 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    from orthobench.observer import Point
     from orthobench.store import Run
-    from orthobench.train import Point
 
 TELL_EVERY = 0.2
 """Seconds between two messages on iterations."""

@@ -13,9 +13,9 @@ import torch
 from orthobench.models.lstm import LSTM
 from orthobench.tasks import copying
 
-from orthobench import train
 from orthobench.matrices import cayley
 from orthobench.task import Batch
+from orthobench.trainer import Trainer
 
 BASELINE = Path(__file__).parents[2] / "checks" / "baseline.toml"
 GUARDS = ("copying/scornn", "copying/scornn-at-the-limit", "adding/lstm")
@@ -42,13 +42,13 @@ def forget_the_forget_bias(monkeypatch):
 
 
 def train_at_three_times_the_rate(monkeypatch):
-    begin = train._Trainer.__init__
+    begin = Trainer.__init__
 
     def initialise(self, *arguments):
         begin(self, *arguments)
         self.groups = [replace(group, learning_rate=3 * group.learning_rate) for group in self.groups]
 
-    monkeypatch.setattr(train._Trainer, "__init__", initialise)
+    monkeypatch.setattr(Trainer, "__init__", initialise)
 
 
 def show_one_symbol_too_few(monkeypatch):

@@ -11,13 +11,13 @@ import torch
 
 from orthobench import environment
 from orthobench.errors import UsageError
+from orthobench.pace import Pace, measure_pace
 from orthobench.plugins import Catalog
 from orthobench.spec import Resolved, resolve
 from orthobench.store import Store, open_store
 from orthobench.sweep.estimate import Estimate, Estimator, Untried, distance, probe
 from orthobench.sweep.job import Job
 from orthobench.sweep.plan import PlannedRun, plan
-from orthobench.train import Pace, measure_pace
 
 CATALOG = Catalog()
 CPU = torch.device("cpu")
