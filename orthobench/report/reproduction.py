@@ -14,7 +14,7 @@ from orthobench.report.export import Sheet, condition_sheet, spread, write
 from orthobench.report.pages import ArtifactView, PaperView
 from orthobench.report.studies import Found
 from orthobench.report.tables import Cell, Row
-from orthobench.store import Run
+from orthobench.store import Run, Status
 
 MARK = "<!-- From here on written by `orthobench report --reproduction`. -->"
 TITLE = "# What was reproduced\n"
@@ -23,6 +23,8 @@ TITLE = "# What was reproduced\n"
 def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], studies: Sequence[Found]) -> str:
     """What was run where; then every paper of which something was, its studies, and what belongs to no paper."""
     parts = ["## Where it was run\n", _markdown([_machines(conditions)])]
+    if cut := _cut_off(conditions):
+        parts += ["## Cut off so far\n\nNo result yet, and no claim is decided by them.\n", _markdown([cut])]
     for view in views:
         parts += _paper(view)
     if studies:
@@ -129,6 +131,27 @@ def _machines(conditions: Sequence[Condition]) -> Sheet:
         by_machine.setdefault((place, torch, (facts.get("commit") or "")[:10]), []).append(run)
     rows = [[*which, str(len(runs)), _hours(runs)] for which, runs in sorted(by_machine.items())]
     return Sheet("", [], ["machine", "torch", "commit", "runs", "hours"], rows)
+
+
+def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
+    """Runs that have not come to their end, and how they stood."""
+    rows = [
+        [
+            condition.title,
+            variant.label,
+            str(run.seed),
+            f"{run.iterations / run.iterations_per_epoch:.3g} of {run.total_iterations / run.iterations_per_epoch:.3g}",
+            condition.metric,
+            *("" if value is None else f"{value:.4g}" for value in (run.final_value, run.best_value)),
+            _hours([run]),
+        ]
+        for condition in conditions
+        for variant in condition.variants
+        for run in variant.runs
+        if not Status(run.status).is_final
+    ]
+    header = ["task", "model", "seed", "epochs", "metric", "at last", "best", "hours"]
+    return Sheet("", [], header, rows) if rows else None
 
 
 def _keys(part: ArtifactView) -> set[str]:

@@ -8,7 +8,7 @@ from support.made import Made, experiment, paper
 from orthobench.papers import Claim, Printed
 from orthobench.report.collect import collect
 from orthobench.report.reproduction import MARK, keep_authors, reproduction
-from orthobench.store import open_store
+from orthobench.store import Status, open_store
 
 
 @pytest.fixture
@@ -30,6 +30,15 @@ def test_printed_stands_beside_measured_with_what_is_missing(made):
     assert "| a CPU | 2 |  | 4 | 0.13 |" in text  # four runs of 120 seconds
     _, _, others = text.partition("## Comparable with nothing printed")
     assert "epochs=2" in others
+
+
+def test_a_run_that_was_cut_off_is_told_as_such(made):
+    one = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
+    made.run(one, 0, test=[1.0, 0.01])
+    assert "Cut off" not in reproduction(collect(made.store), [], [])
+    made.run(one, 1, test=[1.0, 0.5], status=Status.INTERRUPTED)
+    text = reproduction(collect(made.store), [], [])
+    assert "| 1 | 1 of 4 | mse | 0.5 | 0.5 | 0.033 |" in text
 
 
 def test_a_figures_claims_are_told_with_what_was_measured(made):

@@ -68,7 +68,8 @@ class Made:
             for split, values in (("test", test), ("valid", valid or []))
             for i, value in enumerate(values)
         ]
-        progress = {"final_value": test[-1], "best_value": min(test), "status": status, "iterations": 40}
+        iterations = 40 if status == Status.FINISHED else 10 * (len(test) - 1)
+        progress = {"final_value": test[-1], "best_value": min(test), "status": status, "iterations": iterations}
         self.store.log(run.id, rows, [], progress | {"seconds": {"train": 120.0}})
 
     def view(self, whole: Paper):
