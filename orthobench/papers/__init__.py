@@ -61,8 +61,8 @@ class Claim(_Record):
 
     text: str
     check: Literal[
-        "ends_below", "ends_above", "stays_above", "first", "late", "best", "worst", "grows", "stays_below",
-        "remembers", "remembers_at_start", "forgets", "forgets_at_start", "forgets_more", "near_one",
+        "ends_below", "ends_above", "stays_above", "first", "returns", "late", "best", "worst", "grows",
+        "stays_below", "remembers", "remembers_at_start", "forgets", "forgets_at_start", "forgets_more", "near_one",
         "two_fixed_points", "contracts", "leaves", "keeps_distance",
     ]  # fmt: skip
     model: str = ""
@@ -71,9 +71,9 @@ class Claim(_Record):
     others: list[str] = Field([], description="first, best, worst: the models compared with; none named: all others")
     factor: float = Field(
         0.5,
-        description="ends_, stays_above, first: of the baseline; late: epochs; grows: of the first value; stays_below: "
-        "the limit; remembers, forgets: what is left over the sequence; near_one: how far from it; contracts, leaves, "
-        "keeps_distance: of the distance from the origin at the start",
+        description="ends_, stays_above, first, returns: of the baseline; late: epochs; grows: of the first value; "
+        "stays_below: the limit; remembers, forgets: what is left over the sequence; near_one: how far from it; "
+        "contracts, leaves, keeps_distance: of the distance from the origin at the start",
     )
     metric: str = Field("", description="if not the task's own: a probe's number or vector")
 

@@ -148,6 +148,17 @@ def _first(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[boo
     return math.isfinite(own) and own < min(theirs.values()), f"{variant.label} {_iteration(own)}, {told}"
 
 
+def _returns(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+    """It comes down to the limit, and later stands within a tenth of the baseline again."""
+    limit, baseline = _limit(claim, variant), float(variant.run.baselines.get(variant.run.metric, math.nan))
+    series = _runs(variant, claim)
+    later = [one[one.index > at] for one, at in zip(series, _reached(limit, claim, variant), strict=True)]
+    if not all(len(one) for one in later):
+        return False, f"does not come down to {limit:.3g} before its last test"
+    highest = min((float(one.max()) for one in later), default=math.nan)
+    return highest >= 0.9 * baseline, f"up to {highest:.3g} after it first stands at {limit:.3g} or below"
+
+
 def _iteration(at: float) -> str:
     return f"at iteration {at:.0f}" if math.isfinite(at) else "never"
 
@@ -239,6 +250,7 @@ CHECKS: dict[str, Callable[[Claim, Measured, list[Measured]], tuple[bool, str]]]
     "ends_above": _ends_above,
     "stays_above": _stays_above,
     "first": _first,
+    "returns": _returns,
     "late": _late,
     "best": _best,
     "worst": _worst,
