@@ -126,7 +126,8 @@ def _machines(conditions: Sequence[Condition]) -> Sheet:
     for run in _all_runs(conditions):
         facts = run.environment.facts
         threads = facts.get("threads")
-        place = facts.get("accelerator") or f"{facts.get('cpu')}{f', {threads} threads' if threads else ''}"
+        on = f", {threads} thread{'s' * (threads != 1)}" if threads else ""
+        place = facts.get("accelerator") or f"{facts.get('cpu')}{on}"
         torch = facts.get("packages", {}).get("torch", "")
         by_machine.setdefault((place, torch, (facts.get("commit") or "")[:10]), []).append(run)
     rows = [[*which, str(len(runs)), _hours(runs)] for which, runs in sorted(by_machine.items())]
