@@ -4,6 +4,9 @@
 
 As TensorFlow 1's basic cell, which the scoRNN papers ran: one Glorot-uniform kernel over the stacked (m + n) x 4n
 matrix, zero biases, zero start, the forget bias beta added to the pre-activation and not trained.
+
+The uRNN papers' baseline programs also lead the new cell state to the output gate, by a full matrix: with
+`cell_to_output`, h_t = s(o + P c_t) tanh(c_t). What they print as its size is without P.
 """
 
 from __future__ import annotations
@@ -20,6 +23,11 @@ from orthobench.recurrence import GradientTrace, lstm, project
 
 class LSTMSettings(ModelSettings):
     forget_bias: float = Field(1.0, description="beta, added to the forget gate's pre-activation")
+    cell_to_output: bool = Field(
+        False,
+        description="whether a full matrix P leads from c_t to the output gate; step by step in PyTorch, so slow",
+        json_schema_extra={"neutral": False},
+    )
 
 
 class LSTM(Model):
@@ -40,6 +48,9 @@ class LSTM(Model):
         self.input_weight = nn.Parameter(kernel[:, :m].clone())
         self.recurrent_weight = nn.Parameter(kernel[:, m:].clone())
         self.bias = nn.Parameter(torch.zeros(4 * n))
+        self.cell_weight = None
+        if settings.cell_to_output:
+            self.cell_weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(n, n), generator=generator))
         offset = torch.zeros(4, n)
         offset[1] = settings.forget_bias
         self.register_buffer("forget_offset", offset.flatten())
@@ -53,8 +64,28 @@ class LSTM(Model):
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = project(inputs, self.input_weight, self.bias + self.forget_offset)
         h0, c0 = state
-        h, c = lstm(x, self.recurrent_weight, h0, c0, trace=trace, last=self.reads_last)
-        return h, (self.last(h), self.last(c))
+        if self.cell_weight is None:
+            h, c = lstm(x, self.recurrent_weight, h0, c0, trace=trace, last=self.reads_last)
+            return h, (self.last(h), self.last(c))
+        hs, cs = _with_cell_to_output(x, self.recurrent_weight, self.cell_weight, h0, c0)
+        if trace is not None:
+            trace.watch("h", hs)
+            trace.watch("c", cs)
+        return torch.stack(hs), (hs[-1], cs[-1])
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         return dict(zip(("W_i", "W_f", "W_g", "W_o"), self.recurrent_weight.chunk(4), strict=True))
+
+
+def _with_cell_to_output(
+    x: Tensor, weight: Tensor, cell_weight: Tensor, h: Tensor, c: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The states h_t and c_t `[B, n]` of every step; x is `[T, B, 4n]`."""
+    hs, cs = [], []
+    for x_t in x.unbind(0):
+        i, f, g, o = torch.addmm(x_t, h, weight.T).chunk(4, dim=-1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = torch.addmm(o, c, cell_weight.T).sigmoid() * c.tanh()
+        hs.append(h)
+        cs.append(c)
+    return hs, cs

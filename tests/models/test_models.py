@@ -84,6 +84,21 @@ def test_gru(reset_after):
     np.testing.assert_allclose(outputs, expected_outputs(x, step, 7, p), rtol=1e-9, atol=1e-12)
 
 
+def test_lstm_with_the_cell_led_to_the_output_gate():
+    model = make("lstm", forget_bias=1.0, cell_to_output=True)
+    x, outputs, p = run(model)
+    r_i, r_f, r_g, r_o = np.split(p["recurrent_weight"], 4)
+
+    def step(x_t, state):
+        h, c = (np.zeros(7), np.zeros(7)) if state is None else state
+        x_i, x_f, x_g, x_o = np.split(p["input_weight"] @ x_t + p["bias"], 4)
+        c = sigmoid(x_f + r_f @ h + 1.0) * c + sigmoid(x_i + r_i @ h) * np.tanh(x_g + r_g @ h)
+        return sigmoid(x_o + r_o @ h + p["cell_weight"] @ c) * np.tanh(c), c
+
+    np.testing.assert_allclose(outputs, expected_outputs(x, step, 7, p), rtol=1e-9, atol=1e-12)
+    assert_gradients(model)
+
+
 def test_lstm_is_torchs_lstm():
     model = make("lstm", forget_bias=2.0)
     theirs = torch.nn.LSTM(M, 7)
