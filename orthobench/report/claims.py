@@ -234,10 +234,17 @@ def _forgets(claim: Claim, variant: Measured, others: list[Measured], last: bool
 
 
 def _forgets_more(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
-    before, after = (_left(claim, variant, last) for last in (False, True))
+    """By how far back it reaches, since what is left at the far end may be too small for a float."""
+    before, after = ([_reach(one) for one in _vectors(variant, claim, last)] for last in (False, True))
     held = bool(after) and all(late < early for early, late in zip(before, after, strict=True))
-    told = f"{min(before, default=math.nan):.2g} to {max(after, default=math.nan):.2g}"
-    return held, f"what is left over the sequence goes from {told}"
+    told = "; ".join(f"{early} and {late}" for early, late in zip(before, after, strict=True))
+    return held, f"steps back to a thousandth of it, at first and at last: {told}"
+
+
+def _reach(norms: np.ndarray) -> int:
+    """How many steps back from the last the gradient's norms `[steps]` stay above a thousandth of it."""
+    small = norms[::-1] < 1e-3 * norms[-1]
+    return int(small.argmax()) if small.any() else len(norms)
 
 
 def _near_one(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:

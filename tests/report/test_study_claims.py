@@ -53,6 +53,10 @@ def traced(orthobench, tiny_options):
             TraceRow("heat_map/h", 3, 12, halving.flatten().tolist()),
             TraceRow("norm", 0, 0, [0.01, 0.1]),
             TraceRow("norm", 3, 12, [0.5, 1.0]),
+            TraceRow("sooner", 0, 0, [0.0, 0.0, 1e-4, 1e-2, 1.0]),  # two steps back to a thousandth
+            TraceRow("sooner", 3, 12, [0.0, 0.0, 0.0, 1e-6, 1e-2]),  # one
+            TraceRow("alike", 0, 0, [0.0, 1e-4, 1e-2, 1.0]),
+            TraceRow("alike", 3, 12, [0.0, 0.0, 1e-5, 1e-3]),
         ]
         store.log(run.id, [], rows, {})
         (condition,) = collect(store)
@@ -69,6 +73,8 @@ def traced(orthobench, tiny_options):
         ("forgets_at_start", "norm", 0.11, True),
         ("remembers", "norm", 0.5, True),
         ("forgets_more", "norm", 1.0, False),
+        ("forgets_more", "sooner", 1.0, True),
+        ("forgets_more", "alike", 1.0, False),
         ("near_one", "norm", 0.5, True),
         ("near_one", "norm", 0.4, False),
         ("remembers", "nowhere", 0.1, False),
