@@ -34,13 +34,13 @@ reproduce-quick: $(INSTALLED)
 # so that it may be stopped and asked for again at any time.
 SEEDS := 1
 reproduce: $(INSTALLED)
-	-$(BIN)/orthobench sweep --paper helfrich2018 --figure 2 --seeds $(SEEDS)
-	-$(BIN)/orthobench sweep --paper helfrich2018 --figure 1 --seeds $(SEEDS)
+	-$(BIN)/orthobench sweep --paper helfrich2018 --figure 2 --models scornn,lstm,ornn,full_urnn --seeds $(SEEDS)
+	-$(BIN)/orthobench sweep --paper helfrich2018 --figure 1 --models scornn,lstm,full_urnn --seeds $(SEEDS)
 	-$(BIN)/orthobench study gradient-norms --seeds $(SEEDS)
 	-$(BIN)/orthobench study toy-dynamics
 	-$(BIN)/orthobench study heat-maps --seeds $(SEEDS)
 	-$(BIN)/orthobench sweep timit --models scornn,lstm,enrnn,full_urnn -s dataset=timit_sample --seeds $(SEEDS)
-	-$(BIN)/orthobench sweep --paper helfrich2018 --table 1 --seeds $(SEEDS)
+	-$(BIN)/orthobench sweep --paper helfrich2018 --table 1 --where hidden_size=170 --seeds $(SEEDS)
 	-$(BIN)/orthobench study orthogonality --seeds $(SEEDS)
 	-$(BIN)/orthobench study time
 	-$(BIN)/orthobench sweep --paper maduranga2020 --figure 1 --seeds $(SEEDS)

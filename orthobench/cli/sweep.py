@@ -54,6 +54,12 @@ def command(
     ] = None,
     table: Annotated[str | None, typer.Option("--table", metavar="N", help="Of the paper, only this table.")] = None,
     figure: Annotated[str | None, typer.Option("--figure", metavar="N", help="Of the paper, only this figure.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where", metavar="KEY=VALUE", help="Of the paper, only what has this setting, or task; may be repeated."
+        ),
+    ] = None,
     scale: Annotated[
         float,
         typer.Option("--scale", metavar="F", help="Of the paper's epochs, lengths and data this share: other runs."),
@@ -142,8 +148,8 @@ def command(
         check_optuna()
     if search is None and (trials is not None or prune is not None):
         raise UsageError("--trials and --prune are of a search: add --search optuna")
-    if paper is None and (table or figure or scale != 1):
-        raise UsageError("--table, --figure and --scale are of a paper: add --paper helfrich2018")
+    if paper is None and (table or figure or only or scale != 1):
+        raise UsageError("--table, --figure, --where and --scale are of a paper: add --paper helfrich2018")
     mine = task or grid or set_ or preset != "paper"
     if search is not None:
         if paper or file or seeds:
@@ -156,7 +162,7 @@ def command(
     elif paper is not None:
         if mine:
             raise UsageError("--paper says task and settings: leave yours out, or leave --paper out")
-        runs = _paper(catalog, paper, table, figure, models, range(seeds or 1), scale)
+        runs = _paper(catalog, paper, table, figure, models, only or (), range(seeds or 1), scale)
     else:
         runs = _grid(catalog, task, models, grid or (), set_ or (), range(seeds or 1), preset)
     place = checkpoint_root(db, checkpoints)
@@ -270,13 +276,15 @@ def _paper(
     table: str | None,
     figure: str | None,
     models: str | None,
+    only: Sequence[str],
     seeds: range,
     scale: float,
 ) -> list[tuple[Resolved, dict[str, str]]]:
-    """The runs of a paper, or of its table or figure, or of some models in it."""
+    """The runs of a paper, or of its table or figure, or of some models and settings in it."""
     from orthobench.errors import UsageError, unknown
     from orthobench.papers import find_paper
-    from orthobench.sweep.paper import choose_experiments, resolve_experiments
+    from orthobench.settings import parse_assignments
+    from orthobench.sweep.paper import choose_experiments, only_where, resolve_experiments
 
     if table and figure:
         raise UsageError("name a table or a figure, one at a time")
@@ -289,7 +297,7 @@ def _paper(
             if model not in known:
                 raise unknown("model of this paper", model, known)
         chosen = [experiment for experiment in chosen if experiment.model in names]
-    return resolve_experiments(catalog, chosen, seeds, scale)
+    return resolve_experiments(catalog, only_where(chosen, parse_assignments(only)), seeds, scale)
 
 
 def _print_summary(rows: list[Variant]) -> None:

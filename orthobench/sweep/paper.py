@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from orthobench.errors import UsageError
+from orthobench.errors import UsageError, unknown
 from orthobench.papers import Artifact, Experiment, Paper, papers
 from orthobench.plugins import Catalog
-from orthobench.settings import text
+from orthobench.settings import SHORT_NAMES, text
 from orthobench.spec import Resolved, resolve
 from orthobench.studies import find as find_study
 
@@ -33,6 +34,37 @@ def choose_experiments(paper: Paper, kind: str = "", name: str | None = None) ->
         if artifact.study and artifact.name in (f"{kind} {name}", name):
             raise UsageError(f"{artifact.name} of {paper.key} is a study: orthobench study {artifact.study}")
     raise UsageError(f"{paper.key} has no {kind} {name} that can be run here; it has {', '.join(names)}")
+
+
+def only_where(experiments: Sequence[Experiment], wanted: Mapping[str, str]) -> list[Experiment]:
+    """Those with these settings (or of this `task`), each as it is written on the command line.
+
+    Raises:
+        UsageError: none has a setting of this name, or this value of it.
+    """
+    chosen = list(experiments)
+    for short, value in wanted.items():
+        name = SHORT_NAMES.get(short, short)
+        values = [({"task": one.task} | one.settings).get(name, _ABSENT) for one in chosen]
+        if all(one is _ABSENT for one in values):
+            raise unknown("setting of these experiments", name, {"task"}.union(*(one.settings for one in chosen)))
+        kept = [one for one, has in zip(chosen, values, strict=True) if has is not _ABSENT and _is(has, value)]
+        if not kept:
+            there = dict.fromkeys(text(one) for one in values if one is not _ABSENT)
+            raise UsageError(f"none of these experiments has {name}={value}; they have {', '.join(there)}")
+        chosen = kept
+    return chosen
+
+
+_ABSENT = object()
+
+
+def _is(value: Any, written: str) -> bool:
+    if text(value) == written:
+        return True
+    with suppress(ValueError):
+        return isinstance(value, int | float) and not isinstance(value, bool) and float(written) == value
+    return False
 
 
 def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[tuple[Resolved, dict[str, str]]]:

@@ -9,7 +9,7 @@ import pytest
 from orthobench.errors import UsageError
 from orthobench.papers import find_paper
 from orthobench.plugins import Catalog
-from orthobench.sweep.paper import choose_experiments, resolve_experiments, variant_keys
+from orthobench.sweep.paper import choose_experiments, only_where, resolve_experiments, variant_keys
 
 CATALOG = Catalog()
 
@@ -24,6 +24,33 @@ def test_a_figures_runs_are_its_experiments():
     scornn = next(run.spec for run, _ in runs if run.spec.model == "scornn")
     assert scornn.model_settings["negative_ones"] == 95
     assert (scornn.training["epochs"], scornn.task_settings["train_size"]) == (10, 20_000)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "models"),
+    [
+        ({"sequence_length": "200"}, ["scornn", "lstm", "ornn", "full_urnn", "urnn", "eurnn"]),
+        ({"sequence_length": "200", "n": "60"}, ["lstm"]),
+        ({"forget_bias": "2"}, ["lstm"]),
+        ({"task": "adding", "recurrent_learning_rate": "0.0001"}, ["scornn"] * 3),
+    ],
+)
+def test_some_of_a_figures_experiments(wanted, models):
+    chosen = only_where(choose_experiments(find_paper("helfrich2018"), "figure", "2"), wanted)
+    assert [experiment.model for experiment in chosen] == models
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"sequence_lenght": "200"}, "unknown setting of these experiments 'sequence_lenght': did you mean sequence_l"),
+        ({"sequence_length": "300"}, "none of these experiments has sequence_length=300; they have 200, 400, 750"),
+        ({"forget_bias": "1", "hidden_size": "170"}, "has forget_bias=1; they have 2.0, 4.0, 0.0"),
+    ],
+)
+def test_what_no_experiment_has(wanted, said):
+    with pytest.raises(UsageError, match=said):
+        only_where(choose_experiments(find_paper("helfrich2018"), "figure", "2"), wanted)
 
 
 def test_a_scale_stands_in_the_settings_and_makes_other_runs():
