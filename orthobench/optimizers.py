@@ -32,6 +32,9 @@ class RMSProp(Optimizer):
 
     `root` is sqrt(r + epsilon) if `epsilon_inside`, else sqrt(r) + epsilon; r starts at `initial`. TensorFlow 1 starts
     it at one, which damps the first hundred steps or so (for |g| = 1e-3 and d = 0.9 about 130).
+
+    Without an epsilon, a gradient that vanishes for a thousand steps, as that of the start h_0 by long sequences, lets
+    r underflow to 0, the more so as training flushes the smallest numbers. The step is then zero.
     """
 
     def __init__(
@@ -63,6 +66,8 @@ class RMSProp(Optimizer):
                     root = (mean_square + group["epsilon"]).sqrt_()
                 else:
                     root = mean_square.sqrt().add_(group["epsilon"])
+                if not group["epsilon"]:
+                    root.masked_fill_(root == 0, torch.inf)
                 parameter.addcdiv_(parameter.grad, root, value=-group["lr"])
         return loss
 

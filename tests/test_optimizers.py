@@ -65,6 +65,24 @@ def test_our_rmsprop_with_torchs_choices_is_torchs():
     torch.testing.assert_close(ours, theirs)
 
 
+def test_a_gradient_that_was_next_to_nothing_for_long_makes_no_nan():
+    """0.9^k of r's start underflows after some 800 steps, and Theano's RMSProp has no epsilon."""
+    parameter = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
+    optimizer = make_optimizer("rmsprop_theano", [parameter], 0.1)
+    torch.set_flush_denormal(True)  # as in training
+    try:
+        for _ in range(1500):
+            parameter.grad = torch.tensor([0.0, 1e-25])  # whose square is no number of single precision
+            optimizer.step()
+        assert optimizer.state[parameter]["mean_square"].tolist() == [0.0, 0.0]
+        assert parameter.tolist() == pytest.approx([1.0, 1.0], rel=1e-5)
+        parameter.grad = torch.tensor([1e-3, 0.0])
+        optimizer.step()
+    finally:
+        torch.set_flush_denormal(False)
+    np.testing.assert_allclose(parameter.detach(), [1 - 0.1 / 0.1**0.5, 1.0], rtol=1e-5)
+
+
 def test_the_first_tensorflow_step_is_damped():
     """r = 0.9 + 0.1 g^2 for a small g: the step is about lr g / sqrt(0.9), not lr / sqrt(0.1)."""
     parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
