@@ -116,7 +116,7 @@ def _curves(condition: Condition) -> Sheet:
 
 def _study(found: Found) -> str:
     runs = _all_runs([condition for _, condition in found.conditions])
-    of = f", {len(runs)} runs, {_hours(runs)} hours" if runs else ""
+    of = f", {len(runs)} run{'s' * (len(runs) != 1)}, {_hours(runs)} hours" if runs else ""
     small = " In the small version." if found.is_small else ""
     return f"* {found.study.title} ({found.study.figure}){of}.{small} The paper: {found.study.shows}\n"
 
