@@ -25,7 +25,7 @@ test: $(INSTALLED)
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -m ''
 
-# Figures of the papers in small, with what is claimed of them checked: some six minutes on two cores.
+# Figures of the papers in small, with what is claimed of them checked: about five minutes on two cores.
 reproduce-quick: $(INSTALLED)
 	mkdir -p $(DEMO)
 	cd $(DEMO) && $(abspath $(BIN))/orthobench reproduce --db reproduction.db

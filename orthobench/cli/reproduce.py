@@ -36,7 +36,7 @@ def command(
 ) -> None:
     """Train a small version of the papers' figures and check on each what is claimed of it.
 
-    Takes some six minutes on two cores; asked again it goes on. Exit code 1 if a claim did not hold. What a paper
+    Takes about five minutes on two cores; asked again it goes on. Exit code 1 if a claim did not hold. What a paper
     ran itself is `orthobench sweep --paper`.
     """
     from contextlib import nullcontext
