@@ -11,7 +11,7 @@ from pathlib import Path
 
 from orthobench.report.collect import Condition, Measured
 from orthobench.report.export import Sheet, condition_sheet, spread, write
-from orthobench.report.pages import ArtifactView, PaperView
+from orthobench.report.pages import ArtifactView, PaperView, telling
 from orthobench.report.studies import Found
 from orthobench.report.tables import Cell, Row
 from orthobench.store import Run, Status
@@ -138,7 +138,7 @@ def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
     """Runs that have not come to their end, and how they stood."""
     rows = [
         [
-            condition.title,
+            ", ".join(filter(None, (condition.title, telling(condition, conditions)))),
             variant.label,
             str(run.seed),
             f"{run.iterations / run.iterations_per_epoch:.3g} of {run.total_iterations / run.iterations_per_epoch:.3g}",
