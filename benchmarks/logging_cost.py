@@ -12,17 +12,11 @@ from pathlib import Path
 import torch
 
 from orthobench.checkpoint import CheckpointFolder
-from orthobench.observer import Point
+from orthobench.observer import Unwatched
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
-from orthobench.store import Run, open_store
+from orthobench.store import open_store
 from orthobench.train import train
-
-
-class Silent:
-    def started(self, run: Run) -> None: ...
-    def iterated(self, iteration: int) -> None: ...
-    def tested(self, point: Point) -> None: ...
 
 
 def main() -> None:
@@ -35,7 +29,7 @@ def main() -> None:
                 resolved = resolve(catalog, task, model, {}, "quick")
                 checkpoints = CheckpointFolder(Path(folder), resolved.spec.key)
                 # A checkpoint every two seconds is fifteen times what a run makes by itself.
-                run = train(resolved, store, checkpoints, torch.device("cpu"), Silent(), checkpoint_every=2.0)
+                run = train(resolved, store, checkpoints, torch.device("cpu"), Unwatched(), checkpoint_every=2.0)
                 probes = sum(spent for what, spent in run.seconds.items() if what.startswith("probe "))
                 seconds = run.seconds | {"probe": probes}
                 shares = [seconds.get(part, 0.0) / seconds["train"] for part in parts]

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import torch
 
-from orthobench.observer import Point
+from orthobench.observer import Unwatched
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
-from orthobench.store import Run, open_store
+from orthobench.store import open_store
 from orthobench.sweep.job import Job
 from orthobench.sweep.supervisor import LocalProcesses
 
@@ -33,20 +33,15 @@ RUNS = (
 SMALL = {"train_size": "2000", "test_size": "200"}
 
 
-class Silent:
-    def started(self, run: Run) -> None: ...
-    def iterated(self, iteration: int) -> None: ...
-    def tested(self, point: Point) -> None: ...
-    def concluding(self, done: int, total: int) -> None: ...
-
-
 def measure(task: str, model: str, settings: dict[str, str], at_once: int, count: int) -> tuple[float, float]:
     """Iterations a second of this many runs together: of the whole time, and of that without the starts."""
     cores = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/r.db", create=True) as store:
         resolved = [resolve(Catalog(), task, model, settings, seed=seed) for seed in range(count)]
         jobs = [Job(one.spec, str(one.spec.seed), f"{folder}/r.db", str(Path(folder, "c"))) for one in resolved]
-        executor = LocalProcesses(store, [None] * at_once, cores, lambda _: nullcontext(Silent()), lambda: False, print)
+        executor = LocalProcesses(
+            store, [None] * at_once, cores, lambda _: nullcontext(Unwatched()), lambda: False, print
+        )
         begun = time.perf_counter()
         outcomes = list(executor.run(jobs))
         whole = time.perf_counter() - begun

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 from orthobench.papers import papers
@@ -39,14 +38,7 @@ def fill(database: Path, count: int) -> None:
 
 
 def enter(store: Store, spec: RunSpec, metric: str, goal: str, draw: random.Random) -> None:
-    facts = {
-        "key": spec.key,
-        "variant": spec.variant,
-        "condition": spec.condition,
-        "task": spec.task,
-        "model": spec.model,
-        "seed": spec.seed,
-        "spec": asdict(spec),
+    facts = spec.record() | {
         "device": "cpu",
         "backend": "cpu",
         "parameter_count": draw.randrange(10_000, 100_000),

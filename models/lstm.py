@@ -64,28 +64,8 @@ class LSTM(Model):
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = project(inputs, self.input_weight, self.bias + self.forget_offset)
         h0, c0 = state
-        if self.cell_weight is None:
-            h, c = lstm(x, self.recurrent_weight, h0, c0, trace=trace, last=self.reads_last)
-            return h, (self.last(h), self.last(c))
-        hs, cs = _with_cell_to_output(x, self.recurrent_weight, self.cell_weight, h0, c0)
-        if trace is not None:
-            trace.watch("h", hs)
-            trace.watch("c", cs)
-        return torch.stack(hs), (hs[-1], cs[-1])
+        h, c = lstm(x, self.recurrent_weight, h0, c0, trace=trace, last=self.reads_last, cell_weight=self.cell_weight)
+        return h, (self.last(h), self.last(c))
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         return dict(zip(("W_i", "W_f", "W_g", "W_o"), self.recurrent_weight.chunk(4), strict=True))
-
-
-def _with_cell_to_output(
-    x: Tensor, weight: Tensor, cell_weight: Tensor, h: Tensor, c: Tensor
-) -> tuple[list[Tensor], list[Tensor]]:
-    """The states h_t and c_t `[B, n]` of every step; x is `[T, B, 4n]`."""
-    hs, cs = [], []
-    for x_t in x.unbind(0):
-        i, f, g, o = torch.addmm(x_t, h, weight.T).chunk(4, dim=-1)
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-        h = torch.addmm(o, c, cell_weight.T).sigmoid() * c.tanh()
-        hs.append(h)
-        cs.append(c)
-    return hs, cs

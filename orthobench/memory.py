@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -20,19 +21,11 @@ def explain_memory(trainer: Trainer, failure: str) -> str:
     """
     what = f"out of GPU memory at iteration {trainer.iteration}"
     probe = trainer.probes.get(trainer.doing.removeprefix("probe "))
-
-    @torch.no_grad()
-    def try_test(batch: Batch) -> None:
-        trainer.model(batch.inputs)
-
-    def try_step(batch: Batch) -> None:
-        _try_step(trainer, probe, batch)
-
     use: Callable[[Batch], None]
     if trainer.doing == "test":
-        setting, split, use = "evaluation_batch_size", trainer.task.test, try_test
+        setting, split, use = "evaluation_batch_size", trainer.task.test, partial(_try_test, trainer)
     elif trainer.doing == "train" or probe is not None:
-        setting, split, use = "batch_size", trainer.task.train, try_step
+        setting, split, use = "batch_size", trainer.task.train, partial(_try_step, trainer, probe)
     else:
         return f"{what} ({trainer.doing}); a batch size that would do is unknown: {failure}"
     trainer.model.zero_grad()
@@ -59,6 +52,11 @@ def _fits(trainer: Trainer, use: Callable[[Batch], None], split: Split, size: in
     finally:
         trainer.model.zero_grad()
     return True
+
+
+@torch.no_grad()
+def _try_test(trainer: Trainer, batch: Batch) -> None:
+    trainer.model(batch.inputs)
 
 
 def _try_step(trainer: Trainer, probe: Probe | None, batch: Batch) -> None:

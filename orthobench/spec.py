@@ -49,6 +49,18 @@ class RunSpec:
         """Names the task and its settings: runs whose metrics may be compared share it."""
         return digest({"task": self.task, "settings": self.task_settings, "version": self.task_version})
 
+    def record(self) -> dict[str, Any]:
+        """What the database's record of the run holds of it."""
+        return {
+            "key": self.key,
+            "variant": self.variant,
+            "condition": self.condition,
+            "task": self.task,
+            "model": self.model,
+            "seed": self.seed,
+            "spec": asdict(self),
+        }
+
     def with_seed(self, seed: int) -> RunSpec:
         return replace(self, seed=seed)
 

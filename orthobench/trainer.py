@@ -22,7 +22,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from itertools import islice
 from typing import Any, Literal
 
@@ -124,14 +123,8 @@ class Trainer:
 
         facts = environment.describe(device)
         self.run = store.start(
-            {
-                "key": spec.key,
-                "variant": spec.variant,
-                "condition": spec.condition,
-                "task": spec.task,
-                "model": spec.model,
-                "seed": spec.seed,
-                "spec": asdict(spec),
+            spec.record()
+            | {
                 "device": device.type,
                 "backend": None,
                 "parameter_count": self.model.parameter_count(),

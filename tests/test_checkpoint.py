@@ -17,6 +17,7 @@ from orthobench.models.lstm import LSTM
 
 from orthobench.checkpoint import BEFORE, NEWEST, CheckpointFolder
 from orthobench.errors import StorageError, UsageError
+from orthobench.observer import Unwatched
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
@@ -169,13 +170,9 @@ class Noisy(LSTM):
         self.drawn.append(torch.rand(1).item() + torch.rand(1, device=self.recurrent_weight.device).item())
 
 
-class StopAt:
+class StopAt(Unwatched):
     def __init__(self, last: int) -> None:
         self.last, self.iteration = last, 0
-
-    def started(self, run) -> None: ...
-    def tested(self, point) -> None: ...
-    def concluding(self, done, total) -> None: ...
 
     def iterated(self, iteration: int) -> None:
         self.iteration = iteration

@@ -11,6 +11,7 @@ from orthobench.models.rnn import RNN
 from orthobench.tasks.adding import Adding
 
 from orthobench.checkpoint import CheckpointFolder
+from orthobench.observer import Unwatched
 from orthobench.plugins import Catalog
 from orthobench.spec import Resolved, resolve
 from orthobench.store import Status, open_store
@@ -20,27 +21,13 @@ from orthobench.trainer import Interrupted
 CPU = torch.device("cpu")
 
 
-class Silent:
-    def started(self, run):
-        pass
-
-    def iterated(self, iteration):
-        pass
-
-    def tested(self, point):
-        pass
-
-    def concluding(self, done, total):
-        pass
-
-
 def carry_out(resolved: Resolved, folder: Path, on_divergence="stop", should_stop=lambda: False):
     """The run's record and its test metrics by iteration."""
     folder.mkdir(exist_ok=True)
     with open_store(str(folder / "r.db"), create=True) as store:
         checkpoints = CheckpointFolder(folder / "c", resolved.spec.key)
         run = train(
-            resolved, store, checkpoints, CPU, Silent(), should_stop, on_divergence=on_divergence, checkpoint_every=0
+            resolved, store, checkpoints, CPU, Unwatched(), should_stop, on_divergence=on_divergence, checkpoint_every=0
         )
         return run, [(m.name, m.iteration, m.value) for m in store.metrics([run.id], "test")]
 

@@ -17,6 +17,7 @@ from support.crash import call
 
 from orthobench.checkpoint import CheckpointFolder
 from orthobench.errors import StorageError
+from orthobench.observer import Unwatched
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, Store, open_store
@@ -143,15 +144,11 @@ def test_a_read_only_disk_is_told_before_anything_is_done(small_disk, uncut, tmp
     assert found_in(disk / "results.db") == uncut
 
 
-class Watching:
+class Watching(Unwatched):
     """Does something after an iteration."""
 
     def __init__(self, at: int = -1, then=None) -> None:
         self.at, self.then = at, then
-
-    def started(self, run) -> None: ...
-    def tested(self, point) -> None: ...
-    def concluding(self, done, total) -> None: ...
 
     def iterated(self, iteration: int) -> None:
         if iteration == self.at:

@@ -17,6 +17,7 @@ from orthobench.models.lstm import LSTM
 
 from orthobench.checkpoint import BEFORE, NEWEST, CheckpointFolder
 from orthobench.errors import UsageError
+from orthobench.observer import Unwatched
 from orthobench.plugins import Catalog
 from orthobench.spec import Resolved, resolve
 from orthobench.store import Status, Store, open_store
@@ -26,18 +27,7 @@ from orthobench.trainer import Interrupted
 CPU = torch.device("cpu")
 
 
-class Silent:
-    def started(self, run):
-        pass
-
-    def iterated(self, iteration):
-        pass
-
-    def tested(self, point):
-        pass
-
-
-class Watching(Silent):
+class Watching(Unwatched):
     """Counts iterations, and stops or dies at one."""
 
     def __init__(self, stop_at: int | None = None, die_at: int | None = None) -> None:
@@ -65,7 +55,7 @@ def carry_out(resolved: Resolved, folder: Path, observer=None, **options):
     folder.mkdir(exist_ok=True)
     with open_store(str(folder / "r.db"), create=True) as store:
         checkpoints = CheckpointFolder(folder / "c", resolved.spec.key)
-        observer = observer or Silent()
+        observer = observer or Unwatched()
         train(resolved, store, checkpoints, CPU, observer, getattr(observer, "should_stop", lambda: False), **options)
         return numbers(store, resolved.spec.key)
 

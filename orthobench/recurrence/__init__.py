@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from orthobench.recurrence import dispatch
+from orthobench.recurrence import dispatch, reference
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
 from orthobench.recurrence.applied import Multiply, applied_recurrence
 from orthobench.recurrence.diagonal import diagonal_recurrence
@@ -110,14 +110,19 @@ def lstm(
     trace: GradientTrace | None = None,
     last: bool = False,
     backend: str | None = None,
+    cell_weight: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """LSTM without peepholes: c_t = s(f) c_{t-1} + s(i) tanh(g), h_t = s(o) tanh(c_t).
 
     x is `[T, B, 4n]` and W `[4n, n]`, gates in the order i, f, g, o (torch's). Returns h and c, each `[T, B, n]`;
-    a trace receives both states.
+    a trace receives both states. With P = `cell_weight` `[n, n]`, h_t = s(o + P c_t) tanh(c_t), by the definition
+    alone: no other back end has it.
     """
     _check(x, weight, h0, c0, gates=4, name="lstm")
     _check_second("lstm", h0, c0, "c0")
+    if cell_weight is not None:
+        h, c = reference.lstm(x, weight, h0, c0, trace, cell_weight)
+        return (h[-1], c[-1]) if last else (h, c)
     h, c = dispatch.call("lstm", backend, last, x, weight, h0, c0, trace)
     return h, c
 

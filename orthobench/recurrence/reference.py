@@ -44,11 +44,20 @@ def gated_recurrence(x: Tensor, weight: Tensor, h0: Tensor, step_size: float, tr
     return torch.stack(states)
 
 
-def lstm(x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, trace: GradientTrace | None) -> tuple[Tensor, Tensor]:
+def lstm(
+    x: Tensor,
+    weight: Tensor,
+    h0: Tensor,
+    c0: Tensor,
+    trace: GradientTrace | None,
+    cell_weight: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
     h, c, hs, cs = h0, c0, [], []
     for x_t in x.unbind(0):
         i, f, g, o = torch.addmm(x_t, h, weight.T).chunk(4, dim=-1)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        if cell_weight is not None:
+            o = torch.addmm(o, c, cell_weight.T)
         h = o.sigmoid() * c.tanh()
         hs.append(h)
         cs.append(c)

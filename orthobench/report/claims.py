@@ -110,8 +110,12 @@ def _runs(variant: Measured, claim: Claim) -> list[pd.Series]:
 
 
 def _limit(claim: Claim, variant: Measured) -> float:
+    return claim.factor * _baseline(variant)
+
+
+def _baseline(variant: Measured) -> float:
     baseline = variant.run.baselines.get(variant.run.metric)
-    return math.nan if baseline is None else claim.factor * float(baseline)
+    return math.nan if baseline is None else float(baseline)
 
 
 def _finals(variant: Measured, claim: Claim) -> list[float]:
@@ -138,7 +142,11 @@ def _stays_above(claim: Claim, variant: Measured, others: list[Measured]) -> tup
 
 def _reached(limit: float, claim: Claim, variant: Measured) -> list[float]:
     """The iterations at which the runs first stand at or below the limit; infinite for those that never do."""
-    return [float(min(series.index[series <= limit], default=math.inf)) for series in _runs(variant, claim)]
+    return [_moment(series, limit) for series in _runs(variant, claim)]
+
+
+def _moment(series: pd.Series, limit: float) -> float:
+    return float(min(series.index[series <= limit], default=math.inf))
 
 
 def _first(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
@@ -150,13 +158,12 @@ def _first(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[boo
 
 def _returns(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
     """It comes down to the limit, and later stands within a tenth of the baseline again."""
-    limit, baseline = _limit(claim, variant), float(variant.run.baselines.get(variant.run.metric, math.nan))
-    series = _runs(variant, claim)
-    later = [one[one.index > at] for one, at in zip(series, _reached(limit, claim, variant), strict=True)]
-    if not all(len(one) for one in later):
+    limit = _limit(claim, variant)
+    later = [series[series.index > _moment(series, limit)] for series in _runs(variant, claim)]
+    if not all(len(series) for series in later):
         return False, f"does not come down to {limit:.3g} before its last test"
-    highest = min((float(one.max()) for one in later), default=math.nan)
-    return highest >= 0.9 * baseline, f"up to {highest:.3g} after it first stands at {limit:.3g} or below"
+    back = min((float(series.max()) for series in later), default=math.nan)
+    return back >= 0.9 * _baseline(variant), f"up to {back:.3g} after it first stands at {limit:.3g} or below"
 
 
 def _iteration(at: float) -> str:
@@ -165,8 +172,8 @@ def _iteration(at: float) -> str:
 
 def _late(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
     """Well past the start, or never: an untrained model may stand below the baseline by chance."""
-    baseline = float(variant.run.baselines.get(variant.run.metric, math.nan))
-    passed = min(_reached(0.95 * baseline, claim, variant), default=math.nan) / variant.run.iterations_per_epoch
+    reached = min(_reached(0.95 * _baseline(variant), claim, variant), default=math.nan)
+    passed = reached / variant.run.iterations_per_epoch
     told = f"after {passed:.2g} epochs" if math.isfinite(passed) else "never"
     return passed >= claim.factor, f"5 % below the baseline {told}"
 

@@ -141,7 +141,7 @@ def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
             ", ".join(filter(None, (condition.title, telling(condition, conditions)))),
             variant.label,
             str(run.seed),
-            f"{run.iterations / run.iterations_per_epoch:.3g} of {run.total_iterations / run.iterations_per_epoch:.3g}",
+            f"{run.epochs:.3g} of {run.total_iterations / run.iterations_per_epoch:.3g}",
             condition.metric,
             *("" if value is None else f"{value:.4g}" for value in (run.final_value, run.best_value)),
             _hours([run]),

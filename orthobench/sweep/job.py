@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
@@ -175,14 +175,8 @@ def _enter(store: Store, job: Job) -> Run:
     resolved = resolve_again(Catalog(Path(file) for file in job.plugins), spec)
     facts = environment.describe(torch.device("cpu"))
     return store.start(
-        {
-            "key": spec.key,
-            "variant": spec.variant,
-            "condition": spec.condition,
-            "task": spec.task,
-            "model": spec.model,
-            "seed": spec.seed,
-            "spec": asdict(spec),
+        spec.record()
+        | {
             "device": job.device,
             "backend": None,
             "parameter_count": 0,

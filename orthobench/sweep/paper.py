@@ -45,18 +45,18 @@ def only_where(experiments: Sequence[Experiment], wanted: Mapping[str, str]) -> 
     chosen = list(experiments)
     for short, value in wanted.items():
         name = SHORT_NAMES.get(short, short)
-        values = [({"task": one.task} | one.settings).get(name, _ABSENT) for one in chosen]
-        if all(one is _ABSENT for one in values):
-            raise unknown("setting of these experiments", name, {"task"}.union(*(one.settings for one in chosen)))
-        kept = [one for one, has in zip(chosen, values, strict=True) if has is not _ABSENT and _is(has, value)]
-        if not kept:
-            there = dict.fromkeys(text(one) for one in values if one is not _ABSENT)
+        having = [one for one in chosen if name in _described(one)]
+        if not having:
+            raise unknown("setting of these experiments", name, set().union(*map(_described, chosen)))
+        chosen = [one for one in having if _is(_described(one)[name], value)]
+        if not chosen:
+            there = dict.fromkeys(text(_described(one)[name]) for one in having)
             raise UsageError(f"none of these experiments has {name}={value}; they have {', '.join(there)}")
-        chosen = kept
     return chosen
 
 
-_ABSENT = object()
+def _described(experiment: Experiment) -> dict[str, Any]:
+    return {"task": experiment.task} | experiment.settings
 
 
 def _is(value: Any, written: str) -> bool:

@@ -14,6 +14,7 @@ from sqlalchemy import text
 
 from orthobench.checkpoint import CheckpointFolder
 from orthobench.errors import Busy, StorageError
+from orthobench.observer import Unwatched
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
@@ -61,20 +62,6 @@ def store(postgres):
 def quick(monkeypatch):
     """A server that is away is given up after half a second."""
     monkeypatch.setattr(server_module, "PATIENCE", 0.5)
-
-
-class Silent:
-    def started(self, run):
-        pass
-
-    def iterated(self, iteration):
-        pass
-
-    def tested(self, point):
-        pass
-
-    def concluding(self, done, total):
-        pass
 
 
 def test_the_migrations_make_the_tables(postgres):
@@ -173,7 +160,7 @@ def test_a_run_in_training_is_busy_elsewhere(postgres, store, tmp_path, tiny):
     resolved = resolve(Catalog(), "adding", "rnn", tiny)
     key = resolved.spec.key
     with open_store(postgres) as elsewhere, elsewhere.server.lock(f"run {key}"), pytest.raises(Busy):
-        train(resolved, store, CheckpointFolder(tmp_path, key), torch.device("cpu"), Silent())
+        train(resolved, store, CheckpointFolder(tmp_path, key), torch.device("cpu"), Unwatched())
     assert store.runs() == []
 
 
@@ -274,7 +261,7 @@ def numbers(url: str, key: str):
         return run.status, run.iterations, run.final_value, run.best_value, metrics, traces
 
 
-class StopsServer(Silent):
+class StopsServer(Unwatched):
     """Stops the server in the middle of a run; it may come back later."""
 
     def __init__(self, server, mode: str, back_after: float | None) -> None:
@@ -301,7 +288,7 @@ def test_a_run_waits_for_a_server_that_is_stopped_and_comes_back(
 ):
     caplog.set_level(logging.INFO)
     resolved = resolve(Catalog(), "adding", "scornn", tiny)
-    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", resolved, tmp_path / "uncut", Silent())
+    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", resolved, tmp_path / "uncut", Unwatched())
     stopping = StopsServer(postgres_server, mode, back_after=1.0)
     try:
         cut = carry_out(postgres, resolved, tmp_path / "c", stopping)
@@ -317,14 +304,14 @@ def test_a_run_waits_for_a_server_that_is_stopped_and_comes_back(
 @pytest.mark.slow
 def test_a_run_whose_server_stays_away_stops_and_goes_on_later(postgres, postgres_server, quick, tmp_path, tiny):
     resolved = resolve(Catalog(), "adding", "scornn", tiny)
-    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", resolved, tmp_path / "uncut", Silent())
+    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", resolved, tmp_path / "uncut", Unwatched())
     try:
         with pytest.raises(StorageError, match=r"the database server is lost \(.*\): the same command goes on"):
             carry_out(postgres, resolved, tmp_path / "c", StopsServer(postgres_server, "immediate", None))
     finally:
         postgres_server.start()
     assert numbers(postgres, resolved.spec.key)[:2] == (Status.RUNNING, 4)
-    assert carry_out(postgres, resolved, tmp_path / "c", Silent()) == uncut
+    assert carry_out(postgres, resolved, tmp_path / "c", Unwatched()) == uncut
 
 
 @pytest.mark.slow

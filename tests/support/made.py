@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from orthobench.papers import Experiment, Paper, Printed
 from orthobench.plugins import Catalog
 from orthobench.report.collect import collect
@@ -45,14 +43,7 @@ class Made:
         """A run of an experiment with these test (and validation) values, a test every 10 iterations."""
         resolved = resolve(self.catalog, one.task, one.model, changes, seed=seed, experiment=one)
         spec = resolved.spec
-        facts = {
-            "key": spec.key,
-            "variant": spec.variant,
-            "condition": spec.condition,
-            "task": spec.task,
-            "model": spec.model,
-            "seed": seed,
-            "spec": asdict(spec),
+        facts = spec.record() | {
             "device": "cpu",
             "backend": "cpu",
             "parameter_count": 100 if one.model == "rnn" else 200,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -38,14 +37,7 @@ def store(tmp_path: Path):
 def enter(store: Store, resolved: Resolved, iterations: int, total: int, seconds: dict[str, float], **columns) -> str:
     spec = resolved.spec
     place = {"cpu": columns.pop("cpu", HERE), "accelerator": None}
-    facts = {
-        "key": spec.key,
-        "variant": spec.variant,
-        "condition": spec.condition,
-        "task": spec.task,
-        "model": spec.model,
-        "seed": spec.seed,
-        "spec": asdict(spec),
+    facts = spec.record() | {
         "device": columns.pop("device", "cpu"),
         "backend": None,
         "parameter_count": 1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,14 +25,7 @@ def store(tmp_path: Path):
 
 
 def enter(store: Store, spec: RunSpec, status: str = Status.FINISHED, **columns):
-    facts = {
-        "key": spec.key,
-        "variant": spec.variant,
-        "condition": spec.condition,
-        "task": spec.task,
-        "model": spec.model,
-        "seed": spec.seed,
-        "spec": asdict(spec),
+    facts = spec.record() | {
         "device": "cpu",
         "backend": None,
         "parameter_count": 1,
