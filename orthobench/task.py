@@ -54,6 +54,13 @@ class TrainingSettings(Settings):
     evaluation_batch_size: Size = Field(1000, description="sequences per test batch")
     learning_rate_decay: float = Field(1.0, gt=0, le=1, description="factor on learning rates, at every decay")
     decay_every: Size = Field(1, description="epochs between decays")
+    plateau_decay: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="factor on learning rates after every epoch that brings no better validation than any before",
+        json_schema_extra={"neutral": 1.0},
+    )
     shuffle: bool = Field(True, description="a new order of the training set in every epoch")
     clip_norm: float | None = Field(None, gt=0, description="largest norm of the whole gradient")
     clip_value: float | None = Field(None, gt=0, description="largest absolute value of a gradient entry")

@@ -31,6 +31,7 @@ from torch import Tensor
 from orthobench import environment, seeds
 from orthobench.batches import Batches, as_stream
 from orthobench.checkpoint import Checkpoints
+from orthobench.errors import UsageError
 from orthobench.model import State
 from orthobench.observer import Observer, Point
 from orthobench.optimizers import make_optimizer
@@ -102,6 +103,8 @@ class Trainer:
             self.loss_metric = self.metric
         self.better = min if resolved.task_class.goal == "min" else max
         self.baselines = self.task.baselines(resolved.task_settings)
+        if self.training.plateau_decay != 1 and self.task.validation is None:
+            raise UsageError(f"{spec.task} has no validation data to judge a plateau by: leave plateau_decay at 1")
 
         self.batches = Batches(self.task, self.training, self.seed, device)
         self.per_epoch = self.batches.per_epoch
@@ -114,6 +117,8 @@ class Trainer:
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)  # since the last test
         self.loss_count = 0
         self.best: tuple[float, int] | None = None
+        self.best_valid: float | None = None  # of the epochs so far
+        self.plateaus = 0  # epochs that did not improve on it
         self.state: State | None = None  # that the last batch ended with, where it is carried on
         self.seconds: dict[str, float] = {}
         self.saved_at = time.perf_counter()
@@ -194,13 +199,14 @@ class Trainer:
     def step(self) -> None:
         """A step of every optimiser, at the epoch's learning rate and with the groups' weight decay."""
         decays = self.iteration // self.per_epoch // self.training.decay_every
+        factor = self.training.learning_rate_decay**decays * self.training.plateau_decay**self.plateaus
         for group, optimizer in zip(self.groups, self.optimizers, strict=True):
             if group.weight_decay:
                 for parameter in group.parameters:
                     if parameter.grad is not None:
                         parameter.grad.add_(parameter, alpha=group.weight_decay)
             for entry in optimizer.param_groups:
-                entry["lr"] = group.learning_rate * self.training.learning_rate_decay**decays
+                entry["lr"] = group.learning_rate * factor
             optimizer.step()
 
     def _look(self, *, probe: bool) -> str:
@@ -219,11 +225,13 @@ class Trainer:
             valid = {} if self.task.validation is None else self.test(self.task.validation)
         for split, measured in (("test", metrics), ("valid", valid)):
             rows += [MetricRow(split, name, epoch, self.iteration, value) for name, value in measured.items()]
+        if valid and self.iteration and self.iteration % self.per_epoch == 0:
+            self._judge(valid[self.metric])
         if probe:
             values, vectors = self._probe(epoch)
             rows += values
         value = metrics[self.metric]
-        if math.isfinite(value) and (self.best is None or self.better(value, self.best[0]) != self.best[0]):
+        if self._improves(value, self.best and self.best[0]):
             self.best = (value, self.iteration)
         with self._timed("log"):
             progress = self._progress() | {"final_value": value if math.isfinite(value) else None}
@@ -231,6 +239,16 @@ class Trainer:
         self.logged = self.iteration
         self.observer.tested(Point(self.iteration, epoch, loss, metrics))
         return self._divergence(loss, metrics)
+
+    def _judge(self, valid: float) -> None:
+        """Keep an epoch's validation if it is the best so far, else count it as a plateau."""
+        if self._improves(valid, self.best_valid):
+            self.best_valid = valid
+        else:
+            self.plateaus += 1
+
+    def _improves(self, value: float, best: float | None) -> bool:
+        return math.isfinite(value) and (best is None or self.better(value, best) != best)
 
     def _divergence(self, loss: float | None, metrics: dict[str, float]) -> str:
         """What says that the model has diverged, and when; empty if nothing does."""
@@ -336,6 +354,8 @@ class Trainer:
                     "loss_sum": self.loss_sum,
                     "loss_count": self.loss_count,
                     "best": self.best,
+                    "best_valid": self.best_valid,
+                    "plateaus": self.plateaus,
                     "seconds": dict(self.seconds),
                     "threads": torch.get_num_threads(),
                     "random": torch.get_rng_state(),
@@ -358,6 +378,7 @@ class Trainer:
         self.loss_sum = state["loss_sum"].to(self.device)
         self.loss_count = state["loss_count"]
         self.best = state["best"]
+        self.best_valid, self.plateaus = state.get("best_valid"), state.get("plateaus", 0)  # younger than the rest
         self.seconds = state["seconds"]
         torch.set_rng_state(state["random"])
         if state["random_cuda"] is not None and self.device.type == "cuda":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from orthobench.tasks.adding import Adding, AddingSplit
@@ -9,43 +11,33 @@ from orthobench.tasks.cifar10 import CIFAR10
 
 from orthobench import seeds
 from orthobench.checkpoint import CheckpointFolder
+from orthobench.errors import UsageError
+from orthobench.observer import Unwatched
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
 from orthobench.train import train
-from orthobench.trainer import Interrupted
+from orthobench.trainer import Interrupted, Trainer
 
 CPU = torch.device("cpu")
-
-
-class Silent:
-    def started(self, run):
-        pass
-
-    def iterated(self, iteration):
-        pass
-
-    def tested(self, point):
-        pass
 
 
 def logged(resolved, folder, should_stop=lambda: False):
     folder.mkdir(exist_ok=True)
     with open_store(str(folder / "r.db"), create=True) as store:
-        run = train(resolved, store, CheckpointFolder(folder / "c", resolved.spec.key), CPU, Silent(), should_stop)
+        run = train(resolved, store, CheckpointFolder(folder / "c", resolved.spec.key), CPU, Unwatched(), should_stop)
         return {(row.split, row.name, row.iteration): row.value for row in store.metrics([run.id])}
+
+
+def with_validation(self, settings, seed, device, start=Adding.__init__):
+    start(self, settings, seed, device)
+    self.validation = AddingSplit(settings, settings.test_size, seeds.generator(seed, "adding", "test"), device)
 
 
 def test_validation_is_logged_as_such_and_changes_nothing_else(tiny, tmp_path, monkeypatch):
     resolved = resolve(Catalog(), "adding", "rnn", tiny)
     plain = logged(resolved, tmp_path / "plain")
     assert not [key for key in plain if key[0] == "valid"]
-
-    start = Adding.__init__
-
-    def with_validation(self, settings, seed, device):
-        start(self, settings, seed, device)
-        self.validation = AddingSplit(settings, settings.test_size, seeds.generator(seed, "adding", "test"), device)
 
     monkeypatch.setattr(Adding, "__init__", with_validation)
     both = logged(resolved, tmp_path / "both")
@@ -67,3 +59,38 @@ def test_noise_that_is_new_in_every_epoch_survives_an_interruption(small_data, t
     monkeypatch.setattr(CIFAR10, "epoch", property(lambda self: 0, lambda self, epoch: epochs.append(epoch)))
     assert logged(resolved, tmp_path / "same noise") != whole
     assert epochs == [0] * 4 + [1] * 4
+
+
+@pytest.mark.parametrize("cut_after", [9, 12, 15])
+def test_learning_rates_fall_on_a_plateau_of_validation(tiny, tmp_path, monkeypatch, cut_after):
+    """As in the nnRNN program: `if valid < best: best = valid`, `else: rate /= 2`, after every epoch."""
+    rates, valid = [], {0: 0.5, 4: 1.0, 8: 0.8, 12: 0.9, 16: 0.8, 20: math.nan, 24: 0.7}
+    measured = Trainer.test
+
+    def scripted(self, split, most=None):
+        found = measured(self, split, most)
+        if split is self.task.validation:
+            return found | {"mse": valid.get(self.iteration, 0.1)}  # 0.1 within an epoch, where nothing is judged
+        return found
+
+    def noting(name, parameters, learning_rate):
+        optimizer = torch.optim.SGD(parameters, lr=learning_rate)
+        optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
+        return optimizer
+
+    monkeypatch.setattr(Adding, "__init__", with_validation)
+    monkeypatch.setattr(Trainer, "test", scripted)
+    monkeypatch.setattr("orthobench.trainer.make_optimizer", noting)
+    settings = tiny | {"epochs": "7", "plateau_decay": "0.5", "learning_rate": "0.01"}
+    resolved = resolve(Catalog(), "adding", "lstm", settings)
+    with pytest.raises(Interrupted):
+        logged(resolved, tmp_path, lambda: len(rates) == cut_after)
+    logged(resolved, tmp_path)
+    assert rates == [0.01] * 12 + [0.005] * 4 + [0.0025] * 4 + [0.00125] * 8
+
+
+def test_a_plateau_needs_validation_to_be_seen(tiny, tmp_path):
+    with pytest.raises(UsageError, match="adding has no validation data"):
+        logged(resolve(Catalog(), "adding", "rnn", tiny | {"plateau_decay": "0.5"}), tmp_path)
+    with open_store(str(tmp_path / "r.db")) as store:
+        assert store.runs() == []
