@@ -35,17 +35,25 @@ class Planner:
         budget of seconds.
         """
         wanted = by_priority(planned)
-        threads = max(1, torch.get_num_threads() // max(1, min(self.at_once, len(wanted))))
-        estimator = Estimator(store, self.device, (lambda one: self._try(one, threads)) if self.probing else None)
-        estimates = {one.resolved.spec.key: estimator.of(one) for one in wanted}
+        estimates = self._estimates(wanted, store)
         chosen = wanted if budget is None else within(wanted, estimates, budget, self.at_once)
         left_out = estimates.keys() - {one.resolved.spec.key for one in chosen}
         print_plan(planned, estimates, left_out)
-        typer.echo(f"to train: {self._summary([estimates[one.resolved.spec.key] for one in wanted])}")
+        typer.echo(f"to train: {self._summary(list(estimates.values()))}")
         if budget is not None:
             taken = self._summary([estimates[one.resolved.spec.key] for one in chosen])
             typer.echo(f"within {show_duration(budget)}: {taken}; {len(left_out)} left out")
         return chosen
+
+    def tell(self, planned: Sequence[PlannedRun], store: Store | None) -> None:
+        """Estimate what the runs of a plan take in all, where they may turn out to be others."""
+        typer.echo(f"to train: {self._summary(list(self._estimates(by_priority(planned), store).values()))}")
+
+    def _estimates(self, wanted: Sequence[PlannedRun], store: Store | None) -> dict[str, Estimate]:
+        """By the runs' keys, in their order."""
+        threads = max(1, torch.get_num_threads() // max(1, min(self.at_once, len(wanted))))
+        estimator = Estimator(store, self.device, (lambda one: self._try(one, threads)) if self.probing else None)
+        return {one.resolved.spec.key: estimator.of(one) for one in wanted}
 
     def _try(self, one: PlannedRun, threads: int) -> Pace:
         typer.echo(f"trying a few steps of {one.label}", err=True)

@@ -16,6 +16,7 @@ from orthobench.cli.records import cell, console
 from orthobench.cli.training import Session, report_failures
 from orthobench.errors import UsageError
 from orthobench.locks import lock
+from orthobench.spec import Resolved
 from orthobench.store import Store
 from orthobench.sweep.budget import Budget
 from orthobench.sweep.cluster import RayCluster
@@ -92,6 +93,13 @@ class Tuning:
         states = [trial.state for trial in self.trials(store)]
         counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
         typer.echo(", ".join([f"{self.wanted} trials", *counts, f"{self.wanted - len(states)} to come"]))
+
+    def to_come(self, store: Store | None) -> list[tuple[Resolved, dict[str, str]]]:
+        """What is left to train, as it is known now: what comes of earlier trials may change those to be drawn."""
+        trials = self.trials(store)
+        while len(trials) < self.wanted and (trial := self.search.draw(trials, 1)):
+            trials.append(trial)
+        return [(trial.resolved, trial.chosen) for trial in trials if trial.is_wanted]
 
     def carry_out(
         self, session: Session, size: int, train: Callable[[Sequence[Job]], object], budget: Budget | None

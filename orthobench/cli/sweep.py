@@ -144,7 +144,7 @@ def command(
     catalog = Catalog(plugin or ())
     tunings: list[Tuning] = []
     runs: list[tuple[Resolved, dict[str, str]]] = []
-    if search is not None and not dry_run:
+    if search is not None:
         check_optuna()
     if search is None and (trials is not None or prune is not None):
         raise UsageError("--trials and --prune are of a search: add --search optuna")
@@ -180,6 +180,7 @@ def command(
         with training.existing(db) or nullcontext() as store:
             for tuning in tunings:
                 tuning.tell_plan(store)
+                planner.tell(plan(tuning.to_come(store), store, place, on_divergence), store)
             if not tunings:
                 planner.choose(plan(runs, store, place, on_divergence), store, seconds)
         return

@@ -218,20 +218,31 @@ def test_a_trial_that_diverges_is_a_result_and_no_candidate(orthobench, tiny_opt
     assert outcome.code == 0
     assert sorted(status for _, status, *_ in made()) == ["diverged", "finished"]
     assert "learning_rate=1e-3" in outcome.out.splitlines()[-1]
-    assert "2 trials, 1 finished, 1 diverged, 0 to come" in "".join(
-        sorted(orthobench(*command, "--grid", "learning_rate=1e-3,1e30", "--dry-run").out.splitlines()[-1:])
-    ).replace("1 diverged, 1 finished", "1 finished, 1 diverged")
+    told = orthobench(*command, "--grid", "learning_rate=1e-3,1e30", "--dry-run").out
+    assert "2 trials, 1 finished, 1 diverged, 0 to come" in told.replace(
+        "1 diverged, 1 finished", "1 finished, 1 diverged"
+    )
+    assert told.splitlines()[-1] == "to train: 0 runs"
 
 
 # The command
 
 
 def test_a_dry_run_says_what_would_be_and_writes_nothing(orthobench, command, tmp_path):
-    outcome = orthobench(*command, "--trials", "7", "--dry-run")
+    outcome = orthobench(*command, "--trials", "7", "--dry-run", "--no-probe")
     assert outcome.code == 0
     assert "learning_rate=1e-5..1e-1:log" in outcome.out
     assert "7 trials, 7 to come" in outcome.out
+    assert "to train: 7 runs, of which nothing is known" in outcome.out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_estimates_what_is_left(orthobench, command):
+    assert orthobench(*command, "--trials", "2", "-j", "0").code == 0
+    told = orthobench(*command, "--trials", "7", "--dry-run", "--no-probe").out
+    assert "7 trials, 2 finished, 5 to come" in told
+    assert "to train: 5 runs, about " in told
+    assert len(made()) == 2
 
 
 @pytest.mark.parametrize(
