@@ -63,12 +63,37 @@
 
   function draw(place) {
     const figure = figureOf(place);
+    if (!place.drawn) workByKeys(place);
     place.drawn = true;
     place.off ??= new Set();
     const data = figure.data.map(themed);
     for (const trace of data) if (place.off.has(entryOf(trace))) trace.visible = false;
     Plotly.react(place, data, inPageColours(figure.layout), options);
     if (figure.layout.showlegend !== false) showLegend(place, data);
+  }
+
+  // What the mouse does by dragging: a figure with the focus is zoomed about its middle, moved, and shown whole again
+
+  const ZOOMS = { "+": 0.5, "=": 0.5, "-": 2 };
+  const MOVES = { ArrowLeft: ["xaxis", -0.25], ArrowRight: ["xaxis", 0.25], ArrowDown: ["yaxis", -0.25], ArrowUp: ["yaxis", 0.25] };
+
+  function workByKeys(place) {
+    place.tabIndex = 0;
+    place.setAttribute("aria-keyshortcuts", ["+", "-", ...Object.keys(MOVES), "0"].join(" "));
+    place.onkeydown = (event) => {
+      const zoom = ZOOMS[event.key];
+      const [moved, share] = MOVES[event.key] ?? [];
+      if (event.ctrlKey || event.altKey || event.metaKey || !(zoom || moved || event.key === "0")) return;
+      event.preventDefault();
+      if (event.key === "0") return draw(place);
+      const ranges = {};
+      for (const axis of moved ? [moved] : ["xaxis", "yaxis"]) {
+        const [from, to] = place.layout[axis].range;
+        const [middle, reach] = [(from + to) / 2 + (share ?? 0) * (to - from), (zoom ?? 1) * (to - from) / 2];
+        ranges[axis + ".range"] = [middle - reach, middle + reach];
+      }
+      Plotly.relayout(place, ranges);
+    };
   }
 
   // Legends: a button for every model or line, so that they can be reached and pressed by keys and by thumbs

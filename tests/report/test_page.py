@@ -182,9 +182,8 @@ def choose(browser, name: str, value: str) -> None:
 @pytest.mark.browser
 def test_a_browser_shows_the_page_with_the_network_off(browser, page):
     browser.get(page.as_uri() + "#measured")
-    plots = visible(browser, ".plot")
-    assert len(plots) == 6
-    for plot in plots:
+    wait(browser, lambda page: len(visible(page, ".plot")) == 6)
+    for plot in (plots := visible(browser, ".plot")):
         browser.execute_script("arguments[0].scrollIntoView()", plot)
         wait(browser, lambda _, plot=plot: plot.find_elements("css selector", "svg.main-svg"))
         assert plot.size["height"] > 200
@@ -275,7 +274,7 @@ def test_everything_is_reached_and_worked_by_keys(browser, page):
                 ActionChains(browser).send_keys(key).perform()
                 assert browser.switch_to.active_element == at  # it keeps the focus
                 assert at.get_attribute("aria-pressed") == state
-    wanted = "a[href], select, button, summary, .scroll"
+    wanted = "a[href], select, button, summary, .scroll, .plot"
     missed = [found for found in visible(browser, wanted)[1:] if found not in reached]
     assert [found.get_attribute("outerHTML")[:100] for found in missed] == []
     board = browser.find_element("css selector", "details.board summary")
@@ -283,6 +282,29 @@ def test_everything_is_reached_and_worked_by_keys(browser, page):
         board.send_keys(Keys.ENTER)
         assert board.find_element("xpath", "..").get_attribute("open") == state
     assert toggled == {"button"}
+
+
+@pytest.mark.browser
+def test_a_figure_is_zoomed_and_moved_by_keys(browser, page):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.get(page.as_uri() + "#measured")
+    plot = browser.find_element("css selector", "#view-measured .plot")
+    wait(browser, lambda _: plot.get_attribute("tabindex") == "0")
+    ranges = "return ['xaxis', 'yaxis'].map((axis) => arguments[0].layout[axis].range)"
+    whole = browser.execute_script(ranges, plot)
+
+    def after(keys: str):
+        plot.send_keys(keys)
+        return [pytest.approx(axis) for axis in browser.execute_script(ranges, plot)]
+
+    zoomed = [[low + (high - low) / 4, high - (high - low) / 4] for low, high in whole]
+    assert after("+") == zoomed
+    width = whole[0][1] - whole[0][0]
+    assert after(Keys.ARROW_RIGHT) == [[end + width / 8 for end in zoomed[0]], zoomed[1]]
+    assert after(Keys.ARROW_LEFT + "-") == whole
+    assert after("+" + Keys.ARROW_UP) != whole
+    assert after("0") == whole
 
 
 @pytest.mark.browser
