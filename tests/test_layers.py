@@ -40,6 +40,7 @@ ALLOWED = {
         "batches",
         "checkpoint",
         "environment",
+        "errors",
         "model",
         "observer",
         "optimizers",
