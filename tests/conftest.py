@@ -36,6 +36,20 @@ def tiny() -> dict[str, str]:
 
 
 @pytest.fixture
+def rates(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The learning rate of every step of the runs to come, which are made with plain SGD; for models of one group."""
+    noted: list[float] = []
+
+    def noting(name: str, parameters: list[torch.nn.Parameter], learning_rate: float) -> torch.optim.SGD:
+        optimizer = torch.optim.SGD(parameters, lr=learning_rate)
+        optimizer.register_step_pre_hook(lambda *_: noted.append(optimizer.param_groups[0]["lr"]))
+        return optimizer
+
+    monkeypatch.setattr("orthobench.trainer.make_optimizer", noting)
+    return noted
+
+
+@pytest.fixture
 def tiny_options() -> list[str]:
     return [option for name, value in TINY.items() for option in ("-s", f"{name}={value}")]
 

@@ -195,15 +195,7 @@ def test_clipping_bounds_what_the_optimiser_sees(tmp_path, tiny):
     assert moves["1e-6"] < 1e-4 < moves["none"]
 
 
-def test_learning_rates_decay_with_the_epochs(tmp_path, tiny, monkeypatch):
-    rates = []
-
-    def noting(name, parameters, learning_rate):
-        optimizer = torch.optim.SGD(parameters, lr=learning_rate)
-        optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
-        return optimizer
-
-    monkeypatch.setattr("orthobench.trainer.make_optimizer", noting)
+def test_learning_rates_decay_with_the_epochs(tmp_path, tiny, rates):
     settings = tiny | {"epochs": "4", "learning_rate_decay": "0.5", "decay_every": "2", "learning_rate": "0.01"}
     carry_out(resolve(Catalog(), "adding", "lstm", settings), tmp_path)
     assert rates == [0.01] * 8 + [0.005] * 8

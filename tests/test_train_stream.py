@@ -12,6 +12,7 @@ from torch import nn
 from orthobench.checkpoint import CheckpointFolder
 from orthobench.errors import UsageError
 from orthobench.model import Signature
+from orthobench.observer import Unwatched
 from orthobench.plugins import Catalog
 from orthobench.seeds import generator
 from orthobench.spec import resolve
@@ -25,18 +26,12 @@ TEXT = "".join(WORDS[(k * k + k // 5) % len(WORDS)] for k in range(800))
 PIECES, COLUMNS = 18, 5  # of the 720 characters for training, in pieces of at most 8 steps
 
 
-class Silent:
+class Watching(Unwatched):
     def __init__(self, stop_at=None):
         self.stop_at, self.iterations = stop_at, []
 
-    def started(self, run):
-        pass
-
     def iterated(self, iteration):
         self.iterations.append(iteration)
-
-    def tested(self, point):
-        pass
 
     def should_stop(self):
         return self.iterations[-1] == self.stop_at
@@ -63,7 +58,7 @@ def run(tmp_path):
 def carry_out(resolved, folder, observer=None, **options):
     """Train, and everything logged, by split and name: (iteration, value) and (iteration, vector)."""
     folder.mkdir(exist_ok=True)
-    observer = observer or Silent()
+    observer = observer or Watching()
     with open_store(str(folder / "r.db"), create=True) as store:
         checkpoints = CheckpointFolder(folder / "c", resolved.spec.key)
         train(resolved, store, checkpoints, CPU, observer, observer.should_stop, **options)
@@ -161,8 +156,8 @@ def test_a_stopped_run_goes_on_with_the_state_it_had(model, stop_at, run, tmp_pa
     resolved = run(model, evaluate_every="6")
     uncut = carry_out(resolved, tmp_path / "uncut")
     with pytest.raises(Interrupted):
-        carry_out(resolved, tmp_path / "cut", Silent(stop_at))
-    again = Silent()
+        carry_out(resolved, tmp_path / "cut", Watching(stop_at))
+    again = Watching()
     assert carry_out(resolved, tmp_path / "cut", again) == uncut
     assert again.iterations == list(range(stop_at + 1, 2 * PIECES + 1))
 

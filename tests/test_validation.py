@@ -62,9 +62,9 @@ def test_noise_that_is_new_in_every_epoch_survives_an_interruption(small_data, t
 
 
 @pytest.mark.parametrize("cut_after", [9, 12, 15])
-def test_learning_rates_fall_on_a_plateau_of_validation(tiny, tmp_path, monkeypatch, cut_after):
+def test_learning_rates_fall_on_a_plateau_of_validation(tiny, tmp_path, monkeypatch, rates, cut_after):
     """As in the nnRNN program: `if valid < best: best = valid`, `else: rate /= 2`, after every epoch."""
-    rates, valid = [], {0: 0.5, 4: 1.0, 8: 0.8, 12: 0.9, 16: 0.8, 20: math.nan, 24: 0.7}
+    valid = {0: 0.5, 4: 1.0, 8: 0.8, 12: 0.9, 16: 0.8, 20: math.nan, 24: 0.7}
     measured = Trainer.test
 
     def scripted(self, split, most=None):
@@ -73,14 +73,8 @@ def test_learning_rates_fall_on_a_plateau_of_validation(tiny, tmp_path, monkeypa
             return found | {"mse": valid.get(self.iteration, 0.1)}  # 0.1 within an epoch, where nothing is judged
         return found
 
-    def noting(name, parameters, learning_rate):
-        optimizer = torch.optim.SGD(parameters, lr=learning_rate)
-        optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
-        return optimizer
-
     monkeypatch.setattr(Adding, "__init__", with_validation)
     monkeypatch.setattr(Trainer, "test", scripted)
-    monkeypatch.setattr("orthobench.trainer.make_optimizer", noting)
     settings = tiny | {"epochs": "7", "plateau_decay": "0.5", "learning_rate": "0.01"}
     resolved = resolve(Catalog(), "adding", "lstm", settings)
     with pytest.raises(Interrupted):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class Planner:
         chosen = wanted if budget is None else within(wanted, estimates, budget, self.at_once)
         left_out = estimates.keys() - {one.resolved.spec.key for one in chosen}
         print_plan(planned, estimates, left_out)
-        typer.echo(f"to train: {self._summary(list(estimates.values()))}")
+        typer.echo(f"to train: {self._summary(estimates.values())}")
         if budget is not None:
             taken = self._summary([estimates[one.resolved.spec.key] for one in chosen])
             typer.echo(f"within {show_duration(budget)}: {taken}; {len(left_out)} left out")
@@ -47,7 +47,7 @@ class Planner:
 
     def tell(self, planned: Sequence[PlannedRun], store: Store | None) -> None:
         """Estimate what the runs of a plan take in all, where they may turn out to be others."""
-        typer.echo(f"to train: {self._summary(list(self._estimates(by_priority(planned), store).values()))}")
+        typer.echo(f"to train: {self._summary(self._estimates(by_priority(planned), store).values())}")
 
     def _estimates(self, wanted: Sequence[PlannedRun], store: Store | None) -> dict[str, Estimate]:
         """By the runs' keys, in their order."""
@@ -71,7 +71,7 @@ class Planner:
             )
         )
 
-    def _summary(self, estimates: Sequence[Estimate]) -> str:
+    def _summary(self, estimates: Collection[Estimate]) -> str:
         """How many runs, how long and how large they are together."""
         runs = f"{len(estimates)} run{'s' if len(estimates) != 1 else ''}"
         seconds = [estimate.seconds for estimate in estimates if estimate.seconds is not None]
