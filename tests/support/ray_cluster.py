@@ -8,6 +8,9 @@ import os
 import sys
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+# Its server for clients begins a process for each of them, by a fork beside gRPC's threads, and gRPC's own handlers of
+# forks crash in some of those (ray-project/ray#60316).
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 if __name__ == "__main__":
     from ray._private import ray_constants
