@@ -1,14 +1,11 @@
 """The recurrences on the CPU in float32: `cpu.c` under autograd.
 
 Forward keeps h and what h does not give back (see `cpu.c`, "saved"); backward runs the loop in reverse and then makes
-dL/dW as one product over all steps. No number depends on how many threads there are.
+dL/dW as one product over all steps.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,29 +13,12 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import build, threads, workspace
+from orthobench.recurrence import native, workspace
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.trace import GradientTrace
 
-_SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
 _KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in cpu.c
-_POINTERS = (
-    *("x", "packed", "packed_candidate", "bias", "candidate_bias", "h0", "c0", "h", "c", "saved", "recurrent"),
-    *("grad_h", "grad_last", "grad_c", "grad_c_last", "dx", "dmixed", "dbias", "dcandidate_bias"),
-    *("dh0", "dc0", "norms", "c_norms"),
-)
-
 _Settings = dict[str, int | float]
-
-
-class _Problem(ctypes.Structure):
-    """`struct problem` of cpu.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "features", "kind", "euler", "reset_after")),
-        *((name, ctypes.c_float) for name in ("slope", "epsilon", "step_size", "frequency", "damping")),
-        *((name, ctypes.c_void_p) for name in _POINTERS),
-    )
 
 
 def unsupported(op: str, x: Tensor, weight: Tensor, activation: Activation | None = None) -> str | None:
@@ -49,17 +29,7 @@ def unsupported(op: str, x: Tensor, weight: Tensor, activation: Activation | Non
         return f"the C kernels are for float32, not {x.dtype}".replace("torch.", "")
     if activation is not None and activation.kind is Kind.LEAKY_RELU and activation.slope < 0:
         return "leaky ReLU with a negative slope: its output does not tell its side"
-    return missing()
-
-
-@functools.cache
-def missing() -> str | None:
-    """Why this machine has no C kernels, or None. The first call builds them."""
-    try:
-        _library()
-    except build.BuildError as error:
-        return f"the C kernels cannot be built: {error}"
-    return None
+    return native.missing()
 
 
 def recurrence(
@@ -223,8 +193,8 @@ class _Recurrence(_Op):
         h = workspace.take(*x.shape)
         # The complex kinds' input, or the Euler form's update, is not to be had from h.
         saved = workspace.take(*x.shape) if keep and (_complex(settings) or settings["euler"]) else None
-        packed = _pack(weight)
-        _loop(
+        packed = native.pack(weight)
+        native.loop(
             "recurrence_forward", settings, x=x, packed=packed, bias=_columns(settings, bias), h0=h0, h=h, saved=saved
         )
         return (h,), (saved,)
@@ -242,13 +212,13 @@ class _Recurrence(_Op):
         fields = _Op.backward_fields(ctx, weight.shape[0], h, *grads) | {
             "bias": bias,
             "saved": saved,
-            "packed": _pack_transposed(weight),
+            "packed": native.pack_transposed(weight),
         }
         if bias is not None:
             fields["dbias"] = torch.zeros_like(h0)
-        _loop("recurrence_backward", **fields)
-        dweight = weight_gradient(fields["dx"], h, h0) if ctx.needs_input_grad[4] else None
-        dbias = None if bias is None else _total(fields["dbias"])
+        native.loop("recurrence_backward", **fields)
+        dweight = native.weight_gradient(fields["dx"], h, h0) if ctx.needs_input_grad[4] else None
+        dbias = None if bias is None else native.total(fields["dbias"])
         if dbias is not None and _complex(ctx.settings):
             dbias = dbias[::2].contiguous()
         return None, None, None, fields["dx"], dweight, fields["dh0"], dbias
@@ -259,7 +229,7 @@ class _Gated(_Op):
     def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor) -> Any:
         h = workspace.take(*x.shape[:2], h0.shape[-1])
         saved = workspace.take(*x.shape) if keep else None
-        _loop("gated_forward", settings, x=x, packed=_pack(weight), h0=h0, h=h, saved=saved)
+        native.loop("gated_forward", settings, x=x, packed=native.pack(weight), h0=h0, h=h, saved=saved)
         return (h,), (saved,)
 
     @staticmethod
@@ -273,8 +243,8 @@ class _Gated(_Op):
         weight, h0, h, saved = ctx.saved_tensors
         dmixed = workspace.take(*h.shape)
         fields = _Op.backward_fields(ctx, 2 * h.shape[-1], h, *grads) | {"saved": saved, "dmixed": dmixed}
-        _loop("gated_backward", packed=_pack_transposed(weight), **fields)
-        dweight = weight_gradient(dmixed, h, h0) if ctx.needs_input_grad[4] else None
+        native.loop("gated_backward", packed=native.pack_transposed(weight), **fields)
+        dweight = native.weight_gradient(dmixed, h, h0) if ctx.needs_input_grad[4] else None
         return None, None, None, fields["dx"], dweight, fields["dh0"]
 
 
@@ -283,7 +253,9 @@ class _LSTM(_Op):
     def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor) -> Any:
         h, c = (workspace.take(*x.shape[:2], h0.shape[-1]) for _ in range(2))
         saved = workspace.take(*x.shape) if keep else None
-        _loop("lstm_forward", settings, x=x, packed=_pack(weight, gates=4), h0=h0, c0=c0, h=h, c=c, saved=saved)
+        native.loop(
+            "lstm_forward", settings, x=x, packed=native.pack(weight, gates=4), h0=h0, c0=c0, h=h, c=c, saved=saved
+        )
         return (h, c), (saved,)
 
     @staticmethod
@@ -297,8 +269,8 @@ class _LSTM(_Op):
         weight, h0, c0, h, c, saved = ctx.saved_tensors
         fields = _Op.backward_fields(ctx, weight.shape[0], h, *grads)
         fields |= {"saved": saved, "c": c, "c0": c0, "dc0": torch.empty_like(c0)}
-        _loop("lstm_backward", packed=_pack_transposed(weight), **fields)
-        dweight = weight_gradient(fields["dx"], h, h0) if ctx.needs_input_grad[4] else None
+        native.loop("lstm_backward", packed=native.pack_transposed(weight), **fields)
+        dweight = native.weight_gradient(fields["dx"], h, h0) if ctx.needs_input_grad[4] else None
         return None, None, None, fields["dx"], dweight, fields["dh0"], fields["dc0"]
 
 
@@ -316,13 +288,13 @@ class _GRU(_Op):
         n = h0.shape[-1]
         h, recurrent = (workspace.take(*x.shape[:2], n) for _ in range(2))
         saved = workspace.take(*x.shape)
-        _loop(
+        native.loop(
             "gru_forward",
             settings,
             **{"x": x, "h0": h0, "h": h, "saved": saved, "recurrent": recurrent},
             **{"candidate_bias": candidate_bias, "bias": activation_bias},
-            packed=_pack(weight[: 2 * n], gates=2),
-            packed_candidate=_pack(weight[2 * n :]),
+            packed=native.pack(weight[: 2 * n], gates=2),
+            packed_candidate=native.pack(weight[2 * n :]),
         )
         return (h,), (saved, recurrent)
 
@@ -347,21 +319,21 @@ class _GRU(_Op):
             fields["dcandidate_bias"] = torch.zeros_like(h0)
         if activation_bias is not None:
             fields["dbias"] = torch.zeros_like(h0)
-        _loop(
+        native.loop(
             "gru_backward",
-            packed=_pack_transposed(weight[: 2 * n]),
-            packed_candidate=_pack_transposed(weight[2 * n :]),
+            packed=native.pack_transposed(weight[: 2 * n]),
+            packed_candidate=native.pack_transposed(weight[2 * n :]),
             **fields,
         )
         dweight, dx = None, fields["dx"]
         if ctx.needs_input_grad[4]:
             dweight = torch.empty_like(weight)
-            weight_gradient(dx[..., : 2 * n], h, h0, dweight[: 2 * n])
+            native.weight_gradient(dx[..., : 2 * n], h, h0, dweight[: 2 * n])
             if reset_after:
-                weight_gradient(fields["dmixed"], h, h0, dweight[2 * n :])
+                native.weight_gradient(fields["dmixed"], h, h0, dweight[2 * n :])
             else:
-                weight_gradient(dx[..., 2 * n :], recurrent, None, dweight[2 * n :])
-        dbiases = (_total(fields[name]) if name in fields else None for name in ("dcandidate_bias", "dbias"))
+                native.weight_gradient(dx[..., 2 * n :], recurrent, None, dweight[2 * n :])
+        dbiases = (native.total(fields[name]) if name in fields else None for name in ("dcandidate_bias", "dbias"))
         return None, None, None, dx, dweight, fields["dh0"], *dbiases
 
 
@@ -371,12 +343,12 @@ class _CoRNN(_Op):
         n = y0.shape[-1]
         y, z = workspace.take(*x.shape), workspace.take(*x.shape)
         saved = workspace.take(*x.shape) if keep else None
-        _loop(
+        native.loop(
             "cornn_forward",
             settings,
             **{"x": x, "h0": y0, "c0": z0, "h": y, "c": z, "saved": saved},
-            packed=_pack(weight[:, :n]),
-            packed_candidate=_pack(weight[:, n:]),
+            packed=native.pack(weight[:, :n]),
+            packed_candidate=native.pack(weight[:, n:]),
         )
         return (y, z), (saved,)
 
@@ -390,10 +362,12 @@ class _CoRNN(_Op):
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         weight, y0, z0, y, z, saved = ctx.saved_tensors
         fields = _Op.backward_fields(ctx, y.shape[-1], y, *grads) | {"saved": saved, "dc0": torch.empty_like(z0)}
-        _loop("cornn_backward", packed=_pack_transposed(weight, gates=2), **fields)
+        native.loop("cornn_backward", packed=native.pack_transposed(weight, gates=2), **fields)
         dweight = None
         if ctx.needs_input_grad[4]:
-            dweight = torch.cat((weight_gradient(fields["dx"], y, y0), weight_gradient(fields["dx"], z, z0)), dim=1)
+            dweight = torch.cat(
+                (native.weight_gradient(fields["dx"], y, y0), native.weight_gradient(fields["dx"], z, z0)), dim=1
+            )
         return None, None, None, fields["dx"], dweight, fields["dh0"], fields["dc0"]
 
 
@@ -403,12 +377,12 @@ class _LEM(_Op):
         n = y0.shape[-1]
         y, z = (workspace.take(*x.shape[:2], n) for _ in range(2))
         saved = workspace.take(*x.shape)
-        _loop(
+        native.loop(
             "lem_forward",
             settings,
             **{"x": x, "h0": y0, "c0": z0, "h": y, "c": z, "saved": saved},
-            packed=_pack(weight[: 3 * n], gates=3),
-            packed_candidate=_pack(weight[3 * n :]),
+            packed=native.pack(weight[: 3 * n], gates=3),
+            packed_candidate=native.pack(weight[3 * n :]),
         )
         return (y, z), (saved,)
 
@@ -424,17 +398,17 @@ class _LEM(_Op):
         n = y0.shape[-1]
         fields = _Op.backward_fields(ctx, 4 * n, y, *grads)
         fields |= {"saved": saved, "h0": y0, "c": z, "c0": z0, "dc0": torch.empty_like(z0)}
-        _loop(
+        native.loop(
             "lem_backward",
-            packed=_pack_transposed(weight[: 3 * n]),
-            packed_candidate=_pack_transposed(weight[3 * n :]),
+            packed=native.pack_transposed(weight[: 3 * n]),
+            packed_candidate=native.pack_transposed(weight[3 * n :]),
             **fields,
         )
         dweight, dx = None, fields["dx"]
         if ctx.needs_input_grad[4]:
             dweight = torch.empty_like(weight)
-            weight_gradient(dx[..., : 3 * n], y, y0, dweight[: 3 * n])
-            weight_gradient(dx[..., 3 * n :], z, None, dweight[3 * n :])
+            native.weight_gradient(dx[..., : 3 * n], y, y0, dweight[: 3 * n])
+            native.weight_gradient(dx[..., 3 * n :], z, None, dweight[3 * n :])
         return None, None, None, dx, dweight, fields["dh0"], fields["dc0"]
 
 
@@ -443,7 +417,7 @@ class _Lipschitz(_Op):
     def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor) -> Any:
         h = workspace.take(*x.shape)
         saved = workspace.take(*x.shape) if keep else None
-        _loop("lipschitz_forward", settings, x=x, packed=_pack(weight, gates=2), h0=h0, h=h, saved=saved)
+        native.loop("lipschitz_forward", settings, x=x, packed=native.pack(weight, gates=2), h0=h0, h=h, saved=saved)
         return (h,), (saved,)
 
     @staticmethod
@@ -458,43 +432,18 @@ class _Lipschitz(_Op):
         n = h.shape[-1]
         dlinear = workspace.take(*h.shape)
         fields = _Op.backward_fields(ctx, n, h, *grads) | {"saved": saved, "dmixed": dlinear}
-        _loop(
+        native.loop(
             "lipschitz_backward",
-            packed=_pack_transposed(weight[:n]),
-            packed_candidate=_pack_transposed(weight[n:]),
+            packed=native.pack_transposed(weight[:n]),
+            packed_candidate=native.pack_transposed(weight[n:]),
             **fields,
         )
         dweight = None
         if ctx.needs_input_grad[4]:
             dweight = torch.empty_like(weight)
-            weight_gradient(dlinear, h, h0, dweight[:n])
-            weight_gradient(fields["dx"], h, h0, dweight[n:])
+            native.weight_gradient(dlinear, h, h0, dweight[:n])
+            native.weight_gradient(fields["dx"], h, h0, dweight[n:])
         return None, None, None, fields["dx"], dweight, fields["dh0"]
-
-
-# ---------------------------------------------------------------------- calls into cpu.c
-
-
-@functools.cache
-def _library() -> ctypes.CDLL:
-    return load()
-
-
-def load(*flags: str) -> ctypes.CDLL:
-    """Load the kernels with their signatures, built with these flags at the end of the usual ones."""
-    library = build.library(*flags)
-    size, pointer = ctypes.c_int64, ctypes.c_void_p
-    library.problem_size.restype = library.vector_length.restype = size
-    if library.problem_size() != ctypes.sizeof(_Problem):
-        raise build.BuildError("cpu.c and cpu.py disagree about struct problem")
-    for op in ("recurrence", "gated", "lstm", "gru", "cornn", "lem", "lipschitz"):
-        for direction in ("forward", "backward"):
-            getattr(library, f"{op}_{direction}").argtypes = (ctypes.POINTER(_Problem), size, size)
-    library.pack.argtypes = (pointer, pointer, size, size, size, size, size)
-    library.weight_gradient.argtypes = (size,) * 5 + (pointer, size, pointer, pointer, pointer)
-    library.add_parts.argtypes = (size, size, pointer, pointer)
-    library.pack.restype = library.add_parts.restype = None
-    return library
 
 
 def _complex(settings: _Settings) -> bool:
@@ -504,86 +453,3 @@ def _complex(settings: _Settings) -> bool:
 def _columns(settings: _Settings, bias: Tensor | None) -> Tensor | None:
     """Bias per real column: both columns of a complex unit have its one."""
     return bias.repeat_interleave(2) if bias is not None and _complex(settings) else bias
-
-
-def _loop(function: str, settings: _Settings | None = None, **fields: Any) -> None:
-    """Run one direction over all steps, the batch rows split over the threads."""
-    fields |= settings or {}
-    steps, batch, features = fields["h"].shape
-    problem = _Problem(steps, batch, features)
-    for name, value in fields.items():
-        setattr(problem, name, value.data_ptr() if isinstance(value, Tensor) else value)
-    library = _library()
-    work = steps * fields["packed"].numel() * batch
-    parts = threads.ranges(batch, torch.get_num_threads() if work > _SMALL else 1)
-    kernel = getattr(library, function)
-
-    def task(first: int, last: int) -> Callable[[], None]:
-        def run() -> None:
-            if kernel(ctypes.byref(problem), first, last):
-                raise MemoryError(function)
-
-        return run
-
-    threads.run([task(*part) for part in parts])
-
-
-def _pack(weight: Tensor, gates: int = 1) -> Tensor:
-    """W `[gates * n, depth]` for h W^T; see `pack` in cpu.c."""
-    return _packed(weight, weight.shape[0] // gates, weight.shape[1], weight.stride(0), 1, gates)
-
-
-def _pack_transposed(weight: Tensor, gates: int = 1) -> Tensor:
-    """W `[depth, gates * n]` for dz W."""
-    return _packed(weight, weight.shape[1] // gates, weight.shape[0], 1, weight.stride(0), gates)
-
-
-def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride: int, gates: int) -> Tensor:
-    library = _library()
-    width = -(-n // library.vector_length()) * library.vector_length()
-    packed = workspace.take(width * gates * depth)
-    library.pack(packed.data_ptr(), weight.data_ptr(), n, depth, output_stride, input_stride, gates)
-    return packed
-
-
-def weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Tensor | None = None) -> Tensor:
-    """Sum over t and batch of dz_t^T state_{t-1}, or without an initial state of dz_t^T state_t.
-
-    dz is `[T, B, width]`, its rows possibly part of longer ones; the result is `[width, n]`. While a sum fits the cache
-    the steps are divided, by the sizes alone, and the parts' sums added in order; beyond, the columns of dz are divided
-    among the threads, which leaves every sum as it is.
-    """
-    library = _library()
-    steps, batch, width = dz.shape
-    n, rows = states.shape[-1], steps * batch
-    row_length = dz.stride(1) if batch > 1 else dz.stride(0)  # of an axis of length 1 the stride means nothing
-    result = dz.new_empty(width, n) if out is None else out
-    by_columns = width * n > 1 << 17
-    columns = threads.ranges(width, torch.get_num_threads() if by_columns else 1)
-    segments = threads.ranges(rows, 1 if by_columns else min(16, max(1, rows * width * n // _SMALL)))
-    parts = result.unsqueeze(0) if len(segments) == 1 else dz.new_empty(len(segments), width, n)
-    shift = 0 if initial is None else batch
-
-    def task(part: Tensor, first: int, last: int, start: int, stop: int) -> Callable[[], None]:
-        source, target = dz[..., start:stop], part[start:stop]
-
-        def run() -> None:
-            if library.weight_gradient(
-                *(first, last, shift, stop - start, n, source.data_ptr(), row_length, states.data_ptr()),
-                *(None if initial is None else initial.data_ptr(), target.data_ptr()),
-            ):
-                raise MemoryError("weight_gradient")
-
-        return run
-
-    threads.run([task(part, *rows_, *cols) for part, rows_ in zip(parts, segments, strict=True) for cols in columns])
-    if len(segments) > 1:
-        library.add_parts(len(segments), width * n, parts.data_ptr(), result.data_ptr())
-    return result
-
-
-def _total(per_row: Tensor) -> Tensor:
-    """Sum over the batch `[B, n]`, always in the same order."""
-    total = per_row.new_empty(per_row.shape[1:])
-    _library().add_parts(per_row.shape[0], total.numel(), per_row.data_ptr(), total.data_ptr())
-    return total

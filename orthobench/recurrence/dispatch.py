@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import cpu, portable, reference
+from orthobench.recurrence import cpu, native, portable, reference
 from orthobench.recurrence.activations import Activation
 
 AUTO = "auto"
@@ -70,7 +70,7 @@ def chosen(op: str, x: Tensor, weight: Tensor, activation: Activation | None = N
         return "reference"
     if x.is_cuda:
         return _first_of(("cuda", "portable"), op, x, weight, activation)
-    if reason := cpu.missing():
+    if reason := native.missing():
         _say_once(
             logging.WARNING,
             f"{reason}; the recurrences run in PyTorch instead, up to several times slower (back end portable)",

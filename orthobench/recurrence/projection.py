@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import cpu, workspace
+from orthobench.recurrence import native, workspace
 
 
 def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -29,7 +29,7 @@ def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     """
     tensors = [inputs, weight] if bias is None else [inputs, weight, bias]
     ours = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and inputs.numel()
-    if not ours or inputs.dim() != 3 or cpu.missing():
+    if not ours or inputs.dim() != 3 or native.missing():
         return torch.nn.functional.linear(inputs, weight, bias)
     result: Tensor = _Project.apply(inputs, weight, bias)
     return result
@@ -58,6 +58,6 @@ class _Project(Function):
         # The bias is the weight of one more input, which is always 1: both gradients in one pass over dx.
         if ctx.has_bias:
             inputs = torch.cat((inputs, inputs.new_ones(*inputs.shape[:2], 1)), dim=-1)
-        dweight = cpu.weight_gradient(dx.contiguous(), inputs.contiguous(), None)
+        dweight = native.weight_gradient(dx.contiguous(), inputs.contiguous(), None)
         dbias = dweight[:, m].contiguous() if ctx.has_bias else None
         return dinputs, dweight[:, :m].contiguous(), dbias

@@ -13,7 +13,7 @@ from orthobench.bench.shapes import SHAPES, Shape, select
 from orthobench.bench.suite import Plan, measure_recurrences
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.recurrence import cpu
+from orthobench.recurrence import native
 from orthobench.store import open_store
 
 
@@ -106,7 +106,7 @@ def test_bad_input_gets_one_line(orthobench, arguments, told, monkeypatch):
 
 
 def test_a_back_end_that_cannot_serve_is_named_with_the_reason(orthobench, monkeypatch):
-    monkeypatch.setattr(cpu, "missing", lambda: "there is no C compiler")
+    monkeypatch.setattr(native, "missing", lambda: "there is no C compiler")
     outcome = orthobench("bench", "--quick", "--rounds", "1", "--shape", "adding-200")
     assert outcome.code == 0
     assert "adding-200: without cpu: " in outcome.out

@@ -10,7 +10,7 @@ from support.rotations import literal_product
 
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.recurrence import cpu, use_backend
+from orthobench.recurrence import native, use_backend
 from orthobench.testing import problems
 
 STYLES = [{}, {"style": "tunable"}, {"style": "tunable", "capacity": 6}]
@@ -41,7 +41,7 @@ def test_gradients_by_finite_differences(settings):
     assert_gradients(make_goru("last", **settings))
 
 
-@pytest.mark.skipif(bool(cpu.missing()), reason="no C compiler")
+@pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 @pytest.mark.parametrize("backend", ["cpu", "portable"])
 def test_back_ends_agree(backend):
     """In float32 with the reference in float64, in value and in every gradient."""

@@ -27,12 +27,13 @@ from orthobench.recurrence import (
     Kind,
     build,
     cpu,
+    native,
     recurrence,
     reference,
     workspace,
 )
 
-pytestmark = pytest.mark.skipif(bool(cpu.missing()), reason="no C compiler")
+pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 
 
 @settings(max_examples=12, deadline=None)
@@ -54,15 +55,15 @@ def lesser_machine(request: pytest.FixtureRequest) -> Iterator[None]:
     if platform.machine() != "x86_64":
         pytest.skip("the flags are x86's")
     lesser = {"avx2": ("-mno-avx512f",), "scalar": ("-mno-avx", "-mno-avx2", "-mno-fma", "-mno-avx512f")}
-    library = cpu.load(*lesser[request.param])
+    library = native.load(*lesser[request.param])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu, "_library", lambda: library)
+        patch.setattr(native, "kernels", lambda: library)
         yield
 
 
 @pytest.mark.usefixtures("lesser_machine")
 def test_lesser_machines(case: Any, agree: Any) -> None:
-    assert cpu._library().vector_length() < 16
+    assert native.kernels().vector_length() < 16
     for seed, (steps, batch, n) in enumerate([(1, 1, 1), (4, 7, 8), (5, 20, 21)]):
         seeds = (s for s in range(seed, 100) if case.margin(case.arguments(steps, batch, n, s)) > 1e-5)
         agree(cpu, case, case.arguments(steps, batch, n, next(seeds)), torch.float32, case.tolerance)

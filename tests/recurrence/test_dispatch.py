@@ -15,10 +15,10 @@ from orthobench.recurrence import (
     Activation,
     Kind,
     build,
-    cpu,
     dispatch,
     last_used,
     lstm,
+    native,
     recurrence,
     set_backend,
     use_backend,
@@ -37,7 +37,7 @@ def _fresh() -> Iterator[None]:
 @pytest.fixture
 def _no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def forget() -> None:
-        for function in (cpu.missing, cpu._library, build.library):
+        for function in (native.missing, native.kernels, build.library):
             function.cache_clear()
         dispatch._said.clear()
 
@@ -48,7 +48,7 @@ def _no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     forget()
 
 
-@pytest.mark.skipif(bool(cpu.missing()), reason="no C compiler")
+@pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 def test_auto_takes_the_fastest() -> None:
     assert dispatch.chosen("recurrence", X, W) == "cpu"
     assert dispatch.chosen("recurrence", X.double(), W.double()) == "reference"
@@ -130,7 +130,7 @@ def test_without_a_compiler_portable_serves_and_says_so(caplog: pytest.LogCaptur
 def test_the_build_is_announced(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
     monkeypatch.delenv("CC")
     with caplog.at_level(logging.INFO, "orthobench.recurrence"):
-        if reason := cpu.missing():
+        if reason := native.missing():
             pytest.skip(reason)
     (message,) = [record.message for record in caplog.records]
     assert "compiling" in message

@@ -1,0 +1,159 @@
+"""`cpu.c` as Python calls it: its library, the problems it is given, matrices in the order it reads them.
+
+No number depends on how many threads there are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from orthobench.recurrence import build, threads, workspace
+
+_SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
+_POINTERS = (
+    *("x", "packed", "packed_candidate", "bias", "candidate_bias", "h0", "c0", "h", "c", "saved", "recurrent"),
+    *("grad_h", "grad_last", "grad_c", "grad_c_last", "dx", "dmixed", "dbias", "dcandidate_bias"),
+    *("dh0", "dc0", "norms", "c_norms"),
+)
+
+
+class _Problem(ctypes.Structure):
+    """`struct problem` of cpu.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("steps", "batch", "features", "kind", "euler", "reset_after")),
+        *((name, ctypes.c_float) for name in ("slope", "epsilon", "step_size", "frequency", "damping")),
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+    )
+
+
+@functools.cache
+def missing() -> str | None:
+    """Why this machine has no C kernels, or None. The first call builds them."""
+    try:
+        kernels()
+    except build.BuildError as error:
+        return f"the C kernels cannot be built: {error}"
+    return None
+
+
+@functools.cache
+def kernels() -> ctypes.CDLL:
+    """The library for this machine; the first call builds it.
+
+    Raises:
+        BuildError: it cannot be built or loaded.
+    """
+    return load()
+
+
+def load(*flags: str) -> ctypes.CDLL:
+    """Load the kernels with their signatures, built with these flags at the end of the usual ones."""
+    library = build.library(*flags)
+    size, pointer = ctypes.c_int64, ctypes.c_void_p
+    library.problem_size.restype = library.vector_length.restype = size
+    if library.problem_size() != ctypes.sizeof(_Problem):
+        raise build.BuildError("cpu.c and native.py disagree about struct problem")
+    for op in ("recurrence", "gated", "lstm", "gru", "cornn", "lem", "lipschitz"):
+        for direction in ("forward", "backward"):
+            getattr(library, f"{op}_{direction}").argtypes = (ctypes.POINTER(_Problem), size, size)
+    library.pack.argtypes = (pointer, pointer, size, size, size, size, size)
+    library.weight_gradient.argtypes = (size,) * 5 + (pointer, size, pointer, pointer, pointer)
+    library.add_parts.argtypes = (size, size, pointer, pointer)
+    library.pack.restype = library.add_parts.restype = None
+    return library
+
+
+def loop(function: str, settings: Mapping[str, int | float] | None = None, **fields: Any) -> None:
+    """Run one direction of an operation over all steps, the batch rows split over the threads.
+
+    Args:
+        function: its name in cpu.c.
+        settings: numbers of its problem.
+        fields: tensors of its problem, and numbers; what is None or not given the kernel does without.
+    """
+    fields |= settings or {}
+    steps, batch, features = fields["h"].shape
+    problem = _Problem(steps, batch, features)
+    for name, value in fields.items():
+        setattr(problem, name, value.data_ptr() if isinstance(value, Tensor) else value)
+    library = kernels()
+    work = steps * fields["packed"].numel() * batch
+    parts = threads.ranges(batch, torch.get_num_threads() if work > _SMALL else 1)
+    kernel = getattr(library, function)
+
+    def task(first: int, last: int) -> Callable[[], None]:
+        def run() -> None:
+            if kernel(ctypes.byref(problem), first, last):
+                raise MemoryError(function)
+
+        return run
+
+    threads.run([task(*part) for part in parts])
+
+
+def pack(weight: Tensor, gates: int = 1) -> Tensor:
+    """W `[gates * n, depth]` for h W^T; see `pack` in cpu.c."""
+    return _packed(weight, weight.shape[0] // gates, weight.shape[1], weight.stride(0), 1, gates)
+
+
+def pack_transposed(weight: Tensor, gates: int = 1) -> Tensor:
+    """W `[depth, gates * n]` for dz W."""
+    return _packed(weight, weight.shape[1] // gates, weight.shape[0], 1, weight.stride(0), gates)
+
+
+def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride: int, gates: int) -> Tensor:
+    library = kernels()
+    width = -(-n // library.vector_length()) * library.vector_length()
+    packed = workspace.take(width * gates * depth)
+    library.pack(packed.data_ptr(), weight.data_ptr(), n, depth, output_stride, input_stride, gates)
+    return packed
+
+
+def weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Tensor | None = None) -> Tensor:
+    """Sum over t and batch of dz_t^T state_{t-1}, or without an initial state of dz_t^T state_t.
+
+    dz is `[T, B, width]`, its rows possibly part of longer ones; the result is `[width, n]`. While a sum fits the cache
+    the steps are divided, by the sizes alone, and the parts' sums added in order; beyond, the columns of dz are divided
+    among the threads, which leaves every sum as it is.
+    """
+    library = kernels()
+    steps, batch, width = dz.shape
+    n, rows = states.shape[-1], steps * batch
+    row_length = dz.stride(1) if batch > 1 else dz.stride(0)  # of an axis of length 1 the stride means nothing
+    result = dz.new_empty(width, n) if out is None else out
+    by_columns = width * n > 1 << 17
+    columns = threads.ranges(width, torch.get_num_threads() if by_columns else 1)
+    segments = threads.ranges(rows, 1 if by_columns else min(16, max(1, rows * width * n // _SMALL)))
+    parts = result.unsqueeze(0) if len(segments) == 1 else dz.new_empty(len(segments), width, n)
+    shift = 0 if initial is None else batch
+
+    def task(part: Tensor, first: int, last: int, start: int, stop: int) -> Callable[[], None]:
+        source, target = dz[..., start:stop], part[start:stop]
+
+        def run() -> None:
+            if library.weight_gradient(
+                *(first, last, shift, stop - start, n, source.data_ptr(), row_length, states.data_ptr()),
+                *(None if initial is None else initial.data_ptr(), target.data_ptr()),
+            ):
+                raise MemoryError("weight_gradient")
+
+        return run
+
+    threads.run([task(part, *rows_, *cols) for part, rows_ in zip(parts, segments, strict=True) for cols in columns])
+    if len(segments) > 1:
+        library.add_parts(len(segments), width * n, parts.data_ptr(), result.data_ptr())
+    return result
+
+
+def total(per_row: Tensor) -> Tensor:
+    """Sum over the batch `[B, n]`, always in the same order."""
+    total = per_row.new_empty(per_row.shape[1:])
+    kernels().add_parts(per_row.shape[0], total.numel(), per_row.data_ptr(), total.data_ptr())
+    return total
