@@ -108,10 +108,20 @@ def _explain(problem: Any) -> str:
 def text(value: Any) -> str:
     """A setting's value, as JSON has it, as it is given on the command line."""
     if isinstance(value, list):
-        return ",".join(value)
+        return ",".join(value) or "none"
     if isinstance(value, bool):
         return str(value).lower()
     return "none" if value is None else str(value)
+
+
+def same(value: Any, given: Any) -> bool:
+    """Whether a recorded value is the one given, however that is written: 1e-3 is 0.001, "true" is True."""
+    if isinstance(value, float):
+        try:
+            return float(given) == value
+        except (TypeError, ValueError):
+            return False
+    return text(value).lower() == text(given).lower()
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:

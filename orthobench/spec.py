@@ -15,7 +15,7 @@ from typing import Any, Literal
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import Experiment, experiments
 from orthobench.plugins import Catalog
-from orthobench.settings import SHORT_NAMES, Settings
+from orthobench.settings import SHORT_NAMES, Settings, same
 from orthobench.task import TrainingSettings
 
 Preset = Literal["paper", "quick"]
@@ -109,7 +109,7 @@ def resolve(
     values = dict(task_class.protocol)
     if experiment := experiment or _nearest(experiments(task, model), given):
         recorded = experiment.settings
-        changed = [name for name, value in asked.items() if not _same(value, recorded.get(name, value))]
+        changed = [name for name, value in asked.items() if not same(recorded.get(name, value), value)]
         tied = {name for kind in kinds for name in kind.tied_to(changed)}
         values |= {name: value for name, value in recorded.items() if name not in tied}
     values |= asked
@@ -173,11 +173,6 @@ def _full_names(given: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
     return named
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether two values are written alike, as recorded in TOML or given on the command line (true for True)."""
-    return str(one).lower() == str(other).lower()
-
-
 def _nearest(candidates: list[Experiment], given: Mapping[str, Any]) -> Experiment | None:
     """The experiment that agrees with the most of the given settings; of equals, the first.
 
@@ -186,6 +181,6 @@ def _nearest(candidates: list[Experiment], given: Mapping[str, Any]) -> Experime
 
     def agreement(experiment: Experiment) -> int:
         settings = experiment.task_settings | experiment.model_settings
-        return sum(_same(settings[name], value) for name, value in given.items() if name in settings)
+        return sum(same(settings[name], value) for name, value in given.items() if name in settings)
 
     return max(candidates, key=agreement, default=None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orthobench.settings import text
+from orthobench.settings import same, text
 from orthobench.statistics import Summary, summarize
 from orthobench.store import Run, Status
 
@@ -70,6 +70,11 @@ def _label(run: Run, all_runs: list[Run]) -> str:
     others = [settings_of(other) for other in all_runs if other.model == run.model and other is not run]
     telling = [name for name, value in own.items() if any(other.get(name) != value for other in others)]
     return " ".join([run.model, *(f"{name}={text(own[name])}" for name in telling)])
+
+
+def has(run: Run, name: str, given: str) -> bool:
+    """Whether a run's setting has this value, as it is written on the command line."""
+    return same(settings_of(run).get(name), given)
 
 
 def settings_of(run: Run) -> dict[str, Any]:

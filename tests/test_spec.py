@@ -63,11 +63,21 @@ def test_what_is_asked_for_wins_over_the_preset():
 def test_every_experiment_can_be_run_and_is_its_own_default():
     for paper in papers():
         for experiment in paper.experiments():
-            given = {name: str(value) for name, value in experiment.settings.items()}
-            spec = resolve(CATALOG, experiment.task, experiment.model, given).spec
-            everything = spec.task_settings | spec.model_settings | spec.training
-            assert experiment.differences(everything) == {}
+            written = {name: str(value) for name, value in experiment.settings.items()}
+            in_powers = {n: f"{v:e}" for n, v in experiment.settings.items() if isinstance(v, float)}
+            for given in (written, written | in_powers):
+                spec = resolve(CATALOG, experiment.task, experiment.model, given).spec
+                everything = spec.task_settings | spec.model_settings | spec.training
+                assert experiment.differences(everything) == {}
             assert experiment in experiments(experiment.task, experiment.model)
+
+
+@pytest.mark.parametrize(("one", "other"), [("7e-4", "0.0007"), ("5e-4", "0.0005")])
+def test_one_value_in_two_notations_is_one_run(one, other):
+    first, second = (
+        resolve(CATALOG, "mnist", "exprnn", {"permuted": "true", "learning_rate": rate}).spec for rate in (one, other)
+    )
+    assert first == second
 
 
 def test_equal_runs_have_equal_keys_and_no_others():

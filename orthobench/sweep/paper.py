@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import Artifact, Experiment, Paper, papers
 from orthobench.plugins import Catalog
-from orthobench.settings import SHORT_NAMES, text
+from orthobench.settings import SHORT_NAMES, same, text
 from orthobench.spec import Resolved, resolve
 from orthobench.studies import find as find_study
 
@@ -48,7 +47,7 @@ def only_where(experiments: Sequence[Experiment], wanted: Mapping[str, str]) -> 
         having = [one for one in chosen if name in _described(one)]
         if not having:
             raise unknown("setting of these experiments", name, set().union(*map(_described, chosen)))
-        chosen = [one for one in having if _is(_described(one)[name], value)]
+        chosen = [one for one in having if same(_described(one)[name], value)]
         if not chosen:
             there = dict.fromkeys(text(_described(one)[name]) for one in having)
             raise UsageError(f"none of these experiments has {name}={value}; they have {', '.join(there)}")
@@ -57,14 +56,6 @@ def only_where(experiments: Sequence[Experiment], wanted: Mapping[str, str]) -> 
 
 def _described(experiment: Experiment) -> dict[str, Any]:
     return {"task": experiment.task} | experiment.settings
-
-
-def _is(value: Any, written: str) -> bool:
-    if text(value) == written:
-        return True
-    with suppress(ValueError):
-        return isinstance(value, int | float) and not isinstance(value, bool) and float(written) == value
-    return False
 
 
 def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[tuple[Resolved, dict[str, str]]]:
