@@ -9,7 +9,7 @@ from typing import Any
 from orthobench.errors import UsageError
 from orthobench.statistics import Comparison, compare_paired, compare_unpaired
 from orthobench.store import Run, Status, Store
-from orthobench.variants import settings_of
+from orthobench.variants import has, settings_of
 
 COLUMNS = ("task", "model", "variant", "condition", "seed", "status", "device", "backend", "key")
 
@@ -26,7 +26,8 @@ class Selection:
 class Contrast:
     """The first selection against another.
 
-    `settings`, `environment` and `versions` have what differs: by name, the values of either side. `paired`: by seed.
+    `settings` and `environment` have what differs: by name, the values that the runs of either side have. `paired`: by
+    seed.
     """
 
     first: Selection
@@ -68,13 +69,7 @@ def _pair(part: str) -> tuple[str, str]:
 
 
 def _fits(run: Run, name: str, value: str) -> bool:
-    found = getattr(run, name) if name in COLUMNS else settings_of(run).get(name)
-    if isinstance(found, float):
-        try:
-            return found == float(value)
-        except ValueError:
-            return False
-    return str(found).lower() == value.lower()
+    return str(getattr(run, name)).lower() == value.lower() if name in COLUMNS else has(run, name, value)
 
 
 def contrast(first: Selection, second: Selection, which: str = "final") -> Contrast:
@@ -87,7 +82,9 @@ def contrast(first: Selection, second: Selection, which: str = "final") -> Contr
     """
     metrics = {run.metric for run in (*first.runs, *second.runs)}
     if len(metrics) > 1:
-        raise UsageError(f"the selections have different metrics: {', '.join(sorted(metrics))}")
+        tasks = sorted({run.task for run in first.runs} & {run.task for run in second.runs})
+        hint = f"; narrow both to a task: {', '.join(f'task={task}' for task in tasks)}" if tasks else ""
+        raise UsageError(f"the selections have different metrics: {', '.join(sorted(metrics))}{hint}")
     sides = [_values(selection, which) for selection in (first, second)]
     ones, others = ({seed: values[0] for seed, values in side.items() if len(values) == 1} for side in sides)
     common = sorted(ones.keys() & others.keys())
@@ -100,21 +97,20 @@ def contrast(first: Selection, second: Selection, which: str = "final") -> Contr
         paired = False
         result = compare_unpaired(*([value for values in side.values() for value in values] for side in sides))
     conditions = {run.condition for run in (*first.runs, *second.runs)}
-    caution = "" if len(conditions) == 1 else "the tasks' settings differ: these numbers are not of the same task"
+    cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: these numbers are not of the same task"]
+    for side in (first, second):
+        if (mixed := len({run.variant for run in side.runs})) > 1:
+            cautions.append(f"'{side.text}' mixes {mixed} settings of models or training: narrow it by key=value")
     return Contrast(
         first,
         second,
-        _differences(*({"task": run.task, "model": run.model, **settings_of(run)} for run in _ends(first, second))),
-        _differences(*(_facts(run) for run in _ends(first, second))),
+        _differences(*([_settings(run) for run in side.runs] for side in (first, second))),
+        _differences(*([_facts(run) for run in side.runs] for side in (first, second))),
         metrics.pop(),
         paired,
         result,
-        caution,
+        "; ".join(cautions),
     )
-
-
-def _ends(first: Selection, second: Selection) -> tuple[Run, Run]:
-    return first.runs[0], second.runs[0]
 
 
 def _values(selection: Selection, which: str) -> dict[int, list[float]]:
@@ -127,16 +123,24 @@ def _values(selection: Selection, which: str) -> dict[int, list[float]]:
     return values
 
 
+def _settings(run: Run) -> dict[str, Any]:
+    return {"task": run.task, "model": run.model, **settings_of(run)}
+
+
 def _facts(run: Run) -> dict[str, Any]:
     facts = dict(run.environment.facts)
     packages = {f"package {name}": version for name, version in facts.pop("packages", {}).items()}
     return {**facts, **packages, "device": run.device, "backend": run.backend}
 
 
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    names = dict.fromkeys((*one, *other))
-    told = {name: (str(one.get(name, "–")), str(other.get(name, "–"))) for name in names}
-    return {name: (left, right) for name, (left, right) in told.items() if left != right}
+def _differences(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+    """Of what the runs of either side have, what is not the same in all of them."""
+    told = {}
+    for name in dict.fromkeys(name for run in (*one, *other) for name in run):
+        left, right = (dict.fromkeys(str(run.get(name, "–")) for run in side) for side in (one, other))
+        if len(left | right) > 1:
+            told[name] = ", ".join(left), ", ".join(right)
+    return told
 
 
 def adjusted(contrasts: Sequence[Contrast]) -> list[float | None]:

@@ -116,3 +116,21 @@ def test_other_tasks_are_cautioned_about(swept, tiny_options):
     swept("sweep", "adding", "--models", "rnn", "--seeds", "3", *options)
     text = swept("compare", "model=rnn,sequence_length=10", "model=rnn,sequence_length=12").out
     assert "these numbers are not of the same task" in text
+
+
+def test_different_metrics_are_refused_with_the_way_out(swept, tiny_options):
+    swept("run", "copying", "rnn", *tiny_options)
+    refused = swept("compare", "model=rnn", "seed=0")
+    assert refused.code == 2
+    assert "different metrics: cross_entropy, mse; narrow both to a task: task=adding, task=copying" in refused.err
+
+
+def test_mixed_settings_are_cautioned_about_and_found_in_any_notation(swept, tiny_options):
+    assert not json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)[0]["caution"]
+    swept("run", "adding", "rnn", *tiny_options, "-s", "learning_rate=0.0007")
+    (mixed,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
+    assert mixed["settings"]["learning_rate"] == ["0.001, 0.0007", "0.001"]
+    assert mixed["caution"] == "'model=rnn' mixes 2 settings of models or training: narrow it by key=value"
+    (narrowed,) = json.loads(swept("compare", "model=rnn,learning_rate=7e-4", "model=lstm", "--json").out)
+    assert not narrowed["caution"]
+    assert len(narrowed["runs"][0]) == 1
