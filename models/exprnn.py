@@ -15,9 +15,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.exponential import exponential
-from orthobench.matrices.initial import exponential_angles
+from orthobench.matrices.initial import exponential_angles, torch_linear_
 from orthobench.matrices.skew import block_rotation_entries
-from orthobench.model import Count, Positive, Signature
+from orthobench.model import Count, OutputBias, Positive, Signature
 from orthobench.optimizers import OptimizerName
 from orthobench.plain_rnn import MatrixSettings, PlainRNN
 from orthobench.recurrence import MODRELU
@@ -30,8 +30,9 @@ class EXPRNNSettings(MatrixSettings):
     recurrent_optimizer: OptimizerName = "rmsprop_torch"
     recurrent_learning_rate: Positive = 7e-5
     initialization: Literal["full_circle", "half_circle"] = Field("full_circle", description="start of A's angles")
+    output_bias: OutputBias = "linear"
     output_start: Literal["linear", "kaiming"] = Field(
-        "linear", description="start of V and c; linear: torch's for a linear layer, kaiming: the copying program's"
+        "linear", description="start of V; linear: torch's for a linear layer, kaiming: the copying program's"
     )
 
 
@@ -54,8 +55,8 @@ class EXPRNN(PlainRNN):
         if settings.output_start == "kaiming":
             nn.init.kaiming_normal_(self.output_weight, nonlinearity="relu", generator=generator)
         else:
-            for parameter in (self.output_weight, self.output_bias):
-                nn.init.uniform_(parameter, -(n**-0.5), n**-0.5, generator=generator)
+            with torch.no_grad():
+                torch_linear_(self.output_weight, n, generator)
 
     def weight(self) -> Tensor:
         return exponential(self.skew_entries, self.hidden_size)

@@ -1,6 +1,7 @@
 """The plain recurrent network (Elman 1990): h_t = tanh(W h_{t-1} + U x_t + b), or with ReLU; W unconstrained.
 
-Glorot-uniform matrices, zero biases and a zero start, as in the baseline programs of the uRNN papers.
+Glorot-uniform matrices and zero biases, as in the baseline programs of the uRNN papers; the start is zero, where theirs
+is trained.
 """
 
 from __future__ import annotations

@@ -247,6 +247,14 @@ def test_enrnn_starts_with_these_eigenvalues():
     assert np.isclose(abs(pairs[0]), abs(pairs[1]))
 
 
+@pytest.mark.parametrize("name", ["exprnn", "dtriv"])
+def test_exprnns_output_bias_is_the_one_asked_for(name):
+    assert make(name, output_bias="zeros").output_bias.eq(0).all()
+    drawn = make(name).output_bias
+    assert drawn.ne(0).all()
+    assert drawn.abs().max() <= 7**-0.5
+
+
 def test_exprnn_starts_on_the_circle():
     full = np.linalg.eigvals(make("exprnn", hidden_size=60).weight().detach().double().numpy())
     half = np.linalg.eigvals(make("exprnn", hidden_size=60, initialization="half_circle").weight().detach().numpy())
