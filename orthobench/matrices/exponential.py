@@ -1,8 +1,8 @@
 r"""The exponential of a skew-symmetric A: W = exp(A), orthogonal with determinant 1 (EXPRNN, Lezcano-Casado 2019).
 
 W = (E - O)^{-1} (E + O) with E even and O odd in A is orthogonal to rounding for any A: E is symmetric, O is skew, and
-the denominator is the numerator's transpose. So is what squaring makes of it; only the distance from exp(A) needs the
-scaling. tanh(A / 2) is O / E; with
+the denominator is the numerator's transpose. Scaling by 2^-s is for the distance from exp(A) alone; each of the s
+squarings then doubles the rounding's distance from orthogonal. tanh(A / 2) is O / E; with
 
     S = A^2,   T = A S,   X = alpha A + beta T,   O = A / 2 + T / 80,   E = I + (13 / 120 + alpha^2) S - X^2,
 

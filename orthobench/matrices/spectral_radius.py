@@ -26,6 +26,7 @@ SMALL = 80  # rows up to which the full decomposition is as fast
 FOUND, SUBSPACE, TOLERANCE = 6, 60, 1e-3  # ARPACK's; the eigenvalues come out far better than to the tolerance
 RESTARTS = 1 / 16  # ARPACK's, for a row; more of them would take longer than the full decomposition
 NEAR = 1e-4  # relative distance within which another eigenvalue may be the largest
+SEPARATED = 3e-3  # that of the last one found: where it is less, larger ones may not have been found
 STEPS = 12
 RESIDUAL = 1e-10
 
@@ -59,7 +60,7 @@ def by_decomposition(matrix: Matrix) -> Leading:
 
 
 def _largest(matrix: Matrix) -> list[tuple[complex, Matrix]]:
-    """Approximate eigenpairs, one of which is the leading one's; of two conjugates one. Empty if ARPACK gives up."""
+    """Approximate eigenpairs, one of which is the leading one's; of two conjugates one. Empty if ARPACK cannot tell."""
     n = len(matrix)
     start = np.random.default_rng(0).standard_normal(n, dtype=np.float32)  # always the same, so that runs are
     try:
@@ -69,6 +70,8 @@ def _largest(matrix: Matrix) -> list[tuple[complex, Matrix]]:
     except (scipy.sparse.linalg.ArpackError, scipy.linalg.LinAlgError):
         return []
     moduli = np.abs(values)
+    if moduli.min() >= (1 - SEPARATED) * moduli.max():
+        return []
     near = (moduli >= (1 - NEAR) * moduli.max()) & (values.imag >= 0)
     return [(complex(value), vector) for value, vector in zip(values[near], vectors.T[near], strict=True)]
 

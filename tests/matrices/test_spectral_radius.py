@@ -51,6 +51,16 @@ def test_the_normalised_matrix_has_the_gradient_of_proposition_3_2(eps):
     assert total == pytest.approx(eps / (rho + eps) * (g.numpy() * w).sum(), abs=1e-10)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_nearly_orthogonal_matrix_has_all_its_eigenvalues_near_the_top(seed):
+    """More of them than are looked for at first."""
+    generator = torch.Generator().manual_seed(seed)
+    orthogonal, _ = torch.linalg.qr(_matrix(94, seed))
+    matrix = orthogonal * (1 + 1e-3 * torch.randn(94, 94, generator=generator, dtype=torch.float64))
+    wanted = np.abs(np.linalg.eigvals(matrix.numpy())).max()
+    assert spectral_radius(matrix).item() == pytest.approx(wanted, rel=1e-12)
+
+
 @pytest.mark.parametrize("n", [SMALL + 3, 200])
 @pytest.mark.parametrize("direction", ["noise", "down the radius"])
 def test_along_a_training_it_is_what_the_full_decomposition_finds(n, direction, monkeypatch):
