@@ -39,6 +39,10 @@ class Activation:
     slope: float = 0.1
     epsilon: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.kind is Kind.COMPLEX_MODRELU_SMOOTH and self.epsilon <= 0:
+            raise ValueError(f"{self.kind} divides by epsilon at z = 0: it has to be positive, not {self.epsilon}")
+
     @property
     def is_complex(self) -> bool:
         return self.kind in (Kind.COMPLEX_MODRELU, Kind.COMPLEX_MODRELU_SMOOTH)

@@ -390,10 +390,10 @@ static int forward(const struct problem *p, int64_t first, int64_t last, int gat
 
 /* `dmixed` [T, B, n] is what the packed matrix multiplies; if there is a second matrix, it multiplies dx. */
 static int backward(const struct problem *p, int64_t first, int64_t last, epilogue *finish, const float *dmixed) {
-    const uint64_t denormals = flush_denormals();
     const int64_t n = p->features, rows = last - first;
     float *const memory = scratch(rows * (n + VL));
     if (!memory) return 1;
+    const uint64_t denormals = flush_denormals();
     struct step s = {.p = p, .first = first};
     s.direct = p->euler ? memory + rows * VL : NULL;
     s.squares = p->norms ? memory : NULL;
@@ -617,11 +617,11 @@ static void finish_both_norms(const struct step *s, int64_t rows) {
 }
 
 int lstm_backward(const struct problem *p, int64_t first, int64_t last) {
-    const uint64_t denormals = flush_denormals();
     const int64_t n = p->features, rows = last - first;
     float *memory;
     struct step s;
     if (!two_states(p, first, rows, &s, &memory)) return 1;
+    const uint64_t denormals = flush_denormals();
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
         const int more = s.t < p->steps - 1;
         const struct operand carried = {p->dx + offset(&s, 0, 4 * n) + p->batch * 4 * n, 4 * n, 4 * n, p->packed};
@@ -762,10 +762,10 @@ static void gru_finish_reset(const struct step *s, int64_t row, int rows, int64_
 }
 
 int gru_backward(const struct problem *p, int64_t first, int64_t last) {
-    const uint64_t denormals = flush_denormals();
     const int64_t n = p->features, rows = last - first;
     float *const memory = scratch(rows * (n + VL));
     if (!memory) return 1;
+    const uint64_t denormals = flush_denormals();
     struct step s = {.p = p, .first = first};
     s.squares = p->norms ? memory : NULL;
     s.direct = memory + rows * VL;
@@ -868,11 +868,11 @@ int cornn_forward(const struct problem *p, int64_t first, int64_t last) {
 }
 
 int cornn_backward(const struct problem *p, int64_t first, int64_t last) {
-    const uint64_t denormals = flush_denormals();
     const int64_t n = p->features, rows = last - first;
     float *memory;
     struct step s;
     if (!two_states(p, first, rows, &s, &memory)) return 1;
+    const uint64_t denormals = flush_denormals();
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
         const int more = s.t < p->steps - 1;
         const struct operand carried = {p->dx + offset(&s, 0, n) + p->batch * n, n, n, p->packed};
@@ -989,11 +989,11 @@ static void lem_finish_backward_z(const struct step *s, int64_t row, int rows, i
 }
 
 int lem_backward(const struct problem *p, int64_t first, int64_t last) {
-    const uint64_t denormals = flush_denormals();
     const int64_t n = p->features, rows = last - first;
     float *memory;
     struct step s;
     if (!two_states(p, first, rows, &s, &memory)) return 1;
+    const uint64_t denormals = flush_denormals();
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
         const int more = s.t < p->steps - 1;
         const float *const here = p->dx + offset(&s, 0, 4 * n);
@@ -1102,10 +1102,10 @@ static void accumulate_outer(int64_t first, int64_t last, int64_t width, int64_t
  * before the first step's are in `initial`. */
 int weight_gradient(int64_t first, int64_t last, int64_t batch, int64_t width, int64_t n, const float *dz, int64_t ldz,
                     const float *states, const float *initial, float *out) {
-    const uint64_t denormals = flush_denormals();
     const int64_t split = first > batch ? first : last < batch ? last : batch;
     float *const memory = aligned_alloc(64, (size_t)((width + ROWS + VL + n + 2 * VL) * DEPTH * 4));
     if (!memory) return 1;
+    const uint64_t denormals = flush_denormals();
     memset(out, 0, (size_t)(width * n) * 4);
     if (first < split) accumulate_outer(first, split, width, n, dz, ldz, initial, n, out, memory);
     if (split < last)

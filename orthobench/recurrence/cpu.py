@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from orthobench.recurrence import native, workspace
 from orthobench.recurrence.activations import Activation, Kind
-from orthobench.recurrence.trace import GradientTrace
+from orthobench.recurrence.trace import GradientTrace, expected_norms
 
 _KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in cpu.c
 _Settings = dict[str, int | float]
@@ -50,7 +50,7 @@ def recurrence(
         "euler": step_size is not None,
         "step_size": step_size or 0.0,
     }
-    trace_norms = _norms(trace, x, "h")
+    trace_norms = expected_norms(trace, x, "h")
     return _call(_Recurrence, settings, trace_norms, last, x, weight, h0, bias)[0]
 
 
@@ -58,13 +58,13 @@ def gated_recurrence(
     x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None, last: bool = False
 ) -> Tensor:
     settings: _Settings = {"euler": True, "step_size": step_size}
-    return _call(_Gated, settings, _norms(trace, x, "h"), last, x, weight, h0)[0]
+    return _call(_Gated, settings, expected_norms(trace, x, "h"), last, x, weight, h0)[0]
 
 
 def lstm(
     x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, trace: GradientTrace | None, last: bool = False
 ) -> tuple[Tensor, Tensor]:
-    h, c = _call(_LSTM, {}, _norms(trace, x, "h", "c"), last, x, weight, h0, c0)
+    h, c = _call(_LSTM, {}, expected_norms(trace, x, "h", "c"), last, x, weight, h0, c0)
     return h, c
 
 
@@ -84,7 +84,7 @@ def gru(
         "epsilon": activation.epsilon,
         "reset_after": reset_after,
     }
-    return _call(_GRU, settings, _norms(trace, x, "h"), last, x, weight, h0, candidate_bias, activation_bias)[0]
+    return _call(_GRU, settings, expected_norms(trace, x, "h"), last, x, weight, h0, candidate_bias, activation_bias)[0]
 
 
 def cornn(
@@ -99,7 +99,7 @@ def cornn(
     last: bool = False,
 ) -> tuple[Tensor, Tensor]:
     settings: _Settings = {"step_size": step_size, "frequency": frequency, "damping": damping}
-    y, z = _call(_CoRNN, settings, _norms(trace, x, "h", "z"), last, x, weight, y0, z0)
+    y, z = _call(_CoRNN, settings, expected_norms(trace, x, "h", "z"), last, x, weight, y0, z0)
     return y, z
 
 
@@ -112,7 +112,7 @@ def lem(
     trace: GradientTrace | None,
     last: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    y, z = _call(_LEM, {"step_size": step_size}, _norms(trace, x, "h", "z"), last, x, weight, y0, z0)
+    y, z = _call(_LEM, {"step_size": step_size}, expected_norms(trace, x, "h", "z"), last, x, weight, y0, z0)
     return y, z
 
 
@@ -120,16 +120,7 @@ def lipschitz(
     x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None, last: bool = False
 ) -> Tensor:
     settings: _Settings = {"euler": True, "step_size": step_size}
-    return _call(_Lipschitz, settings, _norms(trace, x, "h"), last, x, weight, h0)[0]
-
-
-def _norms(trace: GradientTrace | None, x: Tensor, *states: str) -> tuple[Tensor, ...]:
-    """For each state the tensor `[T, B]` in the trace that the backward pass fills; none without a trace."""
-    if trace is None:
-        return ()
-    for state in states:
-        trace.norms[state] = x.new_zeros(x.shape[:2])
-    return tuple(trace.norms[state] for state in states)
+    return _call(_Lipschitz, settings, expected_norms(trace, x, "h"), last, x, weight, h0)[0]
 
 
 def _call(
@@ -156,17 +147,12 @@ class _Op(Function):
         """(states over all steps, what the backward pass needs besides them if `keep`)."""
         raise NotImplementedError
 
-    @staticmethod
-    def finish(
-        ctx: Any,
-        states: tuple[Tensor, ...],
-        kept: tuple[Tensor | None, ...],
-        settings: _Settings,
-        norms: tuple[Tensor, ...],
-        last: bool,
-        *inputs: Tensor | None,
+    @classmethod
+    def forward(
+        cls, ctx: Any, settings: _Settings, norms: tuple[Tensor, ...], last: bool, *inputs: Tensor | None
     ) -> tuple[Tensor, ...]:
-        """Save what backward needs and return what the caller asked for; after the results of `run`, its arguments."""
+        """Save what backward needs and return what the caller asked for."""
+        states, kept = cls.run(settings, True, *inputs)
         ctx.settings, ctx.norms, ctx.last = settings, norms, last
         # x is not needed again: kept alive it would be the largest tensor of the step.
         ctx.save_for_backward(*inputs[1:], *states, *kept)
@@ -200,11 +186,6 @@ class _Recurrence(_Op):
         return (h,), (saved,)
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
-        settings, _, _, *inputs = arguments
-        return _Op.finish(ctx, *_Recurrence.run(settings, True, *inputs), *arguments)
-
-    @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         weight, h0, bias, h, saved = ctx.saved_tensors
@@ -233,11 +214,6 @@ class _Gated(_Op):
         return (h,), (saved,)
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
-        settings, _, _, *inputs = arguments
-        return _Op.finish(ctx, *_Gated.run(settings, True, *inputs), *arguments)
-
-    @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         weight, h0, h, saved = ctx.saved_tensors
@@ -257,11 +233,6 @@ class _LSTM(_Op):
             "lstm_forward", settings, x=x, packed=native.pack(weight, gates=4), h0=h0, c0=c0, h=h, c=c, saved=saved
         )
         return (h, c), (saved,)
-
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
-        settings, _, _, *inputs = arguments
-        return _Op.finish(ctx, *_LSTM.run(settings, True, *inputs), *arguments)
 
     @staticmethod
     @once_differentiable
@@ -297,11 +268,6 @@ class _GRU(_Op):
             packed_candidate=native.pack(weight[2 * n :]),
         )
         return (h,), (saved, recurrent)
-
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
-        settings, _, _, *inputs = arguments
-        return _Op.finish(ctx, *_GRU.run(settings, True, *inputs), *arguments)
 
     @staticmethod
     @once_differentiable
@@ -353,11 +319,6 @@ class _CoRNN(_Op):
         return (y, z), (saved,)
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
-        settings, _, _, *inputs = arguments
-        return _Op.finish(ctx, *_CoRNN.run(settings, True, *inputs), *arguments)
-
-    @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         weight, y0, z0, y, z, saved = ctx.saved_tensors
@@ -387,11 +348,6 @@ class _LEM(_Op):
         return (y, z), (saved,)
 
     @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
-        settings, _, _, *inputs = arguments
-        return _Op.finish(ctx, *_LEM.run(settings, True, *inputs), *arguments)
-
-    @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
         weight, y0, z0, y, z, saved = ctx.saved_tensors
@@ -419,11 +375,6 @@ class _Lipschitz(_Op):
         saved = workspace.take(*x.shape) if keep else None
         native.loop("lipschitz_forward", settings, x=x, packed=native.pack(weight, gates=2), h0=h0, h=h, saved=saved)
         return (h,), (saved,)
-
-    @staticmethod
-    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, ...]:
-        settings, _, _, *inputs = arguments
-        return _Op.finish(ctx, *_Lipschitz.run(settings, True, *inputs), *arguments)
 
     @staticmethod
     @once_differentiable

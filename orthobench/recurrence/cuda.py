@@ -55,9 +55,6 @@ def _unsupported_activation(activation: Activation) -> str | None:
     # The backward pass tells the branches of leaky ReLU apart by the sign of its output.
     if activation.kind is Kind.LEAKY_RELU and activation.slope <= 0:
         return f"leaky_relu needs a positive slope, not {activation.slope}"
-    # Padding is z = 0, where this form divides 0 by epsilon.
-    if activation.kind is Kind.COMPLEX_MODRELU_SMOOTH and activation.epsilon <= 0:
-        return f"complex_modrelu_smooth needs a positive epsilon, not {activation.epsilon}"
     return None
 
 

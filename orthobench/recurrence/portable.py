@@ -15,7 +15,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from orthobench.recurrence.activations import Activation, Kind
-from orthobench.recurrence.trace import GradientTrace
+from orthobench.recurrence.trace import GradientTrace, expected_norms
 
 
 def unsupported(op: str, x: Tensor, weight: Tensor, activation: Activation | None = None) -> str | None:
@@ -32,17 +32,17 @@ def recurrence(
     step_size: float | None,
     trace: GradientTrace | None,
 ) -> Tensor:
-    result: Tensor = _Recurrence.apply(x, weight, h0, bias, activation, step_size, _norms(trace, x, "h"))
+    result: Tensor = _Recurrence.apply(x, weight, h0, bias, activation, step_size, expected_norms(trace, x, "h"))
     return result
 
 
 def gated_recurrence(x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None) -> Tensor:
-    result: Tensor = _Gated.apply(x, weight, h0, step_size, _norms(trace, x, "h"))
+    result: Tensor = _Gated.apply(x, weight, h0, step_size, expected_norms(trace, x, "h"))
     return result
 
 
 def lstm(x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, trace: GradientTrace | None) -> tuple[Tensor, Tensor]:
-    h, c = _LSTM.apply(x, weight, h0, c0, _norms(trace, x, "h", "c"))
+    h, c = _LSTM.apply(x, weight, h0, c0, expected_norms(trace, x, "h", "c"))
     return h, c
 
 
@@ -56,7 +56,7 @@ def gru(
     activation_bias: Tensor | None,
     trace: GradientTrace | None,
 ) -> Tensor:
-    norms = _norms(trace, x, "h")
+    norms = expected_norms(trace, x, "h")
     result: Tensor = _GRU.apply(x, weight, h0, candidate_bias, reset_after, activation, activation_bias, norms)
     return result
 
@@ -71,28 +71,20 @@ def cornn(
     damping: float,
     trace: GradientTrace | None,
 ) -> tuple[Tensor, Tensor]:
-    y, z = _CoRNN.apply(x, weight, y0, z0, step_size, frequency, damping, _norms(trace, x, "h", "z"))
+    y, z = _CoRNN.apply(x, weight, y0, z0, step_size, frequency, damping, expected_norms(trace, x, "h", "z"))
     return y, z
 
 
 def lem(
     x: Tensor, weight: Tensor, y0: Tensor, z0: Tensor, step_size: float, trace: GradientTrace | None
 ) -> tuple[Tensor, Tensor]:
-    y, z = _LEM.apply(x, weight, y0, z0, step_size, _norms(trace, x, "h", "z"))
+    y, z = _LEM.apply(x, weight, y0, z0, step_size, expected_norms(trace, x, "h", "z"))
     return y, z
 
 
 def lipschitz(x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None) -> Tensor:
-    result: Tensor = _Lipschitz.apply(x, weight, h0, step_size, _norms(trace, x, "h"))
+    result: Tensor = _Lipschitz.apply(x, weight, h0, step_size, expected_norms(trace, x, "h"))
     return result
-
-
-def _norms(trace: GradientTrace | None, x: Tensor, *states: str) -> tuple[Tensor, ...]:
-    if trace is None:
-        return ()
-    for state in states:
-        trace.norms[state] = x.new_zeros(x.shape[:2])
-    return tuple(trace.norms[state] for state in states)
 
 
 class _Recurrence(Function):

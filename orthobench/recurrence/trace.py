@@ -33,3 +33,15 @@ class GradientTrace:
         for t, step in enumerate(steps):
             if step.requires_grad:
                 step.register_hook(lambda gradient, t=t: record(gradient, t))
+
+
+def expected_norms(trace: GradientTrace | None, x: Tensor, *states: str) -> tuple[Tensor, ...]:
+    """For each state the tensor `[T, B]` in the trace that a backward pass fills; none without a trace.
+
+    x: the inputs `[T, B, *]`.
+    """
+    if trace is None:
+        return ()
+    for state in states:
+        trace.norms[state] = x.new_zeros(x.shape[:2])
+    return tuple(trace.norms[state] for state in states)
