@@ -91,14 +91,21 @@ def _check(claim: Claim, subjects: Sequence[Subject]) -> Finding:
         is_other = not is_subject and compared and subject.has(task_where)
         if not (is_subject or is_other):
             continue
-        if subject.variant is None or not subject.variant.finished:
-            missing.add(subject.label)
+        if subject.variant is None or not subject.variant.finished or subject.variant.diverged:
+            missing.add(_lacking(subject))
         else:
             (about if is_subject else others).append(replace(subject.variant, label=subject.label))
     if missing or not about or (claim.check in COMPARING and not others):
         return undecided(claim, f"needs {', '.join(sorted(missing)) or 'runs that are not there'}")
     results = [CHECKS[claim.check](claim, variant, others) for variant in about]
     return Finding(claim, all(held for held, _ in results), "; ".join(reason for _, reason in results))
+
+
+def _lacking(subject: Subject) -> str:
+    """A subject that no claim can be checked by, in words."""
+    if subject.variant is None or not subject.variant.diverged:
+        return subject.label
+    return f"{subject.label}, of which {subject.variant.diverged} of {len(subject.variant.runs)} runs diverged"
 
 
 def _runs(variant: Measured, claim: Claim) -> list[pd.Series]:

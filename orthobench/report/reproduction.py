@@ -115,7 +115,7 @@ def _curves(condition: Condition) -> Sheet:
 
 
 def _study(found: Found) -> str:
-    runs = _all_runs([condition for _, condition in found.conditions])
+    runs = list({run.key: run for run in _all_runs(condition for _, condition in found.conditions)}.values())
     of = f", {len(runs)} run{'s' * (len(runs) != 1)}, {_hours(runs)} hours" if runs else ""
     small = " In the small version." if found.is_small else ""
     return f"* {found.study.title} ({found.study.figure}){of}.{small} The paper: {found.study.shows}\n"

@@ -11,7 +11,7 @@ from orthobench.papers import Artifact
 from orthobench.report import study_figures
 from orthobench.report.collect import Condition, collect
 from orthobench.report.styles import Styles
-from orthobench.store import Benchmark, Store
+from orthobench.store import Benchmark, Status, Store
 from orthobench.studies import LSTM_SECONDS, STUDIES, Study
 
 
@@ -30,10 +30,10 @@ class Found:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How many of its runs are finished, and how many there are to be."""
+        """How many of its runs have come to an end, which may be that they diverged, and how many there are to be."""
         keys = {key for keys in self.record.results.get("figures", {}).values() for key in keys}
-        finished = {run.key for _, one in self.conditions for variant in one.variants for run in variant.finished}
-        return len(finished), len(keys)
+        runs = [run for _, condition in self.conditions for variant in condition.variants for run in variant.runs]
+        return len({run.key for run in runs if Status(run.status).is_final}), len(keys)
 
     @property
     def is_whole(self) -> bool:

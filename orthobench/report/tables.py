@@ -116,7 +116,7 @@ def _selected(judged: pd.DataFrame | None, shown: pd.DataFrame, run: int, goal: 
     values = _by_iteration(shown, run)
     if values.empty:
         return None
-    if judged is None:
+    if judged is None or len(values) == 1:  # a metric that is measured once, after the last iteration
         return float(values.iloc[-1])
     ranks = _by_iteration(judged, run).dropna()
     if ranks.empty:

@@ -124,6 +124,33 @@ def test_claims(made, check, factor, curves, held):
     assert view.coverage == (len(curves), 2)
 
 
+@pytest.mark.parametrize(
+    ("curves", "statuses", "held"),
+    [
+        ([FALLS, FALLS], [Status.FINISHED, Status.FINISHED], True),
+        ([FALLS, STAYS], [Status.FINISHED, Status.FINISHED], False),
+        ([FALLS, STAYS], [Status.FINISHED, Status.INTERRUPTED], True),
+        ([FALLS, FALLS], [Status.FINISHED, Status.DIVERGED], None),
+    ],
+)
+def test_every_seed_has_to_agree_and_none_to_diverge(made, curves, statuses, held):
+    one = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
+    for seed, (curve, status) in enumerate(zip(curves, statuses, strict=True)):
+        made.run(one, seed, test=curve, status=status)
+    claim = Claim(text="", check="ends_below", model="rnn", factor=0.1)
+    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
+    (finding,) = made.view(paper(one, artifacts=[artifact])).findings
+    assert finding.held is held
+    assert ("1 of 2 runs diverged" in finding.reason) == (Status.DIVERGED in statuses)
+
+
+def test_what_is_measured_after_the_last_iteration_alone_needs_no_choice(made):
+    one = experiment("rnn", "best_valid", [Printed(metric="snr", value=3.0)])
+    made.run(one, 0, test=[0.5, 0.1, 0.3], valid=[0.6, 0.05, 0.3])
+    made.store.log(made.store.runs()[0].id, [MetricRow("test", "snr", 2, 20, 3.01)], [], {})
+    assert cell(made.view(paper(one))).measured.mean == 3.01
+
+
 def test_probes_carry_claims(made):
     one = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
     made.run(one, 0, test=FALLS)
@@ -183,8 +210,8 @@ def test_tables_are_exported(orthobench, tiny_options, tmp_path):
     ("arguments", "message"),
     [
         ([], "say which kind of report"),
-        (["--html", "--csv"], "say which kind of report"),
-        (["--csv", "--table", "1"], "add --paper"),
+        (["--html", "--csv"], "--html and --csv are different reports"),
+        (["--table", "1"], "add --paper"),
         (["--csv", "--paper", "helfrich2018", "--table", "9"], "has no table 9; it has figure 1"),
         (["--html", "--paper", "helfrich"], "unknown paper"),
     ],
