@@ -111,10 +111,10 @@ class SoftOrthogonal(PlainRNN):
 
     def parameter_groups(self) -> list[ParameterGroup]:
         free, bases = super().parameter_groups()
-        if self.spectrum is None or not self.margin:
+        if self.spectrum is None:
             return [free, bases]
         others = [parameter for parameter in free.parameters if parameter is not self.spectrum]
-        rate = self.spectrum_learning_rate / (2 * self.margin)
+        rate = self.spectrum_learning_rate / (2 * self.margin if self.margin else 1)
         return [
             ParameterGroup(others, self.optimizer, self.learning_rate),
             ParameterGroup([self.spectrum], self.optimizer, rate),

@@ -25,6 +25,7 @@ def describe(device: torch.device) -> dict[str, Any]:
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
         "commit": _here("rev-parse", "HEAD"),
         "dirty": bool(_here("status", "--porcelain", "--untracked-files=no")),
+        "changes": _changes(),
         "platform": platform.platform(),
         "cpu": _cpu_name(),
         "cores": psutil.cpu_count(logical=False),
@@ -66,6 +67,12 @@ def _here(*arguments: str) -> str | None:
     """What git says of the checkout this package stands in; None for an installed package."""
     folder = Path(__file__).resolve().parent.parent
     return git(folder, *arguments) if (folder / ".git").exists() else None
+
+
+def _changes() -> str | None:
+    """Names what differs from the commit; None for nothing."""
+    changed = _here("diff", "HEAD", "--binary")
+    return hashlib.sha256(changed.encode()).hexdigest()[:16] if changed else None
 
 
 def git(folder: Path, *arguments: str) -> str | None:

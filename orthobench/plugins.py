@@ -156,6 +156,9 @@ def _from_file(file: Path) -> Iterator[Plugin]:
         raise UsageError(f"plugin file {file}: {error}") from error
     found = [(kind, cls) for kind in KINDS for cls in _defined(kind, module)]
     if not found:
+        for kind in KINDS:
+            for cls in _derived(kind, module):
+                raise UsageError(f"plugin file {file}: {cls.__name__} does not define {_lacking(cls)}")
         raise UsageError(
             f"plugin file {file} defines no task and no model, nor a probe: derive a class from Task, Model or Probe"
         )
@@ -172,7 +175,7 @@ def _base(kind: PluginKind) -> type:
 def _guarded(load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end in sys.exit
         raise PluginError(f"{type(error).__name__}: {error}") from error
 
 
@@ -181,16 +184,23 @@ def _import(path: str) -> ModuleType:
     return module
 
 
-def _defined(kind: PluginKind, module: ModuleType) -> list[type]:
+def _derived(kind: PluginKind, module: ModuleType) -> list[type]:
+    """The classes of this kind that a module defines, also those that lack a method."""
     base = _base(kind)
     return [
         value
         for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, base)
-        and value.__module__ == module.__name__
-        and not inspect.isabstract(value)
+        if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
     ]
+
+
+def _defined(kind: PluginKind, module: ModuleType) -> list[type]:
+    return [cls for cls in _derived(kind, module) if not inspect.isabstract(cls)]
+
+
+def _lacking(cls: Any) -> str:
+    """The methods that a class of a plugin has to define yet."""
+    return ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
 
 
 def _only_class(kind: PluginKind, module: ModuleType) -> Any:
@@ -206,7 +216,7 @@ def _checked(kind: PluginKind, cls: Any) -> Any:
     if not (inspect.isclass(cls) and issubclass(cls, base)):
         raise PluginError(f"{cls!r} is not a class derived from orthobench.{kind}.{base.__name__}")
     if inspect.isabstract(cls):
-        raise PluginError(f"it does not define {', '.join(sorted(getattr(cls, '__abstractmethods__', ())))}")
+        raise PluginError(f"it does not define {_lacking(cls)}")
     missing = [attribute for attribute in WANTED[kind] if not hasattr(cls, attribute)]
     if missing:
         raise PluginError(f"it does not set {', '.join(missing)}")

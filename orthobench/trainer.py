@@ -307,6 +307,7 @@ class Trainer:
             raise Interrupted
 
     def _probe(self, epoch: int) -> tuple[list[MetricRow], list[TraceRow]]:
+        self.task.epoch = 0  # one batch for the whole run, also of a task that draws anew in every epoch
         examples = torch.arange(self.training.batch_size, device=self.device)
         subject = Subject(self.model, self.task, self.task.train.batch(examples))
         rows: list[MetricRow] = []

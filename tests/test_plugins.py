@@ -110,6 +110,12 @@ def test_a_file_is_a_plugin(orthobench, write, tiny_options, small_data):
         ("mine.py", "x = 1", "defines no task and no model"),
         ("mine.txt", GOOD_MODEL, "not a Python file"),
         ("mine.py", "raise SystemError('boom')", "boom"),
+        ("mine.py", "import sys; sys.exit(0)", "SystemExit: 0"),
+        (
+            "mine.py",
+            "from orthobench.model import Model\nclass Mine(Model): pass",
+            "Mine does not define recurrent_matrices, states",
+        ),
     ],
 )
 def test_a_file_that_is_none_is_told_in_one_line(orthobench, write, name, text, told):

@@ -23,6 +23,7 @@ from orthobench.store import Run, Status, Store
 CALIBRATION = "calibration"
 """The benchmark's name in the database; its results hold a run's key and seconds."""
 ROUNDS = 3
+CODE = "commit", "dirty", "changes", "packages"  # of an environment's facts, those that say which code it is
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def _missing(run: Run | None, here: Mapping[str, Any] | None) -> str:
     if not Status(run.status).is_final:
         return f"{run.status}: {run.message}" if run.message else run.status
     facts = run.environment.facts
-    if here is not None and (facts["commit"], facts["packages"]) != (here["commit"], here["packages"]):
+    if here is not None and any(facts.get(name) != here.get(name) for name in CODE):
         return "made by other code or versions: give a new database, or compare them as they are with --db-only"
     return ""
 

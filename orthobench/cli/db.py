@@ -105,6 +105,8 @@ def merge(
     for location in sources:
         if is_same(location, db):
             raise UsageError(f"{location} is the database that all are brought into: name another")
+        with reading(location):  # a mistake in the last name is told before anything is made
+            pass
     check_writable(db)
     root = checkpoint_root(db)
     with open_store(db, create=True) as store:
@@ -127,10 +129,13 @@ def export(
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Write runs and metrics as tables for other programs."""
+    from orthobench.errors import UsageError
     from orthobench.store.export import export as write
     from orthobench.store.merge import reading
 
     with reading(db) as store:
         runs = store.runs(task=task, model=model)
+        if not runs:
+            raise UsageError(f"{db} has no such runs: `orthobench ls` lists those it has")
         files = write(store, runs, folder, form)
     typer.echo(f"{len(runs)} runs in {' and '.join(map(str, files))}")

@@ -37,7 +37,19 @@ def command(
         records.print_json(listed)
         return
     if not listed:
-        typer.echo("no runs" if not runs else f"no runs are {status}")
+        typer.echo(f"no runs are {status}" if runs else f"no runs{_of_how_many(db)}")
         return
     headings = [*HEADINGS, *(["tags"] if any(record["tags"] for record in listed) else [])]
     records.print_columns(headings, [[records.cell(record[name]) for name in headings] for record in listed])
+
+
+def _of_how_many(db: str) -> str:
+    """What there is where nothing fits what was asked for."""
+    from orthobench.store import open_store
+
+    with open_store(db) as store:
+        runs = store.runs()
+    if not runs:
+        return ""
+    tasks, models = (", ".join(sorted(names)) for names in ({run.task for run in runs}, {run.model for run in runs}))
+    return f" fit, of {len(runs)}; tasks: {tasks}; models: {models}"

@@ -43,10 +43,12 @@ def command(
 
     given = (html, csv, json, markdown, latex, png, pdf, account)
     asked = [name for name, on in zip(FORMATS, given, strict=True) if on]
-    if len(asked) != 1:
-        raise UsageError(f"say which kind of report, one of --{', --'.join(FORMATS)}")
     if (table or figure) and not paper:
         raise UsageError("--table and --figure are of a paper: add --paper helfrich2018")
+    if len(asked) > 1:
+        raise UsageError(f"--{' and --'.join(asked)} are different reports: ask for one at a time")
+    if not asked:
+        raise UsageError(f"say which kind of report, one of --{', --'.join(FORMATS)}")
     (form,) = asked
 
     from orthobench.plugins import Catalog

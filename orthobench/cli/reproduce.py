@@ -8,6 +8,7 @@ import typer
 
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
+    MOST_SEEDS,
     Backend,
     CheckpointEvery,
     Database,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def command(
     paper: Annotated[str | None, typer.Option("--paper", metavar="KEY", help="Only this paper's.")] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, 2, ...")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=MOST_SEEDS, help="How many seeds: 0, 1, 2, ...")] = 1,
     device: Device = "auto",
     backend: Backend = "auto",
     db: Database = DEFAULT_DATABASE,

@@ -8,6 +8,7 @@ import typer
 
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
+    LARGEST_SEED,
     Backend,
     CheckpointEvery,
     CheckpointPlace,
@@ -28,7 +29,7 @@ def command(
     model: Annotated[str, typer.Argument(help="The model.")],
     set_: Given = None,
     preset: PresetName = "paper",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of data, start and order.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of data, start and order.")] = 0,
     device: Device = "auto",
     backend: Backend = "auto",
     db: Database = DEFAULT_DATABASE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -68,9 +69,17 @@ def command(
 
 def reproduce(spec: dict[str, Any]) -> str:
     """The command that makes the run again, whatever the defaults have become."""
+    from orthobench.errors import UsageError
+    from orthobench.plugins import Catalog
     from orthobench.settings import text
+    from orthobench.task import TrainingSettings
 
     settings = spec["task_settings"] | spec["model_settings"] | spec["training"]
+    catalog = Catalog()
+    with suppress(UsageError):  # a plugin that is not here
+        kinds = [catalog.load(kind, spec[kind]).Settings for kind in ("task", "model")]
+        for kind in (*kinds, TrainingSettings):
+            settings = kind.neutral() | settings
     given = " ".join(f"-s {name}={text(value)}" for name, value in settings.items())
     return f"orthobench run {spec['task']} {spec['model']} --seed {spec['seed']} {given}"
 

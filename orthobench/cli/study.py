@@ -10,6 +10,7 @@ import typer
 
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
+    MOST_SEEDS,
     Backend,
     CheckpointEvery,
     Database,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 def command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The study; --list names them.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="Name the studies instead.")] = False,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, 2, ...")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=MOST_SEEDS, help="How many seeds: 0, 1, 2, ...")] = 1,
     preset: PresetName = "paper",
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="The page; by default reports/study-NAME.html.")
@@ -79,6 +80,9 @@ def command(
     check_backend(backend, where)
     checkpoints = checkpoint_root(db)
     if dry_run:
+        if not runs:
+            typer.echo(f"{name} trains no runs: it {'measures' if study.benchmark else 'computes'}")
+            return
         with training.existing(db) or nullcontext() as store:
             training.print_plan(plan(runs, store, checkpoints))
         return

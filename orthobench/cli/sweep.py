@@ -10,6 +10,7 @@ import typer
 
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
+    MOST_SEEDS,
     Backend,
     CheckpointEvery,
     CheckpointPlace,
@@ -77,7 +78,8 @@ def command(
     ] = None,
     set_: Given = None,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, help="How many seeds: 0, 1, 2, ...; else the file's, or 1.")
+        int | None,
+        typer.Option("--seeds", min=1, max=MOST_SEEDS, help="How many seeds: 0, 1, 2, ...; else the file's, or 1."),
     ] = None,
     preset: PresetName = "paper",
     device: Device = "auto",

@@ -128,6 +128,8 @@ def check_writable(location: str) -> None:
 
 
 def _url(location: str) -> URL:
+    if not location.strip():
+        raise UsageError("the database has an empty name: give a file, such as --db results.db, or leave --db out")
     if "://" not in location:
         return URL.create("sqlite", database=location)
     try:

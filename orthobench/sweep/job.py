@@ -166,7 +166,8 @@ def record_failure(store: Store, job: Job, cause: str) -> None:
     """
     with suppress(UsageError), lock(store, checkpoints_at(job.checkpoints, job.spec.key)):
         run = store.find(job.spec.key) or _enter(store, job)
-        store.update(run.id, {"status": Status.FAILED, "message": cause})
+        if not Status(run.status).is_final:  # what failed after the end takes no result away
+            store.update(run.id, {"status": Status.FAILED, "message": cause})
 
 
 def _enter(store: Store, job: Job) -> Run:

@@ -241,7 +241,8 @@ class _Child:
         assert self.process.stdout is not None
         with self.process.stdout as lines:
             for line in lines:
-                self.messages.put((self.process.pid, json.loads(line)))
+                with suppress(ValueError):  # cut off by the end of the process
+                    self.messages.put((self.process.pid, json.loads(line)))
         self._printed.join()
         self.messages.put((self.process.pid, {"kind": "exited", "code": self.process.wait()}))
 

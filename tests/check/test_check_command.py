@@ -101,13 +101,14 @@ def test_what_the_database_lacks_is_missing(measured):
     assert "seed 3: not in the database" in outcome.out
 
 
-def test_runs_by_other_code_are_no_answer_unless_asked_for(measured):
+@pytest.mark.parametrize("changed", [{"commit": "another"}, {"dirty": True, "changes": "0123456789abcdef"}])
+def test_runs_by_other_code_are_no_answer_unless_asked_for(measured, changed):
     from orthobench.store import open_store
     from orthobench.store.tables import Environment
 
     def forge(session):
         for place in session.query(Environment):
-            place.facts = {**place.facts, "commit": "another"}
+            place.facts = place.facts | changed
 
     with open_store("runs.db") as store:
         store._write(forge)

@@ -127,6 +127,8 @@ def test_merge(orthobench, database, old, tmp_path):
         assert len(store.runs()) == 3
     for wrong in ("results.db", "./results.db", "none.db"):
         assert orthobench("db", "merge", wrong).code == 2
+    assert orthobench("db", "merge", "old.db", "none.db", "--db", "newer.db").code == 2
+    assert not (tmp_path / "newer.db").exists()
 
 
 def test_a_run_in_training_is_not_replaced(orthobench, database, tmp_path):
@@ -166,7 +168,12 @@ def test_export(orthobench, database, tmp_path):
     assert [m["kind"] for m in strict[:-1]] == [None] * len(metrics)
     assert len(json.loads((tmp_path / "out" / "runs.json").read_text())) == 2
 
-    assert orthobench("db", "export", "none", "--model", "lstm").out.startswith("0 runs in ")
+    refused = orthobench("db", "export", "none", "--model", "lstm")
+    assert (refused.code, refused.err) == (
+        2,
+        "error: results.db has no such runs: `orthobench ls` lists those it has\n",
+    )
+    assert not (tmp_path / "none").exists()
     assert not list(tmp_path.rglob("*.part"))
 
 

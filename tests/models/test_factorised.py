@@ -188,8 +188,9 @@ def test_soft_orthogonal_groups():
     assert [tuple(parameter.shape) for parameter in bases.parameters] == [(7, 7), (7, 7)]
     assert (bases.optimizer, bases.learning_rate) == ("cayley", 1e-6)
     assert len(free.parameters) == 5
-    for margin in (0, None):
-        assert len(make("soft_orthogonal", margin=margin).parameter_groups()) == 2
+    assert len(make("soft_orthogonal", margin=0).parameter_groups()) == 2
+    _, spectrum, _ = make("soft_orthogonal", margin=None, spectrum_learning_rate=1e-3).parameter_groups()
+    assert spectrum.learning_rate == 1e-3
 
 
 @pytest.mark.parametrize(("weight_decay", "matrix", "spectrum"), [(0.3, 0, 0), (0, 0.2, 0), (0, 0, 0.7)])

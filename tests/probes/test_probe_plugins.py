@@ -79,6 +79,19 @@ def test_a_probe_is_taken_on_its_schedule(orthobench, write, tiny_options, tmp_p
     assert {"probe weights", "probe orthogonality", "probe gradient_norm"} <= set(run.seconds)
 
 
+def test_a_probe_sees_the_same_batch_throughout(orthobench, write, small_data, tmp_path):
+    """Of a task too whose noise is another in every epoch."""
+    path = write(text=PROBE.replace("subject.model.output_weight.detach()", "subject.batch.inputs"))
+    sizes = "validation_size=20", "train_size=40", "test_size=20", "batch_size=10", "epochs=2", "hidden_size=4"
+    given = ("-s", "noise_padded=true", "-s", "probes=weights", *(word for size in sizes for word in ("-s", size)))
+    done = orthobench("run", "cifar10", "rnn", *given, "--plugin", str(path))
+    assert done.code == 0, done.err
+    with open_store(str(tmp_path / "results.db")) as store:
+        seen = [row.value for row in store.metrics([store.runs()[0].id], "probe", "weights/V")]
+    assert len(seen) == 3
+    assert len(set(seen)) == 1
+
+
 def test_a_default_probe_of_ones_own_is_in_every_run(orthobench, write, tiny_options, tmp_path):
     assert orthobench("run", "adding", "rnn", *tiny_options, "--plugin", str(write(default=True))).code == 0
     with open_store(str(tmp_path / "results.db")) as store:

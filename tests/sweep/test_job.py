@@ -8,11 +8,15 @@ from dataclasses import replace
 import pytest
 from pydantic import Field
 
+from orthobench.checkpoint import CheckpointFolder
 from orthobench.errors import UsageError
+from orthobench.observer import Unwatched
 from orthobench.papers import papers
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings
 from orthobench.spec import resolve, resolve_again
+from orthobench.store import Status, open_store
+from orthobench.sweep.job import Ending, Job, attempt
 
 
 def test_every_papers_runs_come_back_from_their_canonical_form():
@@ -36,6 +40,20 @@ def test_a_setting_at_its_neutral_value_comes_back_as_that_and_not_as_the_defaul
     for factor in (1.0, 2.0, 3.0):
         settings = Later(size=4, factor=factor)
         assert Later.restore(settings.canonical()) == settings
+
+
+def test_what_fails_after_the_end_takes_no_result_away(tmp_path, tiny, monkeypatch):
+    database, checkpoints = str(tmp_path / "r.db"), tmp_path / "checkpoints"
+    job = Job(resolve(Catalog(), "adding", "lstm", tiny).spec, "a", database, str(checkpoints))
+
+    def fails(_):
+        raise RuntimeError("the place of the checkpoints is gone")
+
+    monkeypatch.setattr(CheckpointFolder, "clear", fails)
+    assert attempt(job, Unwatched()).ending == Ending.FAILED
+    with open_store(database) as store:
+        (run,) = store.runs()
+    assert (run.status, run.message) == (Status.FINISHED, None)
 
 
 def test_a_run_that_other_code_would_make_is_refused(tiny):

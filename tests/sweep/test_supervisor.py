@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 
 import psutil
@@ -19,6 +19,7 @@ from orthobench.checkpoint import CheckpointFolder
 from orthobench.cli.progress import SideBySide
 from orthobench.cli.training import Session, StopRequest
 from orthobench.errors import UsageError
+from orthobench.observer import Unwatched
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
@@ -80,6 +81,19 @@ def test_what_ends_one_process_ends_one_run_and_is_recorded(orthobench, tmp_path
         assert orthobench(*command).code == 0  # a run of which nothing but its end is known can be shown
     orthobench("sweep", "adding", "--models", "rnn", "-j", "0", "--db", "here.db", *tiny_options)
     assert rows(tmp_path / "here.db") == rows(tmp_path / "results.db")
+
+
+def test_a_message_cut_off_by_its_process_end_ends_that_run_alone(tmp_path, tiny, monkeypatch):
+    interpreter = tmp_path / "python"
+    interpreter.write_text('#!/bin/sh\nprintf \'{"kind": "tes\'\nexit 3\n')
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    at = session(tmp_path)
+    with at.store:
+        resolved = resolve(Catalog(), "adding", "rnn", tiny)
+        executor = LocalProcesses(at.store, [None], 1, lambda _: nullcontext(Unwatched()), at.stop, print)
+        (outcome,) = executor.run([at.job(resolved, "a")])
+    assert (outcome.ending, outcome.cause) == (Ending.FAILED, in_words(3))
 
 
 def rows(database: Path):
