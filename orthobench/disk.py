@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 from orthobench.errors import StorageError
@@ -34,6 +35,27 @@ def unwritable(what: object, reason: str, fix: str) -> StorageError:
 def is_full(folder: Path) -> bool:
     """Whether there is next to no room left in a folder."""
     return shutil.disk_usage(folder).free < NO_ROOM
+
+
+def write_whole(file: Path, content: bytes) -> None:
+    """Write or replace a file in one step, so that no reader and no crash meets half of it.
+
+    Raises:
+        OSError: it cannot be written; what was there is there still.
+    """
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as stream:
+            temporary = Path(stream.name)
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.chmod(file.stat().st_mode if file.exists() else 0o644)
+        temporary.replace(file)
+    except OSError:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 def rename(file: Path, to: Path) -> None:

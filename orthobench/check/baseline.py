@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import re
 import statistics
-import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from orthobench import disk
 from orthobench.check.inference import Direction
 from orthobench.errors import UsageError, unknown
 from orthobench.spec import Preset, RunSpec
@@ -263,23 +263,12 @@ def check_folder(file: Path) -> None:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Replace a file in one step, so that no reader and no crash meets half of it.
+    """Write or replace a file.
 
     Raises:
         UsageError: it cannot be written.
     """
-    temporary = None
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=file.parent, prefix=f".{file.name}.", delete=False
-        ) as stream:
-            temporary = Path(stream.name)
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.chmod(file.stat().st_mode if file.exists() else 0o644)
-        temporary.replace(file)
+        disk.write_whole(file, text.encode())
     except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error

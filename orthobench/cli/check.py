@@ -96,8 +96,9 @@ def command(
             except Interrupted:
                 typer.echo("stopped" + ("; the same command goes on from here" if db else ""), err=True)
                 raise typer.Exit(130) from None
-        # What is recorded is recorded as this code's, so for an update it has to be.
-        here = None if db_only and not update else facts
+        # What is recorded is recorded as this code's, so for an update it has to be. In a new database all is, and what
+        # is edited while it fills is not what trains.
+        here = None if (db_only and not update) or (db is None and not db_only) else facts
         measured = {name: collect(store, runs, here) for name, runs in resolved.items()}
 
     findings = []

@@ -61,13 +61,12 @@ def command(
         if form == "html":
             typer.echo(write_html(store, out or Path("reports/report.html"), task, model, paper, keys))
             return
-        conditions, views = load_views(store, task, model, paper, keys)
+        conditions, views, studies = load_views(store, task, model, paper, keys)
         if form == "reproduction":
             from orthobench.report import reproduction
-            from orthobench.report.studies import found_studies
 
             file = out or Path("reports/REPRODUCTION.md")
-            text = reproduction.reproduction(conditions, views, found_studies(store))
+            text = reproduction.reproduction(conditions, views, studies)
             write_whole(file, reproduction.keep_authors(file, text).encode())
             typer.echo(file.resolve())
             return

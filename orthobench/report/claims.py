@@ -13,6 +13,7 @@ import pandas as pd
 
 from orthobench.papers import Artifact, Claim, Paper
 from orthobench.report.collect import Measured
+from orthobench.report.tables import values
 
 COMPARING = ("first", "best", "worst")
 
@@ -39,6 +40,7 @@ class Subject:
     settings: Mapping[str, Any]
     task_settings: Mapping[str, Any]
     variant: Measured | None
+    selection: str = "last"
 
     def has(self, settings: Mapping[str, Any]) -> bool:
         return all(self.settings.get(name) == value for name, value in settings.items())
@@ -47,7 +49,7 @@ class Subject:
 def check_claims(paper: Paper, artifact: Artifact, measured: Mapping[str, Measured]) -> list[Finding]:
     """The claims of a table or figure; `measured` has the variant of every experiment that was run, by identity."""
     subjects = [
-        Subject(e.label, e.model, e.settings, e.task_settings, measured.get(e.identity))
+        Subject(e.label, e.model, e.settings, e.task_settings, measured.get(e.identity), e.selection)
         for e in paper.experiments_in(artifact.name)
     ]
     return [_check(claim, subjects) for claim in artifact.claims]
@@ -94,7 +96,9 @@ def _check(claim: Claim, subjects: Sequence[Subject]) -> Finding:
         if subject.variant is None or not subject.variant.finished or subject.variant.diverged:
             missing.add(_lacking(subject))
         else:
-            (about if is_subject else others).append(replace(subject.variant, label=subject.label))
+            (about if is_subject else others).append(
+                replace(subject.variant, label=subject.label, selection=subject.selection)
+            )
     if missing or not about or (claim.check in COMPARING and not others):
         return undecided(claim, f"needs {', '.join(sorted(missing)) or 'runs that are not there'}")
     results = [CHECKS[claim.check](claim, variant, others) for variant in about]
@@ -127,6 +131,13 @@ def _baseline(variant: Measured) -> float:
 
 def _finals(variant: Measured, claim: Claim) -> list[float]:
     return [float(series.iloc[-1]) for series in _runs(variant, claim)]
+
+
+def _chosen(variant: Measured, claim: Claim) -> list[float]:
+    """Of every finished run what stands in the paper's table: the value at the test that its rule selects."""
+    if claim.metric:
+        return _finals(variant, claim)
+    return values(variant, variant.selection, variant.run.metric, "test")
 
 
 def _ends_below(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
@@ -187,15 +198,15 @@ def _late(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool
 
 def _best(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
     sign = 1.0 if variant.run.goal == "min" else -1.0
-    own = max(sign * value for value in _finals(variant, claim))
-    theirs = {other.label: min(sign * value for value in _finals(other, claim)) for other in others}
+    own = max((sign * value for value in _chosen(variant, claim)), default=math.nan)
+    theirs = {other.label: min((sign * value for value in _chosen(other, claim)), default=math.nan) for other in others}
     return own < min(theirs.values()), _beside(variant.label, own, theirs, sign)
 
 
 def _worst(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
     sign = 1.0 if variant.run.goal == "min" else -1.0
-    own = min(sign * value for value in _finals(variant, claim))
-    theirs = {other.label: max(sign * value for value in _finals(other, claim)) for other in others}
+    own = min((sign * value for value in _chosen(variant, claim)), default=math.nan)
+    theirs = {other.label: max((sign * value for value in _chosen(other, claim)), default=math.nan) for other in others}
     return own > max(theirs.values()), _beside(variant.label, own, theirs, sign)
 
 

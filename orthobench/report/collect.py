@@ -29,12 +29,14 @@ class Measured(Variant):
     """A variant with everything that was logged of it.
 
     `curves` has a row for every run, metric and iteration (columns run, split, name, epoch, iteration, value);
-    `traces` one for every run, vector and iteration (columns run, name, epoch, iteration, values).
+    `traces` one for every run, vector and iteration (columns run, name, epoch, iteration, values). `selection`:
+    the rule by which the paper that it is looked at for chose among a run's tests.
     """
 
     curves: pd.DataFrame
     traces: pd.DataFrame
     comparison: Comparison | None
+    selection: str = "last"
 
     def series(self, split: str, name: str) -> pd.DataFrame:
         """The logged values of one metric."""

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from orthobench import __version__
+from orthobench import __version__, disk
 from orthobench.errors import UsageError
 from orthobench.papers import find_paper, papers
 from orthobench.report import figures
@@ -52,7 +52,7 @@ def write_html(
     Raises:
         UsageError: the file cannot be written, or there is no such paper.
     """
-    conditions, views = load_views(store, task, model, paper, variant_keys or {})
+    conditions, views, _ = load_views(store, task, model, paper, variant_keys or {})
     found = {part.artifact.study: part.found for view in views for part in view.artifacts if part.found}
     write_whole(out, _render(conditions, views, list(found.values())).encode())
     return out.resolve()
@@ -71,29 +71,28 @@ def write_study(store: Store, out: Path, study: Study) -> Path:
 
 def load_views(
     store: Store, task: str | None, model: str | None, paper: str | None, variant_keys: Mapping[str, str]
-) -> tuple[list[Condition], list[PaperView]]:
-    """What the page shows, for exports: everything measured, and the papers (or one) beside it.
+) -> tuple[list[Condition], list[PaperView], list[Found]]:
+    """What the page shows, for exports: everything measured, the papers (or one) beside it, the studies asked for.
 
     Raises:
         UsageError: there is no such paper.
     """
     shown = [find_paper(paper)] if paper else papers()
     conditions = collect(store, task, model)
-    found = {} if task or model else {one.study.name: one for one in found_studies(store)}
-    return conditions, [view_paper(one, conditions, variant_keys, found) for one in shown]
+    found = [] if task or model else found_studies(store)
+    by_name = {one.study.name: one for one in found}
+    return conditions, [view_paper(one, conditions, variant_keys, by_name) for one in shown], found
 
 
 def write_whole(out: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all.
+    """Write or replace a file of a report; its folder is made.
 
     Raises:
         UsageError: it cannot be written.
     """
-    part = out.with_name(out.name + ".part")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(content)
-        part.replace(out)
+        disk.write_whole(out, content)
     except OSError as error:
         raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with --out") from error
 

@@ -151,6 +151,18 @@ def test_what_is_measured_after_the_last_iteration_alone_needs_no_choice(made):
     assert cell(made.view(paper(one))).measured.mean == 3.01
 
 
+@pytest.mark.parametrize(("selection", "held"), [("last", False), ("best_test", True), ("best_valid", True)])
+def test_the_best_is_told_by_the_papers_own_rule(made, selection, held):
+    printed = [Printed(metric="mse", value=0.1)]
+    first, second = (experiment(model, selection, printed) for model in ("rnn", "lstm"))
+    made.run(first, 0, test=[0.2, 0.1, 0.19], valid=[0.2, 0.1, 0.19])
+    made.run(second, 0, test=[0.2, 0.15, 0.15], valid=[0.2, 0.15, 0.15])
+    claim = Claim(text="", check="best", model="rnn", others=["lstm"])
+    artifact = {"name": "table 1", "shows": "table", "claims": [claim]}
+    (finding,) = made.view(paper(first, second, artifacts=[artifact])).findings
+    assert finding.held is held
+
+
 def test_probes_carry_claims(made):
     one = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
     made.run(one, 0, test=FALLS)
