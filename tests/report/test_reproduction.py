@@ -8,7 +8,9 @@ from support.made import Made, experiment, paper
 from orthobench.papers import Claim, Printed
 from orthobench.report.collect import collect
 from orthobench.report.reproduction import MARK, keep_authors, reproduction
-from orthobench.store import Status, open_store
+from orthobench.report.studies import Found
+from orthobench.store import Benchmark, Status, open_store
+from orthobench.studies import find
 
 
 @pytest.fixture
@@ -69,3 +71,17 @@ def test_the_authors_words_are_kept(tmp_path, orthobench):
     assert text.startswith(f"# Mine\n\nMy words.\n\n{MARK}\n\n## Where it was run\n")
     assert "old" not in text
     assert keep_authors(file, "new").endswith(f"{MARK}\n\nnew")
+
+
+def test_a_run_that_two_figures_of_a_study_share_is_counted_once(made):
+    one = experiment("rnn", "curve", [])
+    made.run(one, 0, test=[1.0, 0.01])
+    made.run(one, 1, test=[1.0, 0.5], status=Status.DIVERGED)
+    keys = [run.key for run in made.store.runs()]
+    results = {"preset": "paper", "figures": {"figure 6": keys, "figure 7": keys}}
+    study = find("sizes")
+    record = Benchmark(name=study.record, results=results)
+    conditions = collect(made.store)
+    found = Found(study, record, [(figure, condition) for figure in results["figures"] for condition in conditions])
+    assert ", 2 runs, 0.067 hours." in reproduction([], [], [found])
+    assert found.progress == (2, 2)  # diverging is an end
