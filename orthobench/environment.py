@@ -20,12 +20,13 @@ PACKAGES = ("orthobench", "torch", "triton", "numpy", "scipy", "sqlalchemy")
 
 def describe(device: torch.device) -> dict[str, Any]:
     """Facts that may change a run's numbers or its speed; two runs with equal facts were made in the same place."""
+    changes = _changes()
     return {
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
         "commit": _here("rev-parse", "HEAD"),
-        "dirty": bool(_here("status", "--porcelain", "--untracked-files=no")),
-        "changes": _changes(),
+        "dirty": changes is not None,
+        "changes": changes,
         "platform": platform.platform(),
         "cpu": _cpu_name(),
         "cores": psutil.cpu_count(logical=False),
@@ -78,7 +79,10 @@ def _changes() -> str | None:
 def git(folder: Path, *arguments: str) -> str | None:
     """What git answers in a folder; None where there is no git, no repository or no answer."""
     try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=20)
+        # A difference may be of files in any encoding.
+        done = subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, errors="replace", check=True, timeout=20
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

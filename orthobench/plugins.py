@@ -156,9 +156,9 @@ def _from_file(file: Path) -> Iterator[Plugin]:
         raise UsageError(f"plugin file {file}: {error}") from error
     found = [(kind, cls) for kind in KINDS for cls in _defined(kind, module)]
     if not found:
-        for kind in KINDS:
-            for cls in _derived(kind, module):
-                raise UsageError(f"plugin file {file}: {cls.__name__} does not define {_lacking(cls)}")
+        if unfinished := [cls for kind in KINDS for cls in _derived(kind, module)]:
+            told = "; ".join(f"{cls.__name__} does not define {_lacking(cls)}" for cls in unfinished)
+            raise UsageError(f"plugin file {file}: {told}")
         raise UsageError(
             f"plugin file {file} defines no task and no model, nor a probe: derive a class from Task, Model or Probe"
         )

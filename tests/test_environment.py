@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from orthobench.environment import peak_memory
+from orthobench.environment import git, peak_memory
 
 SIZE = 300 * 2**20
 
@@ -22,3 +22,14 @@ def test_a_processs_memory_is_its_own_and_not_what_its_parent_held():
     after = peak_memory()
     assert mine >= child + SIZE / 2
     assert after >= child + SIZE / 2  # the most it has held, not what it holds
+
+
+def test_a_difference_in_another_encoding_is_read(tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_bytes("caf\xe9\n".encode("latin-1"))
+    me = ("-c", "user.name=me", "-c", "user.email=me@here")
+    for arguments in (("init",), ("add", "."), (*me, "commit", "-m", "one")):
+        assert git(tmp_path, *arguments) is not None
+    assert git(tmp_path, "diff", "HEAD") == ""
+    file.write_bytes("th\xe9\n".encode("latin-1"))
+    assert "+th" in git(tmp_path, "diff", "HEAD")

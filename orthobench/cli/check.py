@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, LARGEST_SEED, MOST_SEEDS, Backend, Device, Json, PluginFiles
+from orthobench.cli.options import DEFAULT_DATABASE, LARGEST_SEED, Backend, Device, Json, PluginFiles
+from orthobench.sweep import MOST_SEEDS
 
 if TYPE_CHECKING:
     import torch

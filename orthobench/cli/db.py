@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -105,14 +106,14 @@ def merge(
     for location in sources:
         if is_same(location, db):
             raise UsageError(f"{location} is the database that all are brought into: name another")
-        with reading(location):  # a mistake in the last name is told before anything is made
-            pass
     check_writable(db)
     root = checkpoint_root(db)
-    with open_store(db, create=True) as store:
-        for location in sources:
-            with reading(location) as source:
-                done = join(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
+    with ExitStack() as opened:
+        # All of them first: a mistake in the last name is told before anything is made.
+        stores = [opened.enter_context(reading(location)) for location in sources]
+        store = opened.enter_context(open_store(db, create=True))
+        for location, source in zip(sources, stores, strict=True):
+            done = join(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
             rows = ", ".join(f"{count} {name}" for name, count in done.rows.items() if count)
             typer.echo(
                 f"{location}: {len(done.added)} runs added, {len(done.replaced)} replaced by one that got further, "

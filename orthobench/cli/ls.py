@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, ModelFilter, TagFilter, TaskFilter, checkpoint_root
+
+if TYPE_CHECKING:
+    from orthobench.store import Run
 
 HEADINGS = ("run", "task", "model", "seed", "status", "epochs", "metric", "final", "best", "parameters")
 
@@ -31,24 +35,21 @@ def command(
         runs = store.runs(task=task, model=model, seed=seed, tag=tag)
         checkpoints = checkpoint_root(db)
         listed = [records.brief(run, store, checkpoints) for run in runs]
+        others = [] if runs else store.runs()
     if status is not None:
         listed = [record for record in listed if record["status"] == status]
     if json:
         records.print_json(listed)
         return
     if not listed:
-        typer.echo(f"no runs are {status}" if runs else f"no runs{_of_how_many(db)}")
+        typer.echo(f"no runs are {status}" if runs else f"no runs{_none_of(others)}")
         return
     headings = [*HEADINGS, *(["tags"] if any(record["tags"] for record in listed) else [])]
     records.print_columns(headings, [[records.cell(record[name]) for name in headings] for record in listed])
 
 
-def _of_how_many(db: str) -> str:
+def _none_of(runs: Sequence[Run]) -> str:
     """What there is where nothing fits what was asked for."""
-    from orthobench.store import open_store
-
-    with open_store(db) as store:
-        runs = store.runs()
     if not runs:
         return ""
     tasks, models = (", ".join(sorted(names)) for names in ({run.task for run in runs}, {run.model for run in runs}))

@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 import typer
 
 LARGEST_SEED = 2**32 - 1
-MOST_SEEDS = 10_000
-"""More are a slip of the pen."""
 
 Database = Annotated[str, typer.Option("--db", help="Database of runs: a file or an SQLAlchemy URL.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

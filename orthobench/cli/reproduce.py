@@ -8,7 +8,6 @@ import typer
 
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
-    MOST_SEEDS,
     Backend,
     CheckpointEvery,
     Database,
@@ -17,6 +16,7 @@ from orthobench.cli.options import (
     Jobs,
     checkpoint_root,
 )
+from orthobench.sweep import MOST_SEEDS
 
 if TYPE_CHECKING:
     from orthobench.papers import Artifact, Paper

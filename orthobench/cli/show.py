@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -69,19 +68,29 @@ def command(
 
 def reproduce(spec: dict[str, Any]) -> str:
     """The command that makes the run again, whatever the defaults have become."""
-    from orthobench.errors import UsageError
-    from orthobench.plugins import Catalog
+    from orthobench.papers import experiments
     from orthobench.settings import text
-    from orthobench.task import TrainingSettings
 
     settings = spec["task_settings"] | spec["model_settings"] | spec["training"]
-    catalog = Catalog()
-    with suppress(UsageError):  # a plugin that is not here
-        kinds = [catalog.load(kind, spec[kind]).Settings for kind in ("task", "model")]
-        for kind in (*kinds, TrainingSettings):
-            settings = kind.neutral() | settings
+    papers = set().union(*(one.settings for one in experiments(spec["task"], spec["model"])))
+    if papers - settings.keys():  # at a neutral value, which the record leaves out: a paper's would be taken for it
+        settings = _neutral(spec) | settings
     given = " ".join(f"-s {name}={text(value)}" for name, value in settings.items())
     return f"orthobench run {spec['task']} {spec['model']} --seed {spec['seed']} {given}"
+
+
+def _neutral(spec: dict[str, Any]) -> dict[str, Any]:
+    """What a record may leave out, at the value that it then has; nothing where the plugins are not here."""
+    from orthobench.errors import UsageError
+    from orthobench.plugins import Catalog
+    from orthobench.task import TrainingSettings
+
+    catalog = Catalog()
+    try:
+        task, model = (catalog.load(kind, spec[kind]).Settings for kind in ("task", "model"))
+    except UsageError:
+        return {}
+    return {**task.neutral(), **model.neutral(), **TrainingSettings.neutral()}
 
 
 def _last(points: list[dict[str, Any]]) -> str:

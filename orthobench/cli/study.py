@@ -10,7 +10,6 @@ import typer
 
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
-    MOST_SEEDS,
     Backend,
     CheckpointEvery,
     Database,
@@ -23,6 +22,7 @@ from orthobench.cli.options import (
     Tags,
     checkpoint_root,
 )
+from orthobench.sweep import MOST_SEEDS
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,6 @@ import typer
 
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
-    MOST_SEEDS,
     Backend,
     CheckpointEvery,
     CheckpointPlace,
@@ -26,6 +25,7 @@ from orthobench.cli.options import (
     Tags,
     checkpoint_root,
 )
+from orthobench.sweep import MOST_SEEDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

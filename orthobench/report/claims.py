@@ -196,18 +196,12 @@ def _late(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool
     return passed >= claim.factor, f"5 % below the baseline {told}"
 
 
-def _best(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
-    sign = 1.0 if variant.run.goal == "min" else -1.0
+def _best(claim: Claim, variant: Measured, others: list[Measured], worst: bool = False) -> tuple[bool, str]:
+    """With every seed better than all others; or worse."""
+    sign = 1.0 if (variant.run.goal == "min") != worst else -1.0
     own = max((sign * value for value in _chosen(variant, claim)), default=math.nan)
     theirs = {other.label: min((sign * value for value in _chosen(other, claim)), default=math.nan) for other in others}
     return own < min(theirs.values()), _beside(variant.label, own, theirs, sign)
-
-
-def _worst(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
-    sign = 1.0 if variant.run.goal == "min" else -1.0
-    own = min((sign * value for value in _chosen(variant, claim)), default=math.nan)
-    theirs = {other.label: max((sign * value for value in _chosen(other, claim)), default=math.nan) for other in others}
-    return own > max(theirs.values()), _beside(variant.label, own, theirs, sign)
 
 
 def _beside(label: str, own: float, theirs: Mapping[str, float], sign: float) -> str:
@@ -285,7 +279,7 @@ CHECKS: dict[str, Callable[[Claim, Measured, list[Measured]], tuple[bool, str]]]
     "returns": _returns,
     "late": _late,
     "best": _best,
-    "worst": _worst,
+    "worst": partial(_best, worst=True),
     "grows": _grows,
     "stays_below": _stays_below,
     "remembers": _remembers,

@@ -30,7 +30,7 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
     if studies:
         parts += ["## Studies\n", *(_study(one) for one in studies)]
     papers = {key for view in views for part in view.artifacts for key in _keys(part)}
-    papers |= {run.key for one in studies for _, condition in one.conditions for run in _all_runs([condition])}
+    papers |= {run.key for one in studies for run in one.runs}
     others = [c for c in conditions if not all(run.key in papers for run in _all_runs([c]))]
     if others:
         parts += [
@@ -115,7 +115,7 @@ def _curves(condition: Condition) -> Sheet:
 
 
 def _study(found: Found) -> str:
-    runs = list({run.key: run for run in _all_runs(condition for _, condition in found.conditions)}.values())
+    runs = found.runs
     of = f", {len(runs)} run{'s' * (len(runs) != 1)}, {_hours(runs)} hours" if runs else ""
     small = " In the small version." if found.is_small else ""
     return f"* {found.study.title} ({found.study.figure}){of}.{small} The paper: {found.study.shows}\n"

@@ -11,7 +11,7 @@ from orthobench.papers import Artifact
 from orthobench.report import study_figures
 from orthobench.report.collect import Condition, collect
 from orthobench.report.styles import Styles
-from orthobench.store import Benchmark, Status, Store
+from orthobench.store import Benchmark, Run, Status, Store
 from orthobench.studies import LSTM_SECONDS, STUDIES, Study
 
 
@@ -29,11 +29,16 @@ class Found:
         return _is_small(self.record)
 
     @property
+    def runs(self) -> list[Run]:
+        """Its runs as far as they are begun, each once: figures may share them."""
+        by_key = {run.key: run for _, one in self.conditions for variant in one.variants for run in variant.runs}
+        return list(by_key.values())
+
+    @property
     def progress(self) -> tuple[int, int]:
         """How many of its runs have come to an end, which may be that they diverged, and how many there are to be."""
         keys = {key for keys in self.record.results.get("figures", {}).values() for key in keys}
-        runs = [run for _, condition in self.conditions for variant in condition.variants for run in variant.runs]
-        return len({run.key for run in runs if Status(run.status).is_final}), len(keys)
+        return sum(Status(run.status).is_final for run in self.runs), len(keys)
 
     @property
     def is_whole(self) -> bool:

@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from orthobench.errors import UsageError, unknown
 from orthobench.settings import text
 from orthobench.spec import Preset
+from orthobench.sweep import MOST_SEEDS
 from orthobench.sweep.grid import Axis, read_grid
 
 Scalar = str | bool | int | float
@@ -45,7 +46,7 @@ class SweepFile(BaseModel):
     task: Name = Field(description="the task; `orthobench plugins` lists them")
     models: list[Name] = Field(min_length=1, description="the models")
     preset: Preset = Field("paper", description="paper: the paper's settings; quick: a small version")
-    seeds: int = Field(1, ge=1, le=10_000, description="how many seeds: 0, 1, 2, ...")
+    seeds: int = Field(1, ge=1, le=MOST_SEEDS, description="how many seeds: 0, 1, 2, ...")
     settings: dict[Name, Scalar | list[Name]] = Field({}, description="hyper-parameters of every run")
     grid: dict[Name, Name | Points] = Field(
         {},

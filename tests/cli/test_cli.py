@@ -23,9 +23,12 @@ def test_importing_the_command_line_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
-def test_listing_runs_needs_no_torch(orthobench, tmp_path, tiny_options):
-    assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
-    code = "import sys; sys.argv = ['orthobench', 'ls']; from orthobench.cli import main\n"
+@pytest.mark.parametrize("command", ["ls", "show"])
+def test_what_is_in_the_database_is_told_without_torch(orthobench, tmp_path, tiny_options, command):
+    done = orthobench("run", "adding", "rnn", *tiny_options)
+    assert done.code == 0
+    words = ["orthobench", command, *([done.out.split()[1]] if command == "show" else [])]
+    code = f"import sys; sys.argv = {words}; from orthobench.cli import main\n"
     code += "try: main()\nexcept SystemExit: pass\n"
     code += f"print(sorted(set(sys.modules) & {HEAVY - {'sqlalchemy', 'pydantic'}}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)

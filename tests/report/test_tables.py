@@ -105,6 +105,8 @@ FALLS, STAYS = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198]
         ("returns", 0.8, {"rnn": [0.2, 0.2, 0.1]}, False),
         ("best", 0.5, {"rnn": FALLS, "lstm": STAYS}, True),
         ("best", 0.5, {"rnn": STAYS, "lstm": FALLS}, False),
+        ("worst", 0.5, {"rnn": STAYS, "lstm": FALLS}, True),
+        ("worst", 0.5, {"rnn": FALLS, "lstm": STAYS}, False),
         ("first", 0.5, {"rnn": FALLS}, None),
     ],
 )
@@ -223,6 +225,7 @@ def test_tables_are_exported(orthobench, tiny_options, tmp_path):
     [
         ([], "say which kind of report"),
         (["--html", "--csv"], "--html and --csv are different reports"),
+        (["--csv", "--table", "1"], "add --paper"),
         (["--table", "1"], "add --paper"),
         (["--csv", "--paper", "helfrich2018", "--table", "9"], "has no table 9; it has figure 1"),
         (["--html", "--paper", "helfrich"], "unknown paper"),
