@@ -11,12 +11,12 @@ from pathlib import Path
 
 import torch
 
-from orthobench.checkpoint import CheckpointFolder
-from orthobench.observer import Unwatched
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
-from orthobench.train import train
+from orthobench.training.checkpoint import CheckpointFolder
+from orthobench.training.events import Unwatched
+from orthobench.training.lifecycle import train
 
 
 def main() -> None:
@@ -26,10 +26,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/r.db", create=True) as store:
         for task in ("adding", "copying"):
             for model in ("scornn", "lstm"):
-                resolved = resolve(catalog, task, model, {}, "quick")
-                checkpoints = CheckpointFolder(Path(folder), resolved.spec.key)
+                config = resolve(catalog, task, model, {}, "quick")
+                checkpoints = CheckpointFolder(Path(folder), config.spec.key)
                 # A checkpoint every two seconds is fifteen times what a run makes by itself.
-                run = train(resolved, store, checkpoints, torch.device("cpu"), Unwatched(), checkpoint_every=2.0)
+                run = train(config, store, checkpoints, torch.device("cpu"), Unwatched(), checkpoint_every=2.0)
                 probes = sum(spent for what, spent in run.seconds.items() if what.startswith("probe "))
                 seconds = run.seconds | {"probe": probes}
                 shares = [seconds.get(part, 0.0) / seconds["train"] for part in parts]

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import torch
 
-from orthobench.observer import Unwatched
+from orthobench.execution.job import Job
+from orthobench.execution.processes import LocalProcesses
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
-from orthobench.sweep.job import Job
-from orthobench.sweep.supervisor import LocalProcesses
+from orthobench.training.events import Unwatched
 
 RUNS = (
     ("adding", "scornn", {"sequence_length": "200", "hidden_size": "170"}),
@@ -37,8 +37,8 @@ def measure(task: str, model: str, settings: dict[str, str], at_once: int, count
     """Iterations a second of this many runs together: of the whole time, and of that without the starts."""
     cores = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/r.db", create=True) as store:
-        resolved = [resolve(Catalog(), task, model, settings, seed=seed) for seed in range(count)]
-        jobs = [Job(one.spec, str(one.spec.seed), f"{folder}/r.db", str(Path(folder, "c"))) for one in resolved]
+        config = [resolve(Catalog(), task, model, settings, seed=seed) for seed in range(count)]
+        jobs = [Job(one.spec, str(one.spec.seed), f"{folder}/r.db", str(Path(folder, "c"))) for one in config]
         executor = LocalProcesses(
             store, [None] * at_once, cores, lambda _: nullcontext(Unwatched()), lambda: False, print
         )

@@ -18,8 +18,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.skew import skew
-from orthobench.model import Model, ModelSettings, Positive, Signature, State
-from orthobench.optimizers import OptimizerName
+from orthobench.model import Model, ModelSettings, OptimizerName, Positive, Signature, State
 from orthobench.recurrence import TANH, GradientTrace, project, recurrence
 
 

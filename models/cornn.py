@@ -16,8 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import torch_linear_
-from orthobench.model import Count, Model, ModelSettings, OutputBias, Positive, Signature, State
-from orthobench.optimizers import OptimizerName
+from orthobench.model import Count, Model, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
 from orthobench.recurrence import GradientTrace, cornn, project
 
 

@@ -22,8 +22,9 @@ from orthobench.matrices.initial import half_circle_angles
 from orthobench.matrices.skew import block_rotation_entries
 from orthobench.matrices.spectral_radius import spectral_radius
 from orthobench.model import Count, Positive, Signature
-from orthobench.plain_rnn import MatrixSettings, PlainRNN
 from orthobench.recurrence import MODRELU, RELU
+
+from ._plain import MatrixSettings, PlainRNN
 
 _ACTIVATIONS = {"modrelu": MODRELU, "relu": RELU}
 

@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from orthobench.matrices.complex_form import complex_states, interleaved, real_form
 from orthobench.matrices.rotations import Rotations, fft, rotate, tunable
 from orthobench.model import Count, Model, ModelSettings, OutputBias, Signature, State
-from orthobench.plain_rnn import PlainRNN
 from orthobench.recurrence import Activation, GradientTrace, Kind, Multiply
+
+from ._plain import PlainRNN
 
 FORMED_UP_TO, FEW_LAYERS = 1024, 24
 """Beyond so many features, fewer layers than these are faster applied in every step, on two AVX-512 cores.

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from orthobench.matrices.exponential import exponential
 from orthobench.matrices.initial import exponential_angles, torch_linear_
 from orthobench.matrices.skew import block_rotation_entries
-from orthobench.model import Count, OutputBias, Positive, Signature
-from orthobench.optimizers import OptimizerName
-from orthobench.plain_rnn import MatrixSettings, PlainRNN
+from orthobench.model import Count, OptimizerName, OutputBias, Positive, Signature
 from orthobench.recurrence import MODRELU
+
+from ._plain import MatrixSettings, PlainRNN
 
 
 class EXPRNNSettings(MatrixSettings):

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from orthobench.matrices.complex_form import as_complex, as_real
 from orthobench.matrices.unitary_chain import draw_unitary_chain, unitary_chain_matrix
 from orthobench.model import Count, Positive, Signature
-from orthobench.plain_rnn import MatrixSettings
 
+from ._plain import MatrixSettings
 from .urnn import URNNBase, URNNSettings
 
 

@@ -11,10 +11,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.model import ModelSettings, Signature
-from orthobench.optimizers import OptimizerName
-from orthobench.plain_rnn import PlainRNN
+from orthobench.model import ModelSettings, OptimizerName, Signature
 from orthobench.recurrence import RELU
+
+from ._plain import PlainRNN
 
 
 class IRNNSettings(ModelSettings):

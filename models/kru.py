@@ -19,10 +19,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from orthobench.complex_rnn import ComplexRNN
 from orthobench.matrices.complex_form import as_complex, as_real, complex_states, interleaved
 from orthobench.model import Count, ModelSettings, Signature
 from orthobench.recurrence import Multiply
+
+from ._complex import ComplexRNN
 
 FORMED_UP_TO = 768
 """Units up to which W is formed once an iteration; beyond, on two AVX-512 cores, applying its factors is faster."""

@@ -24,8 +24,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm, linear
 
 from orthobench.matrices.complex_form import complex_states, interleaved
-from orthobench.model import Count, Model, ModelSettings, ParameterGroup, Positive, Signature, State
-from orthobench.optimizers import OptimizerName
+from orthobench.model import Count, Model, ModelSettings, OptimizerName, ParameterGroup, Positive, Signature, State
 from orthobench.recurrence import GradientTrace, diagonal_recurrence, project
 
 

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from orthobench.matrices.exponential import exponential
 from orthobench.matrices.initial import exponential_angles
 from orthobench.matrices.skew import block_rotation_entries
-from orthobench.model import OutputBias, ParameterGroup, Positive, Signature
-from orthobench.optimizers import OptimizerName
-from orthobench.plain_rnn import MatrixSettings, PlainRNN
+from orthobench.model import OptimizerName, OutputBias, ParameterGroup, Positive, Signature
 from orthobench.recurrence import MODRELU
+
+from ._plain import MatrixSettings, PlainRNN
 
 
 class NNRNNSettings(MatrixSettings):

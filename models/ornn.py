@@ -18,10 +18,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.householder import falling_size, falling_vectors, householder_product, unit_entries
-from orthobench.model import Count, ModelSettings, Positive, Signature
-from orthobench.optimizers import OptimizerName
-from orthobench.plain_rnn import PlainRNN
+from orthobench.model import Count, ModelSettings, OptimizerName, Positive, Signature
 from orthobench.recurrence import LEAKY_RELU
+
+from ._plain import PlainRNN
 
 
 class ORNNSettings(ModelSettings):

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.model import ModelSettings, Signature
-from orthobench.plain_rnn import PlainRNN
 from orthobench.recurrence import RELU, TANH
+
+from ._plain import PlainRNN
 
 _ACTIVATIONS = {"relu": RELU, "tanh": TANH}
 

@@ -19,8 +19,9 @@ from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
 from orthobench.matrices.initial import half_circle_angles
 from orthobench.matrices.skew import band_entries, block_rotation_entries, from_band
 from orthobench.model import Count, Signature
-from orthobench.plain_rnn import MatrixSettings, PlainRNN
 from orthobench.recurrence import MODRELU, RELU, TANH
+
+from ._plain import MatrixSettings, PlainRNN
 
 _ACTIVATIONS = {"modrelu": MODRELU, "relu": RELU, "tanh": TANH}
 

@@ -21,12 +21,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.complex_rnn import ComplexRNN
 from orthobench.matrices.initial import half_circle_angles
 from orthobench.matrices.unitary_cayley import unitary_cayley
-from orthobench.model import Count, ParameterGroup, Positive, Signature
-from orthobench.optimizers import OptimizerName
-from orthobench.plain_rnn import MatrixSettings
+from orthobench.model import Count, OptimizerName, ParameterGroup, Positive, Signature
+
+from ._complex import ComplexRNN
+from ._plain import MatrixSettings
 
 
 class ScuRNNSettings(MatrixSettings):

@@ -24,10 +24,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from orthobench.model import ParameterGroup, Positive, Signature
-from orthobench.optimizers import OptimizerName
-from orthobench.plain_rnn import MatrixSettings, PlainRNN
+from orthobench.model import OptimizerName, ParameterGroup, Positive, Signature
 from orthobench.recurrence import IDENTITY, TANH
+
+from ._plain import MatrixSettings, PlainRNN
 
 _ACTIVATIONS = {"tanh": TANH, "identity": IDENTITY}
 

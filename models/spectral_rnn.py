@@ -20,10 +20,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.householder import falling_size, falling_vectors, householder_product, unit_entries
-from orthobench.model import Count, ModelSettings, OutputBias, Positive, Signature
-from orthobench.optimizers import OptimizerName
-from orthobench.plain_rnn import PlainRNN
+from orthobench.model import Count, ModelSettings, OptimizerName, OutputBias, Positive, Signature
 from orthobench.recurrence import RELU
+
+from ._plain import PlainRNN
 
 
 class SpectralRNNSettings(ModelSettings):

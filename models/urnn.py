@@ -13,12 +13,12 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.complex_rnn import ComplexRNN
 from orthobench.matrices.complex_form import complex_states, interleaved
 from orthobench.matrices.unitary_chain import draw_unitary_chain, unitary_chain, unitary_chain_matrix
-from orthobench.model import Count, ModelSettings, Signature
-from orthobench.optimizers import OptimizerName
+from orthobench.model import Count, ModelSettings, OptimizerName, Signature
 from orthobench.recurrence import Multiply
+
+from ._complex import ComplexRNN
 
 FORMED_UP_TO = 512
 """Units up to which W is formed once an iteration; beyond, on two AVX-512 cores, applying its parts is faster."""

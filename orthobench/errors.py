@@ -10,7 +10,7 @@ class UsageError(Exception):
     """Bad input; the command line prints its message as one line and exits with code 2."""
 
 
-class Busy(UsageError):
+class RunLockedError(UsageError):
     """Another process is at this run."""
 
 

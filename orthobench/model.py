@@ -11,9 +11,25 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import glorot_vector_, torch_linear_
-from orthobench.optimizers import OptimizerName
 from orthobench.recurrence import GradientTrace, project
 from orthobench.settings import Settings
+
+OptimizerName = Literal[
+    "adagrad_tf1",
+    "adam",
+    "adam_tf1",
+    "cayley",
+    "cayley_rmsprop_keras1",
+    "rmsprop_keras1",
+    "rmsprop_lasagne",
+    "rmsprop_scurnn",
+    "rmsprop_tf1",
+    "rmsprop_theano",
+    "rmsprop_torch",
+    "sgd",
+    "sgd_momentum",
+]
+"""The optimisers that `orthobench.training.optimizers` makes, by name."""
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]

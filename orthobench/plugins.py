@@ -124,6 +124,8 @@ def _built_in(kind: PluginKind) -> Iterator[Plugin]:
             "checkout, or leave its folder"
         ) from error
     for module in pkgutil.iter_modules(package.__path__):
+        if module.name.startswith("_"):  # a base class beside the plugins
+            continue
         path = f"{package.__name__}.{module.name}"
         yield Plugin(kind, module.name, "built in", lambda path=path: _only_class(kind, _import(path)))  # type: ignore[misc]
 

@@ -66,7 +66,7 @@ class RunSpec:
 
 
 @dataclass(frozen=True)
-class Resolved:
+class RunConfig:
     """A run's spec with the classes and validated settings that carry it out."""
 
     spec: RunSpec
@@ -77,7 +77,7 @@ class Resolved:
     training: TrainingSettings
     probes: dict[str, Any]
 
-    def with_seed(self, seed: int) -> Resolved:
+    def with_seed(self, seed: int) -> RunConfig:
         return replace(self, spec=self.spec.with_seed(seed))
 
 
@@ -95,7 +95,7 @@ def resolve(
     preset: Preset = "paper",
     seed: int = 0,
     experiment: Experiment | None = None,
-) -> Resolved:
+) -> RunConfig:
     """Make a run of what was asked for, over this experiment's settings; none given: those of the nearest.
 
     Raises:
@@ -115,10 +115,10 @@ def resolve(
     values |= asked
 
     read = [kind.read({name: values[name] for name in kind.model_fields if name in values}) for kind in kinds]
-    return _resolved(catalog, task, model, read, seed)
+    return _config(catalog, task, model, read, seed)
 
 
-def resolve_again(catalog: Catalog, spec: RunSpec) -> Resolved:
+def resolve_again(catalog: Catalog, spec: RunSpec) -> RunConfig:
     """A run from its canonical form, as another process needs it.
 
     Raises:
@@ -131,7 +131,7 @@ def resolve_again(catalog: Catalog, spec: RunSpec) -> Resolved:
     )
     recorded = spec.task_settings, spec.model_settings, spec.training
     read = [kind.restore(values) for kind, values in zip(kinds, recorded, strict=True)]
-    again = _resolved(catalog, spec.task, spec.model, read, spec.seed)
+    again = _config(catalog, spec.task, spec.model, read, spec.seed)
     if again.spec != spec:
         raise UsageError(
             f"run {spec.key} cannot be made here: {spec.task} {again.spec.task_version} and {spec.model} "
@@ -141,7 +141,7 @@ def resolve_again(catalog: Catalog, spec: RunSpec) -> Resolved:
     return again
 
 
-def _resolved(catalog: Catalog, task: str, model: str, read: Sequence[Settings], seed: int) -> Resolved:
+def _config(catalog: Catalog, task: str, model: str, read: Sequence[Settings], seed: int) -> RunConfig:
     """A run of these settings: the task's, the model's and those of training."""
     task_settings, model_settings, training = read
     probes = catalog.probes(training.probes)  # type: ignore[attr-defined]
@@ -153,7 +153,7 @@ def _resolved(catalog: Catalog, task: str, model: str, read: Sequence[Settings],
     ]
     dumped = [settings.canonical() for settings in read]
     spec = RunSpec(task, model, dumped[0], dumped[1], dumped[2], versions[0], versions[1], seed)
-    return Resolved(spec, *classes, task_settings, model_settings, training, probes)  # type: ignore[arg-type]
+    return RunConfig(spec, *classes, task_settings, model_settings, training, probes)  # type: ignore[arg-type]
 
 
 def _full_names(given: Mapping[str, Any], known: set[str]) -> dict[str, Any]:

@@ -21,9 +21,10 @@ from torch import Tensor
 from orthobench import seeds
 from orthobench.data import dataset
 from orthobench.data.images import ImageDataSet
-from orthobench.image_task import ImageSettings, ImageSplit, ImageTask
 from orthobench.model import Signature
 from orthobench.task import Batch, Size, Split
+
+from ._image import ImageSettings, ImageSplit, ImageTask
 
 PADDED_STEPS, ROWS, ROW_VALUES = 1000, 32, 96
 NOISE_STEPS = PADDED_STEPS - ROWS

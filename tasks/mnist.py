@@ -19,9 +19,10 @@ from torch import Tensor
 
 from orthobench.data import dataset
 from orthobench.data.images import ImageDataSet
-from orthobench.image_task import ImageSettings, ImageSplit, ImageTask
 from orthobench.model import Signature
 from orthobench.task import Size
+
+from ._image import ImageSettings, ImageSplit, ImageTask
 
 PIXELS = 28 * 28
 PERMUTATION_SEEDS = {"scornn": 92916, "nnrnn": 1234}

@@ -12,10 +12,10 @@ from torch.nn.functional import cross_entropy, linear, mse_loss
 
 from orthobench.bench.constraints import Constraint, cayley
 from orthobench.bench.shapes import Shape
-from orthobench.optimizers import make_optimizer
 from orthobench.recurrence import MODRELU, lstm, project, recurrence
 from orthobench.recurrence.cuda_launch import MAX_ROW_FEATURES
 from orthobench.recurrence.dispatch import chosen
+from orthobench.training.optimizers import make_optimizer
 
 SEED = 0
 EAGER = "eager loop"

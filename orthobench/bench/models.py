@@ -14,7 +14,7 @@ from orthobench.bench.implementations import SEED
 from orthobench.bench.measure import interleave, ratio
 from orthobench.bench.suite import Plan, flushed_denormals, timing
 from orthobench.model import Model, Signature
-from orthobench.optimizers import make_optimizer
+from orthobench.training.optimizers import make_optimizer
 
 BATCH, STEPS, PIXELS, CLASSES = 50, 784, 1, 10
 PER_EPOCH = 55_000 // BATCH

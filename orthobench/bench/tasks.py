@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from orthobench import seeds
-from orthobench.batches import Batches
 from orthobench.bench.implementations import SEED
 from orthobench.bench.measure import interleave, ratio
 from orthobench.bench.models import ModelStep
@@ -13,6 +12,7 @@ from orthobench.bench.suite import Plan, flushed_denormals, timing
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
+from orthobench.training.batches import Batches
 
 MODEL = "scornn"
 """One of the quickest models: beside it the data's share is largest."""
@@ -57,16 +57,16 @@ def measure_tasks(catalog: Catalog, plan: Plan) -> dict[str, Any]:
 
 
 def _measure(catalog: Catalog, task_name: str, given: dict[str, str], plan: Plan) -> dict[str, Any]:
-    resolved = resolve(catalog, task_name, MODEL, given, "quick" if plan.quick else "paper", SEED)
-    task = resolved.task_class(resolved.task_settings, SEED, plan.device)
-    model = resolved.model_class.build(resolved.model_settings, task.signature, seeds.generator(SEED, "model", MODEL))
-    next_batch = NextBatch(Batches(task, resolved.training, SEED, plan.device))
+    config = resolve(catalog, task_name, MODEL, given, "quick" if plan.quick else "paper", SEED)
+    task = config.task_class(config.task_settings, SEED, plan.device)
+    model = config.model_class.build(config.model_settings, task.signature, seeds.generator(SEED, "model", MODEL))
+    next_batch = NextBatch(Batches(task, config.training, SEED, plan.device))
     batch = next_batch()
     step = ModelStep(model.to(plan.device), batch.inputs, lambda outputs: task.loss(outputs, batch.targets))
     timed = interleave({"batch": next_batch, "step": step}, plan.rounds, plan.clock, plan.shortest)
     part = ratio(timed["batch"], timed["step"])
     return {
-        "hidden_size": resolved.model_settings.hidden_size,
+        "hidden_size": config.model_settings.hidden_size,
         "shape": list(batch.inputs.shape),
         "step_seconds": timing(timed["step"])["seconds"],
         "share": part / (1 + part),

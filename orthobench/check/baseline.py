@@ -28,10 +28,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from orthobench import disk
 from orthobench.check.inference import Direction
 from orthobench.errors import UsageError, unknown
 from orthobench.spec import Preset, RunSpec
+from orthobench.store import atomic
 
 Seed = Annotated[int, Field(ge=0)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1)]
@@ -269,6 +269,6 @@ def write_whole(file: Path, text: str) -> None:
         UsageError: it cannot be written.
     """
     try:
-        disk.write_whole(file, text.encode())
+        atomic.write_whole(file, text.encode())
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error

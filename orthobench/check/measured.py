@@ -17,7 +17,7 @@ import torch
 from orthobench import environment
 from orthobench.bench.measure import SystemClock, interleave
 from orthobench.bench.suite import SGEMM, MatrixProduct
-from orthobench.spec import Resolved
+from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
 
 CALIBRATION = "calibration"
@@ -41,7 +41,7 @@ class Measured:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def collect(store: Store, runs: Sequence[Resolved], here: Mapping[str, Any] | None = None) -> dict[int, Measured]:
+def collect(store: Store, runs: Sequence[RunConfig], here: Mapping[str, Any] | None = None) -> dict[int, Measured]:
     """By seed, what the database has of these runs, which differ by seed alone.
 
     `here`, the facts of this environment, is given where runs by other code are no answer.

@@ -14,7 +14,7 @@ from orthobench.check.baseline import CheckedRun, MetricBaseline, SpeedBaseline,
 from orthobench.check.inference import FEWEST, measured_margin
 from orthobench.check.measured import Measured, kind_of_machine
 from orthobench.errors import UsageError
-from orthobench.spec import Resolved
+from orthobench.spec import RunConfig
 
 
 class Unmeasured(Exception):
@@ -32,7 +32,7 @@ def check_seeds(runs: Sequence[CheckedRun]) -> None:
             raise UsageError(f"run {run.name}: {FEWEST} seeds or more make a baseline, better 5; or set exact = true")
 
 
-def remeasured(run: CheckedRun, resolved: Resolved, measured: Mapping[int, Measured]) -> CheckedRun:
+def remeasured(run: CheckedRun, config: RunConfig, measured: Mapping[int, Measured]) -> CheckedRun:
     """The run with what it gave now. What a person set, directions and allowed losses, is kept.
 
     Without metrics it is the task's own that is recorded; an allowed loss that is not set is measured.
@@ -40,7 +40,7 @@ def remeasured(run: CheckedRun, resolved: Resolved, measured: Mapping[int, Measu
     Raises:
         Unmeasured: a seed gave no value.
     """
-    task = resolved.task_class
+    task = config.task_class
     metrics = {}
     for name, metric in (run.metrics or {task.metric: MetricBaseline(direction=task.goal)}).items():
         values = {}
@@ -60,12 +60,12 @@ def remeasured(run: CheckedRun, resolved: Resolved, measured: Mapping[int, Measu
     if ratios:
         ratio = float(f"{statistics.median(ratios):.3g}")
         speed = speed.model_copy(update={"ratio": ratio}) if speed else SpeedBaseline(ratio=ratio)
-    return run.model_copy(update={"metrics": metrics, "condition": condition(resolved.spec), "speed": speed})
+    return run.model_copy(update={"metrics": metrics, "condition": condition(config.spec), "speed": speed})
 
 
-def toothless(run: CheckedRun, resolved: Resolved) -> list[str]:
+def toothless(run: CheckedRun, config: RunConfig) -> list[str]:
     """The metrics of a run in which one that has learnt nothing would pass, in words."""
-    chance = resolved.task_class.baselines(resolved.task_settings)
+    chance = config.task_class.baselines(config.task_settings)
     found = []
     for name, metric in run.metrics.items():
         sign = 1 if metric.direction == "min" else -1

@@ -50,7 +50,7 @@ def command(
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
-    from orthobench.train import pick_device
+    from orthobench.training.lifecycle import pick_device
 
     for option, given in (("--models", models), ("--tasks", tasks)):
         if given and (constraints or shape or (models and tasks)):

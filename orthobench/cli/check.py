@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     import torch
 
     from orthobench.check.baseline import CheckedRun
-    from orthobench.cli.training import Session
+    from orthobench.execution.job import Job
+    from orthobench.execution.session import Session
     from orthobench.plugins import Catalog
-    from orthobench.spec import Resolved
+    from orthobench.spec import RunConfig
     from orthobench.store import Run, Store
-    from orthobench.sweep.job import Job
     from orthobench.sweep.plan import PlannedRun
-    from orthobench.train import BackendName
+    from orthobench.training.lifecycle import BackendName
 
 
 def command(
@@ -76,13 +76,13 @@ def command(
     from orthobench.check.update import Unmeasured, check_seeds, provenance, remeasured, toothless
     from orthobench.cli import records
     from orthobench.plugins import Catalog
-    from orthobench.train import check_backend, pick_device
-    from orthobench.trainer import Interrupted
+    from orthobench.training.lifecycle import check_backend, pick_device
+    from orthobench.training.trainer import Interrupted
 
     catalog = Catalog(plugin or ())
     checked = [_with_seeds(run, seeds, first_seed) for run in wanted]
-    resolved = {run.name: _resolve(catalog, run) for run in checked}
-    conditions = {name: condition(runs[0].spec) for name, runs in resolved.items()}
+    config = {run.name: _resolve(catalog, run) for run in checked}
+    conditions = {name: condition(runs[0].spec) for name, runs in config.items()}
     refused = {run.name: why for run in checked if (why := verdict.refusal(run, conditions[run.name]))}
     if update:
         check_seeds(checked)
@@ -91,7 +91,7 @@ def command(
     facts = environment.describe(where)
     with _database(db, db_only) as (store, place):
         if not db_only:
-            trained = [one for name, runs in resolved.items() if update or name not in refused for one in runs]
+            trained = [one for name, runs in config.items() if update or name not in refused for one in runs]
             try:
                 _train(trained, store, place, where, backend, plugin or ())
             except Interrupted:
@@ -100,7 +100,7 @@ def command(
         # What is recorded is recorded as this code's, so for an update it has to be. In a new database all is, and what
         # is edited while it fills is not what trains.
         here = None if (db_only and not update) or (db is None and not db_only) else facts
-        measured = {name: collect(store, runs, here) for name, runs in resolved.items()}
+        measured = {name: collect(store, runs, here) for name, runs in config.items()}
 
     findings = []
     for run in checked:
@@ -122,19 +122,19 @@ def command(
         raise typer.Exit(verdict.exit_code(findings))
 
     try:
-        anew = [remeasured(run, resolved[run.name][0], measured[run.name]) for run in wanted]
+        anew = [remeasured(run, config[run.name][0], measured[run.name]) for run in wanted]
     except Unmeasured as error:
         typer.echo(f"{error}; {baseline} is as it was", err=True)
         raise typer.Exit(3) from None
     write_baseline(baseline, anew, provenance(baseline, str(reason), facts, [run.name for run in anew]))
     typer.echo(f"{baseline}: {len(anew)} run{'s' * (len(anew) != 1)} written", err=True)
     for run in anew:
-        for warning in toothless(run, resolved[run.name][0]):
+        for warning in toothless(run, config[run.name][0]):
             typer.echo(f"{run.name}: {warning}", err=True)
 
 
 def _train(
-    runs: list[Resolved],
+    runs: list[RunConfig],
     store: Store,
     place: str,
     where: torch.device,
@@ -148,7 +148,7 @@ def _train(
         Interrupted: the user asked to stop.
     """
     from orthobench.check.measured import Calibration
-    from orthobench.cli import training
+    from orthobench.execution import session as training
     from orthobench.sweep.plan import plan
 
     with training.stop_on_signals() as stop:
@@ -160,8 +160,8 @@ def _train(
 def _trained(session: Session, jobs: list[Job]) -> Iterator[Run]:
     """Runs as they are made, one by one as they are asked for; one that fails is told and ends nothing."""
     from orthobench.errors import UsageError
-    from orthobench.sweep.job import Ending
-    from orthobench.trainer import Interrupted
+    from orthobench.execution.job import Ending
+    from orthobench.training.trainer import Interrupted
 
     done = 0
     for outcome in session.in_this_process().run(jobs):
@@ -186,7 +186,7 @@ def _with_seeds(run: CheckedRun, count: int | None, first: int | None) -> Checke
     return run.model_copy(update={"seeds": tuple(range(start, start + (count or len(run.seeds))))})
 
 
-def _resolve(catalog: Catalog, run: CheckedRun) -> list[Resolved]:
+def _resolve(catalog: Catalog, run: CheckedRun) -> list[RunConfig]:
     """The run's seeds, ready to be trained."""
     from orthobench.errors import UsageError
     from orthobench.spec import resolve
@@ -199,7 +199,7 @@ def _resolve(catalog: Catalog, run: CheckedRun) -> list[Resolved]:
 
 
 def _label(one: PlannedRun) -> str:
-    return f"{one.resolved.spec.task} {one.resolved.spec.model}"
+    return f"{one.config.spec.task} {one.config.spec.model}"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import typer
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
 
 if TYPE_CHECKING:
-    from orthobench.compare import Contrast
+    from orthobench.analysis.compare import Contrast
 
 
 def command(
@@ -28,7 +28,7 @@ def command(
     The first selection against each other one: paired over common seeds where there are, with the test's name, the
     size of the effect, and the smallest p that so few seeds could give.
     """
-    from orthobench.compare import adjusted, contrast, select
+    from orthobench.analysis.compare import adjusted, contrast, select
     from orthobench.errors import UsageError
     from orthobench.store import open_store
 

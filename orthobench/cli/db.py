@@ -19,12 +19,12 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     """Show schema, size, runs by state, machines, and whether the file is in order; exit code 1 if it is not."""
     from rich.filesize import decimal
 
-    from orthobench.checkpoint import checkpoints_at
     from orthobench.cli import records
-    from orthobench.locks import is_locked
     from orthobench.store import Status, Store
     from orthobench.store.describe import describe
     from orthobench.store.open import HEAD, make_engine
+    from orthobench.training.checkpoint import checkpoints_at
+    from orthobench.training.locks import is_locked
 
     found = describe(db)
     root = checkpoint_root(db)
@@ -95,13 +95,13 @@ def merge(
 
     Of a run that both have, the one that got further is kept: finished, diverged, most iterations, the one here.
     """
-    from orthobench.checkpoint import checkpoints_at
     from orthobench.errors import UsageError
-    from orthobench.locks import is_locked
     from orthobench.store import open_store
     from orthobench.store.merge import merge as join
     from orthobench.store.merge import reading
     from orthobench.store.open import check_writable, is_same
+    from orthobench.training.checkpoint import checkpoints_at
+    from orthobench.training.locks import is_locked
 
     for location in sources:
         if is_same(location, db):

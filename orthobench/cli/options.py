@@ -100,9 +100,9 @@ def checkpoint_root(database: str, given: str | None = None) -> Path | str:
     Raises:
         UsageError: a place was given beside a file, or is a URL that nothing here knows.
     """
-    from orthobench.checkpoint import checkpoints_at
     from orthobench.errors import UsageError
     from orthobench.store.open import sqlite_file
+    from orthobench.training.checkpoint import checkpoints_at
 
     file = sqlite_file(database)
     if file is not None:

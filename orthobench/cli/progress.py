@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orthobench.observer import Point
 from orthobench.store import Run
+from orthobench.training.events import Point
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
-    from orthobench.sweep.job import Job
+    from orthobench.execution.job import Job
 
 
 class Progress:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orthobench.checkpoint import checkpoints_at
-from orthobench.locks import is_locked
 from orthobench.store import Run, Status, Store
+from orthobench.training.checkpoint import checkpoints_at
+from orthobench.training.locks import is_locked
 
 
 def console() -> Any:

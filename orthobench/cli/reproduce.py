@@ -21,7 +21,7 @@ from orthobench.sweep import MOST_SEEDS
 if TYPE_CHECKING:
     from orthobench.papers import Artifact, Paper
     from orthobench.report.claims import Finding
-    from orthobench.spec import Resolved
+    from orthobench.spec import RunConfig
 
 
 def command(
@@ -42,15 +42,15 @@ def command(
     """
     from contextlib import nullcontext
 
-    from orthobench.cli import training
     from orthobench.errors import UsageError
+    from orthobench.execution import session as training
     from orthobench.papers import find_paper, papers
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
     from orthobench.sweep.paper import small_runs
     from orthobench.sweep.plan import plan
-    from orthobench.train import check_backend, pick_device
+    from orthobench.training.lifecycle import check_backend, pick_device
 
     catalog = Catalog()
     wanted = [find_paper(paper)] if paper else papers()
@@ -59,7 +59,7 @@ def command(
         raise UsageError(f"{paper} has no figures in small: orthobench sweep --paper {paper}")
     where = pick_device(device)
     check_backend(backend, where)
-    runs: dict[str, tuple[Resolved, dict[str, str]]] = {}
+    runs: dict[str, tuple[RunConfig, dict[str, str]]] = {}
     keys: list[list[str]] = []
     for one, artifact in figures:
         seeded = [

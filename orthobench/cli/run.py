@@ -48,23 +48,23 @@ def command(
     from orthobench.settings import parse_assignments
 
     given = parse_assignments(set_ or ())
-    from orthobench.checkpoint import checkpoints_at
-    from orthobench.cli import training
-    from orthobench.locks import lock
+    from orthobench.execution import session as training
     from orthobench.plugins import Catalog
     from orthobench.spec import resolve
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
-    from orthobench.train import check_backend, pick_device
-    from orthobench.trainer import Interrupted
+    from orthobench.training.checkpoint import checkpoints_at
+    from orthobench.training.lifecycle import check_backend, pick_device
+    from orthobench.training.locks import lock
+    from orthobench.training.trainer import Interrupted
 
-    resolved = resolve(Catalog(plugin or ()), task, model, given, preset, seed)
+    config = resolve(Catalog(plugin or ()), task, model, given, preset, seed)
     where = pick_device(device)
     check_backend(backend, where)
     check_writable(db)
     place = checkpoint_root(db, checkpoints)
     with open_store(db, create=True) as store, training.stop_on_signals() as stop:
-        if force and (before := store.find(resolved.spec.key)):
+        if force and (before := store.find(config.spec.key)):
             folder = checkpoints_at(place, before.key)
             with lock(store, folder):
                 store.delete(before.id)
@@ -73,7 +73,7 @@ def command(
             store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints, tag or ()
         )
         try:
-            finished = session.train(resolved, f"{task} {model}")
+            finished = session.train(config, f"{task} {model}")
         except Interrupted:
             typer.echo("stopped; the same command goes on from here", err=True)
             raise typer.Exit(130) from None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from orthobench.plugins import Catalog
-    from orthobench.spec import Resolved
+    from orthobench.spec import RunConfig
     from orthobench.store import Store
     from orthobench.studies import Study
 
@@ -66,13 +66,13 @@ def command(
         raise UsageError("name a study, or ask for --list")
     study = find(name)
 
-    from orthobench.cli import training
+    from orthobench.execution import session as training
     from orthobench.plugins import Catalog
     from orthobench.report import write_study
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
     from orthobench.sweep.plan import plan
-    from orthobench.train import check_backend, pick_device
+    from orthobench.training.lifecycle import check_backend, pick_device
 
     catalog = Catalog(plugin or ())
     runs, figures = _resolve(study, catalog, preset, seeds)
@@ -95,7 +95,7 @@ def command(
             _keep(study, store, where, {"preset": "paper", **study.compute()})
         else:
             _keep(study, store, where, {"preset": preset, "figures": figures})
-            store.tag([resolved.spec.key for resolved, _ in runs], tag or ())
+            store.tag([config.spec.key for config, _ in runs], tag or ())
             planned = plan(runs, store, checkpoints)
             training.print_plan(planned)
             with training.stop_on_signals() as stop:
@@ -110,18 +110,18 @@ def command(
 
 def _resolve(
     study: Study, catalog: Catalog, preset: Any, seeds: int
-) -> tuple[list[tuple[Resolved, dict[str, str]]], dict[str, list[str]]]:
+) -> tuple[list[tuple[RunConfig, dict[str, str]]], dict[str, list[str]]]:
     """The study's runs, each once, seed by seed; and by figure, the keys of those that it shows."""
     from orthobench.settings import text
     from orthobench.spec import resolve
 
-    runs: dict[str, tuple[Resolved, dict[str, str]]] = {}
+    runs: dict[str, tuple[RunConfig, dict[str, str]]] = {}
     figures: dict[str, list[str]] = {}
     wanted = study.runs.get(preset, ())
     made = [resolve(catalog, run.task, run.model, run.settings, preset) for run in wanted]
     for seed in range(seeds):
-        for run, resolved in zip(wanted, made, strict=True):
-            one = resolved.with_seed(seed)
+        for run, config in zip(wanted, made, strict=True):
+            one = config.with_seed(seed)
             chosen = {name: text(value) for name, value in run.settings.items()}
             runs.setdefault(one.spec.key, (one, chosen))
             figures.setdefault(run.figure, []).append(one.spec.key)

@@ -30,10 +30,10 @@ from orthobench.sweep import MOST_SEEDS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orthobench.cli.search import Tuning
+    from orthobench.analysis.variants import Variant
+    from orthobench.execution.tuner import Tuning
     from orthobench.plugins import Catalog
-    from orthobench.spec import Preset, Resolved
-    from orthobench.variants import Variant
+    from orthobench.spec import Preset, RunConfig
 
 
 def _print_schema(wanted: bool) -> None:
@@ -131,21 +131,22 @@ def command(
     """Train the runs of a grid, or of a paper's table or figure, each once; again, what is missing."""
     import torch
 
-    from orthobench.cli import planning, training
-    from orthobench.cli.search import check_optuna, tune
+    from orthobench.analysis.variants import variants
     from orthobench.errors import UsageError
+    from orthobench.execution import planner as planning
+    from orthobench.execution import session as training
+    from orthobench.execution.budget import Budget, parse_duration
+    from orthobench.execution.tuner import check_optuna, tune
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
     from orthobench.store.open import check_writable
-    from orthobench.sweep.budget import Budget, parse_duration
     from orthobench.sweep.plan import plan
-    from orthobench.train import check_backend, pick_device
-    from orthobench.variants import variants
+    from orthobench.training.lifecycle import check_backend, pick_device
 
     seconds = None if budget is None else parse_duration(budget)
     catalog = Catalog(plugin or ())
     tunings: list[Tuning] = []
-    runs: list[tuple[Resolved, dict[str, str]]] = []
+    runs: list[tuple[RunConfig, dict[str, str]]] = []
     if search is not None:
         check_optuna()
     if search is None and (trials is not None or prune is not None):
@@ -196,7 +197,7 @@ def command(
             tune(tunings, session, at_once, jobs, gpu_share, limit, cluster)
         return
     with cluster or nullcontext(), open_store(db, create=True) as store:
-        store.tag([resolved.spec.key for resolved, _ in runs], tag or ())
+        store.tag([config.spec.key for config, _ in runs], tag or ())
         planned = plan(runs, store, place, on_divergence)
         if seconds is None:
             training.print_plan(planned)
@@ -208,11 +209,11 @@ def command(
             )
             limit = None if seconds is None else Budget(seconds)
             failed = session.train_missing(planned, jobs, gpu_share, limit, cluster)
-        _print_summary(variants(store.runs(keys=[resolved.spec.key for resolved, _ in runs])))
+        _print_summary(variants(store.runs(keys=[config.spec.key for config, _ in runs])))
     training.report_failures(failed, len(runs))
 
 
-def _file(catalog: Catalog, path: Path, seeds: int | None) -> list[tuple[Resolved, dict[str, str]]]:
+def _file(catalog: Catalog, path: Path, seeds: int | None) -> list[tuple[RunConfig, dict[str, str]]]:
     """The runs of a file."""
     from orthobench.sweep.file import read_file
     from orthobench.sweep.plan import resolve_all
@@ -230,7 +231,7 @@ def _grid(
     given: Sequence[str],
     seeds: range,
     preset: Preset,
-) -> list[tuple[Resolved, dict[str, str]]]:
+) -> list[tuple[RunConfig, dict[str, str]]]:
     """The runs of a grid, from the command line's texts."""
     from orthobench.settings import parse_assignments
     from orthobench.sweep.grid import parse_grid
@@ -251,7 +252,7 @@ def _tunings(
     prune: bool,
 ) -> list[Tuning]:
     """A search for each model, from the command line's texts."""
-    from orthobench.cli.search import Tuning
+    from orthobench.execution.tuner import Tuning
     from orthobench.settings import parse_assignments
     from orthobench.sweep.search import Search
     from orthobench.sweep.space import Space
@@ -282,7 +283,7 @@ def _paper(
     only: Sequence[str],
     seeds: range,
     scale: float,
-) -> list[tuple[Resolved, dict[str, str]]]:
+) -> list[tuple[RunConfig, dict[str, str]]]:
     """The runs of a paper, or of its table or figure, or of some models and settings in it."""
     from orthobench.errors import UsageError, unknown
     from orthobench.papers import find_paper

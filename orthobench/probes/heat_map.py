@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import torch
 
-from orthobench.jacobians import advance, start, step_jacobians
 from orthobench.probe import Probe, Reading, Subject
+from orthobench.probes._jacobians import advance, start, step_jacobians
 
 
 class HeatMap(Probe):

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.jacobians import advance, start, state_jacobian
 from orthobench.probe import Probe, Reading, Subject
+from orthobench.probes._jacobians import advance, start, state_jacobian
 
 STEPS, CLOUDS = 16, 4
 """Steps at which moduli are taken, and those of them of which every eigenvalue is kept: spread from first to last."""

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from orthobench.analysis.variants import Variant, group, variants
 from orthobench.papers import Experiment, experiments
 from orthobench.store import Run, Store
-from orthobench.variants import Variant, group, variants
 
 CURVES = ["run", "split", "name", "epoch", "iteration", "value"]
 TRACES = ["run", "name", "epoch", "iteration", "values"]

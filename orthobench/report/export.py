@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from orthobench.analysis.statistics import Summary
 from orthobench.report.collect import Condition
 from orthobench.report.pages import PaperView, leaderboard
 from orthobench.report.tables import Cell, Table
-from orthobench.statistics import Summary
 
 Format = Literal["csv", "json", "markdown", "latex"]
 MINUS, PLUS_MINUS = "−", "±"

@@ -16,7 +16,7 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from orthobench import __version__, disk
+from orthobench import __version__
 from orthobench.errors import UsageError
 from orthobench.papers import find_paper, papers
 from orthobench.report import figures
@@ -25,7 +25,7 @@ from orthobench.report.pages import ArtifactView, PaperView, leaderboard, tasks,
 from orthobench.report.runs import run_records
 from orthobench.report.studies import Found, draw, figures_of, find, found_studies
 from orthobench.report.styles import PALETTE, Styles
-from orthobench.store import Status, Store
+from orthobench.store import Status, Store, atomic
 from orthobench.studies import Study
 
 PAPER_FIGURES: dict[str, Callable[[Condition, Styles], go.Figure | None]] = {
@@ -92,7 +92,7 @@ def write_whole(out: Path, content: bytes) -> None:
     """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        disk.write_whole(out, content)
+        atomic.write_whole(out, content)
     except OSError as error:
         raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with --out") from error
 

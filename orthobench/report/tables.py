@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from orthobench.analysis.statistics import Summary, summarize
 from orthobench.papers import Artifact, Column, Experiment, Paper, Printed
 from orthobench.report.collect import Measured
-from orthobench.statistics import Summary, summarize
 
 HIGHER_IS_BETTER = frozenset({"accuracy", "recall", "stoi", "pesq", "segsnr", "segsnr_db"})
 FRACTIONS = frozenset({"accuracy", "recall"})

@@ -8,8 +8,8 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from orthobench.disk import rename, storage_error
 from orthobench.errors import UsageError
+from orthobench.store.atomic import rename, storage_error
 from orthobench.store.store import Store
 from orthobench.store.tables import Run
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, RowMapping, Table, UniqueConstraint, delete, insert, select, update
 
-from orthobench.disk import rename
 from orthobench.errors import UsageError
+from orthobench.store.atomic import rename
 from orthobench.store.open import HEAD, back_up, make_engine, open_store, schema, sqlite_file
 from orthobench.store.store import Store
 from orthobench.store.tables import Base, Run, Status

@@ -19,8 +19,8 @@ from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, even
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
-from orthobench.disk import MAKE_ROOM, MAKE_WRITABLE, is_full, rename, storage_error, unwritable
 from orthobench.errors import UsageError
+from orthobench.store.atomic import MAKE_ROOM, MAKE_WRITABLE, is_full, rename, storage_error, unwritable
 from orthobench.store.network import refuse_network
 from orthobench.store.server import DRIVER_ARGUMENTS, Server
 from orthobench.store.store import Store

@@ -16,7 +16,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from orthobench.errors import Busy, StorageError
+from orthobench.errors import RunLockedError, StorageError
 
 PATIENCE = 600.0
 """For how many seconds a server that was there is waited for."""
@@ -44,7 +44,7 @@ class Server:
 
         Raises:
             StorageError: it did not come back in time, or the wait was to stop.
-            Busy: while it was away, another process took a run that was held here.
+            RunLockedError: while it was away, another process took a run that was held here.
         """
         begun, pause, told = time.monotonic(), FIRST_PAUSE, False
         while True:
@@ -77,7 +77,7 @@ class Server:
         """Hold a lock of this name for as long as this process and this context live.
 
         Raises:
-            Busy: somebody else holds it.
+            RunLockedError: somebody else holds it.
         """
         self.patiently(lambda: self._hold(name))
         try:
@@ -124,7 +124,7 @@ class Server:
                 connection.execute(text(f"SET tcp_keepalives_{setting} = {value}"))
             taken = connection.execute(text("SELECT pg_try_advisory_lock(:number)"), {"number": _number(name)})
             if not taken.scalar_one():
-                raise Busy(f"{name} is being trained by another process: wait for it, or stop it")
+                raise RunLockedError(f"{name} is being trained by another process: wait for it, or stop it")
         except BaseException:
             connection.close()
             raise
@@ -134,7 +134,7 @@ class Server:
         """Take the locks again whose connections were lost: the server has forgotten them.
 
         Raises:
-            Busy: another process was quicker.
+            RunLockedError: another process was quicker.
         """
         for name, connection in self._held.items():
             if not connection.closed:

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from orthobench.errors import Busy, UsageError
+from orthobench.errors import RunLockedError, UsageError
 from orthobench.store.server import Server
 from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Tag, Trace, utc_now
 
@@ -167,7 +167,7 @@ class Store:
         """Add rows, and bring the run's own columns (`progress`) up to date.
 
         Raises:
-            Busy: another process has taken the run over since this one started it.
+            RunLockedError: another process has taken the run over since this one started it.
         """
         rows = [_metric_columns(run_id, row) for row in metrics]
         vectors = [{"run_id": run_id, **vars(row)} for row in traces]
@@ -193,7 +193,7 @@ class Store:
         """Change columns of a run.
 
         Raises:
-            Busy: another process has taken the run over since this one started it.
+            RunLockedError: another process has taken the run over since this one started it.
         """
         self.log(run_id, [], [], changes)
 
@@ -222,12 +222,12 @@ class Store:
         """A run to write to: as this process left it, or as its transaction of this stamp has left it already.
 
         Raises:
-            Busy: another process has written to it since.
+            RunLockedError: another process has written to it since.
         """
         run = session.get_one(Run, run_id, with_for_update={"of": Run})
         mine = self._stamps.get(run_id)
         if mine is not None and run.updated_at not in (mine, stamp):
-            raise Busy(f"run {run.key} has been taken over by another process, which goes on with it")
+            raise RunLockedError(f"run {run.key} has been taken over by another process, which goes on with it")
         return run
 
     @staticmethod

@@ -9,7 +9,7 @@ from orthobench.errors import UsageError, unknown
 from orthobench.papers import Artifact, Experiment, Paper, papers
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, same, text
-from orthobench.spec import Resolved, resolve
+from orthobench.spec import RunConfig, resolve
 from orthobench.studies import find as find_study
 
 SCALED = ("epochs", "max_iterations", "sequence_length", "train_size", "test_size")
@@ -58,7 +58,7 @@ def _described(experiment: Experiment) -> dict[str, Any]:
     return {"task": experiment.task} | experiment.settings
 
 
-def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[tuple[Resolved, dict[str, str]]]:
+def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[tuple[RunConfig, dict[str, str]]]:
     """The runs of a figure's small version, and what tells them apart; none where its study computes."""
     assert artifact.small is not None
     if artifact.study:
@@ -80,17 +80,17 @@ def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:
     for paper in papers():
         for experiment in paper.experiments():
             try:
-                resolved = resolve(catalog, experiment.task, experiment.model, {}, experiment=experiment)
+                config = resolve(catalog, experiment.task, experiment.model, {}, experiment=experiment)
             except UsageError as error:
                 reasons[experiment.identity] = str(error)
             else:
-                keys[experiment.identity] = resolved.spec.variant
+                keys[experiment.identity] = config.spec.variant
     return keys, reasons
 
 
 def resolve_experiments(
     catalog: Catalog, experiments: Sequence[Experiment], seeds: Sequence[int], scale: float = 1.0
-) -> list[tuple[Resolved, dict[str, str]]]:
+) -> list[tuple[RunConfig, dict[str, str]]]:
     """The runs of these experiments, seed by seed, and what tells them apart; each once.
 
     A scale below one makes them smaller in the settings `SCALED`, which stand in each run's record as any other
@@ -101,7 +101,7 @@ def resolve_experiments(
     """
     if not 0 < scale <= 1:
         raise UsageError(f"--scale {scale:g} should be above 0 and at most 1")
-    made: dict[str, tuple[Resolved, dict[str, str]]] = {}
+    made: dict[str, tuple[RunConfig, dict[str, str]]] = {}
     for experiment in experiments:
         full = resolve(catalog, experiment.task, experiment.model, {}, seed=seeds[0], experiment=experiment)
         smaller = _smaller(full, scale)
@@ -121,7 +121,7 @@ def resolve_experiments(
     return [(one.with_seed(seed), chosen) for seed in seeds for one, chosen in made.values()]
 
 
-def _smaller(full: Resolved, scale: float) -> dict[str, Any]:
+def _smaller(full: RunConfig, scale: float) -> dict[str, Any]:
     """The settings that the scale changes."""
     if scale == 1:
         return {}

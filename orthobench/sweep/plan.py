@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orthobench.checkpoint import checkpoints_at
 from orthobench.errors import UsageError
-from orthobench.locks import is_locked
 from orthobench.plugins import Catalog
 from orthobench.settings import Settings
-from orthobench.spec import Preset, Resolved, resolve
+from orthobench.spec import Preset, RunConfig, resolve
 from orthobench.store import Run, Status, Store
 from orthobench.sweep.grid import Axis, combinations
-from orthobench.train import is_settled
-from orthobench.trainer import OnDivergence
+from orthobench.training.checkpoint import checkpoints_at
+from orthobench.training.lifecycle import is_settled
+from orthobench.training.locks import is_locked
+from orthobench.training.trainer import OnDivergence
 
 
 @dataclass(frozen=True)
 class PlannedRun:
     """One run of a sweep: the grid's values that single it out, and its record if it was begun before."""
 
-    resolved: Resolved
+    config: RunConfig
     chosen: dict[str, str]
     run: Run | None
     busy: bool
@@ -46,7 +46,7 @@ class PlannedRun:
         """What came between a stale run and its older result."""
         if self.older is None:
             return ""
-        spec, before = self.resolved.spec, self.older.spec
+        spec, before = self.config.spec, self.older.spec
         changed = [
             f"{name} {before[which]} -> {now}"
             for name, which, now in (
@@ -65,7 +65,7 @@ class PlannedRun:
     @property
     def label(self) -> str:
         """The model, and the values that single the run out."""
-        return self.resolved.spec.model + "".join(f" {key}={value}" for key, value in self.chosen.items())
+        return self.config.spec.model + "".join(f" {key}={value}" for key, value in self.chosen.items())
 
 
 def resolve_all(
@@ -76,7 +76,7 @@ def resolve_all(
     grid: Sequence[Axis],
     seeds: Sequence[int],
     preset: Preset,
-) -> list[tuple[Resolved, dict[str, str]]]:
+) -> list[tuple[RunConfig, dict[str, str]]]:
     """The runs of a grid, seed by seed, so that a sweep cut short has compared every model.
 
     Raises:
@@ -91,40 +91,40 @@ def resolve_all(
         for model in dict.fromkeys(models)
         for chosen in points
     ]
-    keys = [resolved.spec.key for resolved, _ in variants]
+    keys = [config.spec.key for config, _ in variants]
     if len(set(keys)) < len(keys):
         raise UsageError("two points of the grid are the same run: name each value once")
-    return [(resolved.with_seed(seed), chosen) for seed in seeds for resolved, chosen in variants]
+    return [(config.with_seed(seed), chosen) for seed in seeds for config, chosen in variants]
 
 
 def plan(
-    runs: Sequence[tuple[Resolved, dict[str, str]]],
+    runs: Sequence[tuple[RunConfig, dict[str, str]]],
     store: Store | None,
     checkpoints: Path | str,
     on_divergence: OnDivergence = "stop",
 ) -> list[PlannedRun]:
     """How far each run is; without a store none was begun."""
-    keys = [resolved.spec.key for resolved, _ in runs]
+    keys = [config.spec.key for config, _ in runs]
     known = {run.key: run for run in store.runs(keys=keys)} if store else {}
     missing = {(one.spec.task, one.spec.model) for one, _ in runs if one.spec.key not in known}
     others = {of: store.runs(task=of[0], model=of[1]) for of in missing} if store else {}
     planned = []
-    for resolved, chosen in runs:
-        run, folder = known.get(resolved.spec.key), checkpoints_at(checkpoints, resolved.spec.key)
+    for config, chosen in runs:
+        run, folder = known.get(config.spec.key), checkpoints_at(checkpoints, config.spec.key)
         busy = store is not None and run is not None and is_locked(store, folder)
         reopened = run is not None and run.status == Status.DIVERGED and not is_settled(run, folder, on_divergence)
-        older = None if run else _older(resolved, others.get((resolved.spec.task, resolved.spec.model), ()))
-        planned.append(PlannedRun(resolved, chosen, run, busy, reopened, older))
+        older = None if run else _older(config, others.get((config.spec.task, config.spec.model), ()))
+        planned.append(PlannedRun(config, chosen, run, busy, reopened, older))
     return planned
 
 
-def _older(resolved: Resolved, others: Iterable[Run]) -> Run | None:
+def _older(config: RunConfig, others: Iterable[Run]) -> Run | None:
     """The newest result among runs of the same task and model that was this run before its plugins changed.
 
     Its seed is this run's and neither version is newer. Its settings are the same as well, but for those that there
     were not yet, which have to be at their defaults here, and those that there are no more.
     """
-    spec = resolved.spec
+    spec = config.spec
     found = [
         run
         for run in others
@@ -132,9 +132,9 @@ def _older(resolved: Resolved, others: Iterable[Run]) -> Run | None:
         and run.seed == spec.seed
         and _number(run.spec["task_version"]) <= _number(spec.task_version)
         and _number(run.spec["model_version"]) <= _number(spec.model_version)
-        and _were(resolved.task_settings, run.spec["task_settings"])
-        and _were(resolved.model_settings, run.spec["model_settings"])
-        and _were(resolved.training, run.spec["training"])
+        and _were(config.task_settings, run.spec["task_settings"])
+        and _were(config.model_settings, run.spec["model_settings"])
+        and _were(config.training, run.spec["training"])
     ]
     return found[-1] if found else None
 

@@ -22,9 +22,9 @@ from orthobench import seeds
 from orthobench.errors import UsageError, unknown
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, Settings
-from orthobench.spec import Preset, Resolved, digest, resolve
+from orthobench.spec import Preset, RunConfig, digest, resolve
 from orthobench.store import Metric, Run, Status, Store
-from orthobench.sweep.pruning import Goal, Median, best_so_far, judged, was_pruned
+from orthobench.sweep.objective import Goal, Median, best_so_far, judged, was_pruned
 from orthobench.sweep.space import Space
 from orthobench.task import TrainingSettings
 
@@ -47,7 +47,7 @@ class Trial:
 
     number: int
     chosen: dict[str, str]
-    resolved: Resolved
+    config: RunConfig
     state: State = "missing"
     run: Run | None = None
     split: str = "test"
@@ -55,7 +55,7 @@ class Trial:
 
     @property
     def key(self) -> str:
-        return self.resolved.spec.key
+        return self.config.spec.key
 
     @property
     def is_wanted(self) -> bool:
@@ -125,7 +125,7 @@ class Search:
         """What its records in the database are called."""
         return f"search {self.key}"
 
-    def resolve(self, chosen: Mapping[str, str]) -> Resolved:
+    def resolve(self, chosen: Mapping[str, str]) -> RunConfig:
         """The run of a point.
 
         Raises:
@@ -135,20 +135,20 @@ class Search:
 
     def trials(self, store: Store) -> list[Trial]:
         """The trials so far, in the order they were drawn; without those that have come to mean another run."""
-        points: dict[str, tuple[dict[str, str], Resolved]] = {}
+        points: dict[str, tuple[dict[str, str], RunConfig]] = {}
         for record in store.benchmarks(self._name):
             chosen = record.results["chosen"]
             with suppress(UsageError):  # the settings' meaning or limits may have changed since
-                resolved = self.resolve(chosen)
-                if resolved.spec.key == record.results["run"]:
-                    points.setdefault(resolved.spec.key, (chosen, resolved))
+                config = self.resolve(chosen)
+                if config.spec.key == record.results["run"]:
+                    points.setdefault(config.spec.key, (chosen, config))
         runs = {run.key: run for run in store.runs(keys=list(points))}
         rows: dict[int, list[Metric]] = {run.id: [] for run in runs.values()}
         for row in store.metrics(list(rows), name=self.task_class.metric):
             rows[row.run_id].append(row)
         trials = []
-        for number, (key, (chosen, resolved)) in enumerate(points.items()):
-            trial = Trial(number, chosen, resolved)
+        for number, (key, (chosen, config)) in enumerate(points.items()):
+            trial = Trial(number, chosen, config)
             if run := runs.get(key):
                 split, values = judged(rows[run.id])
                 trial = replace(
@@ -184,12 +184,12 @@ class Search:
         problem = None
         for chosen in self._draws(trials, at_once):
             try:
-                resolved = self.resolve(chosen)
+                config = self.resolve(chosen)
             except UsageError as error:  # settings that do not fit each other; others may
                 problem = error
                 continue
-            if resolved.spec.key not in known:
-                return Trial(len(trials), chosen, resolved)
+            if config.spec.key not in known:
+                return Trial(len(trials), chosen, config)
         if problem is not None and not trials:
             raise problem
         return None

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from orthobench.model import Model, Signature
-from orthobench.optimizers import make_optimizer
 from orthobench.probes.orthogonality import orthogonality
 from orthobench.recurrence import GradientTrace
 from orthobench.task import TrainingSettings
 from orthobench.testing.require import require, require_apart
+from orthobench.training.optimizers import make_optimizer
 
 TIME, BATCH, INPUTS, OUTPUTS, HIDDEN = 7, 3, 2, 4, 8
 

@@ -15,7 +15,7 @@ from orthobench.tasks import copying
 
 from orthobench.matrices import cayley
 from orthobench.task import Batch
-from orthobench.trainer import Trainer
+from orthobench.training.trainer import Trainer
 
 BASELINE = Path(__file__).parents[2] / "checks" / "baseline.toml"
 GUARDS = ("copying/scornn", "copying/scornn-at-the-limit", "adding/lstm")

@@ -23,9 +23,9 @@ def test_every_model_is_in_it():
 
 @pytest.mark.parametrize("run", BASELINE.run, ids=[run.name for run in BASELINE.run])
 def test_a_run_can_be_decided_and_has_to_have_learnt(run):
-    resolved = resolve(CATALOG, run.task, run.model, run.settings, run.preset, 0)
-    assert refusal(run, condition(resolved.spec)) is None
-    assert toothless(run, resolved) == []
+    config = resolve(CATALOG, run.task, run.model, run.settings, run.preset, 0)
+    assert refusal(run, condition(config.spec)) is None
+    assert toothless(run, config) == []
     assert all(len(metric.values) >= 20 and metric.allowed_loss is not None for metric in run.metrics.values())
     assert run.preset == "quick"
     assert BASELINE.origin(run) is not None

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from orthobench.checkpoint import CheckpointFolder
 from orthobench.store import MetricRow, Status, TraceRow, open_store
 from orthobench.store.open import HEAD
+from orthobench.training.checkpoint import CheckpointFolder
 
 OLD = Path(__file__).parent.parent / "store" / "schema_0001.db"
 FINISHED, CUT_OFF = "6d717ae7d856061d", "c7c43c58f898208e"

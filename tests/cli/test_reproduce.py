@@ -34,7 +34,7 @@ def only(monkeypatch, tiny):
 
 @pytest.mark.parametrize(("paper", "artifact"), IN_SMALL, ids=[f"{p.key} {a.name}" for p, a in IN_SMALL])
 def test_every_claim_in_small_is_about_runs_that_are_made(paper, artifact):
-    made = [resolved.spec for resolved, _ in small_runs(Catalog(), paper, artifact)]
+    made = [config.spec for config, _ in small_runs(Catalog(), paper, artifact)]
     claims = artifact.small.claims or artifact.claims
     assert claims
     for one in claims:

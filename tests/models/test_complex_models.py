@@ -11,10 +11,10 @@ from support.models import assert_gradients, expected_outputs, make, run, steps
 
 from orthobench.errors import UsageError
 from orthobench.model import Signature
-from orthobench.optimizers import make_optimizer
 from orthobench.plugins import Catalog
 from orthobench.probes.orthogonality import orthogonality
 from orthobench.testing import problems
+from orthobench.training.optimizers import make_optimizer
 
 NAMES = ["scurnn", "urnn", "full_urnn", "kru"]
 EPS = torch.finfo(torch.float32).eps

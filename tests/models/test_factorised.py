@@ -9,7 +9,7 @@ import torch
 from support.models import P, assert_gradients, make, modrelu, plain_outputs, run, sigmoid, skew_of, steps
 
 from orthobench.errors import UsageError
-from orthobench.optimizers import make_optimizer
+from orthobench.training.optimizers import make_optimizer
 
 EPS = torch.finfo(torch.float32).eps
 

@@ -371,7 +371,7 @@ def test_parameters_of_settings_are_counted_as_in_the_papers(model, m, p, settin
 
 @pytest.mark.parametrize(("task", "model", "printed"), [("adding", "scornn", 15), ("copying", "scornn", 22)])
 def test_defaults_have_the_printed_size(task, model, printed):
-    resolved = resolve(Catalog(), task, model, {"train_size": "20", "test_size": "20", "batch_size": "20"})
-    signature = resolved.task_class(resolved.task_settings, 0, torch.device("cpu")).signature
-    made = resolved.model_class(resolved.model_settings, signature, torch.Generator())
+    config = resolve(Catalog(), task, model, {"train_size": "20", "test_size": "20", "batch_size": "20"})
+    signature = config.task_class(config.task_settings, 0, torch.device("cpu")).signature
+    made = config.model_class(config.model_settings, signature, torch.Generator())
     assert round(made.parameter_count() / 1000) == printed

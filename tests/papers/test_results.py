@@ -50,8 +50,8 @@ def test_every_printed_size_is_one_that_the_models_are_held_against(experiment):
 
 @pytest.mark.parametrize("experiment", [e for e in EXPERIMENTS if e.selection == "best_valid"], ids=name)
 def test_what_is_chosen_by_validation_has_some(experiment):
-    resolved = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment)
-    assert getattr(resolved.task_settings, "validation_size", 1) > 0
+    config = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment)
+    assert getattr(config.task_settings, "validation_size", 1) > 0
 
 
 def test_experiments_have_names_of_their_own():

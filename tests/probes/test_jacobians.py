@@ -9,9 +9,9 @@ from orthobench.tasks.adding import Adding, AddingSettings
 from scipy.optimize import linear_sum_assignment
 from support.models import make
 
-from orthobench import jacobians
 from orthobench.plugins import Catalog
 from orthobench.probe import Subject
+from orthobench.probes import _jacobians as jacobians
 from orthobench.probes.heat_map import HeatMap
 from orthobench.probes.jacobian import Jacobian, eigenvalues, spread
 from orthobench.probes.orthogonality import Orthogonality, orthogonality

@@ -12,16 +12,16 @@ import pytest
 import torch
 from sqlalchemy import text
 
-from orthobench.checkpoint import CheckpointFolder
-from orthobench.errors import Busy, StorageError
-from orthobench.observer import Unwatched
+from orthobench.errors import RunLockedError, StorageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
 from orthobench.store import server as server_module
 from orthobench.store.open import HEAD, VERSION_TABLE, NoDatabase
 from orthobench.store.tables import Base
-from orthobench.train import train
+from orthobench.training.checkpoint import CheckpointFolder
+from orthobench.training.events import Unwatched
+from orthobench.training.lifecycle import train
 
 pytestmark = pytest.mark.postgresql
 
@@ -149,7 +149,7 @@ def test_a_run_is_held_by_one_process_wherever_it_is(postgres, store):
     with open_store(postgres) as elsewhere, store.server.lock("run a"):
         assert elsewhere.server.is_locked("run a")
         assert not elsewhere.server.is_locked("run b")
-        with pytest.raises(Busy, match="another process"), elsewhere.server.lock("run a"):
+        with pytest.raises(RunLockedError, match="another process"), elsewhere.server.lock("run a"):
             pass
         with elsewhere.server.lock("run b"):
             pass
@@ -157,10 +157,10 @@ def test_a_run_is_held_by_one_process_wherever_it_is(postgres, store):
 
 
 def test_a_run_in_training_is_busy_elsewhere(postgres, store, tmp_path, tiny):
-    resolved = resolve(Catalog(), "adding", "rnn", tiny)
-    key = resolved.spec.key
-    with open_store(postgres) as elsewhere, elsewhere.server.lock(f"run {key}"), pytest.raises(Busy):
-        train(resolved, store, CheckpointFolder(tmp_path, key), torch.device("cpu"), Unwatched())
+    config = resolve(Catalog(), "adding", "rnn", tiny)
+    key = config.spec.key
+    with open_store(postgres) as elsewhere, elsewhere.server.lock(f"run {key}"), pytest.raises(RunLockedError):
+        train(config, store, CheckpointFolder(tmp_path, key), torch.device("cpu"), Unwatched())
     assert store.runs() == []
 
 
@@ -175,7 +175,7 @@ def test_a_process_that_lost_its_run_to_another_writes_nothing_more(postgres, st
             lambda: store.update(mine.id, {"status": Status.FAILED}),
             lambda: store.rewind(mine.id, -1),
         ):
-            with pytest.raises(Busy, match="taken over"):
+            with pytest.raises(RunLockedError, match="taken over"):
                 late()
         elsewhere.log(mine.id, [point(2)], [], {})
         assert [row.iteration for row in elsewhere.metrics([mine.id])] == [0, 1, 2]
@@ -242,7 +242,7 @@ def test_a_lost_lock_that_another_took_ends_the_run(postgres, store):
     run = start(store)
     with store.server.lock("run k0"), open_store(postgres) as elsewhere:
         drop_connections(postgres)
-        with elsewhere.server.lock("run k0"), pytest.raises(Busy, match="another process"):
+        with elsewhere.server.lock("run k0"), pytest.raises(RunLockedError, match="another process"):
             store.log(run.id, [point(0)], [], {})
     assert store.metrics([run.id]) == []
 
@@ -274,11 +274,11 @@ class StopsServer(Unwatched):
                 self.restart = restart_after(self.server, self.back_after)
 
 
-def carry_out(url: str, resolved, folder: Path, observer, should_stop=lambda: False):
+def carry_out(url: str, config, folder: Path, observer, should_stop=lambda: False):
     with open_store(url, create=True) as store:
-        checkpoints = CheckpointFolder(folder, resolved.spec.key)
-        train(resolved, store, checkpoints, torch.device("cpu"), observer, should_stop, checkpoint_every=0)
-    return numbers(url, resolved.spec.key)
+        checkpoints = CheckpointFolder(folder, config.spec.key)
+        train(config, store, checkpoints, torch.device("cpu"), observer, should_stop, checkpoint_every=0)
+    return numbers(url, config.spec.key)
 
 
 @pytest.mark.slow
@@ -287,11 +287,11 @@ def test_a_run_waits_for_a_server_that_is_stopped_and_comes_back(
     postgres, postgres_server, tmp_path, tiny, caplog, mode
 ):
     caplog.set_level(logging.INFO)
-    resolved = resolve(Catalog(), "adding", "scornn", tiny)
-    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", resolved, tmp_path / "uncut", Unwatched())
+    config = resolve(Catalog(), "adding", "scornn", tiny)
+    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", config, tmp_path / "uncut", Unwatched())
     stopping = StopsServer(postgres_server, mode, back_after=1.0)
     try:
-        cut = carry_out(postgres, resolved, tmp_path / "c", stopping)
+        cut = carry_out(postgres, config, tmp_path / "c", stopping)
     finally:
         stopping.restart.join()
     assert cut == uncut
@@ -303,15 +303,15 @@ def test_a_run_waits_for_a_server_that_is_stopped_and_comes_back(
 
 @pytest.mark.slow
 def test_a_run_whose_server_stays_away_stops_and_goes_on_later(postgres, postgres_server, quick, tmp_path, tiny):
-    resolved = resolve(Catalog(), "adding", "scornn", tiny)
-    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", resolved, tmp_path / "uncut", Unwatched())
+    config = resolve(Catalog(), "adding", "scornn", tiny)
+    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", config, tmp_path / "uncut", Unwatched())
     try:
         with pytest.raises(StorageError, match=r"the database server is lost \(.*\): the same command goes on"):
-            carry_out(postgres, resolved, tmp_path / "c", StopsServer(postgres_server, "immediate", None))
+            carry_out(postgres, config, tmp_path / "c", StopsServer(postgres_server, "immediate", None))
     finally:
         postgres_server.start()
-    assert numbers(postgres, resolved.spec.key)[:2] == (Status.RUNNING, 4)
-    assert carry_out(postgres, resolved, tmp_path / "c", Unwatched()) == uncut
+    assert numbers(postgres, config.spec.key)[:2] == (Status.RUNNING, 4)
+    assert carry_out(postgres, config, tmp_path / "c", Unwatched()) == uncut
 
 
 @pytest.mark.slow
@@ -336,14 +336,14 @@ def test_the_command_stops_with_one_line_and_goes_on(
 @pytest.mark.slow
 def test_a_request_to_stop_ends_the_waiting(postgres, postgres_server, tmp_path, tiny):
     """Patience is ten minutes here: the test ends because it was asked to."""
-    resolved = resolve(Catalog(), "adding", "rnn", tiny)
+    config = resolve(Catalog(), "adding", "rnn", tiny)
     stopped = threading.Event()
     threading.Timer(1.0, stopped.set).start()
     try:
         with pytest.raises(StorageError, match="lost"):
             carry_out(
                 postgres,
-                resolved,
+                config,
                 tmp_path,
                 StopsServer(postgres_server, "immediate", None),
                 lambda: stopped.is_set(),

@@ -22,7 +22,7 @@ OF_RUNS = [study for study in STUDIES if study.runs]
 CASES = [(study, preset) for study in OF_RUNS for preset in ("paper", "quick")]
 
 
-def resolved(study, preset):
+def config(study, preset):
     tasks = Catalog().names("task")
     missing = {run.task for run in study.runs[preset]} - set(tasks)
     if missing:
@@ -47,7 +47,7 @@ def test_a_studys_runs_are_those_of_the_papers_figure():
 
 @pytest.mark.parametrize(("study", "preset"), CASES, ids=[f"{study.name}-{preset}" for study, preset in CASES])
 def test_every_studys_runs_can_be_made(study, preset):
-    made = resolved(study, preset)
+    made = config(study, preset)
     assert len(made) == len(study.runs[preset])
     if study.name == "gradient-norms":
         assert {one.training.max_iterations for one in made} == {300}
@@ -60,7 +60,7 @@ def test_every_studys_runs_can_be_made(study, preset):
 def test_the_sizes_are_those_of_the_figures(preset):
     study = find("sizes")
     pairs = {"figure 6": [], "figure 7": []}
-    for run, one in zip(study.runs[preset], resolved(study, preset), strict=True):
+    for run, one in zip(study.runs[preset], config(study, preset), strict=True):
         short = one.model_settings.short_size
         pairs[run.figure].append((one.model_settings.hidden_size - short, short))
     fixed, total = (96, 160) if preset == "paper" else (24, 40)
@@ -234,10 +234,10 @@ def test_a_failing_run_is_told_and_ends_no_other(orthobench, monkeypatch):
 
     train = job.train
 
-    def failing(resolved, *arguments):
-        if resolved.spec.model == "lstm":
+    def failing(config, *arguments):
+        if config.spec.model == "lstm":
             raise ArithmeticError("on purpose")
-        return train(resolved, *arguments)
+        return train(config, *arguments)
 
     monkeypatch.setattr(job, "train", failing)
     outcome = orthobench("study", "gradient-norms", "--preset", "quick")

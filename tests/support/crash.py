@@ -24,7 +24,7 @@ FORKS.set_forkserver_preload(
         "torch._dynamo",  # which every optimiser imports
         "alembic.command",
         "sqlalchemy.dialects.sqlite",
-        "orthobench.cli.training",
+        "orthobench.execution.session",
         "orthobench.data",
         "orthobench.probes.jacobian",
         *(f"orthobench.tasks.{name}" for name in ("adding", "ptb")),

@@ -41,8 +41,8 @@ class Made:
 
     def run(self, one: Experiment, seed: int, test, valid=None, status=Status.FINISHED, **changes):
         """A run of an experiment with these test (and validation) values, a test every 10 iterations."""
-        resolved = resolve(self.catalog, one.task, one.model, changes, seed=seed, experiment=one)
-        spec = resolved.spec
+        config = resolve(self.catalog, one.task, one.model, changes, seed=seed, experiment=one)
+        spec = config.spec
         facts = spec.record() | {
             "device": "cpu",
             "backend": "cpu",

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from orthobench.model import Model, Signature
-from orthobench.optimizers import make_optimizer
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
+from orthobench.training.optimizers import make_optimizer
 
 T, B, M, P = 6, 3, 4, 5  # steps, sequences, inputs, outputs
 
@@ -109,9 +109,9 @@ def assert_gradients(model: Model) -> None:
 def trained(name: str, iterations: int = 200, prepare=lambda model: None, **settings) -> Model:
     """A model after so many steps on the copying problem, stepped as the trainer does; first it is prepared."""
     asked = {"hidden_size": 16, "sequence_length": 10, "train_size": 200, "test_size": 20, "batch_size": 10, **settings}
-    resolved = resolve(Catalog(), "copying", name, {key: str(value) for key, value in asked.items()})
-    task = resolved.task_class(resolved.task_settings, 0, torch.device("cpu"))
-    model = resolved.model_class(resolved.model_settings, task.signature, torch.Generator().manual_seed(0))
+    config = resolve(Catalog(), "copying", name, {key: str(value) for key, value in asked.items()})
+    task = config.task_class(config.task_settings, 0, torch.device("cpu"))
+    model = config.model_class(config.model_settings, task.signature, torch.Generator().manual_seed(0))
     with torch.no_grad():
         prepare(model)
     groups = model.parameter_groups()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from orthobench.checkpoint import CheckpointFolder
 from orthobench.plugins import Catalog
-from orthobench.spec import Resolved, RunSpec, resolve
+from orthobench.spec import RunConfig, RunSpec, resolve
 from orthobench.store import Status, Store, open_store
 from orthobench.sweep.plan import PlannedRun, plan
+from orthobench.training.checkpoint import CheckpointFolder
 
 CATALOG = Catalog()
 NOW = resolve(CATALOG, "adding", "scornn", {"hidden_size": "8"})
@@ -40,8 +40,8 @@ def enter(store: Store, spec: RunSpec, status: str = Status.FINISHED, **columns)
     return spec.key
 
 
-def planned(store: Store, tmp_path: Path, resolved: Resolved = NOW) -> PlannedRun:
-    (one,) = plan([(resolved, {})], store, tmp_path / "checkpoints")
+def planned(store: Store, tmp_path: Path, config: RunConfig = NOW) -> PlannedRun:
+    (one,) = plan([(config, {})], store, tmp_path / "checkpoints")
     return one
 
 
@@ -69,7 +69,7 @@ def test_a_run_that_another_process_is_at_is_left_to_it(store, tmp_path):
     assert (one.state, one.is_wanted) == ("running", False)
 
 
-def raised(model: str = "1", task: str = "1") -> Resolved:
+def raised(model: str = "1", task: str = "1") -> RunConfig:
     return replace(NOW, spec=replace(NOW.spec, model_version=model, task_version=task))
 
 

@@ -1,0 +1,81 @@
+"""The plain recurrence h_t = act(W h_{t-1} + U x_t; b), which most of the papers' models are: they differ in W."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench.model import Model, ModelSettings, OptimizerName, ParameterGroup, Positive, Signature, State
+from orthobench.recurrence import Activation, GradientTrace, Multiply, applied_recurrence, project, recurrence
+
+
+class MatrixSettings(ModelSettings):
+    """Settings of models that train what W is made of apart from everything else."""
+
+    recurrent_optimizer: OptimizerName = Field("rmsprop_tf1", description="optimiser of what W is made of")
+    recurrent_learning_rate: Positive = Field(1e-4, description="its learning rate")
+
+
+class PlainRNN(Model):
+    """A model whose recurrent matrix is made once an iteration, by `weight`.
+
+    Where W has a structure that is cheaper to apply in every step than to form, a subclass clears `forms_weight` and
+    says by `multiplier` how.
+
+    A subclass sets `activation`, fills `input_weight` (U, `[n, m]`, here U(-0.01, 0.01)) and `bias` (b, here 0) anew
+    where its paper starts them otherwise, and names in `matrix_parameters` the parameters W is made of, which then
+    are trained by the settings' recurrent optimiser. `start`, if set to a parameter `[n]`, is a trained h_0.
+    """
+
+    activation: Activation
+    matrix_parameters: ClassVar[tuple[str, ...]] = ()
+    forms_weight = True
+
+    def __init__(self, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        self.input_weight = nn.Parameter(torch.empty(self.features, signature.input_size))
+        nn.init.uniform_(self.input_weight, -0.01, 0.01, generator=generator)
+        self.bias = nn.Parameter(torch.zeros(self.features))
+        self.start: nn.Parameter | None = None
+        if isinstance(settings, MatrixSettings):
+            self.recurrent_optimizer = settings.recurrent_optimizer
+            self.recurrent_learning_rate = settings.recurrent_learning_rate
+
+    @abstractmethod
+    def weight(self) -> Tensor:
+        """W `[n, n]`, with the gradient to what it is made of."""
+
+    def multiplier(self) -> Multiply:
+        """What takes rows h `[B, n]` to h W^T by W's structure; asked for once an iteration."""
+        raise NotImplementedError
+
+    def initial_state(self, batch_size: int) -> State:
+        if self.start is None:
+            return super().initial_state(batch_size)
+        return (self.start.expand(batch_size, -1),)
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        (h0,) = state
+        x = project(inputs, self.input_weight)
+        if self.forms_weight:
+            h = recurrence(x, self.weight(), h0, self.activation, self.bias, trace=trace, last=self.reads_last)
+        else:
+            h = applied_recurrence(x, self.multiplier(), h0, self.activation, self.bias, trace, self.reads_last)
+        return h, (self.last(h),)
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        if not self.matrix_parameters:
+            return super().parameter_groups()
+        named = dict(self.named_parameters())
+        matrix = [named.pop(name) for name in self.matrix_parameters]
+        return [
+            ParameterGroup(list(named.values()), self.optimizer, self.learning_rate),
+            ParameterGroup(matrix, self.recurrent_optimizer, self.recurrent_learning_rate),
+        ]
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        return {"W": self.weight()}

@@ -1,0 +1,1 @@
+"""Analyse stored runs: statistics over seeds, variants, comparisons, claims."""

@@ -1,0 +1,153 @@
+"""Two selections of runs beside each other: what differs in them, and whether their results do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orthobench.analysis.statistics import Comparison, compare_paired, compare_unpaired
+from orthobench.analysis.variants import has, settings_of
+from orthobench.errors import UsageError
+from orthobench.store import Run, Status, Store
+
+COLUMNS = ("task", "model", "variant", "condition", "seed", "status", "device", "backend", "key")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Runs, by the text that chose them."""
+
+    text: str
+    runs: list[Run]
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The first selection against another.
+
+    `settings` and `environment` have what differs: by name, the values that the runs of either side have. `paired`: by
+    seed.
+    """
+
+    first: Selection
+    second: Selection
+    settings: dict[str, tuple[str, str]]
+    environment: dict[str, tuple[str, str]]
+    metric: str
+    paired: bool
+    result: Comparison | None
+    caution: str
+
+
+def select(store: Store, text: str) -> Selection:
+    """The runs of a name's first digits, or that fit `task=adding,model=scornn,hidden_size=170` or `tag=first try`.
+
+    Raises:
+        UsageError: none does, or a name is neither a column nor a setting of any run.
+    """
+    if "=" not in text:
+        return Selection(text, [store.get(text)])
+    wanted = dict(_pair(part) for part in text.split(","))
+    task, model, tag = (wanted.pop(name, None) for name in ("task", "model", "tag"))
+    runs = store.runs(task=task, model=model, tag=tag)
+    known = set(COLUMNS).union(*(settings_of(run) for run in runs))
+    for name in wanted:
+        if runs and name not in known:
+            raise UsageError(f"selection '{text}': no run has {name}; `orthobench show RUN` lists what one has")
+    fitting = [run for run in runs if all(_fits(run, name, value) for name, value in wanted.items())]
+    if not fitting:
+        raise UsageError(f"no run fits '{text}': `orthobench ls` lists them")
+    return Selection(text, fitting)
+
+
+def _pair(part: str) -> tuple[str, str]:
+    name, _, value = (word.strip() for word in part.partition("="))
+    if not (name and value):
+        raise UsageError(f"'{part}' is not a condition: write key=value, for example model=scornn")
+    return name, value
+
+
+def _fits(run: Run, name: str, value: str) -> bool:
+    return str(getattr(run, name)).lower() == value.lower() if name in COLUMNS else has(run, name, value)
+
+
+def contrast(first: Selection, second: Selection, which: str = "final") -> Contrast:
+    """The first selection against the second in their runs' metric, at the end or at its best.
+
+    Paired over seeds where both have one run for each of at least two common seeds.
+
+    Raises:
+        UsageError: the two were measured in different metrics.
+    """
+    metrics = {run.metric for run in (*first.runs, *second.runs)}
+    if len(metrics) > 1:
+        tasks = sorted({run.task for run in first.runs} & {run.task for run in second.runs})
+        hint = f"; narrow both to a task: {', '.join(f'task={task}' for task in tasks)}" if tasks else ""
+        raise UsageError(f"the selections have different metrics: {', '.join(sorted(metrics))}{hint}")
+    sides = [_values(selection, which) for selection in (first, second)]
+    ones, others = ({seed: values[0] for seed, values in side.items() if len(values) == 1} for side in sides)
+    common = sorted(ones.keys() & others.keys())
+    single = all(len(values) == 1 for side in sides for values in side.values())
+    result: Comparison | None
+    if single and len(common) > 1:
+        paired = True
+        result = compare_paired([ones[seed] for seed in common], [others[seed] for seed in common])
+    else:
+        paired = False
+        result = compare_unpaired(*([value for values in side.values() for value in values] for side in sides))
+    conditions = {run.condition for run in (*first.runs, *second.runs)}
+    cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: these numbers are not of the same task"]
+    for side in (first, second):
+        if (mixed := len({run.variant for run in side.runs})) > 1:
+            cautions.append(f"'{side.text}' mixes {mixed} settings of models or training: narrow it by key=value")
+    return Contrast(
+        first,
+        second,
+        _differences(*([_settings(run) for run in side.runs] for side in (first, second))),
+        _differences(*([_facts(run) for run in side.runs] for side in (first, second))),
+        metrics.pop(),
+        paired,
+        result,
+        "; ".join(cautions),
+    )
+
+
+def _values(selection: Selection, which: str) -> dict[int, list[float]]:
+    """By seed, the finished runs' values."""
+    values: dict[int, list[float]] = {}
+    for run in selection.runs:
+        value = run.best_value if which == "best" else run.final_value
+        if run.status == Status.FINISHED and value is not None:
+            values.setdefault(run.seed, []).append(value)
+    return values
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    return {"task": run.task, "model": run.model, **settings_of(run)}
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    facts = dict(run.environment.facts)
+    packages = {f"package {name}": version for name, version in facts.pop("packages", {}).items()}
+    return {**facts, **packages, "device": run.device, "backend": run.backend}
+
+
+def _differences(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+    """Of what the runs of either side have, what is not the same in all of them."""
+    told = {}
+    for name in dict.fromkeys(name for run in (*one, *other) for name in run):
+        left, right = (dict.fromkeys(str(run.get(name, "–")) for run in side) for side in (one, other))
+        if len(left | right) > 1:
+            told[name] = ", ".join(left), ", ".join(right)
+    return told
+
+
+def adjusted(contrasts: Sequence[Contrast]) -> list[float | None]:
+    """The contrasts' p values, adjusted by Holm for how many there are."""
+    from orthobench.analysis.statistics import holm
+
+    tested = [number for number, one in enumerate(contrasts) if one.result is not None]
+    values = holm([one.result.p for one in contrasts if one.result is not None])
+    by_number = dict(zip(tested, values, strict=True))
+    return [by_number.get(number) for number in range(len(contrasts))]

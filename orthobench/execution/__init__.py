@@ -1,0 +1,1 @@
+"""Execute many runs: in this process, in worker processes, or on a Ray cluster."""

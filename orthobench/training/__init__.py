@@ -1,0 +1,1 @@
+"""Train one run: trainer, lifecycle, batches, events, checkpoints, locks, profiling, optimisers."""

@@ -1,0 +1,231 @@
+"""Estimates, against what is reckoned by hand from made-up histories; and steps that leave no trace."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from orthobench import environment
+from orthobench.errors import UsageError
+from orthobench.execution.estimate import Estimate, Estimator, Untried, distance, probe
+from orthobench.execution.job import Job
+from orthobench.plugins import Catalog
+from orthobench.spec import RunConfig, resolve
+from orthobench.store import Store, open_store
+from orthobench.sweep.plan import PlannedRun, plan
+from orthobench.training.profiling import RunProfile, profile_run
+
+CATALOG = Catalog()
+CPU = torch.device("cpu")
+HERE = environment.describe(CPU)["cpu"]
+
+
+def run(model: str = "scornn", seed: int = 0, **settings) -> RunConfig:
+    base = {"sequence_length": "100", "train_size": "1000", "batch_size": "50", "epochs": "4", "hidden_size": "32"}
+    return resolve(CATALOG, "adding", model, base | {k: str(v) for k, v in settings.items()}, seed=seed)
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with open_store(str(tmp_path / "r.db"), create=True) as opened:
+        yield opened
+
+
+def enter(store: Store, config: RunConfig, iterations: int, total: int, seconds: dict[str, float], **columns) -> str:
+    spec = config.spec
+    place = {"cpu": columns.pop("cpu", HERE), "accelerator": None}
+    facts = spec.record() | {
+        "device": columns.pop("device", "cpu"),
+        "backend": None,
+        "parameter_count": 1,
+        "metric": "mse",
+        "goal": "min",
+        "baselines": {},
+        "total_iterations": total,
+        "iterations_per_epoch": 20,
+    }
+    entered = store.start(facts, str(place), place)
+    status = "finished" if iterations == total else "interrupted"
+    store.update(entered.id, {"iterations": iterations, "seconds": seconds, "status": status, **columns})
+    return spec.key
+
+
+def planned(store: Store | None, *runs: RunConfig) -> list[PlannedRun]:
+    return plan([(one, {}) for one in runs], store, Path("nowhere"))
+
+
+def estimate(store: Store | None, config: RunConfig, tried=None) -> Estimate:
+    (one,) = planned(store, config)
+    return Estimator(store, CPU, tried).of(one)
+
+
+def test_a_run_that_was_begun_goes_by_itself(store):
+    enter(store, run(seed=1), 80, 80, {"train": 800.0})
+    enter(store, run(), 30, 80, {"train": 50.0, "test": 9.0, "log": 1.0}, peak_memory=2**30)
+    assert estimate(store, run()) == Estimate(100.0, 2**30, "its own 30 of 80 iterations")
+
+
+@pytest.mark.parametrize("columns", [{"cpu": "another"}, {"device": "cuda"}])
+def test_a_run_that_was_begun_elsewhere_does_not(store, columns):
+    enter(store, run(), 30, 80, {"train": 50.0}, **columns)
+    assert estimate(store, run()).seconds is None
+
+
+def test_results_take_no_more_time(store):
+    enter(store, run(), 80, 80, {"train": 8.0})
+    assert not planned(store, run())[0].is_wanted
+
+
+def test_another_seed_goes_by_the_first(store):
+    key = enter(store, run(), 80, 80, {"train": 30.0, "test": 10.0}, peak_memory=5)
+    assert estimate(store, run(seed=1)) == Estimate(40.0, 5, f"run {key[:8]}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "seconds"),
+    [
+        ({"epochs": 8}, 80.0),
+        ({"train_size": 500}, 20.0),
+        ({"train_size": 10_000, "max_iterations": 100}, 50.0),
+        ({"batch_size": 40}, 50.0),  # 25 iterations an epoch
+        ({"learning_rate": 1e-5}, 40.0),
+        ({"hidden_size": 40, "negative_ones": 16}, 40.0),
+        ({"sequence_length": 150}, 60.0),
+        ({"sequence_length": 60}, 24.0),
+    ],
+)
+def test_time_goes_by_the_iterations(store, changes, seconds):
+    enter(store, run(), 80, 80, {"train": 40.0})
+    assert estimate(store, run(**changes)).seconds == pytest.approx(seconds)
+
+
+def test_the_nearest_run_is_gone_by(store):
+    for size, spent in ((24, 10.0), (36, 20.0), (60, 30.0)):
+        enter(store, run(hidden_size=size, negative_ones=5), 80, 80, {"train": spent})
+    found = [estimate(store, run(hidden_size=n, negative_ones=5)).seconds for n in (20, 28, 32, 40, 50)]
+    assert found == pytest.approx([10.0, 10.0, 20.0, 20.0, 30.0])
+
+
+def test_of_equally_near_runs_the_newest_is_gone_by(store):
+    enter(store, run(seed=1), 80, 80, {"train": 10.0})
+    enter(store, run(seed=2), 80, 80, {"train": 20.0})
+    assert estimate(store, run()).seconds == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize(
+    ("config", "columns"),
+    [
+        (run("lstm"), {}),
+        (run(hidden_size=64, negative_ones=16), {}),
+        (run(bandwidth=4), {}),
+        (run(probes="jacobian"), {}),
+        (run(seed=1), {"cpu": "another"}),
+        (run(seed=1), {"device": "cuda"}),
+        (run(seed=1), {"seconds": {}}),
+    ],
+    ids=["model", "twice the size", "banded", "probes", "cpu", "device", "no time"],
+)
+def test_what_is_too_far_is_not_gone_by(store, config, columns):
+    enter(store, config, 80, 80, **({"seconds": {"train": 40.0}} | columns))
+    assert estimate(store, run()) == Estimate(None, None, "no run like it yet")
+
+
+def test_steps_are_tried_where_nothing_is_known_and_once(store):
+    tried = []
+
+    def pace(one):
+        tried.append(one.config.spec.model_settings["hidden_size"])
+        return RunProfile(seconds=8.0, steps=20, total_iterations=80, iterations_per_epoch=20, memory=7)
+
+    estimator = Estimator(store, CPU, pace)
+    runs = [run(), run(seed=1), run(learning_rate=1e-5), run(epochs=2), run(hidden_size=128), run(hidden_size=128)]
+    found = [estimator.of(one) for one in planned(store, *runs)]
+    assert tried == [32, 128]
+    assert [one.seconds for one in found] == pytest.approx([8.0, 8.0, 8.0, 4.0, 8.0, 8.0])
+    assert found[0] == Estimate(8.0, 7, "20 steps tried")
+
+
+@pytest.mark.parametrize("error", [UsageError("mnist is not here"), Untried("killed")])
+def test_why_a_run_cannot_be_judged(store, error):
+    """And that it is not tried again for every seed."""
+    tried = []
+
+    def fail(one):
+        tried.append(one)
+        raise error
+
+    estimator = Estimator(None, CPU, fail)
+    found = [estimator.of(one) for one in planned(None, run(), run(seed=1))]
+    assert found == [Estimate(None, None, str(error))] * 2
+    assert len(tried) == 1
+
+
+def test_distance_is_a_distance():
+    sizes = [{"n": 10, "t": 100}, {"n": 20, "t": 100}, {"n": 20, "t": 50, "rate": 0.1}, {"n": None, "rate": 0.2}]
+    for a in sizes:
+        assert distance(a, a) == 0
+        for b in sizes:
+            assert distance(a, b) == distance(b, a)
+            assert all(distance(a, b) <= distance(a, c) + distance(c, b) + 1e-12 for c in sizes)
+
+
+def test_steps_are_counted_and_timed(tiny):
+    config = resolve(CATALOG, "adding", "lstm", tiny | {"train_size": "300", "test_size": "95"})
+    pace = profile_run(config, CPU)
+    assert (pace.steps, pace.total_iterations, pace.iterations_per_epoch) == (20, 90, 30)
+    assert pace.seconds > 0
+    assert pace.memory > 2**20
+    assert profile_run(config, CPU, steps=3).steps == 3
+    assert profile_run(config, CPU, at_most=0.0).steps == 1
+    assert profile_run(resolve(CATALOG, "adding", "lstm", tiny | {"max_iterations": "1"}), CPU).steps == 1
+
+
+def test_streams_and_validation_sets_are_timed(small_data):
+    for task, settings in (("ptb", {"batch_size": "2"}), ("mnist", {"batch_size": "5", "validation_size": "10"})):
+        given = settings | {"hidden_size": "4", "evaluation_batch_size": "2"}
+        pace = profile_run(resolve(CATALOG, task, "rnn", given, "quick"), CPU, steps=2)
+        assert pace.steps == 2
+        assert pace.seconds > 0
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_in_the_first_steps_is_told(tmp_path):
+    file = tmp_path / "wrong.py"
+    file.write_text(
+        "import orthobench.models.rnn as rnn\n"
+        "class Wrong(rnn.RNN):\n    title = 'wrong'\n    def states(self, *_): raise ArithmeticError('on purpose')\n"
+    )
+    config = resolve(Catalog([file]), "adding", "wrong", {"train_size": "200", "test_size": "50"})
+    with pytest.raises(Untried, match="its first steps failed: ArithmeticError: on purpose"):
+        probe(Job(config.spec, "a run", database="", checkpoints="", plugins=(str(file),)))
+
+
+@pytest.mark.slow
+def test_what_ends_the_process_ends_nothing_else(tmp_path):
+    file = tmp_path / "deadly.py"
+    file.write_text(
+        "import os, orthobench.models.rnn as rnn\n"
+        "class Deadly(rnn.RNN):\n    title = 'deadly'\n    def states(self, *_): os._exit(9)\n"
+    )
+    config = resolve(Catalog([file]), "adding", "deadly", {"train_size": "200", "test_size": "50"})
+    with pytest.raises(Untried, match="ended the process"):
+        probe(Job(config.spec, "a run", database="", checkpoints="", plugins=(str(file),)))
+
+
+def test_a_dry_run_says_what_it_will_take_and_leaves_nothing(orthobench, tmp_path, tiny_options):
+    command = ("sweep", "adding", "--models", "rnn", "--seeds", "3", *tiny_options)
+    dry = orthobench(*command, "--dry-run")
+    assert dry.code == 0
+    assert dry.err.count("trying a few steps of rnn") == 1
+    assert len(re.findall(r"missing +~ 1s +\d+ MiB +11 steps tried", dry.out)) == 3
+    assert re.search(r"to train: 3 runs, about \d+s one after the other, at most \d+ MiB", dry.out)
+    assert list(tmp_path.iterdir()) == []
+    assert orthobench(*command[:4], *tiny_options).code == 0
+    later = orthobench(*command, "--dry-run")
+    assert later.err == ""
+    assert len(re.findall(r"missing +~ 1s +\d+ MiB +run [0-9a-f]{8}", later.out)) == 2
+    assert "1 finished, 2 missing" in later.out
+    assert "~ 1s" not in orthobench(*command, "--models", "lstm", "--dry-run", "--no-probe").out

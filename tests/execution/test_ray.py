@@ -1,0 +1,302 @@
+"""Sweeps on a Ray cluster of two nodes on this machine, with a PostgreSQL server, and a node killed half-way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from orthobench.errors import UsageError
+from orthobench.execution.job import Job
+from orthobench.execution.ray import RayCluster
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.store import Status, open_store
+from orthobench.training.checkpoint import CheckpointFolder
+
+TESTS = Path(__file__).parent.parent
+
+
+def on_a_cluster(test):
+    """A test that takes its time, and needs Ray."""
+    missing = pytest.mark.skipif(find_spec("ray") is None, reason="the extra orthobench[ray] is not installed")
+    return pytest.mark.slow(pytest.mark.ray(missing(test)))
+
+
+@contextmanager
+def started(nodes: int):
+    """A cluster: its addresses, and the process ids of its nodes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, TESTS / "support" / "ray_cluster.py", str(nodes), str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        lines = iter(process.stdout.readline, "")
+        yield json.loads(next(line for line in lines if line.startswith("{")))
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def two_nodes():
+    with started(2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """Start `orthobench sweep adding` in a process of its own; what is left of it ends with the test."""
+    processes = []
+
+    def begin(cluster: dict, *arguments: str, executor: str = "ray") -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "orthobench", "sweep", "adding", "--executor", executor, *arguments],
+            cwd=tmp_path,
+            env={name: value for name, value in os.environ.items() if name != "ORTHOBENCH_JOBS"}
+            | {"RAY_ADDRESS": cluster["address"]},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield begin
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def wait_for(what: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 300
+    while not what():
+        if time.monotonic() > deadline or process.poll() is not None:
+            process.kill()
+            pytest.fail(f"it ended or stood still: {process.communicate()[0]}")
+        time.sleep(0.1)
+
+
+def lose(raylet: int) -> None:
+    """What a machine's end looks like: all its processes stop at once."""
+    node = psutil.Process(raylet)
+    node.suspend()  # so that it starts nothing new while its workers are killed
+    for worker in node.children(recursive=True):
+        with suppress(psutil.Error):
+            worker.kill()
+    node.kill()
+
+
+def seeds_on(raylet: int) -> list[int]:
+    """The seeds of the runs that are under way on a node: Ray names its processes after the tasks."""
+    titles = []
+    for worker in psutil.Process(raylet).children(recursive=True):
+        with suppress(psutil.Error):  # it has just ended
+            titles.append(" ".join(worker.cmdline()))
+    return [int(title.split("seed ")[1].split()[0]) for title in titles if "scornn seed" in title]
+
+
+def numbers(url: str):
+    """Everything that was logged, by run; but how long it took."""
+    with open_store(url) as store:
+        return {
+            run.key: (
+                run.status,
+                run.iterations,
+                run.final_value,
+                [(m.split, m.name, m.epoch, m.iteration, m.value) for m in store.metrics([run.id])],
+                [(t.name, t.epoch, t.iteration, list(t.values)) for t in store.traces([run.id])],
+            )
+            for run in store.runs()
+        }
+
+
+def iterations(url: str) -> dict[int, int]:
+    """How far the run of each seed is."""
+    with open_store(url, create=True) as store:
+        return {run.seed: run.iterations for run in store.runs()}
+
+
+@on_a_cluster
+def test_what_several_machines_cannot_share_is_refused_and_a_client_serves(
+    two_nodes, postgres, sweep, tmp_path, tiny_options
+):
+    grid = ("--models", "rnn", *tiny_options)
+    refused = [
+        (("--db", "r.db"), "cannot share the database r.db: SQLite's locks", two_nodes["client"]),
+        (("--db", postgres), "need their checkpoints there: name a folder that all machines see", "ray"),
+    ]
+    running = [sweep(two_nodes, *grid, *arguments, executor=executor) for arguments, _, executor in refused]
+    for process, (_, line, _) in zip(running, refused, strict=True):
+        out, _ = process.communicate(timeout=300)
+        assert process.returncode == 2, out
+        assert line in out
+    assert not (tmp_path / "r.db").exists()
+    where = ("--db", postgres, "--checkpoints", str(tmp_path / "shared"))
+    out, _ = (process := sweep(two_nodes, *grid, *where, executor=two_nodes["client"])).communicate(timeout=300)
+    assert process.returncode == 0, out
+    assert [run[0] for run in numbers(postgres).values()] == [Status.FINISHED]
+
+
+@on_a_cluster
+def test_a_sweep_that_is_stopped_and_loses_a_node_ends_with_the_numbers_of_an_uncut_one(
+    two_nodes, postgres, sweep, tmp_path, tiny, orthobench
+):
+    settings = tiny | {"train_size": "10000", "evaluate_every": "50"}  # long enough to be stopped in
+    grid = ("--models", "scornn", "--seeds", "2", *(x for k, v in settings.items() for x in ("-s", f"{k}={v}")))
+    assert orthobench("sweep", "adding", *grid, "-j", "0", "--db", "uncut.db").code == 0
+    uncut = numbers(str(tmp_path / "uncut.db"))
+    shared = tmp_path / "shared"
+    arguments = (*grid, "--db", postgres, "--checkpoints", str(shared), "--checkpoint-every", "0")
+
+    stopped = sweep(two_nodes, *arguments)
+    wait_for(lambda: len(at := iterations(postgres)) == 2 and min(at.values()) >= 100, stopped)
+    stopped.send_signal(signal.SIGINT)
+    out, _ = stopped.communicate(timeout=300)
+    assert stopped.returncode == 130, out
+    assert "the same command goes on from here" in out
+    begun = iterations(postgres)
+    assert {run[0] for run in numbers(postgres).values()} == {Status.INTERRUPTED}
+    assert all(CheckpointFolder(shared, key).exists() for key in uncut)
+
+    again = sweep(two_nodes, *arguments)
+    lost = two_nodes["raylets"][1]
+    wait_for(lambda: any(begun[seed] + 50 < iterations(postgres)[seed] < 2500 for seed in seeds_on(lost)), again)
+    lose(lost)
+    out, _ = again.communicate(timeout=300)
+    assert again.returncode == 0, out
+    assert out.count("goes on from its last checkpoint") == 1, out
+    assert numbers(postgres) == uncut
+
+
+CRASHING = """
+import os, signal
+import torch
+from orthobench.models.rnn import RNN
+
+
+class Crashing(RNN):
+    def after_step(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@on_a_cluster
+def test_a_file_serves_on_one_machine_and_a_run_that_always_crashes_fails_alone(sweep, tmp_path, tiny_options):
+    (tmp_path / "crashing.py").write_text(CRASHING)
+    with started(1) as cluster:
+        both = ("--models", "crashing,rnn", "--plugin", "crashing.py", *tiny_options, "--db", "r.db")
+        out, _ = (process := sweep(cluster, *both)).communicate(timeout=300)
+    assert process.returncode == 1, out
+    assert out.count("was lost at iteration 0") == 2
+    assert "1 of 2 runs failed" in out
+    found = {model: (status, message) for model, status, message in _endings(tmp_path / "r.db")}
+    assert found["rnn"] == (Status.FINISHED, None)
+    assert found["crashing"][0] == Status.FAILED
+    assert "worker died" in found["crashing"][1].lower()
+
+
+def _endings(database: Path):
+    with open_store(str(database)) as store:
+        return [(run.model, run.status, run.message) for run in store.runs()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("--executor", "slurm"), "give local, ray, or ray://host:10001"),
+        (("--executor", "ray", "-j", "0"), "-j 0 is for runs in this process"),
+        (("--threads", "2"), "--threads is for --executor ray"),
+        (("--executor", "ray", "-j", "1"), "pip install 'orthobench[ray]'"),
+    ],
+)
+def test_what_does_not_fit_is_refused(orthobench, tiny_options, monkeypatch, arguments, line):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = orthobench("sweep", "adding", "--models", "rnn", *tiny_options, *arguments)
+    assert done.code == 2
+    assert line in done.err
+
+
+class _Ray:
+    """Takes the place of Ray, and notes what a task is placed by."""
+
+    def __init__(self, *nodes: dict[str, float]) -> None:
+        self.resources, self.options = nodes, {}
+
+    def init(self, *_, **__):
+        pass
+
+    def shutdown(self):
+        pass
+
+    def nodes(self):
+        return [{"Alive": True, "Resources": resources} for resources in self.resources]
+
+    def cluster_resources(self):
+        return {kind: sum(node.get(kind, 0) for node in self.resources) for kind in ("CPU", "GPU")}
+
+    def remote(self, **options):
+        self.options = options
+        return lambda task: SimpleNamespace(remote=lambda *given: given)
+
+
+SERVER = "postgresql://me@nowhere/results"
+
+
+@pytest.mark.parametrize(
+    ("device", "threads", "share", "limit", "cpus", "gpus", "room"),
+    [
+        ("auto", 1, 1, None, 1, 1, 4),
+        ("auto", 2, 4, None, 2, 0.25, 16),
+        ("cuda", 1, 1, 3, 1, 1, 3),
+        ("cpu", 3, 1, None, 3, None, 10),
+    ],
+)
+def test_a_run_is_placed_by_its_cpus_and_its_share_of_a_gpu(
+    monkeypatch, tiny, device, threads, share, limit, cpus, gpus, room
+):
+    ray = _Ray({"CPU": 16, "GPU": 4}, {"CPU": 16})
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    spec = resolve(Catalog(), "adding", "rnn", tiny).spec
+    with RayCluster(None, SERVER, "s3://bucket", device, threads, share, limit) as cluster:
+        job, resumed = cluster.submit(Job(spec, "a", SERVER, "s3://bucket", data_folder="/here"), resumed=False)
+        assert cluster.room() == room
+    assert (ray.options["num_cpus"], ray.options.get("num_gpus")) == (cpus, gpus)
+    assert ray.options["max_retries"] == 0
+    assert (job.device, job.threads, job.data_folder, resumed) == (
+        "cpu" if gpus is None else "cuda",
+        threads,
+        None,
+        False,
+    )
+
+
+def test_a_share_of_a_gpu_needs_one(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", _Ray({"CPU": 4}))
+    with pytest.raises(UsageError, match="--gpu-share is for runs on GPUs"):
+        RayCluster(None, SERVER, None, "auto", gpu_share=2)

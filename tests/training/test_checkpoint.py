@@ -1,0 +1,202 @@
+"""Checkpoints by themselves: whole or not there, never taken for more than they are."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from filelock import FileLock
+from orthobench.models.lstm import LSTM
+
+from orthobench.errors import StorageError, UsageError
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.store import open_store
+from orthobench.training.checkpoint import BEFORE, NEWEST, CheckpointFolder
+from orthobench.training.events import Unwatched
+from orthobench.training.lifecycle import train
+from orthobench.training.trainer import Interrupted
+
+
+@pytest.fixture
+def folder(tmp_path) -> CheckpointFolder:
+    return CheckpointFolder(tmp_path, "abc")
+
+
+def state(number: int) -> dict:
+    return {"logged": number, "weights": torch.full((1000,), float(number)), "pair": (0.5, number), "none": None}
+
+
+def flip_a_bit_of_a_weight(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    at = raw.index(state(2)["weights"].numpy().tobytes()) + 1234
+    raw[at] ^= 1
+    path.write_bytes(raw)
+
+
+class Attack:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+DAMAGE = {
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-500]),
+    "empty": lambda path: path.write_bytes(b""),
+    "garbage": lambda path: path.write_bytes(os.urandom(5000)),
+    "one bit": flip_a_bit_of_a_weight,
+    "something else": lambda path: torch.save({"iteration": 3}, path),
+    "code": lambda path: torch.save({"logged": 2, "attack": Attack(path.with_name("executed"))}, path),
+    "a pickle": lambda path: path.write_bytes(pickle.dumps(Attack(path.with_name("executed")))),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_checkpoint_is_never_taken_and_never_replaces_a_good_one(folder, damage):
+    folder.save(state(1))
+    folder.save(state(2))
+    assert folder.load(2)["logged"] == 2
+    DAMAGE[damage](folder.folder / NEWEST)
+    found = folder.load(2)
+    assert found["logged"] == 1
+    assert torch.equal(found["weights"], state(1)["weights"])
+    assert (found["pair"], found["none"]) == ((0.5, 1), None)
+    assert not (folder.folder / "executed").exists()
+    folder.save(state(3))
+    (folder.folder / NEWEST).write_bytes(b"")
+    assert folder.load(3)["logged"] == 1
+
+
+def test_one_that_stands_after_rows_that_are_gone_does_not_serve(folder):
+    folder.save(state(4))
+    folder.save(state(6))
+    assert folder.load(5)["logged"] == 4
+    assert folder.load(-1) is None
+    assert list(folder.folder.iterdir()) == []
+
+
+def test_one_that_may_not_be_read_is_kept(folder, monkeypatch):
+    """Training anew for lack of a permission would cost everything."""
+    folder.save(state(1))
+
+    def refuse(*arguments, **options):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", refuse)
+        with pytest.raises(UsageError, match=r"checkpoint.pt cannot be read: Permission denied; make it readable"):
+            folder.load(1)
+    assert folder.load(1)["logged"] == 1
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+@pytest.mark.parametrize("where", ["os.fsync", "pathlib.Path.replace"])
+def test_what_cannot_be_written_leaves_what_was(folder, where, number, monkeypatch):
+    folder.save(state(1))
+    folder.save(state(2))
+
+    def fail(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(where, fail)
+        with pytest.raises(StorageError) as told:
+            folder.save(state(3))
+    line = str(told.value)
+    assert "\n" not in line
+    assert line.startswith(f"checkpoint {folder.folder / NEWEST} cannot be written: {os.strerror(number)}: ")
+    assert ("make room" in line) == (number == errno.ENOSPC)
+    assert {path.name for path in folder.folder.iterdir()} == {NEWEST, BEFORE}
+    assert folder.load(2)["logged"] == 2
+
+
+def test_the_file_and_its_name_reach_the_disk_before_the_one_before_goes(folder, monkeypatch):
+    """The order that survives a loss of power: content, then names, each name for good before the next change."""
+    done = []
+    fsync, replace = os.fsync, Path.replace
+
+    def syncing(descriptor: int) -> None:
+        done.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
+        fsync(descriptor)
+
+    def replacing(self: Path, to: Path) -> Path:
+        done.append(f"{self.name} -> {to.name}")
+        return replace(self, to)
+
+    folder.save(state(1))
+    monkeypatch.setattr("os.fsync", syncing)
+    monkeypatch.setattr(Path, "replace", replacing)
+    folder.save(state(2))
+    assert done == [
+        f"sync {NEWEST}.part",
+        f"{NEWEST} -> {BEFORE}",
+        "sync abc",
+        f"{NEWEST}.part -> {NEWEST}",
+        "sync abc",
+    ]
+
+
+def test_who_only_asks_is_not_in_the_way(folder, monkeypatch):
+    """`ls` asks about every run; one that starts in that moment waits for it instead of being refused."""
+    monkeypatch.setattr("orthobench.training.checkpoint.PATIENCE", 60)
+    other = CheckpointFolder(folder.root, folder.key)
+    with folder.lock():
+        assert other.is_locked()
+    assert not other.is_locked()
+    asking = FileLock(folder.root / "abc.lock", thread_local=False)
+    asking.acquire()
+    threading.Timer(0.2, asking.release).start()
+    with folder.lock():
+        assert not asking.is_locked
+
+
+class Noisy(LSTM):
+    """Draws from the process's own generators at every step, and notes what."""
+
+    drawn: list[float]
+
+    def after_step(self) -> None:
+        for parameter in self.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.01)
+        self.drawn.append(torch.rand(1).item() + torch.rand(1, device=self.recurrent_weight.device).item())
+
+
+class StopAt(Unwatched):
+    def __init__(self, last: int) -> None:
+        self.last, self.iteration = last, 0
+
+    def iterated(self, iteration: int) -> None:
+        self.iteration = iteration
+
+    def should_stop(self) -> bool:
+        return self.iteration == self.last
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_every_generator_goes_on_where_it_was(device, tiny, tmp_path):
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device here")
+    config = replace(resolve(Catalog(), "adding", "lstm", tiny), model_class=Noisy)
+    found = {}
+    for name, stops in (("uncut", [-1]), ("cut", [1, 5, 8, -1])):
+        Noisy.drawn = []
+        for stop in stops:
+            observer = StopAt(stop)
+            torch.manual_seed(12345)  # what a new process would start with is not what goes on
+            with open_store(str(tmp_path / f"{name}.db"), create=True) as store, suppress(Interrupted):
+                checkpoints = CheckpointFolder(tmp_path / name, "k")
+                train(config, store, checkpoints, torch.device(device), observer, observer.should_stop)
+        with open_store(str(tmp_path / f"{name}.db")) as store:
+            (run,) = store.runs()
+            found[name] = Noisy.drawn, [(m.name, m.iteration, m.value) for m in store.metrics([run.id])]
+    assert len(found["uncut"][0]) == 12
+    assert found["cut"] == found["uncut"]

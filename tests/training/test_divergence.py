@@ -1,0 +1,188 @@
+"""A run that diverges is a result, with the iteration; one that memory does not do for says what would fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from orthobench.models.rnn import RNN
+from orthobench.tasks.adding import Adding
+
+from orthobench.plugins import Catalog
+from orthobench.spec import RunConfig, resolve
+from orthobench.store import Status, open_store
+from orthobench.training.checkpoint import CheckpointFolder
+from orthobench.training.events import Unwatched
+from orthobench.training.lifecycle import OutOfMemory, train
+from orthobench.training.trainer import Interrupted
+
+CPU = torch.device("cpu")
+
+
+def carry_out(config: RunConfig, folder: Path, on_divergence="stop", should_stop=lambda: False):
+    """The run's record and its test metrics by iteration."""
+    folder.mkdir(exist_ok=True)
+    with open_store(str(folder / "r.db"), create=True) as store:
+        checkpoints = CheckpointFolder(folder / "c", config.spec.key)
+        run = train(
+            config, store, checkpoints, CPU, Unwatched(), should_stop, on_divergence=on_divergence, checkpoint_every=0
+        )
+        return run, [(m.name, m.iteration, m.value) for m in store.metrics([run.id], "test")]
+
+
+def adding(tiny, **settings) -> RunConfig:
+    return resolve(Catalog(), "adding", "rnn", tiny | settings)
+
+
+def test_the_limit_is_in_the_key_where_it_was_set(tiny):
+    plain = adding(tiny)
+    assert plain.training.diverged_above == 1e4
+    assert "diverged_above" not in plain.spec.training
+    keys = {adding(tiny, diverged_above=value).spec.key for value in ("10000", "100", "none")}
+    assert len(keys) == 3
+    assert plain.spec.key in keys
+
+
+def test_a_loss_above_the_limit_ends_a_run_and_its_start_is_not_judged(tmp_path, tiny):
+    """An RNN's mean squared error stays above a thousandth of the baseline, from the start to the end."""
+    run, rows = carry_out(adding(tiny, diverged_above="1e-3"), tmp_path)
+    assert (run.status, run.iterations) == (Status.DIVERGED, 2)
+    assert [iteration for _, iteration, _ in rows] == [0, 2]
+    told = f"mse {rows[-1][2]:.4g} at iteration 2 (epoch 0.5), above 0.001 times the baseline of 0.1667"
+    assert run.message == told
+    assert run.final_value == rows[-1][2]
+
+
+def test_it_goes_on_where_that_is_asked_for_to_the_numbers_of_one_without_limit(tmp_path, tiny):
+    limited = adding(tiny, diverged_above="1e-3")
+    _, unlimited = carry_out(adding(tiny, diverged_above="none"), tmp_path / "unlimited")
+    carry_out(limited, tmp_path / "asked again")
+    run, rows = carry_out(limited, tmp_path / "asked again", "continue")
+    assert rows == unlimited
+    assert (run.status, run.iterations) == (Status.DIVERGED, 12)  # judged by where it ended
+    assert carry_out(limited, tmp_path / "at once", "continue")[1] == unlimited
+    assert not list((tmp_path / "at once" / "c").glob("*/*"))
+
+
+def test_one_that_goes_on_may_be_stopped_and_goes_on_again(tmp_path, tiny):
+    limited = adding(tiny, diverged_above="1e-3")
+    _, unlimited = carry_out(adding(tiny, diverged_above="none"), tmp_path / "unlimited")
+    asked = iter([False] * 5 + [True])
+    with pytest.raises(Interrupted):
+        carry_out(limited, tmp_path / "cut", "continue", lambda: next(asked))
+    assert carry_out(limited, tmp_path / "cut", "continue")[1] == unlimited
+
+
+def spiking(first: int, last: int, factor: float):
+    """An RNN whose answers in the tests from the `first` to the `last`, counted from 0, are this many times too big."""
+
+    class Spiking(RNN):
+        tests = -1
+
+        def eval(self):
+            Spiking.tests += 1
+            return super().eval()
+
+        def forward(self, *arguments, **options):
+            outputs, state = super().forward(*arguments, **options)
+            spikes = not self.training and first <= Spiking.tests <= last
+            return (factor * outputs if spikes else outputs), state
+
+    return Spiking
+
+
+@pytest.mark.parametrize("factor", [1e6, torch.inf])
+def test_a_spike_that_passes_is_no_end_for_one_that_goes_on(factor, tmp_path, tiny):
+    def config():
+        return replace(adding(tiny), model_class=spiking(4, 5, factor), probes={})
+
+    ended, _ = carry_out(config(), tmp_path / "stop")
+    assert (ended.status, ended.iterations) == (Status.DIVERGED, 8)
+    run, rows = carry_out(config(), tmp_path / "continue", "continue")
+    assert (run.status, run.iterations, run.message) == (Status.FINISHED, 12, None)
+    _, plain = carry_out(replace(adding(tiny), probes={}), tmp_path / "plain")
+    assert rows[-1] == plain[-1]
+
+
+@pytest.mark.parametrize("on_divergence", ["stop", "continue"])
+def test_weights_that_are_no_numbers_end_a_run_either_way(on_divergence, tmp_path, tiny):
+    wild = resolve(Catalog(), "adding", "rnn", tiny | {"learning_rate": "1e30", "activation": "relu"})
+    run, _ = carry_out(wild, tmp_path, on_divergence)
+    assert run.status == Status.DIVERGED
+    assert run.message == f"not finite at iteration {run.iterations} (epoch {run.iterations / 4:.4g})"
+    assert run.iterations < 12
+    assert not list((tmp_path / "c").glob("*/*"))
+
+
+@pytest.mark.usefixtures("small_data")
+def test_where_accuracy_is_the_metric_the_loss_is_judged(tmp_path, tiny):
+    given = {"train_size": "20", "validation_size": "10", "test_size": "10", "batch_size": "10", "hidden_size": "4"}
+    given["diverged_above"] = "1e-3"
+    run, _ = carry_out(resolve(Catalog(), "mnist", "rnn", given), tmp_path)
+    assert run.status == Status.DIVERGED
+    assert run.message.startswith("cross_entropy ")
+    assert run.message.endswith(" at iteration 2 (epoch 1), above 0.001 times the baseline of 2.303")
+
+
+def hungry(training: int, testing: int):
+    """An RNN on a device with memory for so many sequences."""
+
+    class Hungry(RNN):
+        def states(self, inputs, state, trace):
+            if inputs.shape[1] > (training if torch.is_grad_enabled() else testing):
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
+            return super().states(inputs, state, trace)
+
+    return Hungry
+
+
+@pytest.mark.parametrize(
+    ("training", "testing", "told"),
+    [
+        (5, 20, "iteration 0 with batch_size=10; 5 fits,"),
+        (4, 20, "iteration 0 with batch_size=10; 2 fits,"),
+        (0, 20, "iteration 0 with batch_size=10, and a batch of 1 does not fit either: CUDA out of memory."),
+        (10, 7, "iteration 0 with evaluation_batch_size=15; 7 fits,"),
+    ],
+)
+def test_out_of_memory_says_what_fits(training, testing, told, tmp_path, tiny):
+    greedy = replace(adding(tiny, evaluation_batch_size="15"), model_class=hungry(training, testing), probes={})
+    with pytest.raises(OutOfMemory) as error:
+        carry_out(greedy, tmp_path)
+    assert str(error.value).startswith(f"out of GPU memory at {told}")
+    with open_store(str(tmp_path / "r.db")) as store:
+        (run,) = store.runs()
+    assert (run.status, run.message) == (Status.FAILED, str(error.value))
+    assert carry_out(adding(tiny, evaluation_batch_size="15"), tmp_path)[0].status == Status.FINISHED
+
+
+def test_a_probe_that_memory_does_not_do_for_is_tried_with_smaller_batches_too(tmp_path, tiny):
+    greedy = replace(adding(tiny), model_class=hungry(5, 20))
+    with pytest.raises(OutOfMemory, match="iteration 0 with batch_size=10; 5 fits"):
+        carry_out(greedy, tmp_path)
+
+
+def test_where_no_batch_size_is_to_blame_none_is_named(tmp_path, tiny):
+    class Large(Adding):
+        def final_metrics(self, model, report):
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    told = r"iteration 12 \(last measurements\); a batch size that would do is unknown: CUDA out of memory."
+    with pytest.raises(OutOfMemory, match=told):
+        carry_out(replace(adding(tiny), task_class=Large), tmp_path)
+
+
+@pytest.mark.skipif(torch.get_num_threads() < 2, reason="needs two cores")
+def test_a_run_goes_on_with_its_number_of_threads(tmp_path, tiny):
+    """For another number rounds some sums differently."""
+    one = adding(tiny)
+    torch.set_num_threads(2)
+    asked = iter([False] * 5 + [True])
+    with pytest.raises(Interrupted):
+        carry_out(one, tmp_path, should_stop=lambda: next(asked))
+    torch.set_num_threads(1)
+    run, _ = carry_out(one, tmp_path)
+    assert torch.get_num_threads() == 2
+    assert run.environment.facts["threads"] == 2

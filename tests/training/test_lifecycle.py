@@ -1,0 +1,267 @@
+"""A run is the same run whatever happens to it: twice, cut off, killed, in two pieces."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import signal
+import sqlite3
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from orthobench.models.lstm import LSTM
+
+from orthobench.errors import UsageError
+from orthobench.plugins import Catalog
+from orthobench.spec import RunConfig, resolve
+from orthobench.store import Status, Store, open_store
+from orthobench.training.checkpoint import BEFORE, NEWEST, CheckpointFolder
+from orthobench.training.events import Unwatched
+from orthobench.training.lifecycle import train
+from orthobench.training.trainer import Interrupted
+
+CPU = torch.device("cpu")
+
+
+class Watching(Unwatched):
+    """Counts iterations, and stops or dies at one."""
+
+    def __init__(self, stop_at: int | None = None, die_at: int | None = None) -> None:
+        self.stop_at, self.die_at, self.iterations = stop_at, die_at, []
+
+    def iterated(self, iteration):
+        self.iterations.append(iteration)
+        if iteration == self.die_at:
+            raise SystemError("cut off")
+
+    def should_stop(self) -> bool:
+        return self.iterations[-1] == self.stop_at
+
+
+def numbers(store: Store, key: str):
+    """Everything logged of a run but how long it took."""
+    run = store.find(key)
+    assert run is not None
+    metrics = [(m.split, m.name, m.epoch, m.iteration, m.value) for m in store.metrics([run.id])]
+    traces = [(t.name, t.epoch, t.iteration, list(t.values)) for t in store.traces([run.id])]
+    return run.status, run.iterations, run.final_value, run.best_value, run.best_iteration, metrics, traces
+
+
+def carry_out(config: RunConfig, folder: Path, observer=None, **options):
+    folder.mkdir(exist_ok=True)
+    with open_store(str(folder / "r.db"), create=True) as store:
+        checkpoints = CheckpointFolder(folder / "c", config.spec.key)
+        observer = observer or Unwatched()
+        train(config, store, checkpoints, CPU, observer, getattr(observer, "should_stop", lambda: False), **options)
+        return numbers(store, config.spec.key)
+
+
+@pytest.fixture(params=["scornn", "lstm"])
+def config(request, tiny) -> RunConfig:
+    return resolve(Catalog(), "adding", request.param, tiny | {"shuffle": "true"})
+
+
+def test_the_same_run_twice_is_bit_identical(config, tmp_path):
+    assert carry_out(config, tmp_path / "a") == carry_out(config, tmp_path / "b")
+
+
+def test_everything_is_logged(config, tmp_path):
+    _, iterations, final, best, best_iteration, metrics, traces = carry_out(config, tmp_path)
+    assert iterations == 12
+    test = [(epoch, i, value) for split, name, epoch, i, value in metrics if (split, name) == ("test", "mse")]
+    assert [i for _, i, _ in test] == [0, 2, 4, 6, 8, 10, 12]
+    assert [epoch for epoch, _, _ in test] == [0, 0, 1, 1, 2, 2, 3]
+    assert final == test[-1][2]
+    assert (best, best_iteration) == min((value, i) for _, i, value in test)
+    assert [i for split, name, _, i, _ in metrics if (split, name) == ("train", "loss")] == [2, 4, 6, 8, 10, 12]
+    matrices = {name for split, name, *_ in metrics if split == "probe"}
+    both = "orthogonality", "orthogonality_own_precision"
+    assert matrices in ({f"{kind}/W" for kind in both}, {f"{kind}/W_{gate}" for kind in both for gate in "ifgo"})
+    assert {i for name, _, i, _ in traces if name == "gradient_norm/h"} == {0, 4, 8, 12}
+    assert all(len(vector) == 10 and min(vector) > 0 for name, _, _, vector in traces if name == "gradient_norm/h")
+
+
+@pytest.mark.parametrize("stop_at", [1, 4, 5, 11])
+def test_a_stopped_run_goes_on_to_the_numbers_of_the_uncut_one(config, tmp_path, stop_at):
+    uncut = carry_out(config, tmp_path / "uncut")
+    observer = Watching(stop_at=stop_at)
+    with pytest.raises(Interrupted):
+        carry_out(config, tmp_path / "cut", observer)
+    again = Watching()
+    assert carry_out(config, tmp_path / "cut", again) == uncut
+    assert again.iterations == list(range(stop_at + 1, 13))
+
+
+@pytest.mark.parametrize("die_at", [1, 3, 6, 7, 12])
+def test_a_dead_run_goes_on_from_its_checkpoint(config, tmp_path, die_at):
+    uncut = carry_out(config, tmp_path / "uncut")
+    with pytest.raises(SystemError):
+        carry_out(config, tmp_path / "cut", Watching(die_at=die_at), checkpoint_every=0)
+    again = Watching()
+    assert carry_out(config, tmp_path / "cut", again) == uncut
+    assert len(again.iterations) <= 12 - (die_at - 1) // 2 * 2
+
+
+@pytest.mark.parametrize("damage", ["truncate", "garbage", "remove"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(config, tmp_path, damage):
+    uncut = carry_out(config, tmp_path / "uncut")
+    with pytest.raises(SystemError):
+        carry_out(config, tmp_path / "cut", Watching(die_at=7), checkpoint_every=0)
+    newest = tmp_path / "cut" / "c" / config.spec.key / NEWEST
+    assert newest.with_name(BEFORE).exists()
+    if damage == "truncate":
+        newest.write_bytes(newest.read_bytes()[:100])
+    elif damage == "garbage":
+        newest.write_bytes(b"not a checkpoint")
+    else:
+        newest.unlink()
+    assert carry_out(config, tmp_path / "cut") == uncut
+
+
+def test_a_run_whose_checkpoints_are_gone_starts_over_and_says_so(config, tmp_path, caplog):
+    uncut = carry_out(config, tmp_path / "uncut")
+    with pytest.raises(SystemError):
+        carry_out(config, tmp_path / "cut", Watching(die_at=7), checkpoint_every=0)
+    assert not caplog.records
+    shutil.rmtree(tmp_path / "cut" / "c" / config.spec.key)
+    assert carry_out(config, tmp_path / "cut") == uncut
+    (told,) = caplog.messages
+    assert "starts over: no checkpoint of its 7 iterations can be read" in told
+
+
+def test_a_finished_run_is_not_trained_again(config, tmp_path):
+    first = carry_out(config, tmp_path)
+    again = Watching()
+    assert carry_out(config, tmp_path, again) == first
+    assert again.iterations == []
+
+
+def test_divergence_is_a_result(tmp_path, tiny):
+    wild = resolve(Catalog(), "adding", "rnn", tiny | {"learning_rate": "1e30", "activation": "relu"})
+    status, iterations, final, *_ = carry_out(wild, tmp_path)
+    assert status == Status.DIVERGED
+    assert iterations < 12
+    assert final is None
+    again = Watching()
+    carry_out(wild, tmp_path, again)
+    assert again.iterations == []
+
+
+def test_a_failed_run_says_why_and_may_be_tried_again(config, tmp_path):
+    with pytest.raises(SystemError):
+        carry_out(config, tmp_path, Watching(die_at=3))
+    with open_store(str(tmp_path / "r.db")) as store:
+        run = store.find(config.spec.key)
+        assert (run.status, run.message) == (Status.FAILED, "SystemError: cut off")
+    assert carry_out(config, tmp_path)[0] == Status.FINISHED
+
+
+def test_a_run_is_trained_by_one_process_at_a_time(config, tmp_path):
+    folder = CheckpointFolder(tmp_path / "c", config.spec.key)
+    assert not folder.is_locked()
+    with folder.lock():
+        assert CheckpointFolder(tmp_path / "c", config.spec.key).is_locked()
+        with pytest.raises(UsageError, match="another process"):
+            carry_out(config, tmp_path)
+
+
+def test_a_batch_larger_than_the_data_is_refused_before_anything_is_entered(tmp_path, tiny):
+    large = resolve(Catalog(), "adding", "rnn", tiny | {"batch_size": "50"})
+    with pytest.raises(UsageError, match="batch_size=50 is more than the training set of 40"):
+        carry_out(large, tmp_path)
+    with open_store(str(tmp_path / "r.db")) as store:
+        assert store.runs() == []
+
+
+def test_iterations_may_be_capped(tmp_path, tiny):
+    capped = resolve(Catalog(), "adding", "rnn", tiny | {"max_iterations": "5"})
+    _, iterations, _, _, _, metrics, _ = carry_out(capped, tmp_path)
+    assert iterations == 5
+    assert [i for split, name, _, i, _ in metrics if (split, name) == ("test", "mse")] == [0, 2, 4, 5]
+
+
+def test_clipping_bounds_what_the_optimiser_sees(tmp_path, tiny):
+    """With plain SGD a step is learning rate times gradient, so a clip bounds every parameter's move."""
+    moves = {}
+    for clip in ("none", "1e-6"):
+        one = resolve(Catalog(), "adding", "rnn", tiny | {"optimizer": "sgd", "clip_value": clip, "learning_rate": "1"})
+        *_, metrics, _ = carry_out(one, tmp_path / clip)
+        values = [value for split, name, _, _, value in metrics if (split, name) == ("test", "mse")]
+        moves[clip] = abs(values[1] - values[0])
+    assert moves["1e-6"] < 1e-4 < moves["none"]
+
+
+def test_learning_rates_decay_with_the_epochs(tmp_path, tiny, rates):
+    settings = tiny | {"epochs": "4", "learning_rate_decay": "0.5", "decay_every": "2", "learning_rate": "0.01"}
+    carry_out(resolve(Catalog(), "adding", "lstm", settings), tmp_path)
+    assert rates == [0.01] * 8 + [0.005] * 8
+
+
+def _pulled(strength: float, decay: float):
+    """An LSTM with a quadratic penalty and a weight decay, and the list of its weights after each step."""
+    seen = []
+
+    class Pulled(LSTM):
+        def penalty(self):
+            return strength / 2 * sum(parameter.square().sum() for parameter in self.parameters())
+
+        def parameter_groups(self):
+            return [replace(group, weight_decay=decay) for group in super().parameter_groups()]
+
+        def after_step(self):
+            seen.append(self.recurrent_weight.clone())
+
+    return Pulled, seen
+
+
+def test_a_penalty_and_a_weight_decay_reach_the_gradient(tmp_path, tiny):
+    """Of the same quadratic both are the same pull towards zero, and the logged loss remains the task's."""
+    found = {}
+    for name, strength, decay in (("plain", 0.0, 0.0), ("penalised", 1.0, 0.0), ("decayed", 0.0, 1.0)):
+        pulled, seen = _pulled(strength, decay)
+        one = resolve(Catalog(), "adding", "lstm", tiny | {"learning_rate": "0.1", "optimizer": "sgd"})
+        *_, metrics, _ = carry_out(replace(one, model_class=pulled), tmp_path / name)
+        found[name] = seen[0], next(value for split, _, _, _, value in metrics if split == "train")
+    torch.testing.assert_close(found["penalised"], found["decayed"])
+    assert found["penalised"][0].norm() < 0.95 * found["plain"][0].norm()
+
+
+def _wait_for_rows(database: Path, process, rows: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if database.exists():
+            try:
+                with closing(sqlite3.connect(database)) as connection:
+                    if connection.execute("SELECT count(*) FROM metric").fetchone()[0] >= rows:
+                        return
+            except sqlite3.OperationalError:
+                pass
+        time.sleep(0.02)
+    pytest.fail("the run ended or stood still")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_killed_process_goes_on_to_the_same_numbers(how, tmp_path, tiny, start):
+    settings = tiny | {"train_size": "4000", "evaluate_every": "50"}
+    command = ["run", "adding", "scornn", "--checkpoint-every", "0"]
+    command += [*(x for k, v in settings.items() for x in ("-s", f"{k}={v}"))]
+    assert start([*command, "--db", "uncut.db"]).wait(120) == 0
+    cut = start([*command, "--db", "cut.db"])
+    _wait_for_rows(tmp_path / "cut.db", cut, 12)
+    cut.send_signal(how)
+    code = cut.wait(60)
+    assert code == (-signal.SIGKILL if how == signal.SIGKILL else 130)
+    again = start([*command, "--db", "cut.db"])
+    assert again.wait(120) == 0
+    found = []
+    for name in ("uncut.db", "cut.db"):
+        with open_store(str(tmp_path / name)) as store:
+            (run,) = store.runs()
+            found.append(numbers(store, run.key))
+    assert found[0] == found[1]
+    assert math.isfinite(found[0][2])

@@ -1,0 +1,139 @@
+"""The optimisers against literal loops over their equations, and against torch where it has the same one."""
+
+import numpy as np
+import pytest
+import torch
+
+from orthobench.training.optimizers import RMSProp, make_optimizer
+
+GRADIENTS = np.random.default_rng(0).normal(size=(7, 5))
+START = np.random.default_rng(1).normal(size=5)
+
+
+def _after_steps(name: str, learning_rate: float = 0.01) -> np.ndarray:
+    parameter = torch.nn.Parameter(torch.tensor(START))
+    optimizer = make_optimizer(name, [parameter], learning_rate)
+    for gradient in GRADIENTS:
+        parameter.grad = torch.tensor(gradient)
+        optimizer.step()
+    return parameter.detach().numpy()
+
+
+@pytest.mark.parametrize(
+    ("name", "initial", "root"),
+    [
+        ("rmsprop_tf1", 1.0, lambda r: np.sqrt(r + 1e-10)),
+        ("rmsprop_keras1", 0.0, lambda r: np.sqrt(r) + 1e-8),
+        ("rmsprop_theano", 1e-3, np.sqrt),
+        ("rmsprop_lasagne", 0.0, lambda r: np.sqrt(r + 1e-6)),
+    ],
+)
+def test_rmsprop_forms(name, initial, root):
+    w, r = START.copy(), np.full(5, initial)
+    for g in GRADIENTS:
+        r = 0.9 * r + 0.1 * g**2
+        w -= 0.01 * g / root(r)
+    np.testing.assert_allclose(_after_steps(name), w, rtol=1e-12)
+
+
+def test_adam_of_tensorflow_1():
+    w, m, v = START.copy(), np.zeros(5), np.zeros(5)
+    for t, g in enumerate(GRADIENTS, 1):
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        w -= 0.01 * np.sqrt(1 - 0.999**t) / (1 - 0.9**t) * m / (np.sqrt(v) + 1e-8)
+    np.testing.assert_allclose(_after_steps("adam_tf1"), w, rtol=1e-10)
+
+
+def test_adagrad_of_tensorflow_1():
+    w, r = START.copy(), np.full(5, 0.1)
+    for g in GRADIENTS:
+        r = r + g**2
+        w -= 0.01 * g / np.sqrt(r)
+    np.testing.assert_allclose(_after_steps("adagrad_tf1"), w, rtol=1e-12)
+
+
+def test_our_rmsprop_with_torchs_choices_is_torchs():
+    ours, theirs = (torch.nn.Parameter(torch.tensor(START)) for _ in range(2))
+    pairs = [
+        (ours, RMSProp([ours], 0.01, decay=0.99, epsilon=1e-8, epsilon_inside=False, initial=0.0)),
+        (theirs, torch.optim.RMSprop([theirs], 0.01)),
+    ]
+    for gradient in GRADIENTS:
+        for parameter, optimizer in pairs:
+            parameter.grad = torch.tensor(gradient)
+            optimizer.step()
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_gradient_that_was_next_to_nothing_for_long_makes_no_nan():
+    """0.9^k of r's start underflows after some 800 steps, and Theano's RMSProp has no epsilon."""
+    parameter = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
+    optimizer = make_optimizer("rmsprop_theano", [parameter], 0.1)
+    torch.set_flush_denormal(True)  # as in training
+    try:
+        for _ in range(1500):
+            parameter.grad = torch.tensor([0.0, 1e-25])  # whose square is no number of single precision
+            optimizer.step()
+        assert optimizer.state[parameter]["mean_square"].tolist() == [0.0, 0.0]
+        assert parameter.tolist() == pytest.approx([1.0, 1.0], rel=1e-5)
+        parameter.grad = torch.tensor([1e-3, 0.0])
+        optimizer.step()
+    finally:
+        torch.set_flush_denormal(False)
+    np.testing.assert_allclose(parameter.detach(), [1 - 0.1 / 0.1**0.5, 1.0], rtol=1e-5)
+
+
+def test_the_first_tensorflow_step_is_damped():
+    """r = 0.9 + 0.1 g^2 for a small g: the step is about lr g / sqrt(0.9), not lr / sqrt(0.1)."""
+    parameter = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    parameter.grad = torch.full((1,), 1e-3, dtype=torch.float64)
+    make_optimizer("rmsprop_tf1", [parameter], 1.0).step()
+    assert parameter.item() == pytest.approx(-1e-3 / 0.9**0.5, rel=1e-6)
+
+
+def _unitary(n: int, dtype: torch.dtype) -> torch.Tensor:
+    drawn = torch.randn(n, n, dtype=dtype, generator=torch.Generator().manual_seed(n))
+    return torch.linalg.qr(drawn).Q
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("normalise", [True, False])
+def test_the_cayley_step_is_its_equation(dtype, normalise):
+    """W <- (I + lr/2 B)^{-1} (I - lr/2 B) W, B = G W* - W G*, with explicit inverses."""
+    start = _unitary(4, dtype)
+    w = start.numpy().copy()
+    parameter = torch.nn.Parameter(torch.view_as_real(start).clone() if start.is_complex() else start.clone())
+    optimizer = make_optimizer("cayley_rmsprop_keras1" if normalise else "cayley", [parameter], 0.1)
+    r = np.zeros(parameter.shape)
+    for seed in range(3):
+        g = np.random.default_rng(seed).normal(size=parameter.shape)
+        parameter.grad = torch.tensor(g)
+        optimizer.step()
+        r = 0.9 * r + 0.1 * g**2
+        if normalise:
+            g = g / (np.sqrt(r) + 1e-8)
+        if start.is_complex():
+            g = g[..., 0] + 1j * g[..., 1]
+        b = g @ w.conj().T - w @ g.conj().T
+        w = np.linalg.inv(np.eye(4) + 0.05 * b) @ (np.eye(4) - 0.05 * b) @ w
+    found = parameter.detach()
+    found = torch.view_as_complex(found) if start.is_complex() else found
+    np.testing.assert_allclose(found.numpy(), w, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(w.conj().T @ w, np.eye(4), atol=1e-13)
+
+
+def test_the_cayley_step_always_descends():
+    """With G* W - W* G in B's place, as released, a small step lowers the loss about every other time only."""
+    lowered = []
+    for seed in range(50):
+        target = torch.randn(6, 6, dtype=torch.complex128, generator=torch.Generator().manual_seed(seed))
+        parameter = torch.nn.Parameter(torch.view_as_real(_unitary(6, torch.complex128)).clone())
+
+        def loss(parameter=parameter, target=target):
+            return (torch.view_as_complex(parameter) - target).abs().square().sum()
+
+        before = loss()
+        before.backward()
+        make_optimizer("cayley", [parameter], 1e-4).step()
+        lowered.append(loss().item() < before.item())
+    assert all(lowered)

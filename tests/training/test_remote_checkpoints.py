@@ -1,0 +1,94 @@
+"""Checkpoints at a URL behave as those in a folder: whole or not at all, with the one before behind them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fsspec.implementations.memory import MemoryFileSystem
+
+from orthobench.errors import StorageError, UsageError
+from orthobench.training.checkpoint import BEFORE, NEWEST, CheckpointFolder, checkpoints_at
+
+URL = "memory://bucket/checkpoints"
+
+
+@pytest.fixture
+def files():
+    memory = MemoryFileSystem()
+    yield memory
+    memory.store.clear()
+    memory.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture
+def one(files):
+    return checkpoints_at(URL, "k")
+
+
+def state(iteration: int):
+    return {"logged": iteration, "weight": torch.full((3,), float(iteration))}
+
+
+def test_the_newest_comes_back_and_the_one_before_stands_behind_it(files, one):
+    assert one.load(9) is None
+    for iteration in (1, 2, 3):
+        one.save(state(iteration))
+    assert checkpoints_at(URL, "k").load(9)["weight"].tolist() == [3.0] * 3
+    assert sorted(name.rpartition("/")[2] for name in files.find("/bucket")) == sorted((NEWEST, BEFORE))
+    assert checkpoints_at(URL, "other").load(9) is None
+
+
+def test_a_damaged_one_and_one_after_lost_rows_fall_back(files, one):
+    one.save(state(1))
+    one.save(state(2))
+    files.pipe_file(f"/bucket/checkpoints/k/{NEWEST}", b"garbage")
+    assert one.load(9)["logged"] == 1
+    one.save(state(5))
+    assert one.load(4)["logged"] == 1
+    assert one.load(0) is None
+
+
+@pytest.mark.parametrize("step", ["pipe_file", "rm_file", "mv"])
+@pytest.mark.parametrize("call", [0, 1])
+def test_a_save_cut_off_anywhere_leaves_one_that_can_be_read(files, one, monkeypatch, step, call):
+    """Every call that changes something fails once, in a folder with two checkpoints."""
+    one.save(state(1))
+    one.save(state(2))
+    real, calls = getattr(MemoryFileSystem, step), []
+
+    def failing(self, *arguments, **options):
+        calls.append(step)
+        if len(calls) == call + 1:
+            raise OSError("the network is down")
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, step, failing)
+    try:
+        one.save(state(3))
+    except StorageError as error:
+        assert "the network is down" in str(error)  # noqa: PT017
+    monkeypatch.undo()
+    assert one.load(9)["logged"] in (2, 3)
+
+
+def test_clearing_leaves_nothing(files, one):
+    one.save(state(1))
+    one.clear()
+    assert files.find("/bucket") == []
+    one.clear()
+
+
+def test_a_url_that_nothing_knows_is_refused():
+    with pytest.raises(UsageError, match="cannot be kept at nosuch://x"):
+        checkpoints_at("nosuch://x", "k")
+
+
+def test_a_folder_is_a_folder(tmp_path):
+    assert isinstance(checkpoints_at(str(tmp_path), "k"), CheckpointFolder)
+    assert isinstance(checkpoints_at(tmp_path, "k"), CheckpointFolder)
+
+
+def test_beside_a_file_a_place_is_refused(orthobench, tiny_options):
+    done = orthobench("run", "adding", "rnn", *tiny_options, "--checkpoints", URL)
+    assert done.code == 2
+    assert "--checkpoints is for a database server" in done.err
