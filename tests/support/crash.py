@@ -47,13 +47,13 @@ STAGES = {  # of a run, by the function that a line stands in; else by its file
     "clear": "end",
     "train": "end",
     "checkpoint.py": "checkpointing",
-    "disk.py": "checkpointing",
+    "atomic.py": "checkpointing",
     "_save": "checkpointing",
     "_restore": "checkpointing",
     "versions": "migration",
     "open.py": "migration",
 }
-WATCHED = ("checkpoint.py", "disk.py", "train.py", f"store{os.sep}")
+WATCHED = ("checkpoint.py", "atomic.py", "lifecycle.py", f"store{os.sep}")
 
 
 @dataclass(frozen=True)

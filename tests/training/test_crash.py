@@ -15,7 +15,7 @@ from support.crash import Kill, call
 
 from orthobench.store import open_store
 
-OLD = Path(__file__).parent / "store" / "schema_0001.db"
+OLD = Path(__file__).parent.parent / "store" / "schema_0001.db"
 TEXT = "".join("state carried over from piece to piece"[(k * k + k // 5) % 38] for k in range(400))
 TASKS = {
     "adding": ["adding", "scornn", "-s", "sequence_length=10", "-s", "train_size=40", "-s", "test_size=20"],
