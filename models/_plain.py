@@ -16,8 +16,10 @@ from orthobench.recurrence import Activation, GradientTrace, Multiply, applied_r
 class MatrixSettings(ModelSettings):
     """Settings of models that train what W is made of apart from everything else."""
 
-    recurrent_optimizer: OptimizerName = Field("rmsprop_tf1", description="optimiser of what W is made of")
-    recurrent_learning_rate: Positive = Field(1e-4, description="its learning rate")
+    recurrent_optimizer: OptimizerName = Field(
+        "rmsprop_tf1", description="optimiser of the parameters that W is made of"
+    )
+    recurrent_learning_rate: Positive = Field(1e-4, description="learning rate of the parameters that W is made of")
 
 
 class PlainRNN(Model):

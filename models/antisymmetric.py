@@ -25,12 +25,12 @@ from orthobench.recurrence import TANH, GradientTrace, project, recurrence
 class EulerSettings(ModelSettings):
     optimizer: OptimizerName = "adagrad_tf1"
     learning_rate: Positive = 0.1
-    step_size: Positive = Field(0.01, description="eps, the length of an Euler step")
-    recurrent_scale: float = Field(1.0, ge=0, description="sigma; M starts as N(0, sigma^2 / n)")
+    step_size: Positive = Field(0.01, description="eps, the length of one Euler step")
+    recurrent_scale: float = Field(1.0, ge=0, description="sigma; M is drawn from N(0, sigma^2 / n)")
 
 
 class AntisymmetricSettings(EulerSettings):
-    diffusion: float = Field(0.01, ge=0, description="gamma, what is taken from the diagonal")
+    diffusion: float = Field(0.01, ge=0, description="gamma, subtracted from the diagonal of W")
 
 
 class Antisymmetric(Model):

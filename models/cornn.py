@@ -25,9 +25,9 @@ class CoRNNSettings(ModelSettings):
     optimizer: OptimizerName = "adam"
     learning_rate: Positive = 0.0021
     output_bias: OutputBias = "linear"
-    step_size: Positive = Field(0.042, description="dt, the length of a step")
-    frequency: float = Field(2.7, ge=0, description="gamma, which draws y back to 0")
-    damping: float = Field(4.7, ge=0, description="eps, which slows z down")
+    step_size: Positive = Field(0.042, description="dt, the length of one time step")
+    frequency: float = Field(2.7, ge=0, description="gamma, the squared frequency of the oscillators")
+    damping: float = Field(4.7, ge=0, description="eps, the damping of the velocity z")
 
 
 class CoRNN(Model):

@@ -20,8 +20,12 @@ from .exprnn import EXPRNN, EXPRNNSettings
 
 
 class DTRIVSettings(EXPRNNSettings):
-    rebase_every: Count | None = Field(100, description="K, steps between moves of the base; none: never")
-    project_every: Count = Field(100, description="M, moves between projections of the base")
+    rebase_every: Count | None = Field(
+        100, description="K, optimiser steps between changes of the base point; none: the base point stays"
+    )
+    project_every: Count = Field(
+        100, description="M, changes of the base point between its projections onto the orthogonal matrices"
+    )
 
 
 class DTRIV(EXPRNN):

@@ -34,20 +34,23 @@ class ENRNNSettings(MatrixSettings):
     learning_rate: Positive = 1e-4
     short_size: int | float = Field(
         0.4,
-        description="s, units of the short-term state, or a share of n",
+        description="s, units of the short-term state; a value with a decimal point, such as 0.4, is a share of n",
         json_schema_extra={"tied_to": "hidden_size"},
     )
     negative_ones: int | float = Field(
         0.3,
-        description="-1 on D of W_L, or a share of q",
+        description="entries -1 on the diagonal of D for W_L; "
+        "a value with a decimal point, such as 0.3, is a share of q",
         json_schema_extra={"tied_to": "hidden_size"},
     )
-    coupling: bool = Field(True, description="W_C, from the short-term to the long-term state")
-    epsilon: float = Field(0.0, ge=0, description="eps of the normalisation")
-    activation: Literal["modrelu", "relu"] = Field("modrelu", json_schema_extra={"neutral": "modrelu"})
+    coupling: bool = Field(True, description="use W_C, the matrix from the short-term to the long-term state")
+    epsilon: float = Field(0.0, ge=0, description="eps in the denominator of the normalisation")
+    activation: Literal["modrelu", "relu"] = Field(
+        "modrelu", description="activation of both states", json_schema_extra={"neutral": "modrelu"}
+    )
     coupling_start: Literal["glorot", "orthogonal"] = Field(
         "glorot",
-        description="start of W_C; orthogonal: part of an orthogonal matrix",
+        description="start of W_C; glorot: Glorot-uniform; orthogonal: a block of an orthogonal matrix",
         json_schema_extra={"neutral": "glorot"},
     )
 

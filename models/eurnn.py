@@ -39,8 +39,12 @@ class RotationSettings(ModelSettings):
     """Settings of the models that are made of rotations."""
 
     output_bias: OutputBias = "constant"
-    style: Literal["tunable", "fft"] = Field("tunable", description="which units the layers pair")
-    capacity: Count = Field(2, description="L, the number of layers of the tunable style")
+    style: Literal["tunable", "fft"] = Field(
+        "tunable",
+        description="which units the rotations pair; tunable: neighbours, in `capacity` layers; "
+        "fft: as in the fast Fourier transform",
+    )
+    capacity: Count = Field(2, description="L, layers of rotations in the tunable style")
 
     def rotations(self) -> Rotations:
         return tunable(self.hidden_size, self.capacity) if self.style == "tunable" else fft(self.hidden_size)
@@ -55,7 +59,7 @@ class RotationSettings(ModelSettings):
 
 class EURNNSettings(RotationSettings):
     hidden_size: Count = Field(512, description="number of hidden units n")
-    units: Literal["complex", "real"] = Field("complex", description="what the hidden units are")
+    units: Literal["complex", "real"] = Field("complex", description="complex hidden units, or real ones")
 
 
 def random_angles(count: int, generator: torch.Generator) -> nn.Parameter:

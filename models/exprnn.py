@@ -29,10 +29,14 @@ class EXPRNNSettings(MatrixSettings):
     learning_rate: Positive = 7e-4
     recurrent_optimizer: OptimizerName = "rmsprop_torch"
     recurrent_learning_rate: Positive = 7e-5
-    initialization: Literal["full_circle", "half_circle"] = Field("full_circle", description="start of A's angles")
+    initialization: Literal["full_circle", "half_circle"] = Field(
+        "full_circle",
+        description="start of the angles of A; full_circle: U(-pi, pi); half_circle: -tan(t / 2), t from U(0, pi/2)",
+    )
     output_bias: OutputBias = "linear"
     output_start: Literal["linear", "kaiming"] = Field(
-        "linear", description="start of V; linear: torch's for a linear layer, kaiming: the copying program's"
+        "linear",
+        description="start of V; linear: as torch.nn.Linear; kaiming: Kaiming-normal, as the program for copying",
     )
 
 

@@ -31,11 +31,15 @@ from .urnn import URNNBase, URNNSettings
 class FullURNNSettings(URNNSettings, MatrixSettings):
     hidden_size: Count = Field(128, description="number of complex hidden units n")
     recurrent_optimizer: Literal["cayley", "cayley_rmsprop_keras1"] = Field(
-        "cayley", description="how W steps: by the gradient, or by the gradient over its root mean square"
+        "cayley",
+        description="optimiser of W; cayley: a step along the gradient; "
+        "cayley_rmsprop_keras1: the gradient divided by its root mean square",
     )
     recurrent_learning_rate: Positive = 1e-3
     gradient: Literal["both", "top_row"] = Field(
-        "both", description="from both occurrences of W's numbers, or from those that multiply Re h, as released"
+        "both",
+        description="gradient of W; both: through Re h and Im h; "
+        "top_row: through Re h alone, as in the released program",
     )
 
 

@@ -17,7 +17,9 @@ from orthobench.recurrence import GradientTrace, gru, project
 
 
 class GRUSettings(ModelSettings):
-    reset_after: bool = Field(False, description="apply the reset gate after the recurrent product")
+    reset_after: bool = Field(
+        False, description="apply the reset gate after the product with the recurrent matrix; false: before it"
+    )
 
 
 class GRU(Model):

@@ -19,7 +19,7 @@ from ._plain import PlainRNN
 
 class IRNNSettings(ModelSettings):
     optimizer: OptimizerName = "rmsprop_theano"
-    trained_start: bool = Field(True, description="train h_0")
+    trained_start: bool = Field(True, description="train the initial state h_0; false: h_0 = 0")
 
 
 class IRNN(PlainRNN):

@@ -33,11 +33,13 @@ class KRUSettings(ModelSettings):
     hidden_size: Count = Field(512, description="number of complex hidden units n")
     factor_sizes: str = Field(
         "2",
-        description="P_1 x ... x P_F, such as 16x32, or one size for all, of which n is a power",
+        description="sizes of the Kronecker factors: P_1x...xP_F, such as 16x32, or one size of which n is a power",
         json_schema_extra={"tied_to": "hidden_size"},
     )
-    penalty_weight: float = Field(1e-2, ge=0, description="lambda")
-    bias: bool = Field(True, description="whether the modReLU's b is trained, from 0, or stays there")
+    penalty_weight: float = Field(
+        1e-2, ge=0, description="lambda, the weight of the penalty that keeps the factors unitary"
+    )
+    bias: bool = Field(True, description="train the modReLU's bias b, which starts at 0; false: b = 0")
 
     @model_validator(mode="before")
     @classmethod

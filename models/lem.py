@@ -25,7 +25,7 @@ class LEMSettings(ModelSettings):
     optimizer: OptimizerName = "adam"
     learning_rate: Positive = 0.0018
     output_bias: OutputBias = "linear"
-    step_size: float = Field(0.21, gt=0, le=1, description="dt, the longest step")
+    step_size: float = Field(0.21, gt=0, le=1, description="dt, the longest time step")
 
 
 class LEM(Model):

@@ -24,10 +24,10 @@ class LipschitzSettings(ModelSettings):
     optimizer: OptimizerName = "adam"
     learning_rate: Positive = 0.003
     output_bias: OutputBias = "linear"
-    step_size: Positive = Field(0.03, description="eps, the length of an Euler step")
-    skewness: float = Field(0.75, ge=0, le=1, description="beta, the share of A's and W's skew-symmetric part")
-    diffusion: float = Field(0.001, ge=0, description="gamma, what is taken from the diagonals")
-    recurrent_scale: float = Field(0.1, ge=0, description="sigma; M_A and M_W start as N(0, (sigma / n)^2)")
+    step_size: Positive = Field(0.03, description="eps, the length of one Euler step")
+    skewness: float = Field(0.75, ge=0, le=1, description="beta, the share of the skew-symmetric part of A and W")
+    diffusion: float = Field(0.001, ge=0, description="gamma, subtracted from the diagonals of A and W")
+    recurrent_scale: float = Field(0.1, ge=0, description="sigma; M_A and M_W are drawn from N(0, (sigma / n)^2)")
 
 
 class LipschitzRNN(Model):

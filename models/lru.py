@@ -33,8 +33,12 @@ class LRUSettings(ModelSettings):
     block_size: Count = Field(128, description="d, features of the residual block")
     r_min: float = Field(0.0, ge=0, lt=1, description="smallest |lambda| at the start")
     r_max: float = Field(0.999, gt=0, le=1, description="largest |lambda| at the start")
-    theta_max: float = Field(2 * math.pi, gt=0, le=2 * math.pi, description="largest angle of lambda at the start")
-    recurrent_factor: Positive = Field(0.5, description="learning rate of lambda, g and B, in the others'")
+    theta_max: float = Field(
+        2 * math.pi, gt=0, le=2 * math.pi, description="largest angle of lambda at the start, in radians"
+    )
+    recurrent_factor: Positive = Field(
+        0.5, description="learning rate of lambda, g and B, as a factor of learning_rate"
+    )
 
     @model_validator(mode="after")
     def _ring(self) -> LRUSettings:

@@ -22,10 +22,10 @@ from orthobench.recurrence import GradientTrace, lstm, project
 
 
 class LSTMSettings(ModelSettings):
-    forget_bias: float = Field(1.0, description="beta, added to the forget gate's pre-activation")
+    forget_bias: float = Field(1.0, description="beta, added to the pre-activation of the forget gate")
     cell_to_output: bool = Field(
         False,
-        description="whether a full matrix P leads from c_t to the output gate; step by step in PyTorch, so slow",
+        description="add P c_t to the pre-activation of the output gate, with a full matrix P; slow",
         json_schema_extra={"neutral": False},
     )
 

@@ -36,15 +36,21 @@ class NNRNNSettings(MatrixSettings):
     recurrent_optimizer: OptimizerName = "rmsprop_torch"
     recurrent_learning_rate: Positive = Field(1e-6, description="learning rate of A")
     output_bias: OutputBias = "linear"
-    initialization: Literal["full_circle", "half_circle"] = Field("full_circle", description="start of A's angles")
-    triangle: Literal["strict", "block_strict"] = Field(
-        "strict", description="where N has entries: above the diagonal, or above the diagonal's 2 x 2 blocks"
+    initialization: Literal["full_circle", "half_circle"] = Field(
+        "full_circle",
+        description="start of the angles of A; full_circle: U(-pi, pi); half_circle: -tan(t / 2), t from U(0, pi/2)",
     )
-    modulus_penalty: float = Field(1e-4, ge=0, description="delta, on (gamma - 1)^2")
+    triangle: Literal["strict", "block_strict"] = Field(
+        "strict",
+        description="entries of N; strict: above the diagonal; block_strict: above the 2 x 2 blocks of the diagonal",
+    )
+    modulus_penalty: float = Field(
+        1e-4, ge=0, description="delta, the weight of the penalty (gamma - 1)^2 on the moduli gamma"
+    )
     triangle_decay: float = Field(1e-6, ge=0, description="weight decay of N")
     map_start: Literal["glorot_normal", "language"] = Field(
         "glorot_normal",
-        description="start of U and V; language: kaiming-normal and U(-0.1, 0.1), as the program's language model",
+        description="start of U and V; language: Kaiming-normal for U and U(-0.1, 0.1) for V, as the program for text",
     )
 
     @field_validator("hidden_size")

@@ -28,7 +28,7 @@ class ORNNSettings(ModelSettings):
     optimizer: OptimizerName = "adam"
     learning_rate: Positive = 1e-3
     reflections: Count = Field(
-        16, description="k, the number of reflections", json_schema_extra={"tied_to": "hidden_size"}
+        16, description="k, the number of Householder reflections", json_schema_extra={"tied_to": "hidden_size"}
     )
 
     @model_validator(mode="after")

@@ -30,14 +30,17 @@ class ScoRNNSettings(MatrixSettings):
     hidden_size: Count = Field(170, description="number of hidden units n")
     negative_ones: int | float = Field(
         0.5,
-        description="rho, how many -1 stand on D; a share of n if given with a decimal point, such as 0.5",
+        description="rho, entries -1 on the diagonal of D; a value with a decimal point, such as 0.5, is a share of n",
         json_schema_extra={"tied_to": "hidden_size"},
     )
     activation: Literal["modrelu", "relu", "tanh"] = "modrelu"
-    initialization: Literal["half_circle", "zeros"] = Field("half_circle", description="start of A")
+    initialization: Literal["half_circle", "zeros"] = Field(
+        "half_circle", description="start of A; half_circle: eigenvalue angles of W in U(0, pi/2)"
+    )
     bandwidth: Count | None = Field(
         None,
-        description="l; entries of A further than l from its diagonal are zero and not trained; none: all are",
+        description="l, the bandwidth of A: entries further than l from the diagonal stay 0; "
+        "none: all entries are trained",
         json_schema_extra={"tied_to": "hidden_size", "neutral": None},
     )
 

@@ -33,10 +33,12 @@ class ScuRNNSettings(MatrixSettings):
     hidden_size: Count = Field(116, description="number of complex hidden units n")
     optimizer: OptimizerName = "adam_tf1"
     recurrent_optimizer: OptimizerName = Field("rmsprop_scurnn", description="optimiser of A")
-    phase_optimizer: OptimizerName = Field("adagrad_tf1", description="optimiser of theta")
-    phase_learning_rate: Positive = Field(1e-3, description="its learning rate")
+    phase_optimizer: OptimizerName = Field("adagrad_tf1", description="optimiser of theta, the angles of D")
+    phase_learning_rate: Positive = Field(1e-3, description="learning rate of theta")
     initialization: Literal["half_circle", "full_circle"] = Field(
-        "half_circle", description="start of A's angles: U(0, pi/2), or as the adding program has them U(0, 2 pi)"
+        "half_circle",
+        description="start of the angles of A; half_circle: U(0, pi/2); "
+        "full_circle: U(0, 2 pi), as the program for adding",
     )
 
 

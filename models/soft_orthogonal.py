@@ -35,20 +35,26 @@ _ACTIVATIONS = {"tanh": TANH, "identity": IDENTITY}
 class SoftOrthogonalSettings(MatrixSettings):
     optimizer: OptimizerName = "rmsprop_lasagne"
     learning_rate: Positive = 1e-4
-    recurrent_optimizer: Literal["cayley"] = Field("cayley", description="optimiser of U and V, which keeps them so")
-    recurrent_learning_rate: Positive = Field(1e-6, description="its learning rate")
-    spectrum_learning_rate: Positive = Field(1e-4, description="learning rate of p, before it is divided by 2 mu")
+    recurrent_optimizer: Literal["cayley"] = Field(
+        "cayley", description="optimiser of U and V, which keeps them orthogonal"
+    )
+    recurrent_learning_rate: Positive = Field(1e-6, description="learning rate of U and V")
+    spectrum_learning_rate: Positive = Field(1e-4, description="learning rate of p, divided by 2 mu before use")
     margin: float | None = Field(
-        0.1, ge=0, le=1, description="mu; singular values stay between 1 - mu and 1 + mu; none: they are free"
+        0.1, ge=0, le=1, description="mu; singular values of W stay between 1 - mu and 1 + mu; none: no bound"
     )
-    activation: Literal["tanh", "identity"] = "tanh"
+    activation: Literal["tanh", "identity"] = Field("tanh", description="activation of the hidden state")
     initialization: Literal["orthogonal", "glorot"] = Field(
-        "orthogonal", description="start of W; glorot: Glorot-uniform, which needs margin=none"
+        "orthogonal", description="start of W; orthogonal: W is orthogonal; glorot: Glorot-uniform, needs margin=none"
     )
-    trained_start: bool = Field(True, description="train h_0")
-    weight_decay: float = Field(1e-4, ge=0, description="of ||.||^2 of U_x, W and the output's matrix")
-    matrix_penalty: float = Field(0.0, ge=0, description="lambda of ||W^T W - I||^2")
-    spectrum_penalty: float = Field(0.0, ge=0, description="lambda of sum (s - 1)^2")
+    trained_start: bool = Field(True, description="train the initial state h_0; false: h_0 = 0")
+    weight_decay: float = Field(
+        1e-4, ge=0, description="weight of the penalty ||.||^2 on the input, recurrent and output matrices"
+    )
+    matrix_penalty: float = Field(0.0, ge=0, description="lambda, the weight of the penalty ||W^T W - I||^2")
+    spectrum_penalty: float = Field(
+        0.0, ge=0, description="lambda, the weight of the penalty sum (s - 1)^2 on the singular values s"
+    )
 
     @model_validator(mode="after")
     def _start_fits(self) -> SoftOrthogonalSettings:

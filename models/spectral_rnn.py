@@ -32,9 +32,11 @@ class SpectralRNNSettings(ModelSettings):
     learning_rate: Positive = 1e-3
     output_bias: OutputBias = "truncated_normal"
     reflections: Count = Field(
-        16, description="k, the number of reflections of each factor", json_schema_extra={"tied_to": "hidden_size"}
+        16,
+        description="k, Householder reflections in each orthogonal factor",
+        json_schema_extra={"tied_to": "hidden_size"},
     )
-    margin: float = Field(0.01, gt=0, le=1, description="r; singular values stay between 1 - r and 1 + r")
+    margin: float = Field(0.01, gt=0, le=1, description="r; singular values of W stay between 1 - r and 1 + r")
 
     @model_validator(mode="after")
     def _fits(self) -> SpectralRNNSettings:

@@ -27,8 +27,10 @@ FORMED_UP_TO = 512
 class URNNSettings(ModelSettings):
     hidden_size: Count = Field(512, description="number of complex hidden units n")
     optimizer: OptimizerName = "rmsprop_theano"
-    bias_mean: float = Field(0.0, description="the modReLU's b starts as U(mean - spread, mean + spread)")
-    bias_spread: float = Field(0.01, ge=0, description="0 in the MNIST program")
+    bias_mean: float = Field(0.0, description="the modReLU's bias b is drawn from U(mean - spread, mean + spread)")
+    bias_spread: float = Field(
+        0.01, ge=0, description="spread of the modReLU's bias b at the start; 0 in the program for MNIST"
+    )
 
 
 class URNNBase(ComplexRNN):

@@ -40,17 +40,21 @@ class ModelSettings(Settings):
     """The settings every model has; a model's own come in a subclass."""
 
     hidden_size: Count = Field(128, description="number of hidden units n")
-    optimizer: OptimizerName = Field("rmsprop_tf1", description="optimiser of everything without one of its own")
-    learning_rate: Positive = Field(1e-3, description="its learning rate")
+    optimizer: OptimizerName = Field(
+        "rmsprop_tf1", description="optimiser of all parameters without an optimiser of their own"
+    )
+    learning_rate: Positive = Field(
+        1e-3, description="learning rate of all parameters without a learning rate of their own"
+    )
     output_bias: OutputBias = Field(
         "zeros",
         description="start of the output bias; glorot: U(-sqrt(3/p), sqrt(3/p)), as in the copying programs; linear: "
-        "torch's for a linear layer; truncated_normal: N(0, 0.1^2) cut off at 0.2, as in Spectral RNN's program; "
+        "as torch.nn.Linear; truncated_normal: N(0, 0.1^2) cut off at 0.2, as in Spectral RNN's program; "
         "constant: 0.01, as in EURNN's",
     )
     embedding_size: Count | None = Field(
         None,
-        description="e, size of a trained linear embedding that the inputs go through first; none: there is none",
+        description="e, size of a trained linear embedding of the inputs; none: no embedding",
         json_schema_extra={"neutral": None, "tied_to": "hidden_size"},
     )
 

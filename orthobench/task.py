@@ -47,31 +47,38 @@ class Stream(Split, Protocol):
 class TrainingSettings(Settings):
     """How a run is trained and how often it is tested: the protocol."""
 
-    batch_size: Size = Field(50, description="sequences per iteration")
+    batch_size: Size = Field(50, description="sequences in a training batch")
     epochs: Size = Field(10, description="passes over the training set")
-    max_iterations: Size | None = Field(None, description="stop after this many iterations, if that is earlier")
-    evaluate_every: Size | None = Field(None, description="iterations between tests; none: once an epoch")
-    evaluation_batch_size: Size = Field(1000, description="sequences per test batch")
-    learning_rate_decay: float = Field(1.0, gt=0, le=1, description="factor on learning rates, at every decay")
+    max_iterations: Size | None = Field(None, description="iterations at most; none: only epochs limits the run")
+    evaluate_every: Size | None = Field(
+        None, description="iterations between evaluations; none: one evaluation an epoch"
+    )
+    evaluation_batch_size: Size = Field(1000, description="sequences in an evaluation batch")
+    learning_rate_decay: float = Field(1.0, gt=0, le=1, description="factor on all learning rates at every decay")
     decay_every: Size = Field(1, description="epochs between decays")
     plateau_decay: float = Field(
         1.0,
         gt=0,
         le=1,
-        description="factor on learning rates after every epoch that brings no better validation than any before",
+        description="factor on all learning rates after an epoch without a new best validation value",
         json_schema_extra={"neutral": 1.0},
     )
-    shuffle: bool = Field(True, description="a new order of the training set in every epoch")
-    clip_norm: float | None = Field(None, gt=0, description="largest norm of the whole gradient")
-    clip_value: float | None = Field(None, gt=0, description="largest absolute value of a gradient entry")
+    shuffle: bool = Field(True, description="draw a new order of the training set in every epoch")
+    clip_norm: float | None = Field(
+        None, gt=0, description="largest norm of the gradient of all parameters; none: no limit"
+    )
+    clip_value: float | None = Field(
+        None, gt=0, description="largest absolute value of a gradient entry; none: no limit"
+    )
     diverged_above: float | None = Field(
         1e4,
         gt=0,
-        description="a test loss of so many times the baseline ends a run as diverged; none: only what is not finite",
+        description="a test loss above this multiple of the baseline means diverged; "
+        "none: only a loss that is not finite",
         json_schema_extra={"neutral": 1e4},
     )
     probes: tuple[str, ...] = Field(
-        (), description="probes beside those that every run has, as a,b", json_schema_extra={"neutral": []}
+        (), description="probes in addition to the default ones, as a,b", json_schema_extra={"neutral": []}
     )
 
     @field_validator("probes", mode="before")

@@ -21,9 +21,9 @@ class ImageSettings(Settings):
 
     available: ClassVar[int]
 
-    validation_size: int = Field(0, ge=0, description="images kept for validation, the first ones")
-    train_size: Size = Field(description="training images, those after them")
-    test_size: Size = Field(10_000, le=10_000, description="test images, from the first")
+    validation_size: int = Field(0, ge=0, description="images for validation: the first ones of the training file")
+    train_size: Size = Field(description="images for training: those after the validation images")
+    test_size: Size = Field(10_000, le=10_000, description="images for testing, from the first one on")
 
     @model_validator(mode="after")
     def _are_there(self) -> Self:

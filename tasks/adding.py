@@ -18,10 +18,10 @@ from orthobench.task import Batch, SyntheticSettings, Task
 
 
 class AddingSettings(SyntheticSettings):
-    sequence_length: int = Field(200, ge=4, description="T; 200, 400 and 750 in the papers")
+    sequence_length: int = Field(200, ge=4, description="T, steps of a sequence; 200, 400 and 750 in the papers")
     marker_layout: Literal["scornn", "halves", "anywhere"] = Field(
         "scornn",
-        description="where the markers may stand; scornn: [0, f) and [f, T) with f = floor((T - 1) / 2); "
+        description="positions of the two markers; scornn: [0, f) and [f, T) with f = floor((T - 1) / 2); "
         "halves: [0, T / 2) and [T / 2, T) (uRNN programs); anywhere: two distinct steps (oRNN program)",
     )
 

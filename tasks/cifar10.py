@@ -34,11 +34,15 @@ BLOCK_SIZE, TABLE_SIZE = NOISE_STEPS * ROW_VALUES, 1 << 24
 class CIFAR10Settings(ImageSettings):
     available = 50_000
 
-    noise_padded: bool = Field(False, description="rows, then noise up to 1000 steps, instead of pixels")
-    noise: Literal["fresh", "shared"] = Field(
-        "fresh", description="fresh: of its own for every example and epoch; shared: one block for all (coRNN, LEM)"
+    noise_padded: bool = Field(
+        False, description="show an image row by row, then noise up to 1000 steps; false: pixel by pixel"
     )
-    train_size: Size = Field(50_000, description="training images, those after them")
+    noise: Literal["fresh", "shared"] = Field(
+        "fresh",
+        description="noise after the rows; fresh: drawn for every example and epoch; "
+        "shared: one block for all (coRNN, LEM)",
+    )
+    train_size: Size = Field(50_000, description="images for training: those after the validation images")
 
     @model_validator(mode="after")
     def _says_what_it_means(self) -> CIFAR10Settings:

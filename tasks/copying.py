@@ -21,13 +21,15 @@ BLANK, SYMBOLS, MARKER, COPIED = 0, 8, 9, 10
 
 
 class CopyingSettings(SyntheticSettings):
-    sequence_length: Size = Field(1000, description="T, the delay; 1000 and 2000 in the papers")
+    sequence_length: Size = Field(
+        1000, description="T, steps between the symbols and the answer; 1000 and 2000 in the papers"
+    )
     train_size: Size = Field(20_000, description="training sequences")
     test_size: Size = Field(1_000, description="test sequences")
     layout: Literal["scornn", "exprnn", "two_markers"] = Field(
         "scornn",
-        description="scornn: the marker stands one step before the answer; exprnn: at the answer's first step; "
-        "two_markers: a second one directly after the symbols (ENRNN's text)",
+        description="position of the marker; scornn: one step before the answer; exprnn: at the answer's first step; "
+        "two_markers: a second marker directly after the symbols (text of the ENRNN paper)",
     )
 
 

@@ -31,14 +31,16 @@ PERMUTATION_SEEDS = {"scornn": 92916, "nnrnn": 1234}
 class MNISTSettings(ImageSettings):
     available = 60_000
 
-    dataset: Literal["mnist", "fashion"] = Field("mnist", description="MNIST or Fashion-MNIST")
-    permuted: bool = Field(False, description="show the pixels in a fixed random order")
+    dataset: Literal["mnist", "fashion"] = Field("mnist", description="data set: MNIST or Fashion-MNIST")
+    permuted: bool = Field(False, description="show the pixels in one random order, the same for all images")
     permutation: Literal["scornn", "nnrnn"] = Field(
-        "scornn", description="which one; scornn: NumPy's RandomState(92916), as uRNN and EXPRNN; nnrnn: 1234"
+        "scornn",
+        description="seed of the order of the pixels; "
+        "scornn: NumPy's RandomState(92916), as uRNN and EXPRNN; nnrnn: 1234",
     )
-    divisor: Size = Field(255, description="what the bytes are divided by; 256 in oRNN's program")
-    validation_size: int = Field(5_000, ge=0, description="images kept for validation, the first ones")
-    train_size: Size = Field(55_000, description="training images, those after them")
+    divisor: Size = Field(255, description="pixel values are divided by this number; 256 in oRNN's program")
+    validation_size: int = Field(5_000, ge=0, description="images for validation: the first ones of the training file")
+    train_size: Size = Field(55_000, description="images for training: those after the validation images")
 
     @model_validator(mode="after")
     def _says_what_it_means(self) -> MNISTSettings:

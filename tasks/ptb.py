@@ -38,9 +38,11 @@ from orthobench.task import Batch, Size, Task
 
 
 class PTBSettings(Settings):
-    unroll_length: Size = Field(150, description="steps of a piece; 150 and 300 in the nnRNN paper")
-    text: str | None = Field(None, description="a UTF-8 file to read in place of Penn Treebank")
-    text_md5: str | None = Field(None, description="that file's checksum, found if not given: other text, other run")
+    unroll_length: Size = Field(150, description="steps of truncated backpropagation; 150 and 300 in the nnRNN paper")
+    text: str | None = Field(
+        None, description="a UTF-8 file to read in place of the Penn Treebank; none: the Penn Treebank"
+    )
+    text_md5: str | None = Field(None, description="MD5 checksum of the text file; computed from the file unless set")
 
     @model_validator(mode="before")
     @classmethod

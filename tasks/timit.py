@@ -40,14 +40,20 @@ _CORPORA = {"timit": TimitCorpus, "timit_sample": TimitSample}
 
 
 class TimitSettings(Settings):
-    dataset: Literal["timit", "timit_sample"] = Field("timit", description="the whole corpus, or its public sample")
-    audio: str | None = Field(None, description="a folder of WAV or FLAC files in place of TIMIT")
+    dataset: Literal["timit", "timit_sample"] = Field(
+        "timit", description="data set; timit: the whole corpus; timit_sample: its public sample"
+    )
+    audio: str | None = Field(
+        None, description="a folder of WAV or FLAC files to read in place of TIMIT; none: the data set"
+    )
     exchanged: bool = Field(
         False,
-        description="ask for the frame before the one shown, as EXPRNN's program does: recall, not prediction",
+        description="target is the previous frame, as in EXPRNN's program; false: the next frame",
         json_schema_extra={"neutral": False},
     )
-    audio_metrics: bool = Field(True, description="rebuild the test files at the end: SegSNR, STOI, PESQ")
+    audio_metrics: bool = Field(
+        True, description="rebuild the test files after training and measure SegSNR, STOI and PESQ"
+    )
 
     @field_validator("audio")
     @classmethod
