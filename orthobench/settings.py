@@ -1,4 +1,4 @@
-"""Settings: the hyper-parameters of tasks, models and training, as validated, frozen records."""
+"""Settings: the hyper-parameters of tasks, models and training, as validated, immutable records."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pydantic.fields import FieldInfo
 from orthobench.errors import UsageError
 
 SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
-"""The papers' symbols, which may be written for the settings' names."""
+"""Settings by the papers' symbols, which users may write instead."""
 
 
 class Settings(BaseModel):
-    """Base of every group of hyper-parameters; text such as "1e-3" is accepted for a number, "none" for nothing."""
+    """Base of every group of hyper-parameters. Text such as "1e-3" is accepted for a number, "none" for None."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
 
@@ -26,20 +26,20 @@ class Settings(BaseModel):
 
     @classmethod
     def fill_share(cls, values: dict[str, Any], name: str, of: int) -> dict[str, Any]:
-        """Put the number in the place of a share of `of`: "0.5" or 0.5, with a decimal point, is half of it.
+        """Return the values with a share of `of` replaced by its count: "0.5", with a decimal point, is half of it.
 
-        For validators that run before the fields', so that the record of a run holds the number.
+        For validators that run before the fields': the record of a run then holds the count.
         """
-        given = str(values.get(name, cls.model_fields[name].default))
+        value = str(values.get(name, cls.model_fields[name].default))
         try:
-            share = float(given)
+            share = float(value)
         except ValueError:
-            return values  # the field's own validator says what is wrong
-        return values | {name: round(share * of)} if "." in given and 0 <= share <= 1 else values
+            return values  # the field's own validator explains the error
+        return values | {name: round(share * of)} if "." in value and 0 <= share <= 1 else values
 
     @classmethod
     def whole(cls, values: Mapping[str, Any], name: str) -> int:
-        """The whole number given for a setting, or its default; 0 if what is given is none."""
+        """Return a setting as a whole number, or its default; 0 if the value is no whole number."""
         try:
             return int(str(values.get(name, cls.model_fields[name].default)))
         except ValueError:
@@ -47,10 +47,10 @@ class Settings(BaseModel):
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> Self:
-        """Validate, turning pydantic's report into one line.
+        """Validate values; turn pydantic's report into one line.
 
         Raises:
-            UsageError: a value is of the wrong kind or out of range.
+            UsageError: a value has the wrong type or is out of range.
         """
         try:
             return cls(**values)
@@ -58,33 +58,33 @@ class Settings(BaseModel):
             raise UsageError("; ".join(_explain(problem) for problem in error.errors())) from error
 
     def canonical(self) -> dict[str, Any]:
-        """The settings as JSON values, without those at their neutral value.
+        """Return the settings as JSON values, without those at their neutral value.
 
-        A setting that is added to something that has been run already declares the value which changes nothing,
-        `json_schema_extra={"neutral": value}`: so earlier runs keep their keys.
+        A setting that is added later declares the value of no effect, `json_schema_extra={"neutral": value}`.
+        Earlier runs then keep their keys.
         """
         dumped, neutral = self.model_dump(mode="json"), self.neutral()
         return {name: value for name, value in dumped.items() if neutral.get(name, ...) != value}
 
     @classmethod
     def restore(cls, canonical: Mapping[str, Any]) -> Self:
-        """The settings of which these are the canonical values.
+        """Return the settings with these canonical values.
 
         Raises:
-            UsageError: this class does not have them, or not with these values.
+            UsageError: this class lacks a setting or rejects a value.
         """
         return cls.read(cls.neutral() | dict(canonical))
 
     @classmethod
     def neutral(cls) -> dict[str, Any]:
-        """The settings that a canonical form may lack, at the value that they then have."""
+        """Return the neutral values: those of the settings that a canonical form may lack."""
         return {
             name: _extra(field)["neutral"] for name, field in cls.model_fields.items() if "neutral" in _extra(field)
         }
 
     @classmethod
     def tied_to(cls, changed: Iterable[str]) -> set[str]:
-        """The settings whose recorded values only make sense together with one of the changed settings."""
+        """Return the settings whose recorded values depend on one of the changed settings."""
         changed = set(changed)
         return {name for name, field in cls.model_fields.items() if _ties(field) in changed}
 
@@ -105,8 +105,13 @@ def _explain(problem: Any) -> str:
     return f"{problem['loc'][0]}={problem['input']}: {message[0].lower()}{message[1:]}"
 
 
+def merged_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the task, the model and training of a run's spec, by name."""
+    return {**spec["task_settings"], **spec["model_settings"], **spec["training"]}
+
+
 def text(value: Any) -> str:
-    """A setting's value, as JSON has it, as it is given on the command line."""
+    """Return a setting's JSON value as the command line has it."""
     if isinstance(value, list):
         return ",".join(value) or "none"
     if isinstance(value, bool):
@@ -114,21 +119,21 @@ def text(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def same(value: Any, given: Any) -> bool:
-    """Whether a recorded value is the one given, however that is written: 1e-3 is 0.001, "true" is True."""
-    if isinstance(value, float):
+def same(recorded: Any, value: Any) -> bool:
+    """Return whether a value equals a recorded one in any notation: 1e-3 is 0.001, "true" is True."""
+    if isinstance(recorded, float):
         try:
-            return float(given) == value
+            return float(value) == recorded
         except (TypeError, ValueError):
             return False
-    return text(value).lower() == text(given).lower()
+    return text(recorded).lower() == text(value).lower()
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
     """Read `key=value` texts.
 
     Raises:
-        UsageError: a text has no key, no value or no equals sign, or a key is given twice.
+        UsageError: a text has no key, no value or no equals sign, or a key occurs twice.
     """
     values: dict[str, str] = {}
     for text in texts:

@@ -1,22 +1,24 @@
-"""What a run is: a task, a model, their settings, the training settings and a seed, in one canonical form.
+"""The canonical form of a run: a task, a model, their settings, the training settings and a seed.
 
-Settings are laid over each other: the plugins' defaults, the task's protocol, the paper's experiment, the preset, and
-what was asked for.
+Settings take precedence in this order: the user's overrides, the preset, the paper's experiment, the task's protocol,
+the plugins' defaults.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from orthobench.errors import UsageError, unknown
+from orthobench.model import Model, ModelSettings
 from orthobench.papers import Experiment, experiments
 from orthobench.plugins import Catalog
-from orthobench.settings import SHORT_NAMES, Settings, same
-from orthobench.task import TrainingSettings
+from orthobench.probe import Probe
+from orthobench.settings import SHORT_NAMES, Settings, merged_settings, same
+from orthobench.task import Task, TrainingSettings
 
 Preset = Literal["paper", "quick"]
 
@@ -36,21 +38,26 @@ class RunSpec:
 
     @property
     def key(self) -> str:
-        """Names the run: 16 hexadecimal digits."""
+        """The run's name: 16 hexadecimal digits."""
         return digest(asdict(self))
 
     @property
     def variant(self) -> str:
-        """Names the run without its seed: runs that differ by chance alone share it."""
+        """The run's name without its seed. Runs that differ in the seed alone share it."""
         return digest({name: value for name, value in asdict(self).items() if name != "seed"})
 
     @property
     def condition(self) -> str:
-        """Names the task and its settings: runs whose metrics may be compared share it."""
+        """The name of the task and its settings. Runs whose metrics are comparable share it."""
         return digest({"task": self.task, "settings": self.task_settings, "version": self.task_version})
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the task, the model and training, by name."""
+        return merged_settings(vars(self))
+
     def record(self) -> dict[str, Any]:
-        """What the database's record of the run holds of it."""
+        """Return the columns of the database's run record that follow from the spec."""
         return {
             "key": self.key,
             "variant": self.variant,
@@ -67,22 +74,22 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A run's spec with the classes and validated settings that carry it out."""
+    """A run's spec with its classes and validated settings."""
 
     spec: RunSpec
-    task_class: Any
-    model_class: Any
-    task_settings: Any
-    model_settings: Any
+    task_class: type[Task]
+    model_class: type[Model]
+    task_settings: Settings
+    model_settings: ModelSettings
     training: TrainingSettings
-    probes: dict[str, Any]
+    probes: dict[str, type[Probe]]
 
     def with_seed(self, seed: int) -> RunConfig:
         return replace(self, spec=self.spec.with_seed(seed))
 
 
 def digest(value: Any) -> str:
-    """What names a JSON value: 16 hexadecimal digits."""
+    """Return the name of a JSON value: 16 hexadecimal digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -91,79 +98,114 @@ def resolve(
     catalog: Catalog,
     task: str,
     model: str,
-    given: Mapping[str, Any],
+    overrides: Mapping[str, Any],
     preset: Preset = "paper",
     seed: int = 0,
     experiment: Experiment | None = None,
 ) -> RunConfig:
-    """Make a run of what was asked for, over this experiment's settings; none given: those of the nearest.
+    """Resolve the settings of a run.
+
+    Args:
+        overrides: the user's settings, as values or as text.
+        experiment: the paper's experiment underneath; None for the one that agrees with most overrides.
 
     Raises:
-        UsageError: an unknown task, model or setting, or a value that does not fit; one line with the remedy.
+        UsageError: a task, model or setting is unknown, or a value is invalid; one line with the remedy.
     """
-    task_class, model_class = catalog.load("task", task), catalog.load("model", model)
-    kinds: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)
-    known = {name for kind in kinds for name in kind.model_fields}
-    given = _full_names(given, known)
-    asked = ({k: v for k, v in task_class.quick.items() if k in known} if preset == "quick" else {}) | dict(given)
+    task_class: type[Task] = catalog.load("task", task)
+    model_class: type[Model] = catalog.load("model", model)
+    groups: tuple[type[Settings], ...] = (task_class.Settings, model_class.Settings, TrainingSettings)
+    known = {name for group in groups for name in group.model_fields}
+    overrides = _full_names(overrides, known)
+    quick = {name: value for name, value in task_class.quick.items() if name in known} if preset == "quick" else {}
+    upper = quick | overrides
     values = dict(task_class.protocol)
-    if experiment := experiment or _nearest(experiments(task, model), given):
+    if experiment := experiment or _nearest(experiments(task, model), overrides):
         recorded = experiment.settings
-        changed = [name for name, value in asked.items() if not same(recorded.get(name, value), value)]
-        tied = {name for kind in kinds for name in kind.tied_to(changed)}
+        changed = [name for name, value in upper.items() if not same(recorded.get(name, value), value)]
+        tied = {name for group in groups for name in group.tied_to(changed)}
         values |= {name: value for name, value in recorded.items() if name not in tied}
-    values |= asked
+    values |= upper
 
-    read = [kind.read({name: values[name] for name in kind.model_fields if name in values}) for kind in kinds]
-    return _config(catalog, task, model, read, seed)
+    task_group, model_group, training_group = (
+        {name: values[name] for name in group.model_fields if name in values} for group in groups
+    )
+    return _config(
+        catalog,
+        task,
+        model,
+        task_class.Settings.read(task_group),
+        model_class.Settings.read(model_group),
+        TrainingSettings.read(training_group),
+        seed,
+    )
 
 
 def resolve_again(catalog: Catalog, spec: RunSpec) -> RunConfig:
-    """A run from its canonical form, as another process needs it.
+    """Resolve a run from its canonical form, in another process.
 
     Raises:
-        UsageError: the plugins here are not those that the run was made with.
+        UsageError: the plugins differ from those of the spec.
     """
-    kinds: tuple[type[Settings], ...] = (
-        catalog.load("task", spec.task).Settings,
-        catalog.load("model", spec.model).Settings,
-        TrainingSettings,
+    task_class: type[Task] = catalog.load("task", spec.task)
+    model_class: type[Model] = catalog.load("model", spec.model)
+    again = _config(
+        catalog,
+        spec.task,
+        spec.model,
+        task_class.Settings.restore(spec.task_settings),
+        model_class.Settings.restore(spec.model_settings),
+        TrainingSettings.restore(spec.training),
+        spec.seed,
     )
-    recorded = spec.task_settings, spec.model_settings, spec.training
-    read = [kind.restore(values) for kind, values in zip(kinds, recorded, strict=True)]
-    again = _config(catalog, spec.task, spec.model, read, spec.seed)
     if again.spec != spec:
         raise UsageError(
             f"run {spec.key} cannot be made here: {spec.task} {again.spec.task_version} and {spec.model} "
             f"{again.spec.model_version} are not {spec.task_version} and {spec.model_version}, or mean something else; "
-            "use the same code everywhere, and plugin files that nobody edits meanwhile"
+            "use the same code everywhere, and do not edit plugin files in between"
         )
     return again
 
 
-def _config(catalog: Catalog, task: str, model: str, read: Sequence[Settings], seed: int) -> RunConfig:
-    """A run of these settings: the task's, the model's and those of training."""
-    task_settings, model_settings, training = read
-    probes = catalog.probes(training.probes)  # type: ignore[attr-defined]
-    classes = catalog.load("task", task), catalog.load("model", model)
-    plugins = catalog.find("task", task), catalog.find("model", model)
-    versions = [
-        f"{cls.version}+{plugin.revision}" if plugin.revision else str(cls.version)
-        for cls, plugin in zip(classes, plugins, strict=True)
-    ]
-    dumped = [settings.canonical() for settings in read]
-    spec = RunSpec(task, model, dumped[0], dumped[1], dumped[2], versions[0], versions[1], seed)
-    return RunConfig(spec, *classes, task_settings, model_settings, training, probes)  # type: ignore[arg-type]
+def _config(
+    catalog: Catalog,
+    task: str,
+    model: str,
+    task_settings: Settings,
+    model_settings: ModelSettings,
+    training: TrainingSettings,
+    seed: int,
+) -> RunConfig:
+    """Return the run of these settings."""
+    task_class: type[Task] = catalog.load("task", task)
+    model_class: type[Model] = catalog.load("model", model)
+    spec = RunSpec(
+        task,
+        model,
+        task_settings.canonical(),
+        model_settings.canonical(),
+        training.canonical(),
+        _version(task_class, catalog.find("task", task).revision),
+        _version(model_class, catalog.find("model", model).revision),
+        seed,
+    )
+    probes = catalog.probes(training.probes)
+    return RunConfig(spec, task_class, model_class, task_settings, model_settings, training, probes)
 
 
-def _full_names(given: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    """What was given, under the settings' names in place of the papers' symbols.
+def _version(plugin_class: type[Task] | type[Model], revision: str) -> str:
+    """Return a plugin's version number, with the revision of its file if it is a file of the user's."""
+    return f"{plugin_class.version}+{revision}" if revision else str(plugin_class.version)
+
+
+def _full_names(overrides: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    """Return overrides under the settings' names in place of the papers' symbols.
 
     Raises:
-        UsageError: a name is none of a setting, or a setting is given under both.
+        UsageError: a name is unknown, or a setting has two values.
     """
     named: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in overrides.items():
         full = name if name in known else SHORT_NAMES.get(name, name)
         if full not in known:
             raise unknown("setting", name, known)
@@ -173,14 +215,14 @@ def _full_names(given: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
     return named
 
 
-def _nearest(candidates: list[Experiment], given: Mapping[str, Any]) -> Experiment | None:
-    """The experiment that agrees with the most of the given settings; of equals, the first.
+def _nearest(candidates: list[Experiment], overrides: Mapping[str, Any]) -> Experiment | None:
+    """Return the first experiment that agrees with the most overrides.
 
-    Settings of training do not count: a run of one epoch is not meant to be the experiment that happens to have one.
+    Settings of training do not count: a run of one epoch should not become an experiment of one epoch.
     """
 
     def agreement(experiment: Experiment) -> int:
         settings = experiment.task_settings | experiment.model_settings
-        return sum(same(settings[name], value) for name, value in given.items() if name in settings)
+        return sum(same(settings[name], value) for name, value in overrides.items() if name in settings)
 
     return max(candidates, key=agreement, default=None)

@@ -10,9 +10,8 @@ from orthobench.spec import resolve
 CATALOG = Catalog()
 
 
-def settings(task="adding", model="scornn", preset="paper", **given):
-    spec = resolve(CATALOG, task, model, given, preset).spec
-    return spec.task_settings | spec.model_settings | spec.training
+def settings(task="adding", model="scornn", preset="paper", **overrides):
+    return resolve(CATALOG, task, model, overrides, preset).spec.settings
 
 
 def test_defaults_are_the_papers():
@@ -67,8 +66,7 @@ def test_every_experiment_can_be_run_and_is_its_own_default():
             in_powers = {n: f"{v:e}" for n, v in experiment.settings.items() if isinstance(v, float)}
             for given in (written, written | in_powers):
                 spec = resolve(CATALOG, experiment.task, experiment.model, given).spec
-                everything = spec.task_settings | spec.model_settings | spec.training
-                assert experiment.differences(everything) == {}
+                assert experiment.differences(spec.settings) == {}
             assert experiment in experiments(experiment.task, experiment.model)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orthobench.analysis.statistics import Summary, summarize
-from orthobench.settings import same, text
+from orthobench.settings import merged_settings, same, text
 from orthobench.store import Run, Status
 
 
@@ -81,4 +81,4 @@ def settings_of(run: Run) -> dict[str, Any]:
     """Everything but the seed; versions too, as they may be all that differs."""
     spec = run.spec
     versions = {"task_version": spec["task_version"], "model_version": spec["model_version"]}
-    return {**spec["task_settings"], **spec["model_settings"], **spec["training"], **versions}
+    return merged_settings(spec) | versions

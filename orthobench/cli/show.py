@@ -69,9 +69,9 @@ def command(
 def reproduce(spec: dict[str, Any]) -> str:
     """The command that makes the run again, whatever the defaults have become."""
     from orthobench.papers import experiments
-    from orthobench.settings import text
+    from orthobench.settings import merged_settings, text
 
-    settings = spec["task_settings"] | spec["model_settings"] | spec["training"]
+    settings = merged_settings(spec)
     papers = set().union(*(one.settings for one in experiments(spec["task"], spec["model"])))
     if papers - settings.keys():  # at a neutral value, which the record leaves out: a paper's would be taken for it
         settings = _neutral(spec) | settings

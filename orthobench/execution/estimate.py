@@ -24,6 +24,7 @@ from orthobench.data import use_data_folder
 from orthobench.errors import UsageError
 from orthobench.execution.job import Job
 from orthobench.plugins import Catalog
+from orthobench.settings import merged_settings
 from orthobench.spec import RunConfig, resolve_again
 from orthobench.store import Run, Store
 from orthobench.sweep.plan import PlannedRun
@@ -78,7 +79,7 @@ class Estimator:
             left = one.run.total_iterations - one.run.iterations
             done = f"its own {one.run.iterations} of {one.run.total_iterations} iterations"
             return Estimate(left * _pace(one.run), one.run.peak_memory, done)
-        settings, known = settings_of(one.config), self._known(one.config)
+        settings, known = one.config.spec.settings, self._known(one.config)
         near = min(known, key=lambda other: distance(settings, other.settings), default=None)
         if near is None or distance(settings, near.settings) >= NEAR:
             if self.probe is None:
@@ -102,7 +103,7 @@ class Estimator:
             runs = self.store.runs(task=of[0], model=of[1]) if self.store else []
             self.known[of] = [
                 Experience(
-                    run.spec["task_settings"] | run.spec["model_settings"] | run.spec["training"],
+                    merged_settings(run.spec),
                     _pace(run),
                     run.iterations_per_epoch,
                     run.peak_memory,
@@ -186,11 +187,6 @@ def _is_size(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def settings_of(config: RunConfig) -> dict[str, Any]:
-    spec = config.spec
-    return spec.task_settings | spec.model_settings | spec.training
-
-
 def _pace(run: Run) -> float:
     """Seconds of an iteration with its share of tests, probes, logging and checkpoints."""
     return float(sum(run.seconds.values())) / run.iterations
@@ -198,7 +194,7 @@ def _pace(run: Run) -> float:
 
 def _experience(config: RunConfig, pace: RunProfile) -> Experience:
     return Experience(
-        settings_of(config),
+        config.spec.settings,
         pace.seconds / pace.total_iterations,
         pace.iterations_per_epoch,
         pace.memory,

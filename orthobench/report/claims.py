@@ -14,6 +14,7 @@ import pandas as pd
 from orthobench.papers import Artifact, Claim, Paper
 from orthobench.report.collect import Measured
 from orthobench.report.tables import values
+from orthobench.settings import merged_settings
 
 COMPARING = ("first", "best", "worst")
 
@@ -60,7 +61,7 @@ def check_runs(artifact: Artifact, variants: Sequence[Measured]) -> list[Finding
     subjects = []
     for variant in variants:
         spec = variant.run.spec
-        settings = spec["task_settings"] | spec["model_settings"] | spec["training"]
+        settings = merged_settings(spec)
         subjects.append(Subject(variant.label, variant.run.model, settings, spec["task_settings"], variant))
     return [_check(claim, subjects) for claim in artifact.claims]
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 from orthobench.analysis.variants import Variant, group, variants
 from orthobench.papers import Experiment, experiments
+from orthobench.settings import merged_settings
 from orthobench.store import Run, Store
 
 CURVES = ["run", "split", "name", "epoch", "iteration", "value"]
@@ -106,7 +107,7 @@ def _measured(variant: Variant, curves: dict[Any, pd.DataFrame], traces: dict[An
 
 
 def _compare(run: Run) -> Comparison | None:
-    settings = run.spec["task_settings"] | run.spec["model_settings"] | run.spec["training"]
+    settings = merged_settings(run.spec)
     candidates = [
         Comparison(experiment, experiment.differences(settings)) for experiment in experiments(run.task, run.model)
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from orthobench.errors import UsageError
+from orthobench.settings import merged_settings
 from orthobench.store.atomic import rename, storage_error
 from orthobench.store.store import Store
 from orthobench.store.tables import Run
@@ -73,7 +74,7 @@ def _runs(runs: Sequence[Run]) -> pandas.DataFrame:
 
 def _record(run: Run) -> dict[str, Any]:
     spec = run.spec
-    settings = {**spec["task_settings"], **spec["model_settings"], **spec["training"]}
+    settings = merged_settings(spec)
     own = {column.name: getattr(run, column.name) for column in Run.__table__.columns}
     for inner in ("id", "environment_id", "spec"):
         del own[inner]

@@ -110,7 +110,7 @@ def resolve_experiments(
             one = resolve(catalog, experiment.task, experiment.model, smaller, seed=seeds[0], experiment=experiment)
         telling = ("sequence_length", "hidden_size", *experiment.task_settings)
         spec = one.spec
-        settings = spec.task_settings | spec.model_settings | spec.training
+        settings = spec.settings
         shared = experiment.shared
         chosen = {
             name: str(settings[name])
@@ -126,7 +126,7 @@ def _smaller(full: RunConfig, scale: float) -> dict[str, Any]:
     if scale == 1:
         return {}
     spec = full.spec
-    settings = spec.task_settings | spec.training
+    settings = spec.settings
     least = {"train_size": spec.training["batch_size"], "sequence_length": SHORTEST}
     scaled = {
         name: max(least.get(name, 1), round(value * scale))

@@ -25,7 +25,7 @@ def name(experiment: Experiment) -> str:
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=name)
 def test_every_experiment_can_be_run_with_its_own_settings(experiment):
     spec = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment).spec
-    settings = spec.task_settings | spec.model_settings | spec.training
+    settings = spec.settings
     classes = [CATALOG.load("task", spec.task).Settings, CATALOG.load("model", spec.model).Settings]
     for setting, value in experiment.settings.items():
         fields = [cls.model_fields[setting] for cls in classes if setting in cls.model_fields]
