@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator
 from importlib.resources import files
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 UNITS = {"k": 1_000, "M": 1_000_000}
 
@@ -14,7 +14,8 @@ UNITS = {"k": 1_000, "M": 1_000_000}
 class Size(BaseModel):
     """One row: a model at the task's numbers of inputs and outputs, and the count as printed, such as "16k".
 
-    `embedding` is what the paper counts beside the model; a note says why a count is not the printed one.
+    `embedding` is the number of parameters that the paper counts beside the model. A note explains why the model's
+    own count differs from the printed one; `count` then is the model's own count.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -27,7 +28,13 @@ class Size(BaseModel):
     settings: str
     embedding: int
     printed: str
+    count: int | None
     note: str
+
+    @field_validator("count", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: str | int | None) -> str | int | None:
+        return None if value == "" else value
 
     def agrees(self, count: int) -> bool:
         """Whether a count comes out as printed, at the printed digits."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import torch
@@ -130,7 +131,8 @@ def test_shapes_keep_the_tables_order():
         select(["none"])
 
 
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the system resets no peak memory")
 def test_the_eager_loop_holds_at_least_its_states():
     shape = Shape("memory", 64, 400, 1, 64, 1)
     peak = peak_of_step(shape, "eager loop", threads=1)
-    assert peak is None or peak > 4 * shape.batch * shape.steps * shape.hidden
+    assert peak > 4 * shape.batch * shape.steps * shape.hidden

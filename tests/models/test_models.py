@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.stats
 import torch
 from support.models import (
     B,
@@ -237,14 +238,26 @@ def test_enrnn_is_normalised_for_good_when_the_radius_passes_one():
 
 
 def test_enrnn_starts_with_these_eigenvalues():
-    """Of W_S: moduli below one, angles of the right half circle or, for negative moduli, their opposites."""
-    short = make("enrnn", hidden_size=60, short_size=40, negative_ones=6).short_weight.detach().double()
-    found = np.linalg.eigvals(short.numpy())
-    assert (np.abs(found) < 1).all()
-    assert np.isclose(np.abs(found.real[:, None]).max(), np.abs(found.real).max())
-    pairs = np.linalg.eigvals(short[:2, :2].numpy())
-    torch.testing.assert_close(torch.linalg.matrix_norm(short[2:, :2]), torch.zeros((), dtype=torch.float64))
-    assert np.isclose(abs(pairs[0]), abs(pairs[1]))
+    """W_S has 2 x 2 blocks m [[cos t, -sin t], [sin t, cos t]], m ~ U(-1, 1), t ~ U(0, pi / 2); W_L has m = 1."""
+    blocks = 200
+    model = make("enrnn", hidden_size=4 * blocks, short_size=2 * blocks, negative_ones=0)
+    long, short = (block.detach().double().numpy() for block in model.blocks())
+    even = np.arange(0, 2 * blocks, 2)
+    for matrix in (long, short):
+        cosines, sines = matrix[even, even], matrix[even + 1, even]
+        literal = np.zeros_like(matrix)
+        for first, cosine, sine in zip(even, cosines, sines, strict=True):
+            literal[first : first + 2, first : first + 2] = [[cosine, -sine], [sine, cosine]]
+        np.testing.assert_allclose(matrix, literal, atol=1e-6)
+        angles = np.arctan(sines / cosines)  # the same for a negative modulus
+        assert scipy.stats.kstest(np.abs(angles), "uniform", (0, np.pi / 2)).pvalue > 0.01
+        assert (np.sign(angles) == np.sign(angles[0])).all()  # all turn the same way
+    np.testing.assert_allclose(np.abs(np.linalg.eigvals(long)), 1, atol=1e-5)
+    eigenvalues = np.linalg.eigvals(short)
+    assert (np.abs(eigenvalues) < 1).all()
+    moduli = np.hypot(short[even, even], short[even + 1, even]) * np.sign(short[even, even])
+    assert scipy.stats.kstest(moduli, "uniform", (-1, 2)).pvalue > 0.01
+    np.testing.assert_allclose(np.sort(np.abs(eigenvalues)), np.sort(np.repeat(np.abs(moduli), 2)), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["exprnn", "dtriv"])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 from pydantic import ValidationError
 
 from orthobench.errors import UsageError
+from orthobench.model import ModelSettings
 from orthobench.papers import Claim, Experiment, Paper, Printed, find_paper, papers
-from orthobench.papers.sizes import sizes
+from orthobench.papers.sizes import Size, sizes
 from orthobench.plugins import Catalog
 from orthobench.settings import parse_assignments
 from orthobench.spec import resolve
@@ -16,6 +20,8 @@ from orthobench.studies import find
 CATALOG = Catalog()
 EXPERIMENTS = [experiment for paper in papers() for experiment in paper.experiments()]
 SIZES = list(sizes())
+WITHOUT_SIZE = {"kerg2019-Penn Treebank table-eurnn, n = 2048"}  # the paper names no number of layers
+OWN_VALIDATION = {"ptb", "timit"}  # tasks whose data set has a validation part
 
 
 def name(experiment: Experiment) -> str:
@@ -38,20 +44,35 @@ def test_every_experiment_can_be_run_with_its_own_settings(experiment):
 @pytest.mark.parametrize("experiment", [e for e in EXPERIMENTS if e.parameters], ids=name)
 def test_every_printed_size_is_one_that_the_models_are_held_against(experiment):
     printed = experiment.parameters.removeprefix("≈")
-    settings = {key: str(value) for key, value in experiment.settings.items()}
+    own = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment).spec.model_settings
+    Settings = CATALOG.load("model", experiment.model).Settings
     same = [
         size
         for size in SIZES
         if (size.model, size.printed) == (experiment.model, printed)
-        and all(settings.get(key, value) == value for key, value in parse_assignments(size.settings.split()).items())
+        and size_settings(size, Settings).items() <= own.items()
     ]
-    assert same or any("size" in note or "label" in note for note in experiment.notes)
+    assert bool(same) == (name(experiment) not in WITHOUT_SIZE)
+
+
+def size_settings(size: Size, Settings: type[ModelSettings]) -> dict[str, Any]:
+    """The settings that a row of the sizes names, with their types."""
+    assignments = parse_assignments(size.settings.split())
+    return Settings.read(assignments).model_dump(include=set(assignments))
 
 
 @pytest.mark.parametrize("experiment", [e for e in EXPERIMENTS if e.selection == "best_valid"], ids=name)
 def test_what_is_chosen_by_validation_has_some(experiment):
-    config = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment)
-    assert getattr(config.task_settings, "validation_size", 1) > 0
+    settings = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment).spec.task_settings
+    assert experiment.task in OWN_VALIDATION or settings["validation_size"] > 0
+
+
+@pytest.mark.parametrize("task", sorted(OWN_VALIDATION))
+@pytest.mark.usefixtures("small_data")
+def test_a_task_whose_data_set_has_a_validation_part_uses_it(task):
+    settings = {"dataset": "timit_sample"} if task == "timit" else {}
+    config = resolve(CATALOG, task, "rnn", settings)
+    assert len(config.task_class(config.task_settings, 0, torch.device("cpu")).validation) > 0
 
 
 def test_experiments_have_names_of_their_own():
