@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import html.parser
 import json
 import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.stats
 
 from orthobench.report.collect import collect
 from orthobench.store import MetricRow, Status, open_store
@@ -89,17 +92,83 @@ def test_the_page_needs_no_network(page):
     assert page.stat().st_size < 8e6
 
 
+def numbers(values: list | dict) -> np.ndarray:
+    """The numbers of a drawn line: a list, or an array in base64."""
+    if isinstance(values, dict):
+        return np.frombuffer(base64.b64decode(values["bdata"]), np.dtype(values["dtype"]).newbyteorder("<"))
+    return np.array(values)
+
+
+def assert_drawn(line: dict, x, y) -> None:
+    """The line has these points, at single precision."""
+    np.testing.assert_allclose(numbers(line["x"]), x, rtol=1e-6)
+    np.testing.assert_allclose(numbers(line["y"]), y, rtol=1e-6)
+
+
 def test_figures_hold_the_numbers_of_the_database(page, tmp_path):
-    data = embedded(page)["figures"]
     with open_store(str(tmp_path / "results.db")) as store:
-        adding = next(condition for condition in collect(store) if condition.task == "adding")
-        curves = data[adding.key]["curves"]["data"]
-        names = [trace.get("name") for trace in curves if trace.get("showlegend", True)]
-        assert names == ["scornn", "lstm", "baseline 0.1667"]
-        assert curves[-1]["line"]["dash"] == "dash"
-        assert set(data[adding.key]) == {"curves", "orthogonality", "gradients", "parameters", "seconds"}
-        gradients = data[adding.key]["gradients"]["data"]
-        assert {trace["name"] for trace in gradients} >= {"scornn h, epoch 0", "scornn h, epoch 3", "lstm c, epoch 3"}
+        runs = {model: [run.id for run in store.runs(task="adding", model=model)] for model in ("scornn", "lstm")}
+        counts = {model: [run.parameter_count for run in store.runs(task="adding", model=model)] for model in runs}
+        (key,) = {run.condition for run in store.runs(task="adding")}
+        metrics = {id: store.metrics([id]) for ids in runs.values() for id in ids}
+        traces = {id: store.traces([id]) for ids in runs.values() for id in ids}
+        seconds = {model: [run.seconds["train"] for run in store.runs(task="adding", model=model)] for model in runs}
+    figures = embedded(page)["figures"][key]
+    assert set(figures) == {"curves", "orthogonality", "gradients", "parameters", "seconds"}
+
+    def by_seed(model: str, split: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Iterations, and the values `[seed, iteration]`."""
+        rows = [[m for m in metrics[id] if (m.split, m.name) == (split, name)] for id in runs[model]]
+        assert len(rows) == 2
+        return np.array([m.iteration for m in rows[0]]), np.array([[m.value for m in seed] for seed in rows])
+
+    def assert_band(lines: list[dict], model: str, split: str, name: str, label: str) -> None:
+        """Three lines: the highest seed, the lowest, and the mean, which alone stands in the legend."""
+        iterations, values = by_seed(model, split, name)
+        for line, y in zip(lines, (values.max(0), values.min(0), values.mean(0)), strict=True):
+            assert_drawn(line, iterations / 4, y)  # 4 iterations an epoch
+        assert [line.get("name") for line in lines if line.get("showlegend", True)] == [label]
+
+    curves = figures["curves"]["data"]
+    assert_band(curves[:3], "scornn", "test", "mse", "scornn")
+    assert_band(curves[3:6], "lstm", "test", "mse", "lstm")
+    (baseline,) = curves[6:]
+    assert (baseline["name"], baseline["line"]["dash"]) == ("baseline 0.1667", "dash")
+    assert_drawn(baseline, [0, 3], [1 / 6, 1 / 6])
+
+    lines = figures["orthogonality"]["data"]
+    matrices = [("scornn", "W", "scornn"), *(("lstm", f"W_{gate}", f"lstm W_{gate}") for gate in "fgio")]
+    assert len(lines) == 3 * len(matrices)
+    for first, (model, matrix, label) in enumerate(matrices):
+        assert_band(lines[3 * first : 3 * first + 3], model, "probe", f"orthogonality/{matrix}", label)
+
+    lines = {line["name"]: line for line in figures["gradients"]["data"]}
+    states = [("scornn", "h"), ("lstm", "c"), ("lstm", "h")]
+    assert list(lines) == [f"{model} {state}, epoch {epoch}" for model, state in states for epoch in (0, 3)]
+    for model, state in states:
+        for epoch in (0, 3):
+            norms = [
+                trace.values
+                for id in runs[model]
+                for trace in traces[id]
+                if (trace.name, trace.iteration) == (f"gradient_norm/{state}", 4 * epoch)
+            ]
+            assert np.shape(norms) == (2, 10)
+            assert_drawn(lines[f"{model} {state}, epoch {epoch}"], range(1, 11), np.mean(norms, axis=0))
+
+    sizes = {"scornn": 28 + 16 + 8 + 8 + 1, "lstm": 4 * (64 + 16 + 8) + 8 + 1}  # of 8 units, with the output map
+    assert counts == {model: [size] * 2 for model, size in sizes.items()}
+    for figure, costs in (
+        ("parameters", sizes),
+        ("seconds", {model: np.mean(spent) / 3 for model, spent in seconds.items()}),
+    ):
+        points = figures[figure]["data"]
+        assert [point["name"] for point in points] == ["scornn", "lstm"]
+        for point in points:
+            best = by_seed(point["name"], "test", "mse")[1].min(1)
+            assert_drawn(point, [costs[point["name"]]], [best.mean()])
+            interval = scipy.stats.t.interval(0.95, 1, best.mean(), scipy.stats.sem(best))
+            np.testing.assert_allclose(point["error_y"]["array"], (interval[1] - interval[0]) / 2)
 
 
 def test_an_empty_or_unfinished_database_is_told(orthobench, tiny_options, tmp_path):
