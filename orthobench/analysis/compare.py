@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from orthobench.analysis.selection import Conditions, describe, parse_conditions, select_runs
 from orthobench.analysis.statistics import Comparison, compare_paired, compare_unpaired
-from orthobench.analysis.variants import has, settings_of
+from orthobench.analysis.variants import settings_of
 from orthobench.errors import UsageError
 from orthobench.store import Run, Status, Store
-
-COLUMNS = ("task", "model", "variant", "condition", "seed", "status", "device", "backend", "key")
 
 
 @dataclass(frozen=True)
@@ -40,36 +39,25 @@ class Contrast:
     caution: str
 
 
-def select(store: Store, text: str) -> Selection:
-    """The runs of a name's first digits, or that fit `task=adding,model=scornn,hidden_size=170` or `tag=first try`.
+def select(
+    store: Store,
+    text: str,
+    shared: Conditions | None = None,
+    status_of: Callable[[Run], str] = lambda run: run.status,
+) -> Selection:
+    """Return the run that a key's first digits name, or the runs that meet conditions (`analysis.selection`).
+
+    Args:
+        shared: conditions in addition to those of the text.
+        status_of: the status of a run, where the stored one may be out of date.
 
     Raises:
-        UsageError: none does, or a name is neither a column nor a setting of any run.
+        UsageError: no run has this key, or no run meets the conditions.
     """
     if "=" not in text:
         return Selection(text, [store.get(text)])
-    wanted = dict(_pair(part) for part in text.split(","))
-    task, model, tag = (wanted.pop(name, None) for name in ("task", "model", "tag"))
-    runs = store.runs(task=task, model=model, tag=tag)
-    known = set(COLUMNS).union(*(settings_of(run) for run in runs))
-    for name in wanted:
-        if runs and name not in known:
-            raise UsageError(f"selection '{text}': no run has {name}; `orthobench show RUN` lists what one has")
-    fitting = [run for run in runs if all(_fits(run, name, value) for name, value in wanted.items())]
-    if not fitting:
-        raise UsageError(f"no run fits '{text}': `orthobench ls` lists them")
-    return Selection(text, fitting)
-
-
-def _pair(part: str) -> tuple[str, str]:
-    name, _, value = (word.strip() for word in part.partition("="))
-    if not (name and value):
-        raise UsageError(f"'{part}' is not a condition: write key=value, for example model=scornn")
-    return name, value
-
-
-def _fits(run: Run, name: str, value: str) -> bool:
-    return str(getattr(run, name)).lower() == value.lower() if name in COLUMNS else has(run, name, value)
+    conditions = parse_conditions([*([describe(shared)] if shared else []), text])
+    return Selection(text, select_runs(store.runs(), conditions, status_of))
 
 
 def contrast(first: Selection, second: Selection, which: str = "final") -> Contrast:

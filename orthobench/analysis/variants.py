@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orthobench.analysis.statistics import Summary, summarize
-from orthobench.settings import merged_settings, same, text
+from orthobench.settings import merged_settings, text
 from orthobench.store import Run, Status
 
 
@@ -70,11 +70,6 @@ def _label(run: Run, all_runs: list[Run]) -> str:
     others = [settings_of(other) for other in all_runs if other.model == run.model and other is not run]
     telling = [name for name, value in own.items() if any(other.get(name) != value for other in others)]
     return " ".join([run.model, *(f"{name}={text(own[name])}" for name in telling)])
-
-
-def has(run: Run, name: str, given: str) -> bool:
-    """Whether a run's setting has this value, as it is written on the command line."""
-    return same(settings_of(run).get(name), given)
 
 
 def settings_of(run: Run) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`orthobench compare`: two or more selections of runs beside each other."""
+"""`orthobench compare`: compare selections of runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
+from orthobench.cli.options import (
+    DEFAULT_DATABASE,
+    Database,
+    Json,
+    ModelFilter,
+    StatusFilter,
+    TagFilter,
+    TaskFilter,
+    Where,
+    conditions,
+)
 
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast
@@ -15,49 +25,58 @@ if TYPE_CHECKING:
 def command(
     selections: Annotated[
         list[str],
-        typer.Argument(metavar="SELECTION...", help="A run's name, or key=value,...: model=scornn,hidden_size=170."),
+        typer.Argument(
+            metavar="SELECTION...",
+            help="Two or more selections: the first digits of a run, or conditions such as model=scornn,n=170.",
+        ),
     ],
     value: Annotated[
-        Literal["final", "best"], typer.Option("--value", help="The metric at the end, or at its best.")
+        Literal["final", "best"], typer.Option("--value", help="Compare the last value of the metric, or its best.")
     ] = "final",
+    task: TaskFilter = None,
+    model: ModelFilter = None,
+    tag: TagFilter = None,
+    status: StatusFilter = None,
+    where: Where = None,
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:
-    """Compare runs: settings, environment, code, and the metric.
+    """Compare selections of runs: settings, environment, code and the metric.
 
-    The first selection against each other one: paired over common seeds where there are, with the test's name, the
-    size of the effect, and the smallest p that so few seeds could give.
+    The first selection is compared with each other selection. Runs are paired by their common seeds where both
+    sides have them. The output names the test and has the effect size and the smallest p that these seeds allow.
+    --task, --model, --tag, --status and --where restrict all selections; `orthobench ls --help` explains conditions.
     """
     from orthobench.analysis.compare import adjusted, contrast, select
+    from orthobench.cli import records
     from orthobench.errors import UsageError
     from orthobench.store import open_store
 
     if len(selections) < 2:
         raise UsageError("name two selections, for example model=scornn model=lstm")
+    shared = conditions(where, task=task, model=model, tag=tag, status=status)
     with open_store(db) as store:
-        first, *others = [select(store, text) for text in selections]
+        first, *others = [select(store, text, shared, records.status_in(store, db)) for text in selections]
     contrasts = [contrast(first, other, value) for other in others]
     p_values = adjusted(contrasts)
     if json:
-        from orthobench.cli.records import print_json
-
-        print_json([_record(one, p) for one, p in zip(contrasts, p_values, strict=True)])
+        records.print_json([_record(each, p) for each, p in zip(contrasts, p_values, strict=True)])
         return
-    for one, p in zip(contrasts, p_values, strict=True):
-        _print(one, p if len(contrasts) > 1 else None, value)
+    for each, p in zip(contrasts, p_values, strict=True):
+        _print(each, p if len(contrasts) > 1 else None, value)
 
 
-def _record(one: Contrast, p: float | None) -> dict[str, Any]:
-    result = one.result
+def _record(contrast: Contrast, p: float | None) -> dict[str, Any]:
+    result = contrast.result
     record: dict[str, Any] = {
-        "first": one.first.text,
-        "second": one.second.text,
-        "runs": [[run.key for run in side.runs] for side in (one.first, one.second)],
-        "settings": one.settings,
-        "environment": one.environment,
-        "metric": one.metric,
-        "paired": one.paired,
-        "caution": one.caution or None,
+        "first": contrast.first.text,
+        "second": contrast.second.text,
+        "runs": [[run.key for run in side.runs] for side in (contrast.first, contrast.second)],
+        "settings": contrast.settings,
+        "environment": contrast.environment,
+        "metric": contrast.metric,
+        "paired": contrast.paired,
+        "caution": contrast.caution or None,
     }
     if result:
         record["result"] = {
@@ -74,29 +93,30 @@ def _record(one: Contrast, p: float | None) -> dict[str, Any]:
     return record
 
 
-def _print(one: Contrast, p: float | None, value: str) -> None:
+def _print(contrast: Contrast, p: float | None, value: str) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     from orthobench.cli.records import cell, console
 
     out = console()
-    table = Table("", one.first.text, one.second.text, box=None)
-    table.add_row("runs", *(str(len(side.runs)) for side in (one.first, one.second)))
-    for name, (left, right) in (one.settings | one.environment).items():
-        table.add_row(name, left, right)
+    table = Table("", escape(contrast.first.text), escape(contrast.second.text), box=None)
+    table.add_row("runs", *(str(len(side.runs)) for side in (contrast.first, contrast.second)))
+    for name, (left, right) in (contrast.settings | contrast.environment).items():
+        table.add_row(name, escape(left), escape(right))
     out.print(table)
-    result = one.result
+    result = contrast.result
     if result is None:
         out.print("too few finished runs to compare", markup=False)
         return
-    seeds = f"{result.n[0]} common seeds" if one.paired else f"{result.n[0]} and {result.n[1]} runs, not paired"
+    seeds = f"{result.n[0]} common seeds" if contrast.paired else f"{result.n[0]} and {result.n[1]} runs, not paired"
     lines = [
-        f"{one.metric}, {value}: difference {result.difference} (95 % interval), {seeds}",
+        f"{contrast.metric}, {value}: difference {result.difference} (95 % interval), {seeds}",
         f"{result.test}: p = {cell(result.p)}"
         + (f", by Holm over all comparisons {cell(p)}" if p is not None else "")
         + f"; smallest possible p {cell(result.smallest_p)}",
         f"effect {result.effect_name} = {cell(result.effect)}",
-        *(text for text in (result.words, one.caution) if text),
+        *(text for text in (result.words, contrast.caution) if text),
     ]
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`orthobench db`: the database itself: look at it, upgrade, copy, join and export it."""
+"""`orthobench db`: inspect, upgrade, copy, merge and export the database."""
 
 from __future__ import annotations
 
@@ -9,69 +9,82 @@ from typing import Annotated, Literal
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, ModelFilter, TaskFilter, checkpoint_root
+from orthobench.cli.options import (
+    DEFAULT_DATABASE,
+    Database,
+    Json,
+    ModelFilter,
+    StatusFilter,
+    TagFilter,
+    TaskFilter,
+    Where,
+    checkpoint_root,
+    conditions,
+)
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="The database: look at it, copy, join, export.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Inspect, upgrade, copy, merge or export the database."
+)
 
 
 @app.command()
 def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
-    """Show schema, size, runs by state, machines, and whether the file is in order; exit code 1 if it is not."""
+    """Show the schema, the size, the runs by status, the machines and the integrity.
+
+    Exit code 1: the file is damaged.
+    """
+    from collections import Counter
+
     from rich.filesize import decimal
 
     from orthobench.cli import records
-    from orthobench.store import Status, Store
+    from orthobench.store import Store
     from orthobench.store.describe import describe
     from orthobench.store.open import HEAD, make_engine
-    from orthobench.training.checkpoint import checkpoints_at
-    from orthobench.training.locks import is_locked
+    from orthobench.training.locks import current_status
 
-    found = describe(db)
+    content = describe(db)
     root = checkpoint_root(db)
-    states: dict[str, int] = {}
     with Store(make_engine(db)) as store:
-        for key, status in found.runs:
-            cut_off = status == Status.RUNNING and not is_locked(store, checkpoints_at(root, key))
-            state = Status.INTERRUPTED if cut_off else status
-            states[state] = states.get(state, 0) + 1
+        states = Counter(str(current_status(store, root, key, status)) for key, status in content.runs)
     if json:
-        records.print_json({**asdict(found), "database": db, "newest_schema": HEAD, "runs": states})
+        records.print_json({**asdict(content), "database": db, "newest_schema": HEAD, "runs": dict(states)})
     else:
         age = {-1: ", older than this program's: `orthobench db upgrade`", 0: "", 1: ", newer than this program's"}
-        order = (found.schema > HEAD) - (found.schema < HEAD)
-        typer.echo(f"{db}: {found.kind}, schema {found.schema}{age[order]}")
-        if found.bytes is not None:
-            typer.echo(f"size: {decimal(found.bytes)}")
+        order = (content.schema > HEAD) - (content.schema < HEAD)
+        typer.echo(f"{db}: {content.kind}, schema {content.schema}{age[order]}")
+        if content.bytes is not None:
+            typer.echo(f"size: {decimal(content.bytes)}")
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        typer.echo(f"runs: {len(found.runs)}" + (f" ({counts})" if counts else ""))
-        others = ", ".join(f"{count} {name}" for name, count in found.rows.items() if name != "run")
+        typer.echo(f"runs: {len(content.runs)}" + (f" ({counts})" if counts else ""))
+        others = ", ".join(f"{count} {name}" for name, count in content.rows.items() if name != "run")
         typer.echo(f"rows: {others}")
-        for machine in found.machines:
-            what = [machine["accelerator"], machine["cpu"], f"{machine['cores']} cores", machine["platform"]]
-            typer.echo(f"machine: {', '.join(filter(None, what))}: {machine['runs']} runs")
-        typer.echo(f"integrity: {'; '.join(found.problems) or 'ok'}")
-    if found.problems:
+        for machine in content.machines:
+            parts = [machine["accelerator"], machine["cpu"], f"{machine['cores']} cores", machine["platform"]]
+            typer.echo(f"machine: {', '.join(filter(None, parts))}: {machine['runs']} runs")
+        typer.echo(f"integrity: {'; '.join(content.problems) or 'ok'}")
+    if content.problems:
         raise typer.Exit(1)
 
 
 @app.command()
 def upgrade(db: Database = DEFAULT_DATABASE) -> None:
-    """Bring the schema up to date; a copy of the old file is put beside it."""
+    """Upgrade the schema to the newest version; the old file is kept as a backup beside it."""
     from orthobench.errors import UsageError
     from orthobench.store import open_store
     from orthobench.store.describe import describe
     from orthobench.store.open import HEAD, backup_of, sqlite_file
 
-    found = describe(db)
-    if found.problems:
-        raise UsageError(f"{db} is damaged and is left as it is: {'; '.join(found.problems)}")
+    content = describe(db)
+    if content.problems:
+        raise UsageError(f"{db} is damaged and is left as it is: {'; '.join(content.problems)}")
     open_store(db).close()
-    if found.schema == HEAD:
+    if content.schema == HEAD:
         typer.echo(f"{db} has schema {HEAD} already")
     else:
         file = sqlite_file(db)
-        old = f"; the old one is {backup_of(file, found.schema)}" if file else ""
-        typer.echo(f"{db}: schema {found.schema} -> {HEAD}{old}")
+        old = f"; the old one is {backup_of(file, content.schema)}" if file else ""
+        typer.echo(f"{db}: schema {content.schema} -> {HEAD}{old}")
 
 
 @app.command()
@@ -79,7 +92,7 @@ def backup(
     file: Annotated[Path, typer.Argument(help="The new file.")],
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Copy the database to a new SQLite file, as it is at one moment; runs may go on meanwhile."""
+    """Copy the database to a new SQLite file in one consistent state, also while runs are training."""
     from orthobench.store.merge import copy_to_file
 
     copy_to_file(db, file)
@@ -88,16 +101,19 @@ def backup(
 
 @app.command()
 def merge(
-    sources: Annotated[list[str], typer.Argument(metavar="FROM...", help="Databases: files or SQLAlchemy URLs.")],
+    sources: Annotated[
+        list[str], typer.Argument(metavar="FROM...", help="Databases to read: files or SQLAlchemy URLs.")
+    ],
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Bring the runs of other databases into this one, each once; the others stay as they are.
+    """Add the runs of other databases to this one; the other databases do not change.
 
-    Of a run that both have, the one that got further is kept: finished, diverged, most iterations, the one here.
+    Each run is added once. Where both databases have a run, the more advanced one is kept: finished before diverged
+    before unfinished, then the one with more iterations, then the one in this database.
     """
     from orthobench.errors import UsageError
     from orthobench.store import open_store
-    from orthobench.store.merge import merge as join
+    from orthobench.store.merge import merge as merge_store
     from orthobench.store.merge import reading
     from orthobench.store.open import check_writable, is_same
     from orthobench.training.checkpoint import checkpoints_at
@@ -105,38 +121,44 @@ def merge(
 
     for location in sources:
         if is_same(location, db):
-            raise UsageError(f"{location} is the database that all are brought into: name another")
+            raise UsageError(f"{location} is the database to merge into: name another database as source")
     check_writable(db)
     root = checkpoint_root(db)
     with ExitStack() as opened:
-        # All of them first: a mistake in the last name is told before anything is made.
+        # Open all sources first: a wrong last name must not leave a half-merged database.
         stores = [opened.enter_context(reading(location)) for location in sources]
         store = opened.enter_context(open_store(db, create=True))
         for location, source in zip(sources, stores, strict=True):
-            done = join(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
-            rows = ", ".join(f"{count} {name}" for name, count in done.rows.items() if count)
+            result = merge_store(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
+            rows = ", ".join(f"{count} {name}" for name, count in result.rows.items() if count)
             typer.echo(
-                f"{location}: {len(done.added)} runs added, {len(done.replaced)} replaced by one that got further, "
-                f"{len(done.kept)} known" + (f"; rows: {rows}" if rows else "")
+                f"{location}: {len(result.added)} runs added, {len(result.replaced)} replaced by one that got "
+                f"further, {len(result.kept)} known" + (f"; rows: {rows}" if rows else "")
             )
 
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder for runs.* and metrics.*.")],
-    form: Annotated[Literal["csv", "json", "parquet"], typer.Option("--format", help="The files' form.")] = "csv",
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the files runs.* and metrics.*.")],
+    form: Annotated[Literal["csv", "json", "parquet"], typer.Option("--format", help="Format of the files.")] = "csv",
     task: TaskFilter = None,
     model: ModelFilter = None,
+    tag: TagFilter = None,
+    status: StatusFilter = None,
+    where: Where = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Write runs and metrics as tables for other programs."""
+    """Write runs and metrics as tables for other programs; `orthobench ls --help` explains the filters."""
+    from orthobench.analysis.selection import select_runs
+    from orthobench.cli.records import status_in
     from orthobench.errors import UsageError
     from orthobench.store.export import export as write
     from orthobench.store.merge import reading
 
+    selected = conditions(where, task=task, model=model, tag=tag, status=status)
     with reading(db) as store:
-        runs = store.runs(task=task, model=model)
+        runs = select_runs(store.runs(), selected, status_in(store, db))
         if not runs:
-            raise UsageError(f"{db} has no such runs: `orthobench ls` lists those it has")
+            raise UsageError(f"{db} holds no runs to export: make one with `orthobench run`")
         files = write(store, runs, folder, form)
     typer.echo(f"{len(runs)} runs in {' and '.join(map(str, files))}")

@@ -1,16 +1,22 @@
-"""`orthobench ls`: the runs in the database."""
+"""`orthobench ls`: list the runs in the database."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, ModelFilter, TagFilter, TaskFilter, checkpoint_root
-
-if TYPE_CHECKING:
-    from orthobench.store import Run
+from orthobench.cli.options import (
+    DEFAULT_DATABASE,
+    Database,
+    Json,
+    ModelFilter,
+    StatusFilter,
+    TagFilter,
+    TaskFilter,
+    Where,
+    conditions,
+)
 
 HEADINGS = ("run", "task", "model", "seed", "status", "epochs", "metric", "final", "best", "parameters")
 
@@ -18,39 +24,37 @@ HEADINGS = ("run", "task", "model", "seed", "status", "epochs", "metric", "final
 def command(
     task: TaskFilter = None,
     model: ModelFilter = None,
-    status: Annotated[
-        Literal["running", "finished", "diverged", "failed", "interrupted"] | None,
-        typer.Option("--status", help="Only runs in this state."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Only this seed.")] = None,
     tag: TagFilter = None,
+    status: StatusFilter = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Restrict to this seed; short for --where seed=NUMBER.")
+    ] = None,
+    where: Where = None,
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:
-    """List the runs in the database."""
+    """List the runs in the database.
+
+    Filters are the same for ls, compare, report and db export. A condition is KEY=VALUE. The key is task, model,
+    seed, status, device, backend, tag, key (the first digits are enough), or any setting, also as n or rho. Values
+    that are separated by commas are alternatives: --where model=scornn,lstm. A run must meet all conditions.
+    """
+    from orthobench.analysis.selection import NoMatchError, select_runs
     from orthobench.cli import records
     from orthobench.store import open_store
 
+    selected = conditions(where, task=task, model=model, tag=tag, status=status, seed=seed)
     with open_store(db) as store:
-        runs = store.runs(task=task, model=model, seed=seed, tag=tag)
-        checkpoints = checkpoint_root(db)
-        listed = [records.brief(run, store, checkpoints) for run in runs]
-        others = [] if runs else store.runs()
-    if status is not None:
-        listed = [record for record in listed if record["status"] == status]
+        status_of = records.status_in(store, db)
+        try:
+            runs, remark = select_runs(store.runs(), selected, status_of), ""
+        except NoMatchError as error:
+            runs, remark = [], str(error)
+        listed = [records.brief(run, status_of(run)) for run in runs]
     if json:
         records.print_json(listed)
-        return
-    if not listed:
-        typer.echo(f"no runs are {status}" if runs else f"no runs{_none_of(others)}")
-        return
-    headings = [*HEADINGS, *(["tags"] if any(record["tags"] for record in listed) else [])]
-    records.print_columns(headings, [[records.cell(record[name]) for name in headings] for record in listed])
-
-
-def _none_of(runs: Sequence[Run]) -> str:
-    """What there is where nothing fits what was asked for."""
-    if not runs:
-        return ""
-    tasks, models = (", ".join(sorted(names)) for names in ({run.task for run in runs}, {run.model for run in runs}))
-    return f" fit, of {len(runs)}; tasks: {tasks}; models: {models}"
+    elif not listed:
+        typer.echo(remark or f"{db} holds no runs yet. Make one: orthobench run adding scornn --preset quick")
+    else:
+        headings = [*HEADINGS, *(["tags"] if any(record["tags"] for record in listed) else [])]
+        records.print_columns(headings, [[records.cell(record[name]) for name in headings] for record in listed])

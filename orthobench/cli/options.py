@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from orthobench.analysis.selection import Conditions
 
 LARGEST_SEED = 2**32 - 1
 
@@ -41,7 +44,6 @@ Tags = Annotated[
     list[str] | None,
     typer.Option("--tag", metavar="NAME", callback=_check_tags, help="A name for the runs; may be repeated."),
 ]
-TagFilter = Annotated[str | None, typer.Option("--tag", metavar="NAME", help="Only runs with this tag.")]
 CheckpointPlace = Annotated[
     str | None,
     typer.Option(
@@ -64,8 +66,32 @@ Jobs = Annotated[
     ),
 ]
 GpuShare = Annotated[int, typer.Option("--gpu-share", min=1, metavar="K", help="Runs on one GPU at once.")]
-TaskFilter = Annotated[str | None, typer.Option("--task", help="Only this task.")]
-ModelFilter = Annotated[str | None, typer.Option("--model", help="Only this model.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="KEY=VALUE",
+        help="Restrict to runs with this column or setting, such as seed=0 or n=170; may be repeated.",
+    ),
+]
+TaskFilter = Annotated[
+    str | None, typer.Option("--task", metavar="NAME", help="Restrict to this task; short for --where task=NAME.")
+]
+ModelFilter = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="Restrict to this model; short for --where model=NAME.")
+]
+TagFilter = Annotated[
+    str | None,
+    typer.Option("--tag", metavar="NAME", help="Restrict to runs with this tag; short for --where tag=NAME."),
+]
+StatusFilter = Annotated[
+    str | None,
+    typer.Option(
+        "--status",
+        metavar="STATUS",
+        help="Restrict to runs with this status: running, finished, diverged, failed or interrupted.",
+    ),
+]
 
 Backend = Annotated[
     Literal["auto", "reference", "portable", "cpu", "cuda"],
@@ -92,6 +118,18 @@ DataFolder = Annotated[
 ]
 
 DEFAULT_DATABASE = "results.db"
+
+
+def conditions(where: list[str] | None, **columns: str | int | None) -> Conditions:
+    """Return the conditions of `--where` and of its short forms, such as `task="adding"`.
+
+    Raises:
+        UsageError: a text is not a condition, or two conditions have the same key.
+    """
+    from orthobench.analysis.selection import parse_conditions
+
+    short = [f"{name}={value}" for name, value in columns.items() if value is not None]
+    return parse_conditions([*short, *(where or ())])
 
 
 def checkpoint_root(database: str, given: str | None = None) -> Path | str:

@@ -1,20 +1,19 @@
-"""Runs as plain records, for tables and JSON."""
+"""Runs as plain records, and how tables and JSON are printed."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from orthobench.store import Run, Status, Store
-from orthobench.training.checkpoint import checkpoints_at
-from orthobench.training.locks import is_locked
+from orthobench.cli.options import checkpoint_root
+from orthobench.store import Run, Store
+from orthobench.training.locks import current_status
 
 
 def console() -> Any:
-    """A console for tables; piped output is not folded."""
+    """Return a console for tables; piped output is not wrapped."""
     import sys
 
     from rich.console import Console
@@ -22,21 +21,20 @@ def console() -> Any:
     return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 
 
-def status(run: Run, store: Store, checkpoints: Path | str) -> str:
-    """The run's state; one that says running while nobody works on it was cut off."""
-    if run.status == Status.RUNNING and not is_locked(store, checkpoints_at(checkpoints, run.key)):
-        return Status.INTERRUPTED
-    return run.status
+def status_in(store: Store, location: str) -> Callable[[Run], str]:
+    """Return the function that gives the status of a run in the database at this location."""
+    root = checkpoint_root(location)
+    return lambda run: current_status(store, root, run.key, run.status)
 
 
-def brief(run: Run, store: Store, checkpoints: Path | str) -> dict[str, Any]:
-    """One line of `ls`."""
+def brief(run: Run, status: str) -> dict[str, Any]:
+    """Return a run as one row of `ls`."""
     return {
         "run": run.key,
         "task": run.task,
         "model": run.model,
         "seed": run.seed,
-        "status": status(run, store, checkpoints),
+        "status": status,
         "epochs": round(run.epochs, 2),
         "metric": run.metric,
         "final": run.final_value,
@@ -47,7 +45,7 @@ def brief(run: Run, store: Store, checkpoints: Path | str) -> dict[str, Any]:
 
 
 def cell(value: Any) -> str:
-    """A value as a table shows it."""
+    """Return a value as a table shows it."""
     if value is None:
         return "-"
     if isinstance(value, list):
@@ -56,7 +54,7 @@ def cell(value: Any) -> str:
 
 
 def print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows as aligned columns, fast where there are thousands; what a terminal could act on is shown as ?."""
+    """Print rows as aligned columns, with ? for control characters; faster than rich for thousands of rows."""
     table = [headings, *([_harmless(text) for text in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     print("\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table))
@@ -67,7 +65,7 @@ def _harmless(text: str) -> str:
 
 
 def print_json(value: Any) -> None:
-    """Print strict JSON: what is not finite becomes null."""
+    """Print strict JSON: numbers that are not finite become null."""
     print(json.dumps(_finite(value), indent=2, default=str))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, checkpoint_root
+from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
 
 
 def command(
@@ -24,7 +24,7 @@ def command(
     with open_store(db) as store:
         found = store.get(run)
         metrics = store.metrics([found.id])
-        brief = records.brief(found, store, checkpoint_root(db))
+        brief = records.brief(found, records.status_in(store, db)(found))
     series: dict[str, list[dict[str, Any]]] = {}
     for row in metrics:
         point = {"epoch": row.epoch, "iteration": row.iteration, "value": row.value}

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from orthobench.store import Store
-from orthobench.training.checkpoint import Checkpoints
+from orthobench.store import Status, Store
+from orthobench.training.checkpoint import Checkpoints, checkpoints_at
 
 
 @contextmanager
@@ -31,3 +32,10 @@ def lock(store: Store, checkpoints: Checkpoints) -> Iterator[None]:
 def is_locked(store: Store, checkpoints: Checkpoints) -> bool:
     """Whether somebody is working on the run now."""
     return checkpoints.is_locked() if store.server is None else store.server.is_locked(f"run {checkpoints.key}")
+
+
+def current_status(store: Store, checkpoint_root: Path | str, key: str, status: str) -> str:
+    """Return the status of a run; a running run that no process has locked is interrupted."""
+    if status == Status.RUNNING and not is_locked(store, checkpoints_at(checkpoint_root, key)):
+        return Status.INTERRUPTED
+    return status

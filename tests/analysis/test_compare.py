@@ -99,9 +99,9 @@ def test_many_are_adjusted_and_runs_have_names(swept):
     ("selections", "message"),
     [
         (["model=rnn"], "name two selections"),
-        (["model=rnn", "model=gru"], "no run fits 'model=gru'"),
-        (["model=rnn", "colour=red"], "no run has colour"),
-        (["model=rnn", "model="], "write key=value"),
+        (["model=rnn", "model=gru"], "no run has model=gru; runs have model lstm, rnn"),
+        (["model=rnn", "colour=red"], "unknown column or setting 'colour'"),
+        (["model=rnn", "model="], "write KEY=VALUE"),
         (["model=rnn", "ffff"], "there is no run 'ffff'"),
     ],
 )

@@ -59,7 +59,7 @@ def test_run_show_ls_and_run_again(orthobench, tiny_options):
     (listed,) = json.loads(orthobench("ls", "--json").out)
     assert (listed["run"], listed["status"], listed["epochs"]) == (key, "finished", 3)
     assert key in orthobench("ls", "--task", "adding", "--model", "scornn", "--status", "finished", "--seed", "0").out
-    assert orthobench("ls", "--model", "lstm").out == "no runs fit, of 1; tasks: adding; models: scornn\n"
+    assert orthobench("ls", "--model", "lstm").out == "no run has model=lstm; runs have model scornn\n"
     assert json.loads(orthobench("ls", "--status", "failed", "--json").out) == []
 
     shown = json.loads(orthobench("show", key[:6], "--json").out)

@@ -171,7 +171,7 @@ def test_export(orthobench, database, tmp_path):
     refused = orthobench("db", "export", "none", "--model", "lstm")
     assert (refused.code, refused.err) == (
         2,
-        "error: results.db has no such runs: `orthobench ls` lists those it has\n",
+        "error: no run has model=lstm; runs have model rnn\n",
     )
     assert not (tmp_path / "none").exists()
     assert not list(tmp_path.rglob("*.part"))

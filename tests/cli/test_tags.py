@@ -20,7 +20,7 @@ def test_a_tag_is_no_part_of_a_run_and_is_added_to_a_finished_one(orthobench, ti
     orthobench("run", "adding", "lstm", *tiny_options, "--tag", "night")
     assert tags(orthobench) == {"rnn": [MARKUP, "night"], "lstm": ["night"]}
     assert tags(orthobench, "--tag", MARKUP) == {"rnn": [MARKUP, "night"]}
-    assert orthobench("ls", "--tag", "other").out == "no runs fit, of 2; tasks: adding; models: lstm, rnn\n"
+    assert orthobench("ls", "--tag", "other").out == f"no run has tag=other; runs have tag {MARKUP}, night\n"
 
     key = first.out.split()[1]
     assert f"{MARKUP}, night" in orthobench("ls").out

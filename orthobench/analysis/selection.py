@@ -1,0 +1,147 @@
+"""Select runs by conditions: one dialect for all commands and for Python.
+
+A condition is KEY=VALUE. The key is a column (`COLUMNS`) or a setting, by its name or by the papers' symbol (n, rho).
+Values that are separated by commas are alternatives. A run must meet all conditions. One text may hold several of them:
+`task=adding,model=scornn,lstm,n=170`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from orthobench.analysis.variants import settings_of
+from orthobench.errors import UsageError, unknown
+from orthobench.plugins import Catalog, PluginKind
+from orthobench.settings import SHORT_NAMES, same, text
+from orthobench.store import Run, Status
+
+COLUMNS = ("task", "model", "seed", "status", "device", "backend", "tag", "key", "variant", "condition")
+LISTED = 12
+"""Values that an error message lists at most."""
+
+Conditions = dict[str, tuple[str, ...]]
+"""By key, the values that are accepted."""
+Item = TypeVar("Item")
+
+
+class NoMatchError(UsageError):
+    """No run meets the conditions."""
+
+
+def parse_conditions(texts: Iterable[str]) -> Conditions:
+    """Read conditions such as "task=adding,model=scornn,lstm".
+
+    Raises:
+        UsageError: a text has no key or no value, or two conditions have the same key.
+    """
+    conditions: dict[str, list[str]] = {}
+    for given in texts:
+        key = ""
+        for part in given.split(","):
+            name, equals, value = (word.strip() for word in part.partition("="))
+            if equals:
+                key = SHORT_NAMES.get(name, name)
+                if key in conditions:
+                    raise UsageError(f"two conditions on {key}: write the alternatives as {key}=A,B")
+            else:
+                value = name
+            if not (key and value):
+                raise UsageError(f"'{given}' is not a condition: write KEY=VALUE, for example model=scornn")
+            conditions.setdefault(key, []).append(value)
+    return {key: tuple(values) for key, values in conditions.items()}
+
+
+def describe(conditions: Conditions) -> str:
+    """Return the conditions as text that `parse_conditions` reads."""
+    return ",".join(f"{key}={','.join(values)}" for key, values in conditions.items())
+
+
+def select_runs(
+    runs: Sequence[Run], conditions: Conditions, status_of: Callable[[Run], str] = lambda run: run.status
+) -> list[Run]:
+    """Return the runs that meet all conditions.
+
+    Args:
+        status_of: the status of a run, where the stored one may be out of date.
+
+    Raises:
+        NoMatchError: no run meets them; the message lists the values that runs have.
+        UsageError: a key is neither a column nor a setting of any run, or a value cannot exist.
+    """
+
+    def values_of(run: Run) -> dict[str, Any]:
+        columns = {name: getattr(run, name) for name in COLUMNS if name not in ("tag", "status")}
+        return {**settings_of(run), **columns, "tag": run.tags, "status": status_of(run)}
+
+    if not runs:
+        return []
+    return narrow(runs, conditions, values_of, COLUMNS)
+
+
+def narrow(
+    items: Sequence[Item],
+    conditions: Conditions,
+    values_of: Callable[[Item], Mapping[str, Any]],
+    columns: Sequence[str] = (),
+) -> list[Item]:
+    """Return the items whose values meet all conditions; a list of values meets a condition by any of its entries.
+
+    Raises:
+        NoMatchError: no item meets them.
+        UsageError: no item has a value of this name, or the value cannot exist.
+    """
+    described = [(item, values_of(item)) for item in items]
+    known = set(columns).union(*(values for _, values in described))
+    for key, accepted in conditions.items():
+        if key not in known:
+            raise unknown("column or setting", key, known)
+        matching = [(item, values) for item, values in described if _meets(key, values.get(key), accepted)]
+        if not matching:
+            _check_values(key, accepted, [values.get(key) for _, values in described])
+            before = describe({name: conditions[name] for name in list(conditions)[: list(conditions).index(key)]})
+            among = f"runs with {before} have" if before else "runs have"
+            existing = [value for _, values in described for value in _entries(values.get(key))]
+            raise NoMatchError(f"no run has {describe({key: accepted})}; {among} {key} {_listed(accepted, existing)}")
+        described = matching
+    return [item for item, _ in described]
+
+
+def _meets(key: str, value: Any, accepted: Sequence[str]) -> bool:
+    if key in ("key", "variant", "condition"):  # as with git, the first digits are enough
+        return any(str(value).startswith(start) for start in accepted)
+    return any(same(entry, choice) for entry in _entries(value) for choice in accepted)
+
+
+def _entries(value: Any) -> list[Any]:
+    return (list(value) or [None]) if isinstance(value, (list, tuple)) else [value]
+
+
+def _check_values(key: str, accepted: Sequence[str], existing: Sequence[Any]) -> None:
+    """Refuse a value that no run could have.
+
+    Raises:
+        UsageError: the value is no status, task or model.
+    """
+    if key == "status":
+        possible = set(map(str, Status))
+    elif key in ("task", "model"):
+        kind: PluginKind = "task" if key == "task" else "model"
+        possible = {*Catalog().names(kind), *map(str, existing)}
+    else:
+        return
+    for value in accepted:
+        if value not in possible:
+            raise unknown(key, value, possible)
+
+
+def _listed(accepted: Sequence[str], existing: Sequence[Any]) -> str:
+    """Return the existing values as text; a list that is cut begins with the values nearest to the accepted ones."""
+    numbers = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in existing)
+    values = list(dict.fromkeys(map(text, sorted(existing) if numbers else sorted(existing, key=text))))
+    if len(values) <= LISTED:
+        return ", ".join(values)
+    near = [match for value in accepted for match in difflib.get_close_matches(value, values, n=2)]
+    ordered = list(dict.fromkeys([*near, *values]))
+    return f"{', '.join(ordered[:LISTED])} and {len(ordered) - LISTED} more"

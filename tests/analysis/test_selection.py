@@ -1,0 +1,111 @@
+"""The conditions that select runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from orthobench.analysis.selection import NoMatchError, describe, narrow, parse_conditions, select_runs
+from orthobench.errors import UsageError
+from orthobench.store import Run
+
+
+def run(
+    key: str, model: str, seed: int, status: str = "finished", tags: tuple[str, ...] = (), **settings: object
+) -> Run:
+    from orthobench.store.tables import Tag
+
+    spec = {"task_settings": {"sequence_length": 10}, "model_settings": settings, "training": {"probes": ["heat_map"]}}
+    made = Run(key=key, task="adding", model=model, seed=seed, status=status, device="cpu", backend="reference")
+    made.variant, made.condition = "v" + key, "c"
+    made.spec = {**spec, "task_version": "1", "model_version": "1"}
+    made.tag_rows = [Tag(name=name) for name in tags]
+    return made
+
+
+RUNS = [
+    run("1a", "scornn", 0, tags=("night",), hidden_size=170, learning_rate=1e-3, negative_ones=17),
+    run("1b", "scornn", 1, status="failed", hidden_size=170, learning_rate=7e-4, negative_ones=17),
+    run("2a", "lstm", 0, tags=("night", "day"), hidden_size=68, learning_rate=1e-3),
+    run("2b", "gru", 10, status="running", hidden_size=68, learning_rate=1e-3),
+]
+
+
+@pytest.mark.parametrize(
+    ("texts", "keys"),
+    [
+        ([], ["1a", "1b", "2a", "2b"]),
+        (["model=scornn"], ["1a", "1b"]),
+        (["model=scornn", "seed=1"], ["1b"]),
+        (["model=scornn,seed=1"], ["1b"]),
+        (["model=scornn,lstm"], ["1a", "1b", "2a"]),
+        (["model=scornn,lstm,seed=0"], ["1a", "2a"]),
+        (["n=170"], ["1a", "1b"]),
+        (["rho=17"], ["1a", "1b"]),
+        (["learning_rate=0.0007"], ["1b"]),
+        (["learning_rate=1e-03", "n=68"], ["2a", "2b"]),
+        (["tag=day"], ["2a"]),
+        (["tag=night"], ["1a", "2a"]),
+        (["key=1"], ["1a", "1b"]),
+        (["key=2a,1b"], ["1b", "2a"]),
+        (["status=failed"], ["1b"]),
+        (["probes=heat_map", "device=cpu", "sequence_length=10", "seed=10"], ["2b"]),
+    ],
+)
+def test_runs_meet_all_conditions(texts, keys):
+    conditions = parse_conditions(texts)
+    assert [one.key for one in select_runs(RUNS, conditions)] == keys
+    assert parse_conditions([describe(conditions)] if conditions else []) == conditions
+
+
+def test_the_status_can_be_computed():
+    selected = select_runs(RUNS, parse_conditions(["status=interrupted"]), lambda run: "interrupted")
+    assert len(selected) == 4
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["model"], "'model' is not a condition: write KEY=VALUE"),
+        (["model="], "'model=' is not a condition"),
+        (["=lstm"], "'=lstm' is not a condition"),
+        (["model=lstm,"], "is not a condition"),
+        (["model=lstm", "model=gru"], "two conditions on model: write the alternatives as model=A,B"),
+        (["n=1,hidden_size=2"], "two conditions on hidden_size"),
+        (["modle=lstm"], "unknown column or setting 'modle': did you mean model"),
+        (["hidden_sise=3"], "unknown column or setting 'hidden_sise': did you mean hidden_size?"),
+        (["model=lsmt"], "unknown model 'lsmt': did you mean lstm"),
+        (["task=addin"], "unknown task 'addin': did you mean adding?"),
+        (["status=finish"], "unknown status 'finish': did you mean finished?"),
+    ],
+)
+def test_mistakes_name_the_fix(texts, message):
+    with pytest.raises(UsageError) as raised:
+        select_runs(RUNS, parse_conditions(texts))
+    assert message in str(raised.value)
+    assert not isinstance(raised.value, NoMatchError)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["seed=3"], "no run has seed=3; runs have seed 0, 1, 10"),
+        (["model=gru,lstm", "n=170"], "no run has hidden_size=170; runs with model=gru,lstm have hidden_size 68"),
+        (["model=irnn"], "no run has model=irnn; runs have model gru, lstm, scornn"),
+        (["tag=nights"], "no run has tag=nights; runs have tag day, night, none"),
+    ],
+)
+def test_no_match_lists_the_values_that_exist(texts, message):
+    with pytest.raises(NoMatchError) as raised:
+        select_runs(RUNS, parse_conditions(texts))
+    assert str(raised.value) == message
+
+
+def test_long_lists_are_cut_and_begin_with_the_nearest_value():
+    with pytest.raises(NoMatchError) as raised:
+        narrow(range(100), {"name": ("5050505",)}, lambda number: {"name": f"{number:02}" * 4})
+    assert "runs have name 50505050, " in str(raised.value)
+    assert str(raised.value).endswith(" and 88 more")
+
+
+def test_an_empty_database_meets_any_condition():
+    assert select_runs([], {"model": ("lstm",)}) == []
