@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orthobench.cli.options import DEFAULT_DATABASE, LARGEST_SEED, Backend, Device, Json, PluginFiles
-from orthobench.sweep import MOST_SEEDS
+from orthobench.sweep import MAX_SEEDS
 
 if TYPE_CHECKING:
     import torch
@@ -32,11 +32,11 @@ def command(
         list[str] | None, typer.Option("--only", metavar="NAME", help="Only this run, such as adding/lstm; repeatable.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, max=MOST_SEEDS, help="How many seeds, not those it names.")
+        int | None, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="How many seeds, not those it names.")
     ] = None,
     first_seed: Annotated[
         int | None,
-        typer.Option("--first-seed", min=0, max=LARGEST_SEED - MOST_SEEDS, help="As many, from this one on."),
+        typer.Option("--first-seed", min=0, max=LARGEST_SEED - MAX_SEEDS, help="As many, from this one on."),
     ] = None,
     db: Annotated[
         str | None, typer.Option("--db", help="Keep the runs in this database, and take those in it; else a new one.")

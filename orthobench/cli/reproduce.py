@@ -16,7 +16,7 @@ from orthobench.cli.options import (
     Jobs,
     checkpoint_root,
 )
-from orthobench.sweep import MOST_SEEDS
+from orthobench.sweep import MAX_SEEDS
 
 if TYPE_CHECKING:
     from orthobench.papers import Artifact, Paper
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def command(
     paper: Annotated[str | None, typer.Option("--paper", metavar="KEY", help="Only this paper's.")] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=MOST_SEEDS, help="How many seeds: 0, 1, 2, ...")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="How many seeds: 0, 1, 2, ...")] = 1,
     device: Device = "auto",
     backend: Backend = "auto",
     db: Database = DEFAULT_DATABASE,

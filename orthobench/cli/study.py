@@ -22,7 +22,7 @@ from orthobench.cli.options import (
     Tags,
     checkpoint_root,
 )
-from orthobench.sweep import MOST_SEEDS
+from orthobench.sweep import MAX_SEEDS
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def command(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The study; --list names them.")] = None,
     list_: Annotated[bool, typer.Option("--list", help="Name the studies instead.")] = False,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=MOST_SEEDS, help="How many seeds: 0, 1, 2, ...")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="How many seeds: 0, 1, 2, ...")] = 1,
     preset: PresetName = "paper",
     out: Annotated[
         Path | None, typer.Option("-o", "--out", metavar="FILE", help="The page; by default reports/study-NAME.html.")

@@ -25,7 +25,7 @@ from orthobench.cli.options import (
     Tags,
     checkpoint_root,
 )
-from orthobench.sweep import MOST_SEEDS
+from orthobench.sweep import MAX_SEEDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,7 @@ def command(
     set_: Given = None,
     seeds: Annotated[
         int | None,
-        typer.Option("--seeds", min=1, max=MOST_SEEDS, help="How many seeds: 0, 1, 2, ...; else the file's, or 1."),
+        typer.Option("--seeds", min=1, max=MAX_SEEDS, help="How many seeds: 0, 1, 2, ...; else the file's, or 1."),
     ] = None,
     preset: PresetName = "paper",
     device: Device = "auto",
@@ -146,7 +146,7 @@ def command(
     seconds = None if budget is None else parse_duration(budget)
     catalog = Catalog(plugin or ())
     tunings: list[Tuning] = []
-    runs: list[tuple[RunConfig, dict[str, str]]] = []
+    runs: Sequence[tuple[RunConfig, dict[str, str]]] = []
     if search is not None:
         check_optuna()
     if search is None and (trials is not None or prune is not None):
@@ -213,14 +213,14 @@ def command(
     training.report_failures(failed, len(runs))
 
 
-def _file(catalog: Catalog, path: Path, seeds: int | None) -> list[tuple[RunConfig, dict[str, str]]]:
+def _file(catalog: Catalog, path: Path, seeds: int | None) -> Sequence[tuple[RunConfig, dict[str, str]]]:
     """The runs of a file."""
     from orthobench.sweep.file import read_file
-    from orthobench.sweep.plan import resolve_all
+    from orthobench.sweep.plan import resolve_grid
 
     wanted = read_file(path)
     numbers = range(seeds or wanted.seeds)
-    return resolve_all(catalog, wanted.task, wanted.models, wanted.given(), wanted.axes(), numbers, wanted.preset)
+    return resolve_grid(catalog, wanted.task, wanted.models, wanted.overrides(), wanted.axes(), numbers, wanted.preset)
 
 
 def _grid(
@@ -231,14 +231,14 @@ def _grid(
     given: Sequence[str],
     seeds: range,
     preset: Preset,
-) -> list[tuple[RunConfig, dict[str, str]]]:
+) -> Sequence[tuple[RunConfig, dict[str, str]]]:
     """The runs of a grid, from the command line's texts."""
     from orthobench.settings import parse_assignments
     from orthobench.sweep.grid import parse_grid
-    from orthobench.sweep.plan import resolve_all
+    from orthobench.sweep.plan import resolve_grid
 
     names = _names(task, models)
-    return resolve_all(catalog, task or "", names, parse_assignments(given), parse_grid(grid), seeds, preset)
+    return resolve_grid(catalog, task or "", names, parse_assignments(given), parse_grid(grid), seeds, preset)
 
 
 def _tunings(
@@ -283,17 +283,17 @@ def _paper(
     only: Sequence[str],
     seeds: range,
     scale: float,
-) -> list[tuple[RunConfig, dict[str, str]]]:
+) -> Sequence[tuple[RunConfig, dict[str, str]]]:
     """The runs of a paper, or of its table or figure, or of some models and settings in it."""
     from orthobench.errors import UsageError, unknown
     from orthobench.papers import find_paper
     from orthobench.settings import parse_assignments
-    from orthobench.sweep.paper import choose_experiments, only_where, resolve_experiments
+    from orthobench.sweep.paper import resolve_experiments, select_experiments, with_settings
 
     if table and figure:
         raise UsageError("name a table or a figure, one at a time")
     kind, name = ("table", table) if table else ("figure", figure)
-    chosen = choose_experiments(find_paper(key), kind, name)
+    chosen = select_experiments(find_paper(key), kind, name)
     if models is not None:
         known = {experiment.model for experiment in chosen}
         names = [model.strip() for model in models.split(",")]
@@ -301,7 +301,7 @@ def _paper(
             if model not in known:
                 raise unknown("model of this paper", model, known)
         chosen = [experiment for experiment in chosen if experiment.model in names]
-    return resolve_experiments(catalog, only_where(chosen, parse_assignments(only)), seeds, scale)
+    return resolve_experiments(catalog, with_settings(chosen, parse_assignments(only)), seeds, scale)
 
 
 def _print_summary(rows: list[Variant]) -> None:

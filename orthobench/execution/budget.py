@@ -43,7 +43,7 @@ def show_duration(seconds: float) -> str:
 def by_priority(planned: Sequence[PlannedRun]) -> list[PlannedRun]:
     """The runs to train: first those that were begun, then the plan's order, last those that failed before."""
     rank = {"interrupted": 0, "failed": 2}
-    return sorted((one for one in planned if one.is_wanted), key=lambda one: rank.get(one.state, 1))
+    return sorted((one for one in planned if one.is_pending), key=lambda one: rank.get(one.state, 1))
 
 
 class Budget:

@@ -75,10 +75,10 @@ class Estimator:
 
     def of(self, one: PlannedRun) -> Estimate:
         """What a run that is wanted will still take."""
-        if one.run is not None and self._serves(one.run):
-            left = one.run.total_iterations - one.run.iterations
-            done = f"its own {one.run.iterations} of {one.run.total_iterations} iterations"
-            return Estimate(left * _pace(one.run), one.run.peak_memory, done)
+        if one.existing_run is not None and self._serves(one.existing_run):
+            left = one.existing_run.total_iterations - one.existing_run.iterations
+            done = f"its own {one.existing_run.iterations} of {one.existing_run.total_iterations} iterations"
+            return Estimate(left * _pace(one.existing_run), one.existing_run.peak_memory, done)
         settings, known = one.config.spec.settings, self._known(one.config)
         near = min(known, key=lambda other: distance(settings, other.settings), default=None)
         if near is None or distance(settings, near.settings) >= NEAR:

@@ -6,7 +6,7 @@ A pruned run is left as an interrupted run with its checkpoint and a message; th
 from __future__ import annotations
 
 from orthobench.store import Run, Status, Store
-from orthobench.sweep.objective import GRACE, Median, judged
+from orthobench.sweep.objective import GRACE, Median, objective_values
 from orthobench.training.events import Observer, Point
 from orthobench.training.trainer import Interrupted
 
@@ -43,7 +43,9 @@ class Watched:
             return
         rows = self.store.metrics([run.id], name=run.metric)
         at = max((row.iteration for row in rows), default=0)
-        if GRACE * run.total_iterations <= at < run.total_iterations and self.rule.condemns(judged(rows)[1]):
+        if GRACE * run.total_iterations <= at < run.total_iterations and self.rule.should_prune(
+            objective_values(rows)[1]
+        ):
             self.pruned_at = at
 
     def leave_word(self) -> None:

@@ -171,7 +171,7 @@ class Session:
 
     def jobs(self, planned: Sequence[PlannedRun], name: Callable[[PlannedRun], str]) -> list[Job]:
         """The runs of a plan that are wanted, numbered."""
-        wanted = [one for one in planned if one.is_wanted]
+        wanted = [one for one in planned if one.is_pending]
         return [
             self.job(one.config, f"[{number}/{len(wanted)}] {name(one)} seed {one.config.spec.seed}")
             for number, one in enumerate(wanted, 1)
@@ -241,7 +241,7 @@ def print_plan(
     table = Table(*headings, *(() if estimates is None else ("time", "memory", "judged by")), box=None)
     for one in planned:
         spec = one.config.spec
-        settings = " ".join(f"{key}={value}" for key, value in one.chosen.items())
+        settings = " ".join(f"{key}={value}" for key, value in one.settings.items())
         state = f"{one.state}, left out" if spec.key in left_out else one.state
         row = [spec.key, *((spec.task,) if several else ()), spec.model, settings, str(spec.seed), state]
         if estimates is not None:
@@ -250,8 +250,8 @@ def print_plan(
     console().print(table)
     states = [one.state for one in planned]
     typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
-    for change in dict.fromkeys(one.change for one in planned if one.older):
-        keys = " ".join(one.older.key for one in planned if one.older and one.change == change)
+    for change in dict.fromkeys(one.change for one in planned if one.older_run):
+        keys = " ".join(one.older_run.key for one in planned if one.older_run and one.change == change)
         typer.echo(f"stale: {change}; the older results stay in the database: {keys}")
 
 

@@ -19,7 +19,7 @@ from orthobench.execution.ray import RayCluster
 from orthobench.execution.session import Session, report_failures
 from orthobench.spec import RunConfig
 from orthobench.store import Store
-from orthobench.sweep.search import Search, Trial, rounded
+from orthobench.sweep.search import Search, Trial, round_start
 from orthobench.training.checkpoint import checkpoints_at
 from orthobench.training.locks import lock
 
@@ -99,7 +99,7 @@ class Tuning:
         trials = self.trials(store)
         while len(trials) < self.wanted and (trial := self.search.draw(trials, 1)):
             trials.append(trial)
-        return [(trial.config, trial.chosen) for trial in trials if trial.is_wanted]
+        return [(trial.config, trial.settings) for trial in trials if trial.is_pending]
 
     def carry_out(
         self, session: Session, size: int, train: Callable[[Sequence[Job]], object], budget: Budget | None
@@ -121,8 +121,8 @@ class Tuning:
     def _round(self, session: Session, size: int, tried: set[str]) -> list[Job]:
         """What to train next: trials that are open, or else the rest of a round, drawn now."""
         trials = self.trials(session.store)
-        opened = [trial for trial in trials if trial.is_wanted and trial.key not in tried]
-        start = rounded(len(trials), size)
+        opened = [trial for trial in trials if trial.is_pending and trial.key not in tried]
+        start = round_start(len(trials), size)
         if not any(trial.number < start for trial in opened):  # for what they give, this round would have to wait
             facts = environment.describe(session.device)
             while len(trials) < min(start + size, self.wanted) and (trial := self.search.draw(trials, size)):
@@ -168,7 +168,9 @@ class Tuning:
     def _command(self, trial: Trial, session: Session) -> str:
         search = self.search
         words = ["orthobench", "sweep", search.task, "--models", search.model]
-        words += [word for name, value in (search.given | trial.chosen).items() for word in ("-s", f"{name}={value}")]
+        words += [
+            word for name, value in (search.overrides | trial.settings).items() for word in ("-s", f"{name}={value}")
+        ]
         words += ["--preset", search.preset] if search.preset != "paper" else []
         words += [word for plugin in session.plugins for word in ("--plugin", str(plugin))]
         words += ["--db", session.database] if session.database != DEFAULT_DATABASE else []
@@ -176,4 +178,4 @@ class Tuning:
 
 
 def _settings(trial: Trial) -> str:
-    return " ".join(f"{name}={value}" for name, value in trial.chosen.items())
+    return " ".join(f"{name}={value}" for name, value in trial.settings.items())

@@ -1,4 +1,4 @@
-"""Sweeps: a grid of runs, each made once. A sweep is nothing but the set of its runs."""
+"""The runs of a sweep: grids, sweep files, papers, searches. A sweep is the set of its runs, each trained once."""
 
-MOST_SEEDS = 10_000
-"""More are a slip of the pen."""
+MAX_SEEDS = 10_000
+"""The largest number of seeds; more is taken for a typing error."""

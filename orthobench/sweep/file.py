@@ -1,4 +1,4 @@
-"""A sweep as a TOML file: what the command line says of a grid, to be kept and read again.
+"""A sweep in a TOML file: the task, models, settings, grid and seeds of `orthobench sweep`.
 
 task = "adding"
 models = ["scornn"]
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from orthobench.errors import UsageError, unknown
 from orthobench.settings import text
 from orthobench.spec import Preset
-from orthobench.sweep import MOST_SEEDS
+from orthobench.sweep import MAX_SEEDS
 from orthobench.sweep.grid import Axis, read_grid
 
 Scalar = str | bool | int | float
@@ -39,14 +39,14 @@ EXPECTED = {
 
 
 class SweepFile(BaseModel):
-    """What a file says to run; docs/sweep.md explains it."""
+    """The content of a sweep file; docs/sweep.md explains it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, title="orthobench sweep")
 
     task: Name = Field(description="the task; `orthobench plugins` lists them")
     models: list[Name] = Field(min_length=1, description="the models")
     preset: Preset = Field("paper", description="paper: the paper's settings; quick: a small version")
-    seeds: int = Field(1, ge=1, le=MOST_SEEDS, description="how many seeds: 0, 1, 2, ...")
+    seeds: int = Field(1, ge=1, le=MAX_SEEDS, description="how many seeds: 0, 1, 2, ...")
     settings: dict[Name, Scalar | list[Name]] = Field({}, description="hyper-parameters of every run")
     grid: dict[Name, Name | Points] = Field(
         {},
@@ -54,24 +54,24 @@ class SweepFile(BaseModel):
         "the command line, or a list of values, or of lists of bound values",
     )
 
-    def given(self) -> dict[str, str]:
-        """The settings of every run, as the command line would give them."""
+    def overrides(self) -> dict[str, str]:
+        """Return the settings of every run, as text."""
         return {name: text(value) for name, value in self.settings.items()}
 
     def axes(self) -> list[Axis]:
-        """The grid's axes.
+        """Return the grid's axes.
 
         Raises:
-            UsageError: an axis says nothing, or something twice.
+            UsageError: an axis is empty or repeats a value.
         """
         return read_grid(self.grid)
 
 
 def read_file(path: Path) -> SweepFile:
-    """Read a sweep's file.
+    """Read a sweep file.
 
     Raises:
-        UsageError: it cannot be read, is no TOML, or says what cannot be; one line with the place and the remedy.
+        UsageError: the file cannot be read, is no TOML, or has an invalid entry; one line with the remedy.
     """
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
@@ -89,13 +89,13 @@ def read_file(path: Path) -> SweepFile:
 
 
 def schema() -> str:
-    """The JSON schema of such files, as docs/sweep.schema.json has it."""
-    made = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | SweepFile.model_json_schema()
-    return json.dumps(made, indent=2)
+    """Return the JSON schema of sweep files, as in docs/sweep.schema.json."""
+    content = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | SweepFile.model_json_schema()
+    return json.dumps(content, indent=2)
 
 
 def _explain(error: ValidationError) -> str:
-    """The first problem; of a value that may be one of several kinds, all the kinds."""
+    """Describe the first error; for a value of the wrong type, name all types that are valid."""
     problem = error.errors()[0]
     key, *rest = problem["loc"]
     where = ".".join(str(part) for part in (key, *rest[:1]))

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from orthobench.errors import UsageError
 from orthobench.settings import parse_assignments, text
 
-MOST_POINTS = 10_000
-"""A range of more values is a slip of the pen."""
+MAX_POINTS = 10_000
+"""The largest number of values in a range; more is taken for a typing error."""
 
 TUPLE = r"\(([^()]*)\)"
 NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
@@ -31,49 +31,49 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True)
 class Axis:
-    """Settings that change together, and the values they take, point by point."""
+    """Settings that change together, and their values, point by point."""
 
     names: tuple[str, ...]
     points: tuple[tuple[str, ...], ...]
 
     def __post_init__(self) -> None:
-        """Refuse what is empty or there twice.
+        """Check the names and the points.
 
         Raises:
-            UsageError: no point; an empty name or value; a name or point that is given twice; values that are not as
-                many as the names.
+            UsageError: there is no point, a name or value is empty, a name or point occurs twice, or a point has
+                another number of values than there are names.
         """
         shown = self.names[0] if len(self.names) == 1 else f"({','.join(self.names)})"
-        if not all(self.names) or _twice(self.names):
+        if not all(self.names) or _repeated(self.names):
             raise UsageError(f"grid '{shown}' should name each setting once, as in (hidden_size,negative_ones)")
         for point in self.points:
             if len(point) != len(self.names):
                 raise UsageError(f"grid '{shown}': ({','.join(point)}) should have {len(self.names)} values")
         if not self.points or not all(all(point) for point in self.points):
             raise UsageError(f"grid '{shown}' has an empty value: write {shown}=v1,v2")
-        if repeated := _twice(self.points):
+        if repeated := _repeated(self.points):
             raise UsageError(f"grid '{shown}' names a value twice: {','.join(repeated[0])}")
 
 
-def _twice(entries: Sequence[Entry]) -> list[Entry]:
-    """Those that are there more than once."""
+def _repeated(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries that occur more than once."""
     return [entry for entry, count in Counter(entries).items() if count > 1]
 
 
 def parse_grid(texts: Sequence[str]) -> list[Axis]:
-    """Read the command line's axes, in the notation above.
+    """Read the axes of a command line, in the notation above.
 
     Raises:
-        UsageError: a text names no setting or no value, or one twice; a range has no end.
+        UsageError: a text lacks a setting or a value, repeats one, or has a range without an end.
     """
     return [parse_axis(key, value) for key, value in parse_assignments(texts).items()]
 
 
 def read_grid(grid: Mapping[str, str | Sequence[Any]]) -> list[Axis]:
-    """The axes of a sweep file: a text as on the command line, or a list of values, or of lists of bound values.
+    """Read the axes of a sweep file or a Python call: a text as above, a list of values, or a list of bound values.
 
     Raises:
-        UsageError: as for the command line.
+        UsageError: an axis is empty or repeats a value.
     """
     return [
         parse_axis(key, entry) if isinstance(entry, str) else _listed(_names(key), entry) for key, entry in grid.items()
@@ -84,11 +84,11 @@ def parse_axis(key: str, value: str) -> Axis:
     """Read one axis: `hidden_size` and `128..512:x2`, or `(n,rho)` and `(170,17),(360,36)`.
 
     Raises:
-        UsageError: it says nothing, or something twice.
+        UsageError: the axis is empty or repeats a value.
     """
     names = _names(key)
     if not key.strip().startswith("("):
-        return Axis(names, tuple((one,) for part in value.split(",") for one in _values(key, part.strip())))
+        return Axis(names, tuple((number,) for part in value.split(",") for number in _values(key, part.strip())))
     if not re.fullmatch(rf"\s*{TUPLE}(\s*,\s*{TUPLE})*\s*", value):
         example = f"({','.join(f'{name}1' for name in names)})"
         raise UsageError(f"grid '{key}={value}' should have its values in brackets: write {key}={example},...")
@@ -96,13 +96,13 @@ def parse_axis(key: str, value: str) -> Axis:
 
 
 def combinations(axes: Sequence[Axis]) -> list[dict[str, str]]:
-    """Every combination, the last axis varying fastest; no axes have one, the empty one.
+    """Return every combination; the last axis varies fastest. Without axes there is one, the empty combination.
 
     Raises:
-        UsageError: a setting is on two axes.
+        UsageError: two axes have the same setting.
     """
     names = [name for axis in axes for name in axis.names]
-    if repeated := _twice(names):
+    if repeated := _repeated(names):
         raise UsageError(f"{repeated[0]} is in the grid twice: name it once")
     return [
         dict(zip(names, (value for point in points for value in point), strict=True))
@@ -115,7 +115,7 @@ def _split(inner: str) -> tuple[str, ...]:
 
 
 def _names(key: str) -> tuple[str, ...]:
-    """The names of `name` or `(name, name)`."""
+    """Return the names in `name` or `(name, name)`."""
     bound = re.fullmatch(TUPLE, key.strip())
     if bound is None and re.search(r"[(),]", key):
         raise UsageError(f"grid '{key}' should be a setting, or several in brackets: (hidden_size,negative_ones)")
@@ -123,19 +123,19 @@ def _names(key: str) -> tuple[str, ...]:
 
 
 def _listed(names: tuple[str, ...], entries: Sequence[Any]) -> Axis:
-    points = [entry if isinstance(entry, list) else [entry] for entry in entries]
+    points = [entry if isinstance(entry, (list, tuple)) else [entry] for entry in entries]
     return Axis(names, tuple(tuple(text(value) for value in point) for point in points))
 
 
 def _values(key: str, part: str) -> Iterator[str]:
-    """The value itself, or those of a range `first..last:xFACTOR` or `first..last:+STEP`; the last is one if met."""
-    found = re.fullmatch(RANGE, part)
-    if found is None:
+    """Yield a single value, or the values of a range `first..last:xFACTOR` or `first..last:+STEP`."""
+    match = re.fullmatch(RANGE, part)
+    if match is None:
         if re.match(rf"{NUMBER}\s*\.\.", part):
             raise UsageError(f"grid '{key}={part}' is not a range: write first..last:x2, or first..last:+64")
         yield part
         return
-    first, last, sign, step = found.groups()
+    first, last, sign, step = match.groups()
     value, end, change = Decimal(first), Decimal(last), Decimal(step)
     times = sign == "x"
     rises = value <= end and (change > 1 and value > 0 if times else change > 0)
@@ -143,16 +143,16 @@ def _values(key: str, part: str) -> Iterator[str]:
     if not (rises or falls):
         raise UsageError(f"grid '{key}={part}' does not lead from {first} to {last}")
     pointed = "." in first + last + ("" if times else step)  # 1.0 may be a share where 1 is a count
-    for _ in range(MOST_POINTS):
+    for _ in range(MAX_POINTS):
         yield _number(value, pointed)
         value = value * change if times else value + change
         if value > end if rises else value < end:
             return
-    raise UsageError(f"grid '{key}={part}' has more than {MOST_POINTS} values")
+    raise UsageError(f"grid '{key}={part}' has more than {MAX_POINTS} values")
 
 
 def _number(exact: Decimal, pointed: bool) -> str:
-    """A number as one would write it, to twelve digits; a whole one with a point where asked for."""
+    """Format a number in the usual notation, to twelve digits; `pointed` adds a decimal point to a whole number."""
     value = Context(prec=12).plus(exact).normalize()
     if value == value.to_integral_value() and abs(value) < 10**15:
         return f"{int(value)}.0" if pointed else str(int(value))

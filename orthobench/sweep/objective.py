@@ -1,7 +1,8 @@
-"""The objective by which a search judges a run, and the median rule that prunes a run.
+"""The objective of a search, and the median rule that prunes its runs.
 
 The median rule (Golovin et al., Google Vizier, KDD 2017) prunes a run when its best value is worse than the median of
-the best values that the finished runs had reached by the same test.
+the best values that the finished runs had reached at the same evaluation. optuna's MedianPruner is the same rule, and a
+test compares the two. It is not used here: workers apply the rule, and optuna is an extra that they may lack.
 """
 
 from __future__ import annotations
@@ -11,22 +12,34 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, Protocol
 
-from orthobench.store import Metric, Run, Status
+from orthobench.store import Run, Status
 
-JUDGES = 5
-"""Finished runs that it takes to cut one short."""
+MIN_FINISHED = 5
+"""Number of finished runs before the rule prunes any run."""
 GRACE = 0.25
-"""The share of a run in which it is not cut short: many a task begins with a plateau."""
+"""Share of a run's iterations in which it is not pruned: many tasks begin with a plateau."""
 
 Goal = Literal["min", "max"]
 
 
-def judged(rows: Sequence[Metric]) -> tuple[str, list[float]]:
-    """Of the rows of a run's metric, the split by which a search judges it, and the finite values there, in order.
+class Row(Protocol):
+    """A logged value of a metric; `split` is "train", "valid" or "test"."""
 
-    That is the validation split where the task has one, else the test split.
+    @property
+    def split(self) -> str: ...
+    @property
+    def value(self) -> float | None: ...
+
+
+def objective_values(rows: Sequence[Row]) -> tuple[str, list[float]]:
+    """Return the split that a search judges a run by, and the metric's finite values on it, in order.
+
+    The split is "valid" where the task has a validation split, else "test".
+
+    Args:
+        rows: the rows of the run's metric.
     """
     split = "valid" if any(row.split == "valid" for row in rows) else "test"
     values = [row.value for row in rows if row.split == split]
@@ -34,25 +47,30 @@ def judged(rows: Sequence[Metric]) -> tuple[str, list[float]]:
 
 
 def best_so_far(values: Sequence[float], goal: Goal) -> list[float]:
+    """Return the best value up to each evaluation."""
     return list(accumulate(values, min if goal == "min" else max))
 
 
 def was_pruned(run: Run) -> bool:
-    """Whether the run stands where it was cut short."""
+    """Return whether a search has pruned the run."""
     return run.status == Status.INTERRUPTED and (run.message or "").startswith("pruned")
 
 
 @dataclass(frozen=True)
 class Median:
-    """The rule; `judges` are the finished runs' best values, test by test."""
+    """The median rule.
 
-    judges: tuple[tuple[float, ...], ...]
+    Attributes:
+        finished: for each finished run, the best value up to each evaluation.
+    """
+
+    finished: tuple[tuple[float, ...], ...]
     goal: Goal
 
-    def condemns(self, values: Sequence[float]) -> bool:
-        """Whether the best of a run's values, test by test, is worse than the median of the judges' by its last."""
-        reached = [judge[len(values) - 1] for judge in self.judges if len(judge) >= len(values) > 0]
-        if len(self.judges) < JUDGES or not reached:
+    def should_prune(self, values: Sequence[float]) -> bool:
+        """Return whether a run with these values, one per evaluation, is worse than the median."""
+        reached = [bests[len(values) - 1] for bests in self.finished if len(bests) >= len(values) > 0]
+        if len(self.finished) < MIN_FINISHED or not reached:
             return False
         median = statistics.median(reached)
         return min(values) > median if self.goal == "min" else max(values) < median

@@ -1,11 +1,11 @@
-"""What a sweep consists of, and how much of it is there."""
+"""The runs of a sweep, and the state of each in the database."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
@@ -19,139 +19,170 @@ from orthobench.training.locks import is_locked
 from orthobench.training.trainer import OnDivergence
 
 
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run of a sweep: the grid's values that single it out, and its record if it was begun before."""
+class SweepRun(NamedTuple):
+    """A run of a sweep, and the settings that distinguish it from the others, as text."""
 
     config: RunConfig
-    chosen: dict[str, str]
-    run: Run | None
-    busy: bool
-    reopened: bool = False
-    """It has diverged, and is to go on in spite of it."""
-    older: Run | None = None
-    """Where it is missing: the result of a run that was the same but for older versions of its plugins."""
+    settings: dict[str, str]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run of a sweep and its state in the database.
+
+    Attributes:
+        settings: the settings that distinguish the run from the others, as text.
+        existing_run: its record, if it was started before.
+        is_locked: another process trains it now.
+        continues: it has diverged and is to continue.
+        older_run: for a missing run, a result with the same settings and an older version of a plugin.
+    """
+
+    config: RunConfig
+    settings: dict[str, str]
+    existing_run: Run | None
+    is_locked: bool
+    continues: bool = False
+    older_run: Run | None = None
+
+    @property
+    def key(self) -> str:
+        return self.config.spec.key
 
     @property
     def state(self) -> str:
-        """missing, stale (missing, but for an older result), running (by another process now), or where it was left."""
-        if self.busy:
+        """The run's status; "missing" without a record, "stale" with an older result only, "running" if locked."""
+        if self.is_locked:
             return "running"
-        if self.run is None:
-            return "stale" if self.older else "missing"
-        return Status.INTERRUPTED if self.run.status == Status.RUNNING else self.run.status
+        if self.existing_run is None:
+            return "stale" if self.older_run else "missing"
+        status = self.existing_run.status
+        return Status.INTERRUPTED if status == Status.RUNNING else status
 
     @property
     def change(self) -> str:
-        """What came between a stale run and its older result."""
-        if self.older is None:
+        """The difference between a stale run and its older result; empty for other runs."""
+        if self.older_run is None:
             return ""
-        spec, before = self.config.spec, self.older.spec
+        spec, before = self.config.spec, self.older_run.spec
         changed = [
-            f"{name} {before[which]} -> {now}"
-            for name, which, now in (
+            f"{name} {before[field]} -> {version}"
+            for name, field, version in (
                 (spec.task, "task_version", spec.task_version),
                 (spec.model, "model_version", spec.model_version),
             )
-            if before[which] != now
+            if before[field] != version
         ]
-        return "version of " + ", ".join(changed) if changed else "settings that came or went"
+        return "version of " + ", ".join(changed) if changed else "settings added or removed"
 
     @property
-    def is_wanted(self) -> bool:
-        """Whether the sweep still has to train it."""
-        return not self.busy and (self.run is None or self.reopened or not Status(self.run.status).is_final)
+    def is_pending(self) -> bool:
+        """Whether the sweep still has to train the run."""
+        if self.is_locked:
+            return False
+        return self.existing_run is None or self.continues or not Status(self.existing_run.status).is_final
 
     @property
     def label(self) -> str:
-        """The model, and the values that single the run out."""
-        return self.config.spec.model + "".join(f" {key}={value}" for key, value in self.chosen.items())
+        """The model and the distinguishing settings."""
+        return self.config.spec.model + "".join(f" {name}={value}" for name, value in self.settings.items())
 
 
-def resolve_all(
+def resolve_grid(
     catalog: Catalog,
     task: str,
     models: Sequence[str],
-    given: Mapping[str, str],
+    overrides: Mapping[str, str],
     grid: Sequence[Axis],
     seeds: Sequence[int],
     preset: Preset,
-) -> list[tuple[RunConfig, dict[str, str]]]:
-    """The runs of a grid, seed by seed, so that a sweep cut short has compared every model.
+) -> list[SweepRun]:
+    """Return the runs of a grid, seed by seed: a sweep that is cut short has then compared every model.
 
     Raises:
-        UsageError: a name or value does not fit, or two points of the grid are the same run.
+        UsageError: a name or value is invalid, or two points of the grid are the same run.
     """
     points = combinations(grid)
-    if both := given.keys() & points[0].keys():
+    if both := overrides.keys() & points[0].keys():
         raise UsageError(f"{', '.join(sorted(both))} is both set and in the grid: leave one out")
-    first = seeds[0]
-    variants = [
-        (resolve(catalog, task, model, {**given, **chosen}, preset, first), chosen)
+    first = [
+        SweepRun(resolve(catalog, task, model, {**overrides, **point}, preset, seeds[0]), point)
         for model in dict.fromkeys(models)
-        for chosen in points
+        for point in points
     ]
-    keys = [config.spec.key for config, _ in variants]
+    keys = [run.config.spec.key for run in first]
     if len(set(keys)) < len(keys):
         raise UsageError("two points of the grid are the same run: name each value once")
-    return [(config.with_seed(seed), chosen) for seed in seeds for config, chosen in variants]
+    return with_seeds(first, seeds)
+
+
+def with_seeds(runs: Sequence[SweepRun], seeds: Sequence[int]) -> list[SweepRun]:
+    """Return the runs with each seed, seed by seed; each run once."""
+    seeded: dict[str, SweepRun] = {}
+    for seed in seeds:
+        for config, settings in runs:
+            run = SweepRun(config.with_seed(seed), settings)
+            seeded.setdefault(run.config.spec.key, run)
+    return list(seeded.values())
 
 
 def plan(
-    runs: Sequence[tuple[RunConfig, dict[str, str]]],
+    runs: Iterable[tuple[RunConfig, dict[str, str]]],
     store: Store | None,
     checkpoints: Path | str,
     on_divergence: OnDivergence = "stop",
 ) -> list[PlannedRun]:
-    """How far each run is; without a store none was begun."""
+    """Return the runs with their states. Without a store all are missing."""
+    runs = list(runs)
     keys = [config.spec.key for config, _ in runs]
-    known = {run.key: run for run in store.runs(keys=keys)} if store else {}
-    missing = {(one.spec.task, one.spec.model) for one, _ in runs if one.spec.key not in known}
-    others = {of: store.runs(task=of[0], model=of[1]) for of in missing} if store else {}
+    existing = {run.key: run for run in store.runs(keys=keys)} if store else {}
+    pairs = {(config.spec.task, config.spec.model) for config, _ in runs if config.spec.key not in existing}
+    others = {pair: store.runs(task=pair[0], model=pair[1]) for pair in pairs} if store else {}
     planned = []
-    for config, chosen in runs:
-        run, folder = known.get(config.spec.key), checkpoints_at(checkpoints, config.spec.key)
-        busy = store is not None and run is not None and is_locked(store, folder)
-        reopened = run is not None and run.status == Status.DIVERGED and not is_settled(run, folder, on_divergence)
-        older = None if run else _older(config, others.get((config.spec.task, config.spec.model), ()))
-        planned.append(PlannedRun(config, chosen, run, busy, reopened, older))
+    for config, settings in runs:
+        spec = config.spec
+        run, folder = existing.get(spec.key), checkpoints_at(checkpoints, spec.key)
+        locked = store is not None and run is not None and is_locked(store, folder)
+        continues = run is not None and run.status == Status.DIVERGED and not is_settled(run, folder, on_divergence)
+        older = None if run else _older_run(config, others.get((spec.task, spec.model), ()))
+        planned.append(PlannedRun(config, settings, run, locked, continues, older))
     return planned
 
 
-def _older(config: RunConfig, others: Iterable[Run]) -> Run | None:
-    """The newest result among runs of the same task and model that was this run before its plugins changed.
+def _older_run(config: RunConfig, others: Iterable[Run]) -> Run | None:
+    """Return the newest result of this run under earlier versions of its plugins.
 
-    Its seed is this run's and neither version is newer. Its settings are the same as well, but for those that there
-    were not yet, which have to be at their defaults here, and those that there are no more.
+    The seed is the same and neither version is newer. The settings are the same, apart from two kinds: settings that
+    the plugin gained since, which must be at their defaults here, and settings that it lost.
     """
     spec = config.spec
-    found = [
+    results = [
         run
         for run in others
         if Status(run.status).is_final
         and run.seed == spec.seed
         and _number(run.spec["task_version"]) <= _number(spec.task_version)
         and _number(run.spec["model_version"]) <= _number(spec.model_version)
-        and _were(config.task_settings, run.spec["task_settings"])
-        and _were(config.model_settings, run.spec["model_settings"])
-        and _were(config.training, run.spec["training"])
+        and _means_the_same(config.task_settings, run.spec["task_settings"])
+        and _means_the_same(config.model_settings, run.spec["model_settings"])
+        and _means_the_same(config.training, run.spec["training"])
     ]
-    return found[-1] if found else None
+    return results[-1] if results else None
 
 
 def _number(version: str) -> int:
-    """A version's number, without the revision of a plugin file."""
+    """Return a version's number, without the revision of a plugin file."""
     return int(version.partition("+")[0])
 
 
-def _were(settings: Settings, recorded: dict[str, Any]) -> bool:
-    """Whether settings recorded by an earlier version mean the same as these."""
-    kind = type(settings)
-    now, before = (kind.neutral() | values for values in (settings.canonical(), recorded))
+def _means_the_same(settings: Settings, recorded: dict[str, Any]) -> bool:
+    """Return whether the settings that an earlier version recorded mean the same as these."""
+    group = type(settings)
+    now, before = (group.neutral() | values for values in (settings.canonical(), recorded))
     shared = now.keys() & before.keys()
     if any(now[name] != before[name] for name in shared):
         return False
     try:
-        return shared == now.keys() or kind.read({name: now[name] for name in shared}) == settings
-    except UsageError:  # without a setting that was added, the others are nothing
+        return shared == now.keys() or group.read({name: now[name] for name in shared}) == settings
+    except UsageError:  # the shared settings are invalid without an added one
         return False

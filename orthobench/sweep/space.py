@@ -1,6 +1,6 @@
-"""What a search draws from: the axes of a grid, and ranges without a step.
+"""The space of a search: the axes of a grid, and ranges without a step.
 
-hidden_size=128..512:x2             an axis, as in a grid: one of 128, 256, 512
+hidden_size=128..512:x2             an axis of a grid: 128, 256 or 512
 hidden_size=64..256                 any whole number from 64 to 256
 learning_rate=1e-4..1e-2:log        any number, evenly in its logarithm
 """
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 DIGITS = 3
-"""Significant digits of a drawn number: as many as a paper prints, and a command line that can be read."""
-MOST_POINTS = 10_000
-"""Of a space with more points than this, so many are tried before it is taken for exhausted."""
+"""Significant digits of a drawn number; they keep command lines short."""
+MAX_POINTS = 10_000
+"""The largest number of points that are tried before a space counts as exhausted."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """One of a grid axis's points. Its value is their text, `v` or `v,w` where settings are bound together."""
+    """The points of a grid axis. A point's value is its text: `v`, or `v,w` for settings that are bound together."""
 
     axis: Axis
 
@@ -49,13 +49,13 @@ class Choices:
     def settings(self, value: str) -> dict[str, str]:
         return dict(zip(self.names, value.split(","), strict=True))
 
-    def value(self, chosen: Mapping[str, str]) -> str:
-        return ",".join(chosen[name] for name in self.names)
+    def value(self, settings: Mapping[str, str]) -> str:
+        return ",".join(settings[name] for name in self.names)
 
 
 @dataclass(frozen=True)
 class Range:
-    """Any number between two ends, both among them: a whole one if they are written so, as in 64..256."""
+    """All numbers between two ends, both included; whole numbers if both ends are whole, as in 64..256."""
 
     name: str
     low: float
@@ -69,7 +69,7 @@ class Range:
 
     @property
     def values(self) -> Sequence[int] | None:
-        """All of them, if they can be counted."""
+        """The whole numbers of the range; None for real numbers."""
         return range(int(self.low), int(self.high) + 1) if self.whole else None
 
     def distribution(self) -> BaseDistribution:
@@ -80,23 +80,23 @@ class Range:
         return FloatDistribution(self.low, self.high, log=self.log)
 
     def settings(self, value: float) -> dict[str, str]:
-        """The value as text, rounded, but not beyond the ends."""
+        """Return the value as text, rounded and within the ends."""
         if self.whole:
             return {self.name: str(value)}
         return {self.name: str(min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high))}
 
-    def value(self, chosen: Mapping[str, str]) -> float:
-        return int(chosen[self.name]) if self.whole else float(chosen[self.name])
+    def value(self, settings: Mapping[str, str]) -> float:
+        return int(settings[self.name]) if self.whole else float(settings[self.name])
 
 
 class Space:
-    """The axes, in the order of their names: how they were listed changes no draw."""
+    """The axes, ordered by name: the order on the command line changes no draw."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        """Read what `--grid` was given.
+        """Read the axes and ranges, `key=value` each.
 
         Raises:
-            UsageError: nothing is to be searched, a text is neither an axis nor a range, or a setting is there twice.
+            UsageError: there is no axis, a text is neither an axis nor a range, or a setting occurs twice.
         """
         self.texts = parse_assignments(texts)
         if not self.texts:
@@ -114,28 +114,28 @@ class Space:
 
     @property
     def size(self) -> int | None:
-        """How many points there are, if they can be counted."""
+        """The number of points; None if a range of real numbers is among the axes."""
         values = [axis.values for axis in self.axes.values()]
         counts = [len(listed) for listed in values if listed is not None]
         return math.prod(counts) if len(counts) == len(values) else None
 
     def distributions(self) -> dict[str, BaseDistribution]:
-        """The axes as optuna has them."""
+        """Return optuna's distributions, by axis."""
         return {name: axis.distribution() for name, axis in self.axes.items()}
 
     def settings(self, drawn: Mapping[str, float | str]) -> dict[str, str]:
-        """The settings, as text, that a draw from the distributions stands for."""
+        """Return the settings of a draw from the distributions, as text."""
         pairs = [axis.settings(drawn[name]) for name, axis in self.axes.items()]  # type: ignore[arg-type]
         return {name: value for pair in pairs for name, value in pair.items()}
 
-    def values(self, chosen: Mapping[str, str]) -> dict[str, float | str]:
-        """The other way about."""
-        return {name: axis.value(chosen) for name, axis in self.axes.items()}
+    def values(self, settings: Mapping[str, str]) -> dict[str, float | str]:
+        """Return the draw from the distributions with these settings."""
+        return {name: axis.value(settings) for name, axis in self.axes.items()}
 
     def shuffled(self, seed: int) -> Iterator[dict[str, str]]:
-        """Every point, in an order by chance, or `MOST_POINTS` of them; none where they cannot be counted."""
+        """Yield the points in random order, at most `MAX_POINTS`; none if an axis is a range of real numbers."""
         size = self.size or 0
-        for index in random.Random(seed).sample(range(size), min(size, MOST_POINTS)):
+        for index in random.Random(seed).sample(range(size), min(size, MAX_POINTS)):
             drawn: dict[str, float | str] = {}
             for name, axis in self.axes.items():
                 values = axis.values

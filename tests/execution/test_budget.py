@@ -53,7 +53,7 @@ class One:
 
     def __init__(self, key, state="missing"):
         self.key, self.state = key, state
-        self.is_wanted = state not in ("finished", "running")
+        self.is_pending = state not in ("finished", "running")
         self.config = self
         self.spec = self
 

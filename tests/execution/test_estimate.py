@@ -76,7 +76,7 @@ def test_a_run_that_was_begun_elsewhere_does_not(store, columns):
 
 def test_results_take_no_more_time(store):
     enter(store, run(), 80, 80, {"train": 8.0})
-    assert not planned(store, run())[0].is_wanted
+    assert not planned(store, run())[0].is_pending
 
 
 def test_another_seed_goes_by_the_first(store):

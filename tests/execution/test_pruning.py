@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orthobench.sweep.objective import JUDGES, Median, best_so_far, judged
+from orthobench.sweep.objective import MIN_FINISHED, Median, best_so_far, objective_values
 
 NAN = float("nan")
 
@@ -18,7 +18,7 @@ def test_the_rule_is_optunas(goal):
     from optuna.trial import TrialState, create_trial
 
     draw = random.Random(0)
-    pruner = optuna.pruners.MedianPruner(n_startup_trials=JUDGES, n_warmup_steps=0)
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=MIN_FINISHED, n_warmup_steps=0)
     verdicts = []
     for _ in range(300):
         runs = [[draw.random() for _ in range(draw.randint(1, 6))] for _ in range(draw.randint(0, 9))]
@@ -28,14 +28,14 @@ def test_the_rule_is_optunas(goal):
         for bests in judges:
             study.add_trial(create_trial(value=bests[-1], intermediate_values=dict(enumerate(bests))))
         trial = create_trial(state=TrialState.RUNNING, intermediate_values=dict(enumerate(values)))
-        verdicts.append(Median(tuple(map(tuple, judges)), goal).condemns(values))
+        verdicts.append(Median(tuple(map(tuple, judges)), goal).should_prune(values))
         assert verdicts[-1] == pruner.prune(study, trial)
     assert 50 < sum(verdicts) < 250
 
 
 def test_a_run_without_a_finite_value_is_left_alone():
     """It diverges, which is a result."""
-    assert not Median(((1.0,),) * JUDGES, "min").condemns([])
+    assert not Median(((1.0,),) * MIN_FINISHED, "min").should_prune([])
 
 
 def test_validation_comes_first():
@@ -43,6 +43,6 @@ def test_validation_comes_first():
         return [SimpleNamespace(split=split, value=value) for split, value in listed]
 
     both = rows(("test", 1.0), ("valid", 2.0), ("test", 3.0), ("valid", NAN), ("valid", 4.0))
-    assert judged(both) == ("valid", [2.0, 4.0])
-    assert judged(rows(("test", 1.0), ("test", None), ("test", 3.0))) == ("test", [1.0, 3.0])
-    assert judged([]) == ("test", [])
+    assert objective_values(both) == ("valid", [2.0, 4.0])
+    assert objective_values(rows(("test", 1.0), ("test", None), ("test", 3.0))) == ("test", [1.0, 3.0])
+    assert objective_values([]) == ("test", [])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.sweep.grid import Axis, combinations, parse_grid, read_grid
-from orthobench.sweep.plan import resolve_all
+from orthobench.sweep.plan import resolve_grid
 
 CATALOG = Catalog()
 names = st.text("abcdefgh_", min_size=1, max_size=8)
@@ -148,17 +148,17 @@ def test_whatever_is_written_is_read_or_refused(text):
 
 def test_a_sweep_compares_every_model_before_the_next_seed():
     grid = parse_grid(["hidden_size=4..8:x2"])
-    runs = resolve_all(CATALOG, "adding", ["rnn", "lstm"], {}, grid, range(2), "quick")
+    runs = resolve_grid(CATALOG, "adding", ["rnn", "lstm"], {}, grid, range(2), "quick")
     order = [(r.spec.seed, r.spec.model, r.spec.model_settings["hidden_size"]) for r, _ in runs]
     assert order == [(seed, model, n) for seed in (0, 1) for model in ("rnn", "lstm") for n in (4, 8)]
     assert len({r.spec.key for r, _ in runs}) == 8
 
 
 def test_the_papers_symbols_name_settings():
-    short = resolve_all(CATALOG, "adding", ["scornn"], {}, parse_grid(["(n,rho)=(170,17),(360,36)"]), [0], "paper")
+    short = resolve_grid(CATALOG, "adding", ["scornn"], {}, parse_grid(["(n,rho)=(170,17),(360,36)"]), [0], "paper")
     long = parse_grid(["(hidden_size,negative_ones)=(170,17),(360,36)"])
     assert [one.spec for one, _ in short] == [
-        one.spec for one, _ in resolve_all(CATALOG, "adding", ["scornn"], {}, long, [0], "paper")
+        one.spec for one, _ in resolve_grid(CATALOG, "adding", ["scornn"], {}, long, [0], "paper")
     ]
     sizes = [(r.spec.model_settings["hidden_size"], r.spec.model_settings["negative_ones"]) for r, _ in short]
     assert sizes == [(170, 17), (360, 36)]
@@ -177,7 +177,7 @@ def test_the_papers_symbols_name_settings():
 )
 def test_grids_that_say_a_thing_twice_are_refused(given_, grid, told):
     with pytest.raises(UsageError, match=told):
-        resolve_all(CATALOG, "adding", ["scornn"], given_, parse_grid(grid), [0], "paper")
+        resolve_grid(CATALOG, "adding", ["scornn"], given_, parse_grid(grid), [0], "paper")
 
 
 def test_an_axis_holds_its_rules_however_it_is_made():

@@ -9,13 +9,13 @@ import pytest
 from orthobench.errors import UsageError
 from orthobench.papers import find_paper
 from orthobench.plugins import Catalog
-from orthobench.sweep.paper import choose_experiments, only_where, resolve_experiments, variant_keys
+from orthobench.sweep.paper import resolve_experiments, select_experiments, variant_keys, with_settings
 
 CATALOG = Catalog()
 
 
 def test_a_figures_runs_are_its_experiments():
-    chosen = choose_experiments(find_paper("helfrich2018"), "figure", "1")
+    chosen = select_experiments(find_paper("helfrich2018"), "figure", "1")
     runs = resolve_experiments(CATALOG, chosen, range(2))
     assert [(run.spec.model, run.spec.task_settings["sequence_length"], run.spec.seed) for run, _ in runs[:10]] == [
         (experiment.model, experiment.settings["sequence_length"], 0) for experiment in chosen
@@ -36,7 +36,7 @@ def test_a_figures_runs_are_its_experiments():
     ],
 )
 def test_some_of_a_figures_experiments(wanted, models):
-    chosen = only_where(choose_experiments(find_paper("helfrich2018"), "figure", "2"), wanted)
+    chosen = with_settings(select_experiments(find_paper("helfrich2018"), "figure", "2"), wanted)
     assert [experiment.model for experiment in chosen] == models
 
 
@@ -50,11 +50,11 @@ def test_some_of_a_figures_experiments(wanted, models):
 )
 def test_what_no_experiment_has(wanted, said):
     with pytest.raises(UsageError, match=said):
-        only_where(choose_experiments(find_paper("helfrich2018"), "figure", "2"), wanted)
+        with_settings(select_experiments(find_paper("helfrich2018"), "figure", "2"), wanted)
 
 
 def test_a_scale_stands_in_the_settings_and_makes_other_runs():
-    chosen = choose_experiments(find_paper("helfrich2018"), "figure", "1")
+    chosen = select_experiments(find_paper("helfrich2018"), "figure", "1")
     keys, _ = variant_keys(CATALOG)
     for run, chosen_settings in resolve_experiments(CATALOG, chosen, [0], scale=0.1):
         spec = run.spec
@@ -67,7 +67,7 @@ def test_a_scale_stands_in_the_settings_and_makes_other_runs():
 
 def test_the_least_a_scale_leaves():
     """Never less than a batch, an epoch, a test sequence, ten steps."""
-    chosen = choose_experiments(find_paper("helfrich2018"), "figure", "2")
+    chosen = select_experiments(find_paper("helfrich2018"), "figure", "2")
     (run, _) = resolve_experiments(CATALOG, chosen, [0], scale=1e-6)[0]
     spec = run.spec
     assert (spec.training["epochs"], spec.task_settings["train_size"]) == (1, spec.training["batch_size"])
@@ -83,9 +83,9 @@ def test_every_experiment_has_runs():
 
 def test_names_of_tables():
     paper = find_paper("lezcano2019")
-    assert choose_experiments(paper, "table", "MNIST table") == paper.experiments_in("MNIST table")
+    assert select_experiments(paper, "table", "MNIST table") == paper.experiments_in("MNIST table")
     with pytest.raises(UsageError, match="no table 1 that can be run here; it has copying figure, MNIST table"):
-        choose_experiments(paper, "table", "1")
+        select_experiments(paper, "table", "1")
 
 
 @pytest.mark.parametrize("scale", ["0", "1.5", "-1"])

@@ -59,14 +59,14 @@ def test_a_run_is_where_it_was_left(store, tmp_path, status, state, wanted):
     assert planned(store, tmp_path).state == "missing"
     enter(store, NOW.spec, status)
     one = planned(store, tmp_path)
-    assert (one.state, one.is_wanted, one.older) == (state, wanted, None)
+    assert (one.state, one.is_pending, one.older_run) == (state, wanted, None)
 
 
 def test_a_run_that_another_process_is_at_is_left_to_it(store, tmp_path):
     enter(store, NOW.spec, "running")
     with CheckpointFolder(tmp_path / "checkpoints", NOW.spec.key).lock():
         one = planned(store, tmp_path)
-    assert (one.state, one.is_wanted) == ("running", False)
+    assert (one.state, one.is_pending) == ("running", False)
 
 
 def raised(model: str = "1", task: str = "1") -> RunConfig:
@@ -85,8 +85,8 @@ def raised(model: str = "1", task: str = "1") -> RunConfig:
 def test_the_result_of_an_older_version_makes_a_run_stale(store, tmp_path, now, before, change):
     key = enter(store, before.spec)
     one = planned(store, tmp_path, now)
-    assert (one.state, one.is_wanted, one.change) == ("stale", True, change)
-    assert one.older.key == key
+    assert (one.state, one.is_pending, one.change) == ("stale", True, change)
+    assert one.older_run.key == key
     enter(store, now.spec)
     assert planned(store, tmp_path, now).state == "finished"
 
@@ -116,7 +116,7 @@ def test_a_result_that_never_came_to_its_end_makes_none_stale(store, tmp_path):
 def test_the_newest_of_the_older_results_is_named(store, tmp_path):
     enter(store, raised("1").spec)
     newest = enter(store, raised("2").spec)
-    assert planned(store, tmp_path, raised("3")).older.key == newest
+    assert planned(store, tmp_path, raised("3")).older_run.key == newest
 
 
 class Longer(type(NOW.model_settings)):
@@ -134,7 +134,7 @@ def test_a_setting_that_was_added_has_to_be_left_alone(store, tmp_path, value, s
     )
     assert planned(store, tmp_path, now).state == state
     same_version = replace(now, spec=replace(now.spec, model_version="1"))
-    assert planned(store, tmp_path, same_version).change == ("settings that came or went" if state == "stale" else "")
+    assert planned(store, tmp_path, same_version).change == ("settings added or removed" if state == "stale" else "")
 
 
 def test_a_setting_that_there_is_no_more_is_passed_over(store, tmp_path):

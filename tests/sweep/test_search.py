@@ -57,7 +57,7 @@ def drawn(search: Search, count: int, result) -> list[Trial]:
     trials: list[Trial] = []
     for _ in range(count):
         trial = search.draw(trials, 1)
-        trials.append(told(trial, result(trial.chosen)))
+        trials.append(told(trial, result(trial.settings)))
     return trials
 
 
@@ -70,13 +70,13 @@ def test_later_draws_are_nearer_to_the_best(monkeypatch):
 
     search = a_search("learning_rate=1e-6..1:log", "clip_norm=1,none")
     trials = drawn(search, 40, distance)
-    near = [abs(math.log10(float(trial.chosen["learning_rate"])) + 3) < 0.5 for trial in trials]
+    near = [abs(math.log10(float(trial.settings["learning_rate"])) + 3) < 0.5 for trial in trials]
     assert sum(near[10:]) >= 12  # of 30; by chance, 5 are expected and 12 come once in a thousand times
     assert len({trial.key for trial in trials}) == 40
 
     monkeypatch.setattr(search.task_class, "goal", "max")
     turned = drawn(search, 40, lambda chosen: None if distance(chosen) is None else -distance(chosen))
-    assert [trial.chosen for trial in turned] == [trial.chosen for trial in trials]
+    assert [trial.settings for trial in turned] == [trial.settings for trial in trials]
 
 
 def test_every_point_is_drawn_once_and_then_none():
@@ -89,7 +89,7 @@ def test_every_point_is_drawn_once_and_then_none():
 def test_settings_that_do_not_fit_each_other_are_passed_over():
     search = Search(CATALOG, "adding", "scornn", {}, "paper", Space(["n=8,16", "rho=4,12"]), prune=True)
     trials = drawn(search, 3, lambda chosen: 1.0)
-    assert sorted((trial.chosen["n"], trial.chosen["rho"]) for trial in trials) == [
+    assert sorted((trial.settings["n"], trial.settings["rho"]) for trial in trials) == [
         ("16", "12"),
         ("16", "4"),
         ("8", "4"),

@@ -68,7 +68,7 @@ def test_what_is_written_is_read(content, tmp_path_factory):
     path.write_text(tomlkit.dumps(content))
     read = read_file(path)
     assert read.model_dump(exclude_unset=True) == content
-    assert read.given().keys() == content.get("settings", {}).keys()
+    assert read.overrides().keys() == content.get("settings", {}).keys()
 
 
 def test_values_are_read_as_the_command_lines(tmp_path):
@@ -77,7 +77,7 @@ def test_values_are_read_as_the_command_lines(tmp_path):
         '[grid]\npermuted = [true, false]\nhidden_size = "4..8:x2"\n'
     )
     read = read_file(tmp_path / "a.toml")
-    assert read.given() == {"probes": "a,b", "shuffle": "false", "learning_rate": "0.001"}
+    assert read.overrides() == {"probes": "a,b", "shuffle": "false", "learning_rate": "0.001"}
     assert read.axes() == parse_grid(["permuted=true,false", "hidden_size=4,8"])
 
 
