@@ -1,4 +1,4 @@
-"""Errors that are told in one line: what is wrong, and what would be right."""
+"""Errors whose message is one line for the user: the problem, then the fix."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ import difflib
 from collections.abc import Iterable
 
 
-class UsageError(Exception):
-    """Bad input; the command line prints its message as one line and exits with code 2."""
+class OrthobenchError(Exception):
+    """Base of the errors that the command line prints as one line, with exit code 2."""
 
 
-class RunLockedError(UsageError):
-    """Another process is at this run."""
+class UsageError(OrthobenchError):
+    """Bad input: a wrong setting, name, file or combination of options."""
 
 
-class StorageError(UsageError):
-    """What a run has to keep cannot be written: it stops, and goes on from its checkpoint when that is mended."""
+class RunLockedError(OrthobenchError):
+    """Another process is training this run."""
+
+
+class StorageError(OrthobenchError):
+    """A file or database cannot be written: the run stops, and the same command resumes it from its checkpoint."""
 
 
 def unknown(kind: str, word: str, known: Iterable[str]) -> UsageError:
-    """The error for a name that does not exist: with the nearest ones, or all of them."""
+    """Return the error for an unknown name, with the nearest known names, or all of them."""
     names = sorted(known)
     near = difflib.get_close_matches(word, names, n=2, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(names) or 'none'}"

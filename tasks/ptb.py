@@ -30,7 +30,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.data import dataset
-from orthobench.data.files import md5
+from orthobench.data.download import md5
 from orthobench.data.ptb import ALPHABET, SPLITS, read_split, read_text
 from orthobench.model import Signature
 from orthobench.settings import Settings

@@ -269,6 +269,6 @@ def write_whole(file: Path, text: str) -> None:
         UsageError: it cannot be written.
     """
     try:
-        atomic.write_whole(file, text.encode())
+        atomic.write_bytes(file, text.encode())
     except OSError as error:
         raise UsageError(f"{file} cannot be written: {error.strerror}") from error

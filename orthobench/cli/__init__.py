@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from orthobench.cli import bench, check, compare, data, db, ls, plugins, report, reproduce, run, show, study, sweep
-from orthobench.errors import UsageError
+from orthobench.errors import OrthobenchError
 
 app = typer.Typer(
     name="orthobench",
@@ -55,7 +55,7 @@ def main() -> None:
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
     try:
         code = app(prog_name="orthobench", standalone_mode=False)
-    except UsageError as error:
+    except OrthobenchError as error:
         _fail(str(error), verbose)
     except typer.TyperException as error:
         _fail(error.format_message().replace("Value error, ", ""), verbose)

@@ -14,9 +14,9 @@ from typing import ClassVar
 
 import platformdirs
 
-from orthobench.data.download import Download, fetch
-from orthobench.data.files import md5, replacing
+from orthobench.data.download import Download, fetch, md5
 from orthobench.errors import UsageError
+from orthobench.store.atomic import replacing_folder
 
 Report = Callable[[str, int, int], None]
 """Told how a download goes: the file's name, bytes so far, bytes in all."""
@@ -123,7 +123,7 @@ class DataSet(ABC):
         Raises:
             UsageError: files are missing, broken, or cannot be written; what was there before stays.
         """
-        with replacing(self.folder()) as new:
+        with replacing_folder(self.folder()) as new:
             if not path.exists():
                 raise UsageError(f"{path} does not exist: name the file or folder with {self.title}")
             self.gather(path, new)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from orthobench.data.files import md5
 from orthobench.errors import UsageError
 
 CHUNK = 1 << 16
@@ -70,3 +70,9 @@ def _continue(url: str, part: Path, download: Download, report: Callable[[str, i
                 stream.write(chunk)
                 have += len(chunk)
                 report(download.name, have, download.size)
+
+
+def md5(path: Path) -> str:
+    """Return the MD5 of a file's bytes, in hexadecimal; the data sets' makers publish these checksums."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "md5").hexdigest()

@@ -16,8 +16,8 @@ from torch import Tensor
 from orthobench.audio.files import read
 from orthobench.audio.spectra import BINS, FLOOR, log_magnitude, stft
 from orthobench.data.dataset import data_folder
-from orthobench.data.files import replacing
 from orthobench.errors import UsageError
+from orthobench.store.atomic import replacing_folder
 
 VERSION = 1
 """Raised whenever the features of the same files change."""
@@ -46,7 +46,7 @@ def speech_features(files: Sequence[Path]) -> tuple[Tensor, Tensor]:
     found = _open(folder)
     if found is None:
         log.info("computing the spectra of %d files, once", len(files))
-        with replacing(folder) as new:
+        with replacing_folder(folder) as new:
             _compute(files, new)
         found = _open(folder)
     if found is None:

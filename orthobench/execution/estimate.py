@@ -21,7 +21,7 @@ import torch
 
 from orthobench import environment
 from orthobench.data import use_data_folder
-from orthobench.errors import UsageError
+from orthobench.errors import OrthobenchError, UsageError
 from orthobench.execution.job import Job
 from orthobench.plugins import Catalog
 from orthobench.settings import merged_settings
@@ -88,7 +88,7 @@ class Estimator:
                 return untried
             try:
                 near = _experience(one.config, self.probe(one))
-            except (UsageError, Untried) as error:
+            except (OrthobenchError, Untried) as error:
                 untried = self.untried[one.config.spec.variant] = Estimate(None, None, str(error))
                 return untried
             known.append(near)
@@ -159,7 +159,7 @@ def _probe(job: Job, sender: Connection) -> None:
         with use_data_folder(None if job.data_folder is None else Path(job.data_folder)):
             config = resolve_again(Catalog(Path(file) for file in job.plugins), job.spec)
             found = profile_run(config, pick_device(job.device), job.backend)
-    except UsageError as error:
+    except OrthobenchError as error:
         found = UsageError(str(error))
     except Exception as error:
         found = Untried(f"its first steps failed: {type(error).__name__}: {error}".splitlines()[0])

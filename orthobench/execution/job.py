@@ -18,7 +18,7 @@ import torch
 
 from orthobench import environment
 from orthobench.data import use_data_folder
-from orthobench.errors import RunLockedError, UsageError
+from orthobench.errors import OrthobenchError, RunLockedError
 from orthobench.execution.pruning import Pruned, Watched
 from orthobench.plugins import Catalog
 from orthobench.spec import RunSpec, resolve_again
@@ -148,7 +148,7 @@ def attempt(job: Job, observer: Observer, should_stop: Callable[[], bool] = lamb
         return Outcome(job, Ending.INTERRUPTED)
     except RunLockedError as error:
         return Outcome(job, Ending.BUSY, str(error))
-    except UsageError as error:
+    except OrthobenchError as error:
         return Outcome(job, Ending.REFUSED, str(error))
     except Exception as error:
         cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}".splitlines()[0]
@@ -165,7 +165,7 @@ def record_failure(store: Store, job: Job, cause: str) -> None:
 
     Nothing is kept where another process is at the run by now, or the plugin's file is another.
     """
-    with suppress(UsageError), lock(store, checkpoints_at(job.checkpoints, job.spec.key)):
+    with suppress(OrthobenchError), lock(store, checkpoints_at(job.checkpoints, job.spec.key)):
         run = store.find(job.spec.key) or _enter(store, job)
         if not Status(run.status).is_final:  # what failed after the end takes no result away
             store.update(run.id, {"status": Status.FAILED, "message": cause})

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from orthobench.errors import UsageError
+from orthobench.errors import OrthobenchError, UsageError
 from orthobench.store.open import is_server
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class RayCluster:
             self.device = "cuda" if any(resources.get("GPU") for resources in nodes) else "cpu"
         try:
             self._check(database, checkpoints, several=len(nodes) > 1 or address is not None)
-        except UsageError:
+        except OrthobenchError:
             ray.shutdown()
             raise
         self.here = None if is_server(database) else ray.get_runtime_context().get_node_id()

@@ -25,7 +25,7 @@ from orthobench.execution.processes import LocalProcesses, places
 from orthobench.execution.ray import RayCluster, RayTasks
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
-from orthobench.store.open import NoDatabase
+from orthobench.store.open import DatabaseNotFoundError
 from orthobench.sweep.plan import PlannedRun
 from orthobench.training.lifecycle import BackendName, DeviceName
 from orthobench.training.trainer import OnDivergence
@@ -226,7 +226,7 @@ def existing(db: str) -> Store | None:
     """The database, if there is one already."""
     try:
         return open_store(db)
-    except NoDatabase:
+    except DatabaseNotFoundError:
         return None
 
 

@@ -92,7 +92,7 @@ def write_whole(out: Path, content: bytes) -> None:
     """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        atomic.write_whole(out, content)
+        atomic.write_bytes(out, content)
     except OSError as error:
         raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with --out") from error
 

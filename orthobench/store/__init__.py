@@ -1,8 +1,15 @@
-"""The database of runs and benchmarks: SQLAlchemy tables, opened, upgraded and queried here."""
+"""The database of runs and benchmarks, and atomic writes of files.
 
-from orthobench.store.open import open_store
-from orthobench.store.store import MetricRow, Store, TraceRow
-from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Tag, Trace
+Names are imported on first use: `orthobench.store.atomic` alone needs no SQLAlchemy.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orthobench.store.open import open_store
+    from orthobench.store.store import MetricRow, Store, TraceRow
+    from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Tag, Trace
 
 __all__ = [
     "Benchmark",
@@ -17,3 +24,10 @@ __all__ = [
     "TraceRow",
     "open_store",
 ]
+_MODULES = {"open_store": "open", "MetricRow": "store", "Store": "store", "TraceRow": "store"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'tables')}"), name)

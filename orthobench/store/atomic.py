@@ -1,12 +1,19 @@
-"""What has to reach the disk, and what is said where it cannot."""
+"""Atomic writes: a file or folder is replaced whole or not at all, and survives a loss of power.
+
+Only this module writes files that must never be half-written: checkpoints, pages, exports, baselines, data sets.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import shutil
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
+
+from filelock import FileLock
 
 from orthobench.errors import StorageError
 
@@ -19,47 +26,65 @@ FIXES = {
     errno.EACCES: MAKE_WRITABLE,
     errno.EPERM: MAKE_WRITABLE,
 }
-NO_ROOM = 64 * 1024  # bytes: a disk with less left counts as full
+FULL_BELOW = 64 * 1024
+"""Free bytes below which a disk counts as full."""
 
 
 def storage_error(what: object, error: OSError) -> StorageError:
-    """The error for a file or folder that the system does not let be written."""
+    """Return the error for a file or folder that the system refuses to write."""
     return unwritable(what, error.strerror or str(error), FIXES.get(error.errno or 0, MAKE_WRITABLE))
 
 
 def unwritable(what: object, reason: str, fix: str) -> StorageError:
-    """The error for something that cannot be written, in the words that all of them share."""
+    """Return the error for something that cannot be written."""
     return StorageError(f"{what} cannot be written: {reason}: {fix}, and run the same command again")
 
 
 def is_full(folder: Path) -> bool:
-    """Whether there is next to no room left in a folder."""
-    return shutil.disk_usage(folder).free < NO_ROOM
+    """Return whether a folder's disk is full."""
+    return shutil.disk_usage(folder).free < FULL_BELOW
 
 
-def write_whole(file: Path, content: bytes) -> None:
-    """Write or replace a file in one step, so that no reader and no crash meets half of it.
+@contextmanager
+def replacing(file: Path, *, locked: bool = False, backup: Path | None = None) -> Iterator[Path]:
+    """Yield the path of a temporary file to write; at the end it replaces `file`, with its permissions.
+
+    If the block or the replacement raises, `file` stays as it was and the temporary file is removed.
+
+    Args:
+        locked: only this process writes `file` now, so the temporary name is fixed: what a killed process left behind
+            is overwritten.
+        backup: where the previous file goes.
 
     Raises:
-        OSError: it cannot be written; what was there is there still.
+        OSError: the file cannot be written.
     """
-    temporary = None
+    part = file.with_name(f"{file.name}.part" if locked else f".{file.name}.{uuid4().hex}.part")
     try:
-        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as stream:
-            temporary = Path(stream.name)
-            stream.write(content)
-            stream.flush()
+        yield part
+        if file.exists():
+            part.chmod(file.stat().st_mode)
+        with part.open("rb+") as stream:
             os.fsync(stream.fileno())
-        temporary.chmod(file.stat().st_mode if file.exists() else 0o644)
-        temporary.replace(file)
-    except OSError:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        raise
+        if backup is not None and file.exists():
+            rename(file, backup)
+        rename(part, file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_bytes(file: Path, content: bytes | memoryview, *, locked: bool = False, backup: Path | None = None) -> None:
+    """Write or replace a file in one step; the arguments are those of `replacing`.
+
+    Raises:
+        OSError: the file cannot be written, and stays as it was.
+    """
+    with replacing(file, locked=locked, backup=backup) as part:
+        part.write_bytes(content)
 
 
 def rename(file: Path, to: Path) -> None:
-    """Give a file another's name, for good: after a loss of power it has it still."""
+    """Rename a file durably: the new name survives a loss of power."""
     file.replace(to)
     if os.name == "posix":  # elsewhere folders cannot be opened
         folder = os.open(to.parent, os.O_RDONLY)
@@ -67,3 +92,34 @@ def rename(file: Path, to: Path) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+@contextmanager
+def replacing_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder to fill; at the end it replaces `folder`. Processes take turns.
+
+    If the block raises, `folder` stays as it was.
+
+    Raises:
+        StorageError: a file cannot be written or read: no permission, a full disk.
+    """
+    new, old = (folder.with_name(f".{folder.name}.{state}") for state in ("new", "old"))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f".{folder.name}.lock")):
+            if old.exists() and not folder.exists():  # a process was killed between the two renames
+                old.rename(folder)
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+            try:
+                yield new
+                if folder.exists():
+                    folder.rename(old)
+                new.rename(folder)
+            finally:
+                shutil.rmtree(new, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        raise StorageError(
+            f"{error.filename or folder} cannot be written or read: {error.strerror or error}"
+        ) from error

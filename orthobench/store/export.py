@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from orthobench.errors import UsageError
 from orthobench.settings import merged_settings
-from orthobench.store.atomic import rename, storage_error
+from orthobench.store.atomic import replacing, storage_error
 from orthobench.store.store import Store
 from orthobench.store.tables import Run
 
@@ -37,12 +37,8 @@ def export(store: Store, runs: Sequence[Run], folder: Path, form: Format) -> lis
         folder.mkdir(parents=True, exist_ok=True)
         for name, frame in (("runs", _runs(runs)), ("metrics", _metrics(store, runs))):
             file = folder / f"{name}.{form}"
-            part = file.with_name(f"{file.name}.part")
-            try:
+            with replacing(file) as part:
                 _write(frame, part, form)
-                rename(part, file)
-            finally:
-                part.unlink(missing_ok=True)
             written.append(file)
     except OSError as error:
         raise storage_error(error.filename or folder, error) from error

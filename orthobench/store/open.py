@@ -19,8 +19,8 @@ from sqlalchemy import Connection, Engine, ExceptionContext, create_engine, even
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError, OperationalError, SQLAlchemyError
 
-from orthobench.errors import UsageError
-from orthobench.store.atomic import MAKE_ROOM, MAKE_WRITABLE, is_full, rename, storage_error, unwritable
+from orthobench.errors import OrthobenchError, UsageError
+from orthobench.store.atomic import MAKE_ROOM, MAKE_WRITABLE, is_full, replacing, storage_error, unwritable
 from orthobench.store.network import refuse_network
 from orthobench.store.server import DRIVER_ARGUMENTS, Server
 from orthobench.store.store import Store
@@ -33,8 +33,8 @@ PRIMARY_CODE = 0xFF  # SQLite's extended error codes say more in the higher bits
 logger = logging.getLogger(__name__)
 
 
-class NoDatabase(UsageError):
-    """There is no database at this place yet, or one with nothing of ours in it."""
+class DatabaseNotFoundError(UsageError):
+    """No database at this location, or one without the tables of orthobench."""
 
 
 def open_store(location: str, *, create: bool = False) -> Store:
@@ -54,7 +54,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
     try:
         version = schema(engine)
         if version is None and not create:
-            raise NoDatabase(f"{location} holds no orthobench runs: name another database with --db")
+            raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with --db")
         if version is None or version < HEAD:
             upgrade(engine, sqlite_file(location))
         elif version > HEAD:
@@ -65,7 +65,7 @@ def open_store(location: str, *, create: bool = False) -> Store:
     except SQLAlchemyError as error:
         engine.dispose()
         raise UsageError(f"database {location} cannot be opened: {reason(error)}") from error
-    except UsageError:
+    except OrthobenchError:
         engine.dispose()
         raise
     return Store(engine)
@@ -156,7 +156,7 @@ def _check_file(file: Path, create: bool) -> None:
         raise UsageError(f"database {file} is a folder: give a file, such as {file / 'results.db'}")
     if not file.exists():
         if not create:
-            raise NoDatabase(f"there is no database {file}: `orthobench run` makes one, --db names another")
+            raise DatabaseNotFoundError(f"there is no database {file}: `orthobench run` makes one, --db names another")
         if not file.parent.is_dir():
             raise UsageError(f"database {file} cannot be made: there is no folder {file.parent}")
         return
@@ -208,7 +208,7 @@ def _code(error: BaseException | None) -> int:
     return getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
 
 
-def _unusable(file: Path, error: BaseException) -> UsageError | None:
+def _unusable(file: Path, error: BaseException) -> OrthobenchError | None:
     """What SQLite's error means, if it is that the file cannot be written or is something else."""
     full = unwritable(f"database {file}", "the disk is full", MAKE_ROOM)
     match _code(error):
@@ -251,7 +251,7 @@ def upgrade(engine: Engine, file: Path | None) -> None:
     """
     with _upgrade_lock(engine, file):
         if file is not None:
-            with _telling(file, f"database {file} cannot be used"), _connect(file) as plain:
+            with _translated_errors(file, f"database {file} cannot be used"), _connect(file) as plain:
                 plain.execute("PRAGMA journal_mode = WAL")
         with engine.connect().execution_options(writes=True) as connection, connection.begin():
             version = _version(connection)
@@ -280,23 +280,22 @@ def back_up(file: Path, copy: Path) -> None:
     Raises:
         StorageError: there is no room for it; nothing is left of it then.
     """
-    part = copy.with_name(f"{copy.name}.part")
-    leftovers = part, part.with_name(f"{part.name}-journal")  # of a process that was killed here
     try:
-        for leftover in leftovers:
-            leftover.unlink(missing_ok=True)
-        with (
-            _telling(copy, f"database {file} cannot be copied to {copy}"),
-            _connect(file) as source,
-            _connect(part) as target,
-        ):
-            source.backup(target)
-        rename(part, copy)
+        with replacing(copy, locked=True) as part:
+            journal = part.with_name(f"{part.name}-journal")
+            try:
+                for leftover in (part, journal):  # of a process that was killed here
+                    leftover.unlink(missing_ok=True)
+                with (
+                    _translated_errors(copy, f"database {file} cannot be copied to {copy}"),
+                    _connect(file) as source,
+                    _connect(part) as target,
+                ):
+                    source.backup(target)
+            finally:
+                journal.unlink(missing_ok=True)
     except OSError as error:
         raise storage_error(copy, error) from error
-    finally:
-        for leftover in leftovers:
-            leftover.unlink(missing_ok=True)
 
 
 def _connect(file: Path) -> closing[sqlite3.Connection]:
@@ -306,7 +305,7 @@ def _connect(file: Path) -> closing[sqlite3.Connection]:
 
 
 @contextmanager
-def _telling(written: Path, otherwise: str) -> Iterator[None]:
+def _translated_errors(written: Path, otherwise: str) -> Iterator[None]:
     """Make SQLite's errors those of this module.
 
     Raises:

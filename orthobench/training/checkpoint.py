@@ -6,7 +6,6 @@ A run's folder holds its newest checkpoint, the one before, and a lock that the 
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import zipfile
 from abc import ABC, abstractmethod
@@ -19,7 +18,7 @@ from uuid import uuid4
 from filelock import FileLock, Timeout
 
 from orthobench.errors import RunLockedError, UsageError
-from orthobench.store.atomic import rename, storage_error
+from orthobench.store.atomic import storage_error, write_bytes
 
 NEWEST, BEFORE = "checkpoint.pt", "checkpoint.before.pt"
 PATIENCE = 0.5  # seconds for which a run's lock is waited for: whoever asks `is_locked` holds it for a moment
@@ -140,18 +139,11 @@ class CheckpointFolder(Checkpoints):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _put(self, content: memoryview) -> None:
-        newest, temporary = self.folder / NEWEST, self.folder / f"{NEWEST}.part"
+        newest = self.folder / NEWEST
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            if newest.exists():
-                rename(newest, self.folder / BEFORE)
-            rename(temporary, newest)
+            write_bytes(newest, content, locked=True, backup=self.folder / BEFORE)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise storage_error(f"checkpoint {newest}", error) from error
 
     def _get(self, name: str) -> bytes | None:

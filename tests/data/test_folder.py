@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orthobench.data import data_folder, dataset, datasets, replacing, use_data_folder
+from orthobench.data import data_folder, dataset, datasets, use_data_folder
 from orthobench.data.dataset import DataSet
-from orthobench.errors import UsageError
+from orthobench.errors import StorageError, UsageError
+from orthobench.store.atomic import replacing_folder
 
 
 def test_the_option_goes_before_the_environment_and_that_before_the_cache_folder(tmp_path, monkeypatch):
@@ -72,18 +73,18 @@ def test_every_data_set_says_what_it_is():
 
 def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
     folder = tmp_path / "kept"
-    with replacing(folder) as new:
+    with replacing_folder(folder) as new:
         (new / "a").write_text("first")
 
     def fail():
-        with replacing(folder) as new:
+        with replacing_folder(folder) as new:
             (new / "a").write_text("second")
             raise KeyError
 
     with pytest.raises(KeyError):
         fail()
     assert (folder / "a").read_text() == "first"
-    with replacing(folder) as new:
+    with replacing_folder(folder) as new:
         (new / "b").write_text("third")
     assert [path.name for path in folder.iterdir()] == ["b"]
     assert {path.name for path in tmp_path.iterdir()} <= {"kept", ".kept.lock"}
@@ -91,5 +92,5 @@ def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
 
 def test_a_data_folder_below_a_file_is_told(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot be written or read"), replacing(tmp_path / "file" / "folder"):
+    with pytest.raises(StorageError, match="cannot be written or read"), replacing_folder(tmp_path / "file" / "folder"):
         pass

@@ -17,7 +17,7 @@ import torch
 from support.data import COUNTS, idx, images, labels, write_cifar10, write_mnist
 
 from orthobench.data import dataset
-from orthobench.errors import UsageError
+from orthobench.errors import StorageError, UsageError
 
 WRITERS = {"mnist": write_mnist, "fashion_mnist": write_mnist, "cifar10": write_cifar10}
 
@@ -209,7 +209,7 @@ def test_a_full_disk_leaves_what_was_there(small_data, tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
-        with pytest.raises(UsageError, match=f"cannot be written or read: {os.strerror(errno.EFBIG)}"):
+        with pytest.raises(StorageError, match=f"cannot be written or read: {os.strerror(errno.EFBIG)}"):
             wanted.bring_in(theirs)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -225,7 +225,7 @@ def test_a_folder_without_permission_is_told(data_folder, tmp_path):
     if user == 0:  # who may do everything
         os.seteuid(65534)
     try:
-        with pytest.raises(UsageError, match="cannot be written or read: Permission denied"):
+        with pytest.raises(StorageError, match="cannot be written or read: Permission denied"):
             wanted.bring_in(theirs)
         with pytest.raises(UsageError, match="cannot be read: Permission denied"):
             wanted.require()

@@ -18,7 +18,7 @@ from orthobench.audio.spectra import log_magnitude, stft
 from orthobench.data import dataset, use_data_folder
 from orthobench.data.features import speech_features
 from orthobench.data.timit import CORE_TEST, VALIDATION, speech_folder
-from orthobench.errors import UsageError
+from orthobench.errors import StorageError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -195,14 +195,14 @@ def test_nothing_half_written_stays(tmp_path, data, fault, monkeypatch):
     files = write_speech(tmp_path / "mine", 3, 0.1)
     if fault == "a broken file":
         files[2].write_bytes(b"")
-        told = r"02\.wav is empty"
+        kind, told = UsageError, r"02\.wav is empty"
     else:
 
         def fill(samples):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         monkeypatch.setattr("orthobench.data.features.stft", fill)
-        told = "No space left"
-    with pytest.raises(UsageError, match=told):
+        kind, told = StorageError, "No space left"
+    with pytest.raises(kind, match=told):
         speech_features(files)
     assert not [entry for entry in (data / ".features").iterdir() if entry.is_dir()]

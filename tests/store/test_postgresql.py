@@ -17,7 +17,7 @@ from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
 from orthobench.store import server as server_module
-from orthobench.store.open import HEAD, VERSION_TABLE, NoDatabase
+from orthobench.store.open import HEAD, VERSION_TABLE, DatabaseNotFoundError
 from orthobench.store.tables import Base
 from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import Unwatched
@@ -68,7 +68,7 @@ def test_the_migrations_make_the_tables(postgres):
     from alembic.autogenerate import compare_metadata
     from alembic.runtime.migration import MigrationContext
 
-    with pytest.raises(NoDatabase, match="holds no orthobench runs"):
+    with pytest.raises(DatabaseNotFoundError, match="holds no orthobench runs"):
         open_store(postgres)
     with open_store(postgres, create=True) as store, store.engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True, "version_table": VERSION_TABLE})
