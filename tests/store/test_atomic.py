@@ -17,9 +17,14 @@ from orthobench.store.atomic import replacing, write_bytes
 def test_a_block_that_raises_leaves_the_file_and_no_other(tmp_path, locked):
     file = tmp_path / "file"
     file.write_text("before")
-    with pytest.raises(KeyError), replacing(file, locked=locked) as part:
-        part.write_text("half")
-        raise KeyError
+
+    def fail() -> None:
+        with replacing(file, locked=locked) as part:
+            part.write_text("half")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert file.read_text() == "before"
     assert list(tmp_path.iterdir()) == [file]
 
