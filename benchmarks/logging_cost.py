@@ -15,7 +15,6 @@ from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
 from orthobench.training.checkpoint import CheckpointFolder
-from orthobench.training.events import Unwatched
 from orthobench.training.lifecycle import train
 
 
@@ -29,7 +28,7 @@ def main() -> None:
                 config = resolve(catalog, task, model, {}, "quick")
                 checkpoints = CheckpointFolder(Path(folder), config.spec.key)
                 # A checkpoint every two seconds is fifteen times what a run makes by itself.
-                run = train(config, store, checkpoints, torch.device("cpu"), Unwatched(), checkpoint_every=2.0)
+                run = train(config, store, checkpoints, torch.device("cpu"), checkpoint_every=2.0)
                 probes = sum(spent for what, spent in run.seconds.items() if what.startswith("probe "))
                 seconds = run.seconds | {"probe": probes}
                 shares = [seconds.get(part, 0.0) / seconds["train"] for part in parts]

@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 
 from orthobench.execution.job import Job
-from orthobench.execution.processes import LocalProcesses
+from orthobench.execution.processes import ProcessExecutor
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
-from orthobench.training.events import Unwatched
+from orthobench.training.events import EventSink
 
 RUNS = (
     ("adding", "scornn", {"sequence_length": "200", "hidden_size": "170"}),
@@ -39,8 +39,8 @@ def measure(task: str, model: str, settings: dict[str, str], at_once: int, count
     with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/r.db", create=True) as store:
         config = [resolve(Catalog(), task, model, settings, seed=seed) for seed in range(count)]
         jobs = [Job(one.spec, str(one.spec.seed), f"{folder}/r.db", str(Path(folder, "c"))) for one in config]
-        executor = LocalProcesses(
-            store, [None] * at_once, cores, lambda _: nullcontext(Unwatched()), lambda: False, print
+        executor = ProcessExecutor(
+            store, [None] * at_once, cores, lambda _: nullcontext(EventSink()), lambda: False, print
         )
         begun = time.perf_counter()
         outcomes = list(executor.run(jobs))

@@ -77,7 +77,7 @@ def command(
     from orthobench.cli import records
     from orthobench.plugins import Catalog
     from orthobench.training.lifecycle import check_backend, pick_device
-    from orthobench.training.trainer import Interrupted
+    from orthobench.training.loop import Interrupted
 
     catalog = Catalog(plugin or ())
     checked = [_with_seeds(run, seeds, first_seed) for run in wanted]
@@ -161,7 +161,7 @@ def _trained(session: Session, jobs: list[Job]) -> Iterator[Run]:
     """Runs as they are made, one by one as they are asked for; one that fails is told and ends nothing."""
     from orthobench.errors import UsageError
     from orthobench.execution.job import Ending
-    from orthobench.training.trainer import Interrupted
+    from orthobench.training.loop import Interrupted
 
     done = 0
     for outcome in session.in_this_process().run(jobs):

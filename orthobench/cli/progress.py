@@ -1,4 +1,4 @@
-"""What is seen of a run while it trains, and of a download: a live display on a terminal, plain lines elsewhere."""
+"""Display the progress of runs and downloads: live on a terminal, as plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orthobench.store import Run
-from orthobench.training.events import Point
+from orthobench.training.events import Evaluation, EventSink, RunStart
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -19,18 +18,18 @@ if TYPE_CHECKING:
     from orthobench.execution.job import Job
 
 
-class Progress:
-    """An observer of `train`; as a context it holds the live display."""
+class Progress(EventSink):
+    """A sink that displays one run; as a context it holds the live display."""
 
     def __init__(self, label: str, live: bool | None = None) -> None:
         self.label = label
         self.live = sys.stderr.isatty() if live is None else live
-        self.run: Run | None = None
-        self.begun = self.spoke = time.monotonic()
-        self.begun_at = 0
+        self.run: RunStart | None = None
+        self.start_time = self.printed_at = time.monotonic()
+        self.first_iteration = 0
         if self.live:
             self.bar = _bar()
-            self.row = self.bar.add_task(label, total=None, where="", found="")
+            self.row = self.bar.add_task(label, total=None, position="", result="")
 
     def __enter__(self) -> Self:
         if self.live:
@@ -41,53 +40,54 @@ class Progress:
         if self.live:
             self.bar.stop()
 
-    def started(self, run: Run) -> None:
-        self.run = run
-        self.begun = time.monotonic()
+    def on_start(self, start: RunStart) -> None:
+        self.run = start
+        self.start_time = time.monotonic()
         if not self.live:
-            print(f"{self.label}: run {run.key}, {run.parameter_count} parameters, {run.device}", file=sys.stderr)
+            print(f"{self.label}: run {start.key}, {start.parameter_count} parameters, {start.device}", file=sys.stderr)
 
-    def iterated(self, iteration: int) -> None:
+    def on_iteration(self, iteration: int) -> None:
         assert self.run is not None
-        if not self.begun_at:
-            self.begun_at = iteration
-            self.begun = time.monotonic()
+        if not self.first_iteration:
+            self.first_iteration = iteration
+            self.start_time = time.monotonic()
         if self.live:
-            where = f"epoch {iteration / self.run.iterations_per_epoch:.1f}  {self._rate(iteration):.1f} it/s"
-            self.bar.update(self.row, total=self.run.total_iterations, completed=iteration, where=where)
+            position = f"epoch {iteration / self.run.iterations_per_epoch:.1f}  {self._rate(iteration):.1f} it/s"
+            self.bar.update(self.row, total=self.run.total_iterations, completed=iteration, position=position)
 
-    def tested(self, point: Point) -> None:
+    def on_evaluation(self, evaluation: Evaluation) -> None:
         assert self.run is not None
-        metric, total = self.run.metric, self.run.total_iterations
-        loss = "" if point.loss is None else f"loss {point.loss:.4g}  "
-        found = f"{loss}{metric} {point.metrics[metric]:.4g} (baseline {self.run.baselines[metric]:.4g})"
+        iteration, metric, total = evaluation.iteration, self.run.metric, self.run.total_iterations
+        loss = "" if evaluation.loss is None else f"loss {evaluation.loss:.4g}  "
+        baseline = self.run.baselines[metric]
+        result = f"{loss}{metric} {evaluation.metrics.get(metric, float('nan')):.4g} (baseline {baseline:.4g})"
         if self.live:
-            self.bar.update(self.row, total=total, completed=point.iteration, found=found)
+            self.bar.update(self.row, total=total, completed=iteration, result=result)
             return
         now = time.monotonic()
-        epoch_ends = point.iteration % self.run.iterations_per_epoch == 0 or point.iteration == total
-        if epoch_ends or now - self.spoke > 10:
-            self.spoke = now
-            rate = self._rate(point.iteration)
-            left = f"  {rate:.1f} it/s  ETA {_clock((total - point.iteration) / rate)}" if rate else ""
-            epoch = f"epoch {point.iteration / self.run.iterations_per_epoch:.2f}"
-            print(f"{self.label}: {epoch}  {found}{left}", file=sys.stderr)
+        epoch_ends = iteration % self.run.iterations_per_epoch == 0 or iteration == total
+        if epoch_ends or now - self.printed_at > 10:
+            self.printed_at = now
+            rate = self._rate(iteration)
+            left = f"  {rate:.1f} it/s  ETA {_clock((total - iteration) / rate)}" if rate else ""
+            epoch = f"epoch {iteration / self.run.iterations_per_epoch:.2f}"
+            print(f"{self.label}: {epoch}  {result}{left}", file=sys.stderr)
 
-    def concluding(self, done: int, total: int) -> None:
+    def on_final_metrics(self, done: int, total: int) -> None:
         if self.live:
-            self.bar.update(self.row, total=total, completed=done, where=f"last measurements {done}/{total}")
-        elif done == total or time.monotonic() - self.spoke > 10:
-            self.spoke = time.monotonic()
-            print(f"{self.label}: last measurements {done}/{total}", file=sys.stderr)
+            self.bar.update(self.row, total=total, completed=done, position=f"final metrics {done}/{total}")
+        elif done == total or time.monotonic() - self.printed_at > 10:
+            self.printed_at = time.monotonic()
+            print(f"{self.label}: final metrics {done}/{total}", file=sys.stderr)
 
     def _rate(self, iteration: int) -> float:
-        """Iterations a second since this process took the run up."""
-        spent = time.monotonic() - self.begun
-        return (iteration - self.begun_at) / spent if spent > 0 and self.begun_at else 0.0
+        """Return the iterations per second of this process."""
+        spent = time.monotonic() - self.start_time
+        return (iteration - self.first_iteration) / spent if spent > 0 and self.first_iteration else 0.0
 
 
 def _bar() -> Bar:
-    """A live table, a row a run."""
+    """Return a live table with one row per run."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
@@ -95,16 +95,16 @@ def _bar() -> Bar:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        TextColumn("{task.fields[where]}  {task.fields[found]}", markup=False),
+        TextColumn("{task.fields[position]}  {task.fields[result]}", markup=False),
         TimeRemainingColumn(),
     )
     return Bar(*columns, console=Console(stderr=True))
 
 
 class SideBySide:
-    """Shows runs that are made at once; as a context it holds the live display.
+    """Displays runs that train at the same time; as a context it holds the live display.
 
-    A terminal has a row for all of them and one for each that is under way, below the lines of those that have ended.
+    A terminal shows a row for all runs and a row for each run under way, below the lines of the runs that have ended.
     """
 
     def __init__(self, runs: int) -> None:
@@ -112,7 +112,7 @@ class SideBySide:
         self.ended = 0
         if self.live:
             self.bar = _bar()
-            self.all = self.bar.add_task("all runs", total=runs, where=f"0 of {runs} ended", found="")
+            self.all = self.bar.add_task("all runs", total=runs, position=f"0 of {runs} ended", result="")
             self.runs = runs
 
     def __enter__(self) -> Self:
@@ -124,30 +124,30 @@ class SideBySide:
         if self.live:
             self.bar.stop()
 
-    def say(self, text: str) -> None:
-        """Print a line that stays."""
+    def print_line(self, text: str) -> None:
+        """Print a line above the live display."""
         if self.live:
             self.bar.console.print(text, markup=False, highlight=False)
         else:
             print(text, file=sys.stderr)
 
     @contextmanager
-    def watch(self, job: Job) -> Iterator[Progress]:
-        """The display of one run."""
+    def open_sink(self, job: Job) -> Iterator[Progress]:
+        """Display a job while it runs."""
         progress = Progress(job.label, live=False)
         if not self.live:
             yield progress
             return
         progress.live, progress.bar = True, self.bar
-        progress.row = self.bar.add_task(job.label, total=None, where="starting", found="")
+        progress.row = self.bar.add_task(job.label, total=None, position="starting", result="")
         try:
             yield progress
         finally:
-            stood = next(row.fields for row in self.bar.tasks if row.id == progress.row)
+            fields = next(row.fields for row in self.bar.tasks if row.id == progress.row)
             self.bar.remove_task(progress.row)
-            self.say(f"{job.label}: {stood['where']}  {stood['found']}")
+            self.print_line(f"{job.label}: {fields['position']}  {fields['result']}")
             self.ended += 1
-            self.bar.update(self.all, completed=self.ended, where=f"{self.ended} of {self.runs} ended")
+            self.bar.update(self.all, completed=self.ended, position=f"{self.ended} of {self.runs} ended")
 
 
 def _clock(seconds: float) -> str:
@@ -157,7 +157,7 @@ def _clock(seconds: float) -> str:
 
 
 class Downloads:
-    """Shows how downloads go; as a context it holds the live display."""
+    """Displays downloads; as a context it holds the live display."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -183,7 +183,7 @@ class Downloads:
         self.bar.stop()
 
     def report(self, name: str, done: int, total: int) -> None:
-        """Show that so many of a file's bytes are here."""
+        """Show a file's progress, in bytes."""
         if name not in self.rows:
             self.rows[name] = self.bar.add_task(name, total=total)
         self.bar.update(self.rows[name], completed=done)

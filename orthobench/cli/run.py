@@ -56,7 +56,7 @@ def command(
     from orthobench.training.checkpoint import checkpoints_at
     from orthobench.training.lifecycle import check_backend, pick_device
     from orthobench.training.locks import lock
-    from orthobench.training.trainer import Interrupted
+    from orthobench.training.loop import Interrupted
 
     config = resolve(Catalog(plugin or ()), task, model, given, preset, seed)
     where = pick_device(device)

@@ -1,44 +1,48 @@
-"""One run as a fresh process is told of it, and what carries runs out.
+"""A run as another process receives it, and the executors that train runs.
 
-A `Job` holds only what can be pickled and means the same on another process or machine: the run's canonical form, and
-where its database, checkpoints and data are. `train_job` makes a run of it again. An `Executor` carries out many: in
-this process, in processes of their own, or on a cluster.
+A `Job` holds the run's canonical form and the locations of its database, checkpoints and data, all of which mean the
+same in another process or on another machine. An `Executor` trains many jobs: in this process, in worker processes, or
+on a cluster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from orthobench import environment
 from orthobench.data import use_data_folder
 from orthobench.errors import OrthobenchError, RunLockedError
-from orthobench.execution.pruning import Pruned, Watched
+from orthobench.execution.pruning import Pruned, PruningSink
 from orthobench.plugins import Catalog
-from orthobench.spec import RunSpec, resolve_again
+from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.sweep.objective import Median
 from orthobench.training.checkpoint import checkpoints_at
-from orthobench.training.events import Observer
+from orthobench.training.events import EventSink, RunStart
 from orthobench.training.lifecycle import BackendName, DeviceName, OutOfMemory, pick_device, train
 from orthobench.training.locks import lock
-from orthobench.training.trainer import Interrupted, OnDivergence
+from orthobench.training.loop import Interrupted, OnDivergence
 
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that one run needs.
+    """All that one run needs.
 
-    database: a file's absolute path or a URL. checkpoints: the folder or URL of all runs' checkpoints. plugins: files
-    with tasks, models and probes of the user's, which have to be there unchanged. data_folder: None for the usual one.
-    threads: None for as many as torch takes.
-    rule: by what a search cuts the run short.
+    Attributes:
+        database: a file's absolute path, or a URL.
+        checkpoints: the folder or URL of all runs' checkpoints.
+        plugins: the user's plugin files, which must not change in the meantime.
+        data_folder: None for the usual folder.
+        threads: None for torch's own number.
+        rule: the rule by which a search prunes the run.
+        config: the resolved run, for use in this process; a pickled job loses it.
     """
 
     spec: RunSpec
@@ -54,94 +58,114 @@ class Job:
     on_divergence: OnDivergence = "stop"
     tags: tuple[str, ...] = ()
     rule: Median | None = None
+    config: RunConfig | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"config": None}
+
+    def resolve(self) -> RunConfig:
+        """Return the resolved run.
+
+        Raises:
+            UsageError: the plugins of this process are not those that the job was made with.
+        """
+        return self.config or resolve_again(Catalog(Path(file) for file in self.plugins), self.spec)
 
 
 class Ending(StrEnum):
     """How a job ended."""
 
     FINISHED = "finished"
-    DIVERGED = "diverged"  # a result as well
+    DIVERGED = "diverged"  # also a result
     FAILED = "failed"  # the database has the cause
-    REFUSED = "refused"  # it could not be started, which is the user's to mend; the database does not know of it
-    BUSY = "busy"  # another process is at this run, which is no failure
-    PRUNED = "pruned"  # its search cut it short; it is left as an interrupted one
-    INTERRUPTED = "interrupted"  # it was asked to stop, and goes on from its checkpoint when asked for again
+    REFUSED = "refused"  # it could not start; the database has no record
+    BUSY = "busy"  # another process trains the run
+    PRUNED = "pruned"  # its search pruned it; the database records it as interrupted
+    INTERRUPTED = "interrupted"  # it was asked to stop, and resumes from its checkpoint
 
     @property
     def is_result(self) -> bool:
+        """Whether the run has a final result."""
         return self in (Ending.FINISHED, Ending.DIVERGED)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job, and for endings that are no result, why: one line."""
+    """The ending of a job, and its cause in one line unless it is a result."""
 
     job: Job
     ending: Ending
     cause: str = ""
 
 
-Watch = Callable[[Job], AbstractContextManager[Observer]]
-"""Gives a job's observer, for as long as the job runs: how an executor tells the display how the runs go."""
+SinkFactory = Callable[[Job], AbstractContextManager[EventSink]]
+"""Opens the sink that displays a job while it runs."""
 
 
 class Executor(Protocol):
-    """Carries out jobs."""
+    """Trains jobs."""
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
-        """Every job's outcome, as they end, in any order.
+        """Yield every job's outcome when the job ends, in any order.
 
-        `may_start` is asked before each job: once it says no, those not started have no outcome.
+        A failing job does not end the others. After a request to stop, no further job starts, jobs under way end as
+        interrupted, and the iterator ends. A job that never started has no outcome.
 
-        A job that fails, in whatever way, ends no other. After a request to stop, no further job is started, those
-        under way end as interrupted (with their outcome), and the iterator ends: jobs not started have no outcome.
+        Args:
+            may_start: called before each job; once it returns false, no further job starts.
         """
         ...
 
 
-def train_job(job: Job, observer: Observer, should_stop: Callable[[], bool] = lambda: False) -> Run:
-    """Carry out a job in this process, as `orthobench.training.lifecycle.train` does.
+def train_job(
+    job: Job, sink: EventSink, should_stop: Callable[[], bool] = lambda: False, store: Store | None = None
+) -> Run:
+    """Train a job in this process, as `orthobench.training.lifecycle.train` does.
+
+    Args:
+        store: the job's database if it is open already; else it is opened.
 
     Raises:
-        RunLockedError: another process is at this run.
-        UsageError: the run cannot be started.
-        OutOfMemory: on the accelerator.
-        Interrupted: `should_stop` said so, or, as Pruned, the job's rule.
+        RunLockedError: another process trains this run.
+        UsageError: the run cannot start.
+        OutOfMemory: the accelerator's memory is too small.
+        Interrupted: `should_stop` returned true; or, as Pruned, the job's rule ended the run.
     """
     if job.threads is not None:
         torch.set_num_threads(job.threads)
     with use_data_folder(None if job.data_folder is None else Path(job.data_folder)):
-        config = resolve_again(Catalog(Path(file) for file in job.plugins), job.spec)
-        folder = checkpoints_at(job.checkpoints, job.spec.key)
-        with open_store(job.database, create=True) as store:
-            watched = Watched(observer, job.rule, store)
-            before = store.find(job.spec.key)
-            if job.rule is not None and before is not None and not Status(before.status).is_final:
-                with lock(store, folder):  # killed after a test, before what the rule says of it was kept
-                    watched.judge(before)
-                    watched.leave_word()
+        config = job.resolve()
+        checkpoints = checkpoints_at(job.checkpoints, job.spec.key)
+        with nullcontext(store) if store else open_store(job.database, create=True) as database:
+            pruning = None if job.rule is None else PruningSink(job.rule, database, job.spec.key)
+            if pruning is not None and pruning.pruned_at is not None:  # killed between an evaluation and its verdict
+                with lock(database, checkpoints):
+                    pruning.raise_if_pruned()
             try:
                 return train(
                     config,
-                    store,
-                    folder,
+                    database,
+                    checkpoints,
                     pick_device(job.device),
-                    watched,
-                    lambda: watched.pruned_at is not None or should_stop(),
-                    job.checkpoint_every,
-                    job.backend,
-                    job.on_divergence,
-                    job.tags,
+                    sinks=[sink] if pruning is None else [sink, pruning],
+                    should_stop=lambda: (pruning is not None and pruning.pruned_at is not None) or should_stop(),
+                    checkpoint_every=job.checkpoint_every,
+                    backend=job.backend,
+                    on_divergence=job.on_divergence,
+                    tags=job.tags,
                 )
             except Interrupted:
-                watched.leave_word()
+                if pruning is not None:
+                    pruning.raise_if_pruned()
                 raise
 
 
-def attempt(job: Job, observer: Observer, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
-    """Carry out a job in this process; what it raises is an outcome, but for KeyboardInterrupt and the like."""
+def attempt(
+    job: Job, sink: EventSink, should_stop: Callable[[], bool] = lambda: False, store: Store | None = None
+) -> Outcome:
+    """Train a job in this process, and return its outcome in place of an exception other than KeyboardInterrupt."""
     try:
-        run = train_job(job, observer, should_stop)
+        run = train_job(job, sink, should_stop, store)
     except Pruned as reason:
         return Outcome(job, Ending.PRUNED, str(reason))
     except Interrupted:
@@ -152,8 +176,8 @@ def attempt(job: Job, observer: Observer, should_stop: Callable[[], bool] = lamb
         return Outcome(job, Ending.REFUSED, str(error))
     except Exception as error:
         cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}".splitlines()[0]
-        with suppress(Exception), open_store(job.database) as store:  # the database may be what failed
-            record_failure(store, job, cause)
+        with suppress(Exception), open_store(job.database) as database:  # the database may be what failed
+            record_failure(database, job, cause)
         return Outcome(job, Ending.FAILED, cause)
     if run.status == Status.DIVERGED:
         return Outcome(job, Ending.DIVERGED, run.message or "")
@@ -161,48 +185,15 @@ def attempt(job: Job, observer: Observer, should_stop: Callable[[], bool] = lamb
 
 
 def record_failure(store: Store, job: Job, cause: str) -> None:
-    """Keep in the database that a job failed, and why; a run that had not yet been entered is, with what is known.
+    """Record that a job failed. A run without a record gets one, without the measures of its model and data.
 
-    Nothing is kept where another process is at the run by now, or the plugin's file is another.
+    Nothing is recorded where another process trains the run by now, or where a plugin file has changed.
     """
     with suppress(OrthobenchError), lock(store, checkpoints_at(job.checkpoints, job.spec.key)):
-        run = store.find(job.spec.key) or _enter(store, job)
-        if not Status(run.status).is_final:  # what failed after the end takes no result away
+        run = store.find(job.spec.key)
+        if run is None:
+            facts = environment.describe(torch.device("cpu"))
+            start = RunStart.of(job.resolve(), job.device)
+            run = store.start(start.columns(), environment.digest(facts), facts)
+        if not Status(run.status).is_final:  # a failure after the end leaves the result
             store.update(run.id, {"status": Status.FAILED, "message": cause})
-
-
-def _enter(store: Store, job: Job) -> Run:
-    """A record of a run that did not come as far as to make one: without parameters, iterations and baselines."""
-    spec = job.spec
-    config = resolve_again(Catalog(Path(file) for file in job.plugins), spec)
-    facts = environment.describe(torch.device("cpu"))
-    return store.start(
-        spec.record()
-        | {
-            "device": job.device,
-            "backend": None,
-            "parameter_count": 0,
-            "metric": config.task_class.metric,
-            "goal": config.task_class.goal,
-            "baselines": {},
-            "total_iterations": 0,
-            "iterations_per_epoch": 1,
-        },
-        environment.digest(facts),
-        facts,
-    )
-
-
-class InThisProcess:
-    """An executor that trains one run after the other, here."""
-
-    def __init__(self, watch: Watch, should_stop: Callable[[], bool]) -> None:
-        self.watch, self.should_stop = watch, should_stop
-
-    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
-        for job in jobs:
-            if self.should_stop() or not may_start():
-                return
-            with self.watch(job) as observer:
-                outcome = attempt(job, observer, self.should_stop)
-            yield outcome

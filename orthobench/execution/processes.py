@@ -1,9 +1,8 @@
-"""Runs side by side on this machine, each in a process of its own.
+"""Train runs in worker processes on this machine.
 
-What ends such a process ends one run: a segmentation fault or the system's killer is seen by the exit code, entered
-in the database with its cause, and the next run is started. The processes are in sessions of their own, so that a
-terminal's Ctrl-C reaches the supervisor alone, which asks them to stop; should it die itself, their input ends and
-they stop, too.
+Whatever ends a worker ends one run: a segmentation fault or the out-of-memory killer shows in the exit code, the
+database records the cause, and the next run starts. Workers are in sessions of their own, so a terminal's Ctrl-C
+reaches this process alone, which asks the workers to stop. If this process dies, the workers' input ends and they stop.
 """
 
 from __future__ import annotations
@@ -27,72 +26,73 @@ import torch
 from sqlalchemy.exc import SQLAlchemyError
 
 from orthobench.errors import UsageError
-from orthobench.execution.job import Ending, Job, Outcome, Watch, record_failure
+from orthobench.execution.job import Ending, Job, Outcome, SinkFactory, record_failure
 from orthobench.store import Status, Store
 from orthobench.training.checkpoint import checkpoints_at
-from orthobench.training.events import Observer, Point
+from orthobench.training.events import EventSink, replay
 from orthobench.training.lifecycle import is_settled
 from orthobench.training.locks import is_locked
 
-LOOK_EVERY = 0.1
-"""Seconds between two questions whether to stop."""
-STOP_WITHIN = 60.0
-"""Seconds that a process has for its checkpoint when the supervisor fails."""
+POLL_SECONDS = 0.1
+"""Time between two checks whether to stop."""
+STOP_SECONDS = 60.0
+"""Time that a worker has for its checkpoint when this process fails."""
 
 
-def gpus() -> list[str]:
-    """The GPUs of this process, as CUDA_VISIBLE_DEVICES names them."""
+def visible_gpus() -> list[str]:
+    """Return the GPUs of this process, as CUDA_VISIBLE_DEVICES names them."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    here = [str(number) for number in range(torch.cuda.device_count())]
-    return named.split(",")[: len(here)] if named else here
+    numbers = [str(number) for number in range(torch.cuda.device_count())]
+    return named.split(",")[: len(numbers)] if named else numbers
 
 
-def places(device: torch.device, jobs: int | None, gpu_share: int, cores: int) -> list[str | None]:
-    """The GPU of each run of those that are made at once, in turn; of runs on the CPU, None.
+def worker_slots(device: torch.device, jobs: int | None, gpu_share: int, cores: int) -> list[str | None]:
+    """Return a slot for each run under way at once: its GPU, or None on the CPU.
 
     Args:
-        jobs: how many at once; None for as many as there are cores, or as the GPUs take.
+        jobs: runs at once; None for one per core, or for as many as the GPUs take.
         gpu_share: runs on one GPU at once.
 
     Raises:
-        UsageError: more runs than the GPUs are to take, or a share of a GPU without one.
+        UsageError: more runs than the GPUs take, or a share of a GPU without one.
     """
     if device.type != "cuda":
         if gpu_share > 1:
             raise UsageError("--gpu-share is for runs on GPUs: leave it out, or give --device cuda")
         return [None] * (cores if jobs is None else jobs)
-    every: list[str | None] = [gpu for _ in range(gpu_share) for gpu in gpus()]
-    if jobs is not None and jobs > len(every):
+    slots: list[str | None] = [gpu for _ in range(gpu_share) for gpu in visible_gpus()]
+    if jobs is not None and jobs > len(slots):
         raise UsageError(
-            f"-j {jobs} is more than {len(every) // gpu_share} GPU(s) with {gpu_share} run(s) each: "
-            f"give --gpu-share {-(-jobs * gpu_share // len(every))}, or a smaller -j"
+            f"-j {jobs} is more than {len(slots) // gpu_share} GPU(s) with {gpu_share} run(s) each: "
+            f"give --gpu-share {-(-jobs * gpu_share // len(slots))}, or a smaller -j"
         )
-    return every[:jobs]
+    return slots[:jobs]
 
 
-class LocalProcesses:
-    """An executor with one process a run, one run at a place at a time.
+class ProcessExecutor:
+    """An executor with one worker process per run, and one run per slot at a time.
 
-    cores: shared out evenly as threads, among as many runs as are under way or waiting, at most. tell: gets what the
-    processes print, line by line.
+    Args:
+        cores: threads shared evenly among the runs that are under way or waiting.
+        print_line: receives each line that a worker prints.
     """
 
     def __init__(
         self,
         store: Store,
-        places: Sequence[str | None],
+        slots: Sequence[str | None],
         cores: int,
-        watch: Watch,
+        open_sink: SinkFactory,
         should_stop: Callable[[], bool],
-        tell: Callable[[str], None],
+        print_line: Callable[[str], None],
     ) -> None:
-        self.store, self.places, self.cores = store, places, cores
-        self.watch, self.should_stop, self.tell = watch, should_stop, tell
+        self.store, self.slots, self.cores = store, slots, cores
+        self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
-        """Every job's outcome, as they end. When this is left early, what still runs is killed."""
-        waiting, free = deque(jobs), deque(self.places)
-        running: dict[int, _Child] = {}
+        """Yield every job's outcome. Closing the iterator early kills the workers."""
+        waiting, free = deque(jobs), deque(self.slots)
+        running: dict[int, _Worker] = {}
         messages: queue.SimpleQueue[tuple[int, dict[str, Any]]] = queue.SimpleQueue()
         stopping = False
         try:
@@ -100,94 +100,81 @@ class LocalProcesses:
                 if not stopping and self.should_stop():
                     stopping = True
                     waiting.clear()
-                    for child in running.values():
-                        child.ask_to_stop()
+                    for worker in running.values():
+                        worker.ask_to_stop()
                 if waiting and free and not may_start():
                     waiting.clear()
                 while waiting and free:
-                    sharers = min(len(self.places), len(running) + len(waiting))
+                    sharers = min(len(self.slots), len(running) + len(waiting))
                     job = replace(waiting.popleft(), threads=max(1, self.cores // sharers))
-                    if settled := self._settled(job):
+                    if settled := self._settled_outcome(job):
                         yield settled
                         continue
                     try:
-                        child = _Child(job, free.popleft(), messages)
+                        worker = _Worker(job, free.popleft(), messages)
                     except OSError as error:
                         yield self._failed(job, f"no process could be started: {error.strerror}")
                         continue
-                    running[child.process.pid] = child
-                    child.observer = child.watched.enter_context(self.watch(job))
+                    running[worker.process.pid] = worker
+                    worker.sink = worker.display.enter_context(self.open_sink(job))
                 try:
-                    pid, message = messages.get(timeout=LOOK_EVERY)
+                    pid, message = messages.get(timeout=POLL_SECONDS)
                 except queue.Empty:
                     continue
-                child = running[pid]
-                if message["kind"] == "printed":
-                    self.tell(f"{child.job.label}: {message['line']}")
-                elif message["kind"] != "exited":
-                    self._pass_on(child, message)
-                else:
-                    child.end()
-                    outcome = self._outcome(child, message["code"], stopping)
-                    free.append(running.pop(pid).place)
-                    yield outcome
-        except Exception:  # such as a database that is gone
+                worker = running[pid]
+                match message["kind"]:
+                    case "printed":
+                        self.print_line(f"{worker.job.label}: {message['line']}")
+                    case "outcome":
+                        worker.outcome = Outcome(worker.job, Ending(message["ending"]), message["cause"])
+                    case "exited":
+                        worker.close()
+                        outcome = self._outcome(worker, message["code"], stopping)
+                        free.append(running.pop(pid).slot)
+                        yield outcome
+                    case _:
+                        assert worker.sink is not None
+                        replay(message, worker.sink)
+        except Exception:  # such as a lost database
             self._stop_all(running.values())
             raise
         finally:
-            for child in running.values():
-                child.process.kill()
-            for child in running.values():
-                child.process.wait()
-                child.end()
+            for worker in running.values():
+                worker.process.kill()
+            for worker in running.values():
+                worker.process.wait()
+                worker.close()
                 with suppress(SQLAlchemyError):
-                    self._mark_interrupted(child.job)
+                    self._mark_interrupted(worker.job)
 
-    def _stop_all(self, running: Iterable[_Child]) -> None:
-        """Give every process the time to write its checkpoint."""
-        for child in running:
-            child.ask_to_stop()
-        for child in running:
+    def _stop_all(self, workers: Iterable[_Worker]) -> None:
+        """Give every worker the time to write its checkpoint."""
+        for worker in workers:
+            worker.ask_to_stop()
+        for worker in workers:
             with suppress(subprocess.TimeoutExpired):
-                child.process.wait(STOP_WITHIN)
+                worker.process.wait(STOP_SECONDS)
 
-    def _settled(self, job: Job) -> Outcome | None:
-        """What came of a job that another process is at, or has finished meanwhile."""
-        folder = checkpoints_at(job.checkpoints, job.spec.key)
-        if is_locked(self.store, folder):
+    def _settled_outcome(self, job: Job) -> Outcome | None:
+        """Return the outcome of a job that another process trains, or has finished meanwhile."""
+        checkpoints = checkpoints_at(job.checkpoints, job.spec.key)
+        if is_locked(self.store, checkpoints):
             return Outcome(job, Ending.BUSY, f"run {job.spec.key} is being trained by another process")
         run = self.store.find(job.spec.key)
-        if run is not None and is_settled(run, folder, job.on_divergence):
+        if run is not None and is_settled(run, checkpoints, job.on_divergence):
             return Outcome(job, Ending(run.status), run.message or "")
         return None
 
-    def _pass_on(self, child: _Child, message: dict[str, Any]) -> None:
-        """Tell the job's observer what its process tells."""
-        kind = message.pop("kind")
-        assert child.observer is not None
-        if kind == "started":
-            run = self.store.find(child.job.spec.key)
-            assert run is not None
-            child.observer.started(run)
-        elif kind == "iterated":
-            child.observer.iterated(**message)
-        elif kind == "tested":
-            child.observer.tested(Point(**message))
-        elif kind == "concluding":
-            child.observer.concluding(**message)
-        else:
-            child.ended = Outcome(child.job, Ending(message["ending"]), message["cause"])
-
-    def _outcome(self, child: _Child, code: int, stopping: bool) -> Outcome:
-        """What came of a process that has ended."""
-        if child.ended is not None:
-            return child.ended
-        if stopping and code in (-signal.SIGINT, -signal.SIGTERM):  # before it could take note of them
-            return Outcome(child.job, Ending.INTERRUPTED)
-        run = self.store.find(child.job.spec.key)
+    def _outcome(self, worker: _Worker, code: int, stopping: bool) -> Outcome:
+        """Return the outcome of a worker that has exited."""
+        if worker.outcome is not None:
+            return worker.outcome
+        if stopping and code in (-signal.SIGINT, -signal.SIGTERM):  # before its signal handlers were set
+            return Outcome(worker.job, Ending.INTERRUPTED)
+        run = self.store.find(worker.job.spec.key)
         if run is not None and Status(run.status).is_final:
-            return Outcome(child.job, Ending(run.status), run.message or "")
-        return self._failed(child.job, in_words(code))
+            return Outcome(worker.job, Ending(run.status), run.message or "")
+        return self._failed(worker.job, describe_exit(code))
 
     def _failed(self, job: Job, cause: str) -> Outcome:
         record_failure(self.store, job, cause)
@@ -199,49 +186,50 @@ class LocalProcesses:
             self.store.update(run.id, {"status": Status.INTERRUPTED})
 
 
-class _Child:
-    """A worker's process and the threads that read what it writes."""
+class _Worker:
+    """A worker process and the threads that read its output."""
 
-    def __init__(self, job: Job, place: str | None, messages: queue.SimpleQueue[tuple[int, dict[str, Any]]]) -> None:
-        self.job, self.place, self.messages = job, place, messages
-        self.watched = ExitStack()
-        self.observer: Observer | None = None
-        self.ended: Outcome | None = None
-        surroundings = os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
-        surroundings["OMP_NUM_THREADS"] = str(job.threads)
-        if place is not None:
-            surroundings["CUDA_VISIBLE_DEVICES"] = place
+    def __init__(self, job: Job, slot: str | None, messages: queue.SimpleQueue[tuple[int, dict[str, Any]]]) -> None:
+        self.job, self.slot, self.messages = job, slot, messages
+        self.display = ExitStack()
+        self.sink: EventSink | None = None
+        self.outcome: Outcome | None = None
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+        environment["OMP_NUM_THREADS"] = str(job.threads)
+        if slot is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = slot
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "orthobench.execution.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=surroundings,
+            env=environment,
             start_new_session=True,
         )
         self._printed = threading.Thread(target=self._read_printed, daemon=True)
         self._printed.start()
         threading.Thread(target=self._read_messages, daemon=True).start()
         assert self.process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended already, which its exit code tells
+        with suppress(BrokenPipeError):  # the worker has ended already, as its exit code says
             self.process.stdin.write(pickle.dumps(job))
             self.process.stdin.flush()
 
     def ask_to_stop(self) -> None:
+        """Close the worker's input, which asks it to stop."""
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):
             self.process.stdin.close()
 
-    def end(self) -> None:
-        """Take it off the display; the threads close what they read."""
+    def close(self) -> None:
+        """Remove the worker from the display; the threads close the pipes."""
         self.ask_to_stop()
-        self.watched.close()
+        self.display.close()
 
     def _read_messages(self) -> None:
         assert self.process.stdout is not None
         with self.process.stdout as lines:
             for line in lines:
-                with suppress(ValueError):  # cut off by the end of the process
+                with suppress(ValueError):  # a line cut off by the end of the process
                     self.messages.put((self.process.pid, json.loads(line)))
         self._printed.join()
         self.messages.put((self.process.pid, {"kind": "exited", "code": self.process.wait()}))
@@ -254,8 +242,8 @@ class _Child:
                 self.messages.put((self.process.pid, content))
 
 
-def in_words(code: int) -> str:
-    """What a process's exit code says of its end, which it did not announce."""
+def describe_exit(code: int) -> str:
+    """Return in words why a process ended with this exit code."""
     if code >= 0:
         return f"its process ended with exit code {code}"
     if -code == signal.SIGSEGV:

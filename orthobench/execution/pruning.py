@@ -1,60 +1,64 @@
 """Prune a run: apply a search's median rule to each evaluation.
 
-A pruned run is left as an interrupted run with its checkpoint and a message; the same command continues it.
+A pruned run is left as an interrupted run, with its checkpoint and a message; the same command resumes it.
 """
 
 from __future__ import annotations
 
-from orthobench.store import Run, Status, Store
+from orthobench.store import Metric, MetricRow, Status, Store
 from orthobench.sweep.objective import GRACE, Median, objective_values
-from orthobench.training.events import Observer, Point
-from orthobench.training.trainer import Interrupted
+from orthobench.training.events import Evaluation, EventSink, RunStart
+from orthobench.training.loop import Interrupted
 
 
 class Pruned(Interrupted):
-    """The rule has ended the run; its checkpoint is written, and the message is in the database."""
+    """The rule has ended the run; its checkpoint is written and the database has the message."""
 
 
-class Watched:
-    """An observer that looks on for another, and says where the rule, if there is one, ends the run."""
+class PruningSink(EventSink):
+    """A sink that applies the rule to every evaluation, the run's earlier ones included.
 
-    def __init__(self, observer: Observer, rule: Median | None, store: Store) -> None:
-        self.observer, self.rule, self.store = observer, rule, store
+    Attributes:
+        pruned_at: the iteration at which the rule ended the run.
+    """
+
+    def __init__(self, rule: Median, store: Store, key: str) -> None:
+        self.rule, self.store, self.key = rule, store, key
         self.pruned_at: int | None = None
+        self.rows: list[Metric | MetricRow] = []
+        existing_run = store.find(key)
+        if existing_run is not None:
+            self.metric, self.total_iterations = existing_run.metric, existing_run.total_iterations
+            self.rows += store.metrics([existing_run.id], name=existing_run.metric)
+            if not Status(existing_run.status).is_final:
+                self._apply()
 
-    def started(self, run: Run) -> None:
-        self.run = run
-        self.observer.started(run)
+    def on_start(self, start: RunStart) -> None:
+        self.metric, self.total_iterations = start.metric, start.total_iterations
 
-    def iterated(self, iteration: int) -> None:
-        self.observer.iterated(iteration)
+    def on_resume(self, iteration: int) -> None:
+        self.rows = [row for row in self.rows if row.iteration <= iteration]
 
-    def tested(self, point: Point) -> None:
-        self.observer.tested(point)
-        self.judge(self.run)
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        self.rows += [row for row in evaluation.rows if row.name == self.metric and row.split in ("test", "valid")]
+        self._apply()
 
-    def concluding(self, done: int, total: int) -> None:
-        self.observer.concluding(done, total)
-
-    def judge(self, run: Run) -> None:
-        """Apply the rule to what the database has of the run."""
-        self.run = run
-        if self.rule is None:
-            return
-        rows = self.store.metrics([run.id], name=run.metric)
-        at = max((row.iteration for row in rows), default=0)
-        if GRACE * run.total_iterations <= at < run.total_iterations and self.rule.should_prune(
-            objective_values(rows)[1]
-        ):
-            self.pruned_at = at
-
-    def leave_word(self) -> None:
-        """If the rule has ended the run, say so in the database.
+    def raise_if_pruned(self) -> None:
+        """Record in the database that the rule has ended the run, if it has.
 
         Raises:
-            Pruned: it has.
+            Pruned: the rule has ended the run.
         """
-        if self.pruned_at is not None:
-            message = f"pruned at iteration {self.pruned_at}"
-            self.store.update(self.run.id, {"status": Status.INTERRUPTED, "message": message})
-            raise Pruned(message)
+        if self.pruned_at is None:
+            return
+        message = f"pruned at iteration {self.pruned_at}"
+        run = self.store.find(self.key)
+        assert run is not None
+        self.store.update(run.id, {"status": Status.INTERRUPTED, "message": message})
+        raise Pruned(message)
+
+    def _apply(self) -> None:
+        iteration = max((row.iteration for row in self.rows), default=0)
+        in_range = GRACE * self.total_iterations <= iteration < self.total_iterations
+        if in_range and self.rule.should_prune(objective_values(self.rows)[1]):
+            self.pruned_at = iteration

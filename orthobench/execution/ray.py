@@ -1,10 +1,10 @@
-"""Runs on a Ray cluster, one task a run.
+"""Train runs on a Ray cluster, one task per run.
 
-A run whose machine or process is lost is started again elsewhere, from its last checkpoint, for as long as it gets on:
-only one that is lost again and again where it was counts as failed. Ray's own retries would not tell the one from the
-other. How the runs go is read from the database, which they write to anyway.
+A run whose machine or process is lost starts again elsewhere from its last checkpoint, as long as it makes progress.
+Only a run that is lost repeatedly at the same iteration counts as failed; Ray's own retries cannot tell the two apart.
+The progress of the runs is read from the database.
 
-This module is imported on every machine before the environment of its threads is set: what is heavy is imported later.
+Every machine imports this module before the environment of its threads is set: heavy imports come later.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from orthobench.errors import OrthobenchError, UsageError
 from orthobench.store.open import is_server
 
 if TYPE_CHECKING:
-    from orthobench.execution.job import Job, Outcome, Watch
+    from orthobench.execution.job import Job, Outcome, SinkFactory
     from orthobench.store import Run, Store
-    from orthobench.training.events import Observer, Point
+    from orthobench.training.events import Evaluation, EventSink
     from orthobench.training.lifecycle import DeviceName
 
-LOSSES = 2
-"""How often a run may be lost without having got on in between."""
-GRACE = 120.0
-"""For how many seconds a run that was lost may still seem to be trained, before its machine is known to be gone."""
-LOOK_EVERY = 0.5
-"""Seconds between two looks at the tasks and at how their runs go."""
+MAX_LOSSES = 2
+"""Losses of a run without progress in between, after which it counts as failed."""
+LOCK_GRACE = 120.0
+"""Seconds for which a lost run may stay locked, until its machine is known to be gone."""
+POLL_SECONDS = 0.5
+"""Time between two looks at the tasks and their progress."""
 
 
 class RayCluster:
-    """A connection to a cluster; as a context it ends with it.
+    """A connection to a cluster, closed at the end of its context.
 
-    device: what runs are trained on there.
+    Attributes:
+        device: the kind of device that trains the runs.
     """
 
     def __init__(
@@ -56,21 +57,21 @@ class RayCluster:
         at_once: int | None = None,
         data_folder: Path | None = None,
     ) -> None:
-        """Connect to a cluster, and see that its machines can share the database and the checkpoints.
+        """Connect to a cluster, and check that its machines can share the database and the checkpoints.
 
         Args:
-            address: "ray://host:port"; None for the cluster that this machine is part of, which is begun if need be.
-            checkpoints: the place that was asked for, if one was.
-            device: auto: its GPUs, if it has any.
-            threads: of each run, for which it asks as many CPUs.
+            address: "ray://host:port"; None for the cluster of this machine, which starts if it does not run.
+            checkpoints: folder or URL of the checkpoints, if the user named it.
+            device: "auto" takes the GPUs, if the cluster has any.
+            threads: threads of each run, and the CPUs that it asks for.
             gpu_share: runs on one GPU at once.
-            at_once: runs under way at most; None: as many as there is room for.
-            data_folder: of the data sets, on every machine; None: each has its own usual one.
+            at_once: largest number of runs under way; None for all that the cluster has room for.
+            data_folder: folder of the data sets on every machine; None for each machine's usual one.
 
         Raises:
-            UsageError: Ray is not installed, there is no cluster there, or its machines could not share these.
+            UsageError: Ray is not installed, there is no cluster, or its machines cannot share the files.
         """
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked for reports to its makers
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no usage reports
         try:
             import ray
         except ImportError as error:
@@ -99,13 +100,13 @@ class RayCluster:
         self.ray.shutdown()
 
     def room(self) -> int:
-        """How many runs it has room for at once, by the machines it has now."""
+        """Return how many runs fit on the cluster's present machines at once."""
         resources = self.ray.cluster_resources()
         if self.device == "cuda":
-            places = int(resources.get("GPU", 0) * self.gpu_share)
+            slots = int(resources.get("GPU", 0) * self.gpu_share)
         else:
-            places = int(resources.get("CPU", 0) // self.threads)
-        return max(1, min(places, self.at_once or places))
+            slots = int(resources.get("CPU", 0) // self.threads)
+        return max(1, min(slots, self.at_once or slots))
 
     def _check(self, database: str, checkpoints: str | None, *, several: bool) -> None:
         if several and not is_server(database):
@@ -115,14 +116,14 @@ class RayCluster:
             )
         if several and checkpoints is None:
             raise UsageError(
-                "runs may go on on another machine, and need their checkpoints there: name a folder that all machines "
+                "runs may resume on another machine, and need their checkpoints there: name a folder that all machines "
                 "see, or a URL, with --checkpoints"
             )
         if self.device == "cpu" and self.gpu_share > 1:
             raise UsageError("--gpu-share is for runs on GPUs: leave it out, or give --device cuda")
 
     def submit(self, job: Job, resumed: bool) -> Any:
-        """Start a job somewhere; a reference to what will come of it."""
+        """Start a job on the cluster, and return the reference to its outcome."""
         options: dict[str, Any] = {"num_cpus": self.threads, "max_retries": 0, "max_calls": 1, "name": job.label}
         if self.device == "cuda":
             options["num_gpus"] = 1 / self.gpu_share
@@ -132,37 +133,47 @@ class RayCluster:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(self.here, soft=False)
         folder = None if self.data_folder is None else str(self.data_folder.absolute())
         job = replace(job, device=self.device, threads=self.threads, data_folder=folder)
-        return self.ray.remote(**options)(carry_out).remote(job, resumed)
+        return self.ray.remote(**options)(train_remotely).remote(job, resumed)
 
 
 @dataclass
 class _Task:
-    """A job under way: how often it was lost, how far it was then, and how far it was when it was looked at last."""
+    """A job under way.
+
+    Attributes:
+        losses: how often it was lost since its last progress.
+        lost_at: its iteration when it was lost.
+        shown_at: the iteration shown last.
+    """
 
     job: Job
     losses: int = 0
     lost_at: int = -1
-    seen: int = -1
-    observer: Observer | None = None
-    watched: ExitStack = field(default_factory=ExitStack)
+    shown_at: int = -1
+    sink: EventSink | None = None
+    display: ExitStack = field(default_factory=ExitStack)
 
 
-class RayTasks:
-    """An executor on a cluster. tell: gets a line on each run that is lost and started again."""
+class RayExecutor:
+    """An executor on a cluster.
+
+    Args:
+        print_line: receives a line on each run that is lost and started again.
+    """
 
     def __init__(
         self,
         cluster: RayCluster,
         store: Store,
-        watch: Watch,
+        open_sink: SinkFactory,
         should_stop: Callable[[], bool],
-        tell: Callable[[str], None],
+        print_line: Callable[[str], None],
     ) -> None:
-        self.cluster, self.store, self.watch, self.should_stop, self.tell = cluster, store, watch, should_stop, tell
-        self.ray = cluster.ray
+        self.cluster, self.store, self.ray = cluster, store, cluster.ray
+        self.open_sink, self.should_stop, self.print_line = open_sink, should_stop, print_line
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
-        """Every job's outcome, as they end. When this is left early, what still runs is ended at once."""
+        """Yield every job's outcome. Closing the iterator early cancels the tasks."""
         waiting, tasks = deque(jobs), dict[Any, _Task]()
         stopping = over = False
         try:
@@ -176,14 +187,14 @@ class RayTasks:
                     over = True
                     waiting.clear()
                     for reference, task in tasks.items():
-                        if task.observer is None:  # it waits for a place
+                        if task.sink is None:  # it waits for a slot
                             self.ray.cancel(reference, force=False)
                 while waiting and (self.cluster.at_once is None or len(tasks) < self.cluster.at_once):
                     job = waiting.popleft()
                     tasks[self.cluster.submit(job, resumed=False)] = _Task(job)
                 if not tasks:
                     break
-                done, _ = self.ray.wait(list(tasks), num_returns=1, timeout=LOOK_EVERY)
+                done, _ = self.ray.wait(list(tasks), num_returns=1, timeout=POLL_SECONDS)
                 self._show(list(tasks.values()))
                 for reference in done:
                     task = tasks.pop(reference)
@@ -191,17 +202,17 @@ class RayTasks:
                     if isinstance(outcome, _Task):
                         tasks[self.cluster.submit(task.job, resumed=True)] = task
                         continue
-                    task.watched.close()
+                    task.display.close()
                     if outcome is not None:
                         yield outcome
         finally:
             for reference, task in tasks.items():
                 with suppress(Exception):
                     self.ray.cancel(reference, force=True)
-                task.watched.close()
+                task.display.close()
 
     def _outcome(self, task: _Task, reference: Any, stopping: bool) -> Outcome | _Task | None:
-        """What came of a job; the task itself if it is to be started again, None if it was never begun."""
+        """Return a job's outcome, the task itself if it has to start again, or None if it never started."""
         from ray import exceptions
 
         from orthobench.execution.job import Ending, Outcome, record_failure
@@ -211,65 +222,83 @@ class RayTasks:
             ending, cause = self.ray.get(reference)
             return Outcome(job, Ending(ending), cause)
         except exceptions.TaskCancelledError:
-            return None if task.observer is None else Outcome(job, Ending.INTERRUPTED)
-        except exceptions.RayTaskError as error:  # it is not `attempt` that failed, but what is around it
+            return None if task.sink is None else Outcome(job, Ending.INTERRUPTED)
+        except exceptions.RayTaskError as error:  # code around `attempt` failed
             cause = f"{type(error.cause).__name__}: {error.cause}".splitlines()[0]
         except exceptions.RayError as error:
             cause = str(error).strip().splitlines()[0]
             if stopping:
                 return Outcome(job, Ending.INTERRUPTED)
-            at = run.iterations if run is not None else 0
-            task.losses = task.losses + 1 if at <= task.lost_at else 1
-            task.lost_at = at
-            if task.losses <= LOSSES:
-                self.tell(f"{job.label} was lost at iteration {at} and goes on from its last checkpoint: {cause}")
+            iteration = run.iterations if run is not None else 0
+            task.losses = task.losses + 1 if iteration <= task.lost_at else 1
+            task.lost_at = iteration
+            if task.losses <= MAX_LOSSES:
+                self.print_line(
+                    f"{job.label} was lost at iteration {iteration} and resumes from its last checkpoint: {cause}"
+                )
                 return task
         record_failure(self.store, job, cause)
         return Outcome(job, Ending.FAILED, cause)
 
     def _show(self, tasks: Sequence[_Task]) -> None:
-        """Tell the jobs' observers what the database has of their runs."""
+        """Send the jobs' sinks the state that the database has of their runs."""
         from orthobench.store import Status
+        from orthobench.training.events import RunStart
 
         runs = {run.key: run for run in self.store.runs(keys=[task.job.spec.key for task in tasks])}
         for task in tasks:
             run = runs.get(task.job.spec.key)
-            if run is None or run.iterations == task.seen or (task.observer is None and run.status != Status.RUNNING):
+            if run is None or run.iterations == task.shown_at or (task.sink is None and run.status != Status.RUNNING):
                 continue
-            if task.observer is None:
-                task.observer = task.watched.enter_context(self.watch(task.job))
-                task.observer.started(run)
-            task.seen = run.iterations
-            task.observer.iterated(run.iterations)
-            if run.final_value is not None:
-                task.observer.tested(_point(run))
+            if task.sink is None:
+                task.sink = task.display.enter_context(self.open_sink(task.job))
+                task.sink.on_start(RunStart.of_run(run))
+            task.sink.on_iteration(run.iterations)
+            if run.iterations > task.shown_at and run.final_value is not None:
+                task.sink.on_evaluation(_newest_evaluation(self.store, run))
+            task.shown_at = run.iterations
 
 
-def _point(run: Run) -> Point:
-    """Where a run was tested last."""
-    from orthobench.training.events import Point
+def _newest_evaluation(store: Store, run: Run) -> Evaluation:
+    """Return the newest evaluation that the database has of a run, with every row and vector."""
+    from orthobench.store import MetricRow, TraceRow
+    from orthobench.training.events import Evaluation, RunProgress
 
-    assert run.final_value is not None
-    epoch = run.iterations // run.iterations_per_epoch
-    return Point(run.iterations, epoch, None, {run.metric: run.final_value})
+    iteration = store.last_iteration(run.id)
+    metrics = [row for row in store.metrics([run.id]) if row.iteration == iteration]
+    vectors = [row for row in store.traces([run.id]) if row.iteration == iteration]
+    return Evaluation(
+        iteration,
+        iteration // run.iterations_per_epoch,
+        [
+            MetricRow(row.split, row.name, row.epoch, row.iteration, row.value)
+            for row in metrics
+            if row.value is not None
+        ],
+        [TraceRow(row.name, row.epoch, row.iteration, list(row.values)) for row in vectors],
+        run.final_value,
+        RunProgress(
+            run.iterations, run.backend, run.best_value, run.best_iteration, dict(run.seconds), run.peak_memory
+        ),
+    )
 
 
-def carry_out(job: Job, resumed: bool) -> tuple[str, str]:
-    """The task, on some machine of the cluster: how the job ended, and why. Ray's request to stop comes as SIGINT.
+def train_remotely(job: Job, resumed: bool) -> tuple[str, str]:
+    """Train a job on a machine of the cluster, and return its ending and cause. Ray asks it to stop by SIGINT.
 
     Args:
-        resumed: the run was lost elsewhere, where it may not yet be known.
+        resumed: the run was lost elsewhere, and may still be locked there.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     stop = threading.Event()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     from orthobench.execution.job import Ending, attempt
-    from orthobench.training.events import Unwatched
+    from orthobench.training.events import EventSink
 
-    until = time.monotonic() + GRACE
+    deadline = time.monotonic() + LOCK_GRACE
     while True:
-        outcome = attempt(job, Unwatched(), stop.is_set)
-        if outcome.ending != Ending.BUSY or not resumed or stop.is_set() or time.monotonic() > until:
+        outcome = attempt(job, EventSink(), stop.is_set)
+        if outcome.ending != Ending.BUSY or not resumed or stop.is_set() or time.monotonic() > deadline:
             return outcome.ending.value, outcome.cause
         time.sleep(1.0)

@@ -20,15 +20,16 @@ from orthobench.data import data_folder
 from orthobench.errors import UsageError
 from orthobench.execution.budget import Budget, show_duration
 from orthobench.execution.estimate import Estimate
-from orthobench.execution.job import Ending, Executor, InThisProcess, Job, Outcome, train_job
-from orthobench.execution.processes import LocalProcesses, places
-from orthobench.execution.ray import RayCluster, RayTasks
+from orthobench.execution.job import Ending, Executor, Job, Outcome, train_job
+from orthobench.execution.processes import ProcessExecutor, worker_slots
+from orthobench.execution.ray import RayCluster, RayExecutor
+from orthobench.execution.serial import SerialExecutor
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.open import DatabaseNotFoundError
 from orthobench.sweep.plan import PlannedRun
 from orthobench.training.lifecycle import BackendName, DeviceName
-from orthobench.training.trainer import OnDivergence
+from orthobench.training.loop import OnDivergence
 
 
 class StopRequest:
@@ -116,15 +117,16 @@ class Session:
             self.checkpoint_every,
             self.on_divergence,
             tuple(self.tags),
+            config=config,
         )
 
     def train(self, config: RunConfig, label: str) -> Run:
         """Train with a display. The record that comes back may be of a run made before."""
         with Progress(label) as progress:
-            return train_job(self.job(config, label), progress, self.stop)
+            return train_job(self.job(config, label), progress, self.stop, self.store)
 
     def in_this_process(self) -> Executor:
-        return InThisProcess(lambda job: Progress(job.label), self.stop)
+        return SerialExecutor(lambda job: Progress(job.label), self.stop, self.store)
 
     def train_missing(
         self,
@@ -159,15 +161,15 @@ class Session:
         """
         if cluster is not None:
             with SideBySide(len(jobs)) as display:
-                tasks = RayTasks(cluster, self.store, display.watch, self.stop, display.say)
-                return self._carry_out(jobs, tasks, display.say, budget)
+                tasks = RayExecutor(cluster, self.store, display.open_sink, self.stop, display.print_line)
+                return self._carry_out(jobs, tasks, display.print_line, budget)
         if at_once == 0:
             return self._carry_out(jobs, self.in_this_process(), lambda text: typer.echo(text, err=True), budget)
         cores = torch.get_num_threads()
-        where = places(self.device, at_once, gpu_share, cores)
+        where = worker_slots(self.device, at_once, gpu_share, cores)
         with SideBySide(len(jobs)) as display:
-            executor = LocalProcesses(self.store, where, cores, display.watch, self.stop, display.say)
-            return self._carry_out(jobs, executor, display.say, budget)
+            executor = ProcessExecutor(self.store, where, cores, display.open_sink, self.stop, display.print_line)
+            return self._carry_out(jobs, executor, display.print_line, budget)
 
     def jobs(self, planned: Sequence[PlannedRun], name: Callable[[PlannedRun], str]) -> list[Job]:
         """The runs of a plan that are wanted, numbered."""
@@ -212,7 +214,7 @@ class Session:
 
 def at_once(device: torch.device, jobs: int | None, gpu_share: int) -> int:
     """How many runs are trained beside each other, as `train_missing` does."""
-    return 1 if jobs == 0 else len(places(device, jobs, gpu_share, torch.get_num_threads()))
+    return 1 if jobs == 0 else len(worker_slots(device, jobs, gpu_share, torch.get_num_threads()))
 
 
 def report_failures(failed: int, of: int) -> None:

@@ -1,7 +1,8 @@
-"""The process of one run: `python -m orthobench.execution.worker`, started by the supervisor.
+"""The worker process of one run: `python -m orthobench.execution.worker`, started by `ProcessExecutor`.
 
-It reads a pickled `Job` from its input and writes what becomes of it to its output, one JSON object a line. The input
-stays open: its end, for which the supervisor's death is enough, asks to stop, as SIGINT and SIGTERM do.
+It reads a pickled `Job` from its input and writes the run's events and its outcome to its output, one JSON object a
+line. The end of the input asks the worker to stop, as SIGINT and SIGTERM do; so the worker outlives its parent by no
+more than an iteration.
 """
 
 from __future__ import annotations
@@ -14,43 +15,32 @@ import signal
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
-if TYPE_CHECKING:
-    from orthobench.store import Run
-    from orthobench.training.events import Point
+from orthobench.training.events import Relay
 
-TELL_EVERY = 0.2
-"""Seconds between two messages on iterations."""
+ITERATION_SECONDS = 0.2
+"""Time between two messages on iterations."""
 
 
-class Teller:
-    """An observer that tells the supervisor. Without one to tell, the run is asked to stop."""
+class PipeSink(Relay):
+    """A sink that writes events to the parent process. If the parent is gone, the run is asked to stop."""
 
     def __init__(self, channel: TextIO, stop: threading.Event) -> None:
         self.channel, self.stop = channel, stop
-        self.told = 0.0
+        self.iteration_sent_at = 0.0
 
-    def tell(self, kind: str, **content: Any) -> None:
+    def send(self, message: dict[str, Any]) -> None:
         try:
-            self.channel.write(json.dumps({"kind": kind, **content}) + "\n")
+            self.channel.write(json.dumps(message) + "\n")
             self.channel.flush()
         except OSError:
             self.stop.set()
 
-    def started(self, run: Run) -> None:
-        self.tell("started")
-
-    def iterated(self, iteration: int) -> None:
-        if (now := time.monotonic()) - self.told >= TELL_EVERY:
-            self.told = now
-            self.tell("iterated", iteration=iteration)
-
-    def tested(self, point: Point) -> None:
-        self.tell("tested", **vars(point))
-
-    def concluding(self, done: int, total: int) -> None:
-        self.tell("concluding", done=done, total=total)
+    def on_iteration(self, iteration: int) -> None:
+        if (now := time.monotonic()) - self.iteration_sent_at >= ITERATION_SECONDS:
+            self.iteration_sent_at = now
+            super().on_iteration(iteration)
 
 
 def main() -> None:
@@ -58,21 +48,21 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a plugin prints is no message
+    os.dup2(2, 1)  # a plugin's prints are no messages
     logging.basicConfig(format="%(message)s")
     logging.getLogger("orthobench").setLevel(logging.INFO)
     job = pickle.load(sys.stdin.buffer)
 
-    def listen() -> None:
+    def wait_for_end_of_input() -> None:
         os.read(0, 1)
         stop.set()
 
-    threading.Thread(target=listen, daemon=True).start()
+    threading.Thread(target=wait_for_end_of_input, daemon=True).start()
     from orthobench.execution.job import attempt
 
-    teller = Teller(channel, stop)
-    outcome = attempt(job, teller, stop.is_set)
-    teller.tell("ended", ending=outcome.ending, cause=outcome.cause)
+    sink = PipeSink(channel, stop)
+    outcome = attempt(job, sink, stop.is_set)
+    sink.send({"kind": "outcome", "ending": outcome.ending, "cause": outcome.cause})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from orthobench.sweep.grid import Axis, combinations
 from orthobench.training.checkpoint import checkpoints_at
 from orthobench.training.lifecycle import is_settled
 from orthobench.training.locks import is_locked
-from orthobench.training.trainer import OnDivergence
+from orthobench.training.loop import OnDivergence
 
 
 class SweepRun(NamedTuple):

@@ -1,36 +1,195 @@
-"""Who watches a run: the command line's progress display, a sweep's supervisor, or nobody."""
+"""Events of a training run, and the sinks that receive them.
+
+A run sends every event to all its sinks in turn. The database, the progress display, pruning and a worker's messages
+are sinks. A new exporter is a subclass of `EventSink` and one more entry in the list of sinks.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
 
-from orthobench.store import Run
+from orthobench.spec import RunConfig, RunSpec
+from orthobench.store import MetricRow, Run, Status, TraceRow
 
 
 @dataclass(frozen=True)
-class Point:
-    """Where a run stands after a test: what an observer shows."""
+class RunStart:
+    """The record of a run at its start.
+
+    Attributes:
+        baselines: the score of the best predictor without memory, by metric.
+        total_iterations: iterations of the whole run.
+    """
+
+    spec: RunSpec
+    device: str
+    metric: str
+    goal: str
+    parameter_count: int = 0
+    baselines: Mapping[str, float] = field(default_factory=dict)
+    total_iterations: int = 0
+    iterations_per_epoch: int = 1
+
+    @classmethod
+    def of(cls, config: RunConfig, device: str, **measures: Any) -> Self:
+        """Return the record of a run; a run that failed before its model was made has no `measures`."""
+        return cls(config.spec, device, config.task_class.metric, config.task_class.goal, **measures)
+
+    @classmethod
+    def of_run(cls, run: Run) -> Self:
+        """Return the record of a stored run."""
+        names = ("device", "metric", "goal", "parameter_count", "baselines", "total_iterations", "iterations_per_epoch")
+        return cls(RunSpec(**run.spec), *(getattr(run, name) for name in names))
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Self:
+        """Return the record of which `asdict` made this message."""
+        return cls(**{**message, "spec": RunSpec(**message["spec"])})
+
+    @property
+    def key(self) -> str:
+        """The key of the run."""
+        return self.spec.key
+
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of the run in the database."""
+        own = {name: value for name, value in vars(self).items() if name != "spec"}
+        return self.spec.record() | own | {"baselines": dict(self.baselines), "backend": None}
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """The columns of a run that change while it trains; `seconds` by phase, `peak_memory` in bytes."""
+
+    iterations: int
+    backend: str | None
+    best_value: float | None
+    best_iteration: int | None
+    seconds: Mapping[str, float]
+    peak_memory: int | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The results of an evaluation.
+
+    Attributes:
+        rows: training loss, test and validation metrics, and probe values.
+        vectors: the probes' vectors.
+        value: the test metric; None if it is not finite.
+    """
 
     iteration: int
     epoch: int
-    loss: float | None
-    metrics: dict[str, float]
+    rows: Sequence[MetricRow]
+    vectors: Sequence[TraceRow]
+    value: float | None
+    progress: RunProgress
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Self:
+        """Return the evaluation of which `asdict` made this message."""
+        rows = [MetricRow(**row) for row in message["rows"]]
+        vectors = [TraceRow(**row) for row in message["vectors"]]
+        return cls(**{**message, "rows": rows, "vectors": vectors, "progress": RunProgress(**message["progress"])})
+
+    @property
+    def loss(self) -> float | None:
+        """The mean training loss since the evaluation before; None before the first iteration."""
+        return next((row.value for row in self.rows if row.split == "train"), None)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The test metrics by name."""
+        return {row.name: row.value for row in self.rows if row.split == "test"}
 
 
-class Observer(Protocol):
-    """Watches a run; the command line's progress display is one."""
+@dataclass(frozen=True)
+class RunEnd:
+    """The end of a run, or of its part in this process: status, cause, and the metrics measured at the very end."""
 
-    def started(self, run: Run) -> None: ...
-    def iterated(self, iteration: int) -> None: ...
-    def tested(self, point: Point) -> None: ...
-    def concluding(self, done: int, total: int) -> None: ...
+    status: Status
+    message: str | None
+    rows: Sequence[MetricRow]
+    progress: RunProgress
+
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Self:
+        """Return the end of which `asdict` made this message."""
+        rows = [MetricRow(**row) for row in message["rows"]]
+        status, progress = Status(message["status"]), RunProgress(**message["progress"])
+        return cls(**{**message, "status": status, "rows": rows, "progress": progress})
 
 
-class Unwatched:
-    """An observer who looks away."""
+class EventSink:
+    """A receiver of a run's events. Subclasses override the methods that they need.
 
-    def started(self, run: Run) -> None: ...
-    def iterated(self, iteration: int) -> None: ...
-    def tested(self, point: Point) -> None: ...
-    def concluding(self, done: int, total: int) -> None: ...
+    An exception of a sink ends the run.
+    """
+
+    def on_start(self, start: RunStart) -> None:
+        """Receive the record of the run, before its first iteration in this process."""
+
+    def on_resume(self, iteration: int) -> None:
+        """Drop all rows after `iteration`, from which the run continues; -1: the run starts at its beginning."""
+
+    def on_iteration(self, iteration: int) -> None:
+        """Receive the number of iterations done, after each."""
+
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        """Receive the results of an evaluation."""
+
+    def on_final_metrics(self, done: int, total: int) -> None:
+        """Receive the progress of the final metrics, in parts."""
+
+    def on_end(self, end: RunEnd) -> None:
+        """Receive the end of the run in this process."""
+
+
+class Relay(EventSink):
+    """A sink that turns each event into a message: a dictionary of JSON values with the event's `kind`.
+
+    Subclasses define `send`; `replay` turns a message into an event again.
+    """
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message."""
+        raise NotImplementedError
+
+    def on_start(self, start: RunStart) -> None:
+        self.send({"kind": "start", **asdict(start)})
+
+    def on_resume(self, iteration: int) -> None:
+        self.send({"kind": "resume", "iteration": iteration})
+
+    def on_iteration(self, iteration: int) -> None:
+        self.send({"kind": "iteration", "iteration": iteration})
+
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        self.send({"kind": "evaluation", **asdict(evaluation)})
+
+    def on_final_metrics(self, done: int, total: int) -> None:
+        self.send({"kind": "final_metrics", "done": done, "total": total})
+
+    def on_end(self, end: RunEnd) -> None:
+        self.send({"kind": "end", **asdict(end)})
+
+
+def replay(message: Mapping[str, Any], sink: EventSink) -> None:
+    """Send the event of a `Relay`'s message to a sink."""
+    content = {name: value for name, value in message.items() if name != "kind"}
+    match message["kind"]:
+        case "start":
+            sink.on_start(RunStart.from_message(content))
+        case "resume":
+            sink.on_resume(**content)
+        case "iteration":
+            sink.on_iteration(**content)
+        case "evaluation":
+            sink.on_evaluation(Evaluation.from_message(content))
+        case "final_metrics":
+            sink.on_final_metrics(**content)
+        case "end":
+            sink.on_end(RunEnd.from_message(content))

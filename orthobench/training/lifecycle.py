@@ -1,36 +1,43 @@
-"""Carry out a run, whatever comes: it is somebody else's, it is stopped, it fails, memory does not do."""
+"""The lifecycle of a run: lock, resume or start, train, record the end, diagnose a lack of memory."""
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
+from orthobench import seeds
 from orthobench.errors import RunLockedError, StorageError, UsageError
 from orthobench.recurrence.dispatch import chosen, forget_used, use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
 from orthobench.training.checkpoint import Checkpoints
-from orthobench.training.events import Observer
+from orthobench.training.events import EventSink
 from orthobench.training.locks import lock
+from orthobench.training.loop import CheckpointSchedule, Interrupted, OnDivergence, TrainingLoop
 from orthobench.training.out_of_memory import explain_memory
-from orthobench.training.trainer import Interrupted, OnDivergence, Trainer
+from orthobench.training.recording import DatabaseSink
+from orthobench.training.trainer import Trainer
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 BackendName = Literal["auto", "reference", "portable", "cpu", "cuda"]
 
+_logger = logging.getLogger(__name__)
+
 
 class OutOfMemory(Exception):
-    """The accelerator's memory did not do; the message says for what, and what would fit."""
+    """The accelerator's memory was too small; the message names the setting and a value that fits."""
 
 
 def pick_device(name: DeviceName) -> torch.device:
-    """The device of this name; auto is CUDA where there is one.
+    """Return the device of this name; "auto" is CUDA where there is a CUDA device.
 
     Raises:
-        UsageError: CUDA was asked for and is not there.
+        UsageError: there is no CUDA device.
     """
     if name == "cuda" and not torch.cuda.is_available():
         raise UsageError("there is no CUDA device here: use --device cpu, or auto")
@@ -38,7 +45,7 @@ def pick_device(name: DeviceName) -> torch.device:
 
 
 def check_backend(name: BackendName, device: torch.device) -> None:
-    """Refuse a recurrence back end that cannot serve on this device.
+    """Refuse a back end of the recurrence that cannot serve on this device.
 
     Raises:
         UsageError: with the reason.
@@ -49,79 +56,115 @@ def check_backend(name: BackendName, device: torch.device) -> None:
         raise UsageError(f"--backend {name}: {error}; use --backend auto") from error
 
 
+def make_trainer(config: RunConfig, device: torch.device) -> Trainer:
+    """Return a trainer with its data, after torch's global state is set for the run.
+
+    Raises:
+        UsageError: the data is missing, or the settings do not fit it.
+    """
+    torch.set_flush_denormal(True)
+    torch.manual_seed(seeds.derive(config.spec.seed, "global"))
+    task = config.task_class(config.task_settings, config.spec.seed, device)
+    return Trainer(config, task, device)
+
+
 def train(
     config: RunConfig,
     store: Store,
     checkpoints: Checkpoints,
     device: torch.device,
-    observer: Observer,
+    *,
+    sinks: Sequence[EventSink] = (),
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_every: float = 30.0,
     backend: BackendName = "auto",
     on_divergence: OnDivergence = "stop",
     tags: Sequence[str] = (),
 ) -> Run:
-    """Carry out a run and return its record; a run that is finished or diverged already is only looked up.
+    """Train a run and return its record. A settled run is only looked up; an interrupted run resumes.
 
     Args:
-        should_stop: asked after every iteration; when true a checkpoint is written and Interrupted raised.
-        checkpoint_every: seconds between checkpoints; more where they would take over a hundredth of the time.
-        backend: which kernels run the recurrence.
-        on_divergence: whether a run that diverges ends, or goes on as long as its weights are finite.
-        tags: names that the run gets beside those it has, finished or not; they change nothing of it.
+        sinks: receive the run's events after the database.
+        should_stop: called after every iteration; if true, a checkpoint is written and Interrupted raised.
+        checkpoint_every: seconds between checkpoints; more where saving takes over a hundredth of the time.
+        backend: the kernels of the recurrence.
+        on_divergence: "stop" ends a diverged run; "continue" trains for as long as its weights are finite.
+        tags: names added to the run's own; they do not change its key.
 
     Raises:
-        RunLockedError: another process is at this run.
-        UsageError: the run cannot be started (the data is not there, ...).
-        StorageError: the disk is full, or something cannot be written; or the database server is lost.
-        OutOfMemory: on the accelerator; the run is recorded as failed.
-        Interrupted: `should_stop` said so.
+        RunLockedError: another process trains this run.
+        UsageError: the run cannot start, for example because its data is missing.
+        StorageError: something cannot be written, or the database server is lost.
+        OutOfMemory: the accelerator's memory is too small; the run is recorded as failed.
+        Interrupted: `should_stop` returned true.
     """
     store.tag([config.spec.key], tags)
-    if done := _result(store, config, checkpoints, on_divergence):
-        return done
+    if settled := _settled_run(store, config, checkpoints, on_divergence):
+        return settled
     with store.waiting(should_stop), lock(store, checkpoints), use_backend(backend):
-        if done := _result(store, config, checkpoints, on_divergence):  # who held the lock before may have ended it
-            return done
+        if settled := _settled_run(store, config, checkpoints, on_divergence):  # settled while the lock was awaited
+            return settled
         forget_used()
-        trainer = Trainer(
-            config, store, checkpoints, device, observer, should_stop, checkpoint_every, on_divergence, tags
-        )
-        memory = None
+        checkpoint = _load_checkpoint(store, config.spec.key, checkpoints)
+        trainer = make_trainer(config, device)
+        all_sinks = [DatabaseSink(store, device, tags), *sinks]
+        schedule = CheckpointSchedule(checkpoint_every)
+        loop = TrainingLoop(trainer, all_sinks, checkpoints, schedule, should_stop, on_divergence)
+        loop.start()
+        memory_error = None
         try:
-            trainer.run_to_end()
+            loop.run(checkpoint)
         except Interrupted:
-            trainer.close(Status.INTERRUPTED)
+            loop.end(Status.INTERRUPTED)
             raise
-        except RunLockedError:  # the run is another's now
+        except RunLockedError:  # another process has taken the run over, and writes its record
             raise
         except torch.OutOfMemoryError as error:
-            memory = str(error).partition("\n")[0]
+            memory_error = str(error).partition("\n")[0]
         except BaseException as error:
             status = Status.INTERRUPTED if isinstance(error, (KeyboardInterrupt, StorageError)) else Status.FAILED
-            with suppress(StorageError):  # where nothing can be written, this cannot either
-                trainer.close(status, f"{type(error).__name__}: {error}".splitlines()[0])
+            with suppress(StorageError):  # nothing can be written
+                loop.end(status, f"{type(error).__name__}: {error}".splitlines()[0])
             raise
-        if memory is not None:  # outside of its except clause, where the error would hold the tensors
-            trainer.close(Status.FAILED, memory)
-            message = explain_memory(trainer, memory)
-            trainer.close(Status.FAILED, message)
+        if memory_error is not None:  # outside of the except clause, in which the error holds the tensors
+            loop.end(Status.FAILED, memory_error)
+            message = explain_memory(loop, memory_error)
+            loop.end(Status.FAILED, message)
             raise OutOfMemory(message)
-        if not trainer.could_go_on:
+        if not loop.keep_checkpoint:
             checkpoints.clear()
-        finished = store.find(config.spec.key)
-    assert finished is not None
-    return finished
+        run = store.find(config.spec.key)
+    assert run is not None
+    return run
 
 
-def _result(store: Store, config: RunConfig, checkpoints: Checkpoints, on_divergence: OnDivergence) -> Run | None:
-    """The run's record, if it has come to its end."""
+def is_settled(run: Run, checkpoints: Checkpoints, on_divergence: OnDivergence) -> bool:
+    """Return whether training this run again would train nothing."""
+    if run.status == Status.DIVERGED and on_divergence == "continue":
+        return not checkpoints.exists()
+    return Status(run.status).is_final
+
+
+def _settled_run(store: Store, config: RunConfig, checkpoints: Checkpoints, on_divergence: OnDivergence) -> Run | None:
+    """Return the run's record if the run is settled."""
     run = store.find(config.spec.key)
     return run if run is not None and is_settled(run, checkpoints, on_divergence) else None
 
 
-def is_settled(run: Run, checkpoints: Checkpoints, on_divergence: OnDivergence) -> bool:
-    """Whether asking for this run again trains nothing."""
-    if run.status == Status.DIVERGED and on_divergence == "continue":
-        return not checkpoints.exists()
-    return Status(run.status).is_final
+def _load_checkpoint(store: Store, key: str, checkpoints: Checkpoints) -> dict[str, Any] | None:
+    """Return the checkpoint from which the run resumes, and use its number of threads.
+
+    Sums that torch splits over threads are rounded differently for another number of threads.
+    """
+    existing_run = store.find(key)
+    if existing_run is None:
+        return None
+    checkpoint = checkpoints.load(store.last_iteration(existing_run.id))
+    if checkpoint is None:
+        if existing_run.iterations:
+            lost = existing_run.iterations
+            _logger.warning("run %s starts over: no checkpoint of its %d iterations can be read", key, lost)
+        return None
+    if 1 <= (threads := checkpoint.get("threads", 0)) <= (os.cpu_count() or 1):
+        torch.set_num_threads(threads)
+    return checkpoint

@@ -1,4 +1,4 @@
-"""What would have fitted into an accelerator's memory, when a run did not."""
+"""Diagnose a lack of accelerator memory: find a batch size that fits."""
 
 from __future__ import annotations
 
@@ -11,36 +11,38 @@ import torch
 from orthobench.probe import Probe, Subject
 from orthobench.task import Batch, Split
 from orthobench.training.batches import as_stream
+from orthobench.training.loop import TrainingLoop
 from orthobench.training.trainer import Trainer
 
 
-def explain_memory(trainer: Trainer, failure: str) -> str:
-    """What did not fit, and the largest batch that does of a half, a quarter, ... of this one: they are tried.
+def explain_memory(loop: TrainingLoop, failure: str) -> str:
+    """Return what did not fit, and the largest of a half, a quarter, ... of the batch size that does.
 
-    The trainer is of no use afterwards.
+    Each size is tried. The loop's trainer cannot be used afterwards.
     """
-    what = f"out of GPU memory at iteration {trainer.iteration}"
-    probe = trainer.probes.get(trainer.doing.removeprefix("probe "))
+    trainer, phase = loop.trainer, loop.trainer.timer.phase
+    what = f"out of GPU memory at iteration {trainer.state.iteration}"
+    probe = loop.evaluator.probes.get(phase.removeprefix("probe "))
     use: Callable[[Batch], None]
-    if trainer.doing == "test":
-        setting, split, use = "evaluation_batch_size", trainer.task.test, partial(_try_test, trainer)
-    elif trainer.doing == "train" or probe is not None:
+    if phase == "test":
+        setting, split, use = "evaluation_batch_size", trainer.task.test, partial(_try_evaluation, trainer)
+    elif phase == "train" or probe is not None:
         setting, split, use = "batch_size", trainer.task.train, partial(_try_step, trainer, probe)
     else:
-        return f"{what} ({trainer.doing}); a batch size that would do is unknown: {failure}"
+        return f"{what} ({phase}); no batch size is known to fit: {failure}"
     trainer.model.zero_grad()
-    trainer.state = None
+    trainer.state.carried = None
     tried: int = getattr(trainer.training, setting)
     size = (tried if as_stream(trainer.task, split) else min(tried, len(split))) // 2
     while size and not _fits(trainer, use, split, size):
         size //= 2
     if size:
-        return f"{what} with {setting}={tried}; {size} fits, beside what else is on the GPU now"
+        return f"{what} with {setting}={tried}; {size} fits beside the GPU's other processes"
     return f"{what} with {setting}={tried}, and a batch of 1 does not fit either: {failure}"
 
 
 def _fits(trainer: Trainer, use: Callable[[Batch], None], split: Split, size: int) -> bool:
-    """Whether this use of a split's first sequences, of so many, goes through."""
+    """Return whether `use` succeeds on the split's first `size` sequences."""
     gc.collect()
     if trainer.device.type == "cuda":
         torch.cuda.empty_cache()
@@ -55,7 +57,7 @@ def _fits(trainer: Trainer, use: Callable[[Batch], None], split: Split, size: in
 
 
 @torch.no_grad()
-def _try_test(trainer: Trainer, batch: Batch) -> None:
+def _try_evaluation(trainer: Trainer, batch: Batch) -> None:
     trainer.model(batch.inputs)
 
 

@@ -1,32 +1,31 @@
-"""How long a run would take, from a few of its steps."""
+"""Profile a run: estimate its time and memory from a few of its steps."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch
 
 from orthobench import environment
 from orthobench.recurrence.dispatch import use_backend
 from orthobench.spec import RunConfig
-from orthobench.store import open_store
 from orthobench.task import Split
 from orthobench.training.batches import as_stream
-from orthobench.training.checkpoint import CheckpointFolder
-from orthobench.training.events import Unwatched
-from orthobench.training.lifecycle import BackendName
+from orthobench.training.evaluation import Evaluator
+from orthobench.training.lifecycle import BackendName, make_trainer
 from orthobench.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
 class RunProfile:
-    """How long a run would take: `seconds` for all its iterations and tests, judged by so many `steps`.
+    """An estimate of a run's time and memory.
 
-    Probes and the metrics that are measured once at the end are not in it. memory: the most this process held, bytes.
+    Attributes:
+        seconds: time of all iterations and evaluations, without probes and final metrics.
+        steps: number of steps that were timed.
+        memory: peak memory of this process in bytes; None where the system does not tell.
     """
 
     seconds: float
@@ -37,52 +36,55 @@ class RunProfile:
 
 
 def profile_run(
-    config: RunConfig, device: torch.device, backend: BackendName = "auto", steps: int = 20, at_most: float = 10.0
+    config: RunConfig,
+    device: torch.device,
+    backend: BackendName = "auto",
+    steps: int = 20,
+    max_seconds: float = 10.0,
 ) -> RunProfile:
-    """Train a few steps and test a few batches, as the run would; nothing of it is kept.
+    """Train a few steps and evaluate a few batches; nothing is stored.
 
-    The first step, which may compile something, is not counted where there is a second.
+    The first step, which may compile kernels, counts only if it is the only step.
 
     Args:
-        steps: how many to count.
-        at_most: seconds after which no further step is begun.
+        steps: number of steps to time.
+        max_seconds: seconds after which no further step starts.
 
     Raises:
-        UsageError: the run could not be started.
+        UsageError: the run cannot start.
     """
-    with TemporaryDirectory() as folder, open_store("sqlite://", create=True) as store, use_backend(backend):
-        checkpoints = CheckpointFolder(Path(folder), config.spec.key)
-        trainer = Trainer(config, store, checkpoints, device, Unwatched(), lambda: False, 0.0, "stop", ())
-        return _pace(trainer, steps, at_most)
+    with use_backend(backend):
+        trainer = make_trainer(config, device)
+        start = time.perf_counter()
+        spent: list[float] = []
+        limit = min(steps, trainer.total_iterations - 1)
+        while not spent or (len(spent) <= limit and time.perf_counter() - start < max_seconds):
+            spent.append(_seconds(trainer.advance, device))
+        timed = spent[1:] or spent
+        splits = [split for split in (trainer.task.test, trainer.task.validation) if split is not None]
+        evaluation = sum(_evaluation_seconds(trainer, split) for split in splits)
+    evaluations = 1 + trainer.total_iterations // trainer.evaluate_every
+    seconds = trainer.total_iterations * sum(timed) / len(timed) + evaluations * evaluation
+    return RunProfile(
+        seconds, len(timed), trainer.total_iterations, trainer.iterations_per_epoch, environment.peak_memory()
+    )
 
 
-def _pace(trainer: Trainer, steps: int, at_most: float) -> RunProfile:
-    """Go a few steps and test a few batches against the clock."""
-    begun = time.perf_counter()
-    spent: list[float] = []
-    while not spent or (len(spent) <= min(steps, trainer.total - 1) and time.perf_counter() - begun < at_most):
-        spent.append(_clocked(trainer, trainer.advance))
-    counted = spent[1:] or spent
-    splits = [split for split in (trainer.task.test, trainer.task.validation) if split is not None]
-    test = sum(_test_pace(trainer, split) for split in splits)
-    tests = 1 + trainer.total // trainer.test_every
-    seconds = trainer.total * sum(counted) / len(counted) + tests * test
-    return RunProfile(seconds, len(counted), trainer.total, trainer.per_epoch, environment.peak_memory())
-
-
-def _test_pace(trainer: Trainer, split: Split) -> float:
-    """The seconds that a test on a whole split takes, by its first batch, or by three where that is soon done."""
-    size, stream = trainer.training.evaluation_batch_size, as_stream(trainer.task, split)
+def _evaluation_seconds(trainer: Trainer, split: Split) -> float:
+    """Return the seconds of an evaluation of a whole split, estimated from one to three batches."""
+    evaluator, size, stream = Evaluator(trainer), trainer.training.evaluation_batch_size, as_stream(trainer.task, split)
     batches = -(-len(split) // size) if stream is None else stream.pieces(size)
-    once = _clocked(trainer, lambda: trainer.test(split, 1))
-    few = min(batches, 3)
-    return batches * (once if once > 1 else _clocked(trainer, lambda: trainer.test(split, few)) / few)
+    first = _seconds(lambda: evaluator.measure(split, 1), trainer.device)
+    if first > 1:
+        return batches * first
+    sample = min(batches, 3)
+    return batches * _seconds(lambda: evaluator.measure(split, sample), trainer.device) / sample
 
 
-def _clocked(trainer: Trainer, act: Callable[[], object]) -> float:
-    """The seconds that something takes, queued CUDA work included."""
-    begun = time.perf_counter()
-    act()
-    if trainer.device.type == "cuda":
-        torch.cuda.synchronize(trainer.device)
-    return time.perf_counter() - begun
+def _seconds(function: Callable[[], object], device: torch.device) -> float:
+    """Return the seconds of a call, its queued CUDA work included."""
+    start = time.perf_counter()
+    function()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start

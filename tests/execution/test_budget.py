@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from orthobench.errors import UsageError
 from orthobench.execution.budget import Budget, by_priority, parse_duration, show_duration, span, within
 from orthobench.execution.estimate import Estimate
-from orthobench.execution.job import Ending, InThisProcess, Job
-from orthobench.execution.processes import LocalProcesses
+from orthobench.execution.job import Ending, Job
+from orthobench.execution.processes import ProcessExecutor
+from orthobench.execution.serial import SerialExecutor
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
@@ -148,9 +149,9 @@ def test_no_run_is_started_once_the_budget_is_spent(tmp_path, tiny, side_by_side
 
     with open_store(str(tmp_path / "r.db"), create=True) as store:
         executor = (
-            LocalProcesses(store, [None], 1, watch, lambda: False, print)
+            ProcessExecutor(store, [None], 1, watch, lambda: False, print)
             if side_by_side
-            else InThisProcess(watch, lambda: False)
+            else SerialExecutor(watch, lambda: False)
         )
         outcomes = list(executor.run(jobs, lambda: not started))
     assert [(one.job.label, one.ending) for one in outcomes] == [("seed 0", Ending.FINISHED)]
@@ -159,7 +160,7 @@ def test_no_run_is_started_once_the_budget_is_spent(tmp_path, tiny, side_by_side
 def test_no_process_is_started_once_the_budget_is_spent(tmp_path, tiny):
     job = Job(resolve(Catalog(), "adding", "rnn", tiny).spec, "", str(tmp_path / "r.db"), str(tmp_path / "c"))
     with open_store(str(tmp_path / "r.db"), create=True) as store:
-        executor = LocalProcesses(store, [None, None], 2, lambda job: pytest.fail("started"), lambda: False, print)
+        executor = ProcessExecutor(store, [None, None], 2, lambda job: pytest.fail("started"), lambda: False, print)
         assert list(executor.run([job], lambda: False)) == []
 
 

@@ -179,7 +179,7 @@ def test_steps_are_counted_and_timed(tiny):
     assert pace.seconds > 0
     assert pace.memory > 2**20
     assert profile_run(config, CPU, steps=3).steps == 3
-    assert profile_run(config, CPU, at_most=0.0).steps == 1
+    assert profile_run(config, CPU, max_seconds=0.0).steps == 1
     assert profile_run(resolve(CATALOG, "adding", "lstm", tiny | {"max_iterations": "1"}), CPU).steps == 1
 
 

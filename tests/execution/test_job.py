@@ -16,7 +16,7 @@ from orthobench.settings import Settings
 from orthobench.spec import resolve, resolve_again
 from orthobench.store import Status, open_store
 from orthobench.training.checkpoint import CheckpointFolder
-from orthobench.training.events import Unwatched
+from orthobench.training.events import EventSink
 
 
 def test_every_papers_runs_come_back_from_their_canonical_form():
@@ -50,7 +50,7 @@ def test_what_fails_after_the_end_takes_no_result_away(tmp_path, tiny, monkeypat
         raise RuntimeError("the place of the checkpoints is gone")
 
     monkeypatch.setattr(CheckpointFolder, "clear", fails)
-    assert attempt(job, Unwatched()).ending == Ending.FAILED
+    assert attempt(job, EventSink()).ending == Ending.FAILED
     with open_store(database) as store:
         (run,) = store.runs()
     assert (run.status, run.message) == (Status.FINISHED, None)

@@ -18,14 +18,14 @@ import torch
 from orthobench.cli.progress import SideBySide
 from orthobench.errors import UsageError
 from orthobench.execution.job import Ending, train_job
-from orthobench.execution.processes import LocalProcesses, gpus, in_words, places
+from orthobench.execution.processes import ProcessExecutor, describe_exit, visible_gpus, worker_slots
 from orthobench.execution.session import Session, StopRequest
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
 from orthobench.sweep.plan import PlannedRun
 from orthobench.training.checkpoint import CheckpointFolder
-from orthobench.training.events import Unwatched
+from orthobench.training.events import EventSink
 
 CPU = torch.device("cpu")
 FATAL = '''
@@ -70,7 +70,7 @@ def test_what_ends_one_process_ends_one_run_and_is_recorded(orthobench, tmp_path
     assert "[1/4] segfault seed 0 failed: segmentation fault" in outcome.err.splitlines()
     assert "[4/4] rnn seed 0: epoch 3.00" in outcome.err
     found = ends(tmp_path / "results.db")
-    fits = "out of GPU memory at iteration 0 with batch_size=10; 5 fits, beside what else is on the GPU now"
+    fits = "out of GPU memory at iteration 0 with batch_size=10; 5 fits beside the GPU's other processes"
     assert found == {
         "hungry": (Status.FAILED, fits),
         "segfault": (Status.FAILED, "segmentation fault"),
@@ -91,9 +91,9 @@ def test_a_message_cut_off_by_its_process_end_ends_that_run_alone(tmp_path, tiny
     at = session(tmp_path)
     with at.store:
         config = resolve(Catalog(), "adding", "rnn", tiny)
-        executor = LocalProcesses(at.store, [None], 1, lambda _: nullcontext(Unwatched()), at.stop, print)
+        executor = ProcessExecutor(at.store, [None], 1, lambda _: nullcontext(EventSink()), at.stop, print)
         (outcome,) = executor.run([at.job(config, "a")])
-    assert (outcome.ending, outcome.cause) == (Ending.FAILED, in_words(3))
+    assert (outcome.ending, outcome.cause) == (Ending.FAILED, describe_exit(3))
 
 
 def rows(database: Path):
@@ -130,7 +130,7 @@ def test_each_process_has_its_gpu_and_its_share_of_the_threads(tmp_path, tiny):
     said: list[str] = []
     display = SideBySide(2)
     with here.store:
-        executor = LocalProcesses(here.store, ["3", "GPU-5"], 4, display.watch, here.stop, said.append)
+        executor = ProcessExecutor(here.store, ["3", "GPU-5"], 4, display.open_sink, here.stop, said.append)
         outcomes = list(executor.run(jobs))
     assert sorted(outcome.job.label for outcome in outcomes) == ["0", "1"]
     assert {outcome.ending for outcome in outcomes} == {Ending.FINISHED}
@@ -174,27 +174,27 @@ def test_what_cannot_be_started_is_told_once_for_each_cause_and_ends_no_other(jo
 def test_gpus_are_given_out_in_turn(jobs, share, expected, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "a,b")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert places(torch.device("cuda"), jobs, share, cores=16) == expected
+    assert worker_slots(torch.device("cuda"), jobs, share, cores=16) == expected
 
 
 def test_more_runs_than_the_gpus_take_are_refused(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert gpus() == ["0", "1"]
+    assert visible_gpus() == ["0", "1"]
     with pytest.raises(UsageError, match=r"-j 5 is more than 2 GPU\(s\) with 2 run\(s\) each: give --gpu-share 3"):
-        places(torch.device("cuda"), 5, 2, cores=16)
+        worker_slots(torch.device("cuda"), 5, 2, cores=16)
 
 
 def test_on_the_cpu_there_are_as_many_runs_as_cores():
-    assert places(CPU, None, 1, cores=3) == [None] * 3
-    assert places(CPU, 5, 1, cores=3) == [None] * 5
+    assert worker_slots(CPU, None, 1, cores=3) == [None] * 3
+    assert worker_slots(CPU, 5, 1, cores=3) == [None] * 5
     with pytest.raises(UsageError, match="--gpu-share is for runs on GPUs"):
-        places(CPU, None, 2, cores=3)
+        worker_slots(CPU, None, 2, cores=3)
 
 
-def test_an_end_is_said_in_words():
-    assert in_words(-signal.SIGABRT) == "killed by signal 6 (Aborted)"
-    assert in_words(0) == "its process ended with exit code 0"
+def test_an_end_is_said_describe_exit():
+    assert describe_exit(-signal.SIGABRT) == "killed by signal 6 (Aborted)"
+    assert describe_exit(0) == "its process ended with exit code 0"
 
 
 def test_a_terminal_shows_the_runs_under_way_and_how_many_have_ended(tmp_path, tiny, monkeypatch, capsys):
@@ -202,12 +202,12 @@ def test_a_terminal_shows_the_runs_under_way_and_how_many_have_ended(tmp_path, t
     here = session(tmp_path)
     first, second = (here.job(resolve(Catalog(), "adding", "rnn", tiny, seed=seed), f"run {seed}") for seed in (0, 1))
     with here.store, SideBySide(2) as display:
-        with display.watch(first) as one, display.watch(second):
+        with display.open_sink(first) as one, display.open_sink(second):
             train_job(first, one)
             rows = [(row.description, row.completed, row.total) for row in display.bar.tasks]
             assert rows == [("all runs", 0, 2), ("run 0", 12, 12), ("run 1", 0, None)]
             assert display.bar.tasks[1].fields["found"].startswith("loss ")
-        display.say("[1/2] ended")
+        display.print_line("[1/2] ended")
         assert [row.fields["where"] for row in display.bar.tasks] == ["2 of 2 ended"]
     printed = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
     assert "[1/2] ended" in printed
@@ -319,13 +319,13 @@ def test_a_supervisor_that_fails_lets_its_runs_write_their_checkpoints(tmp_path,
     @contextmanager
     def watch(_):
         class Failing:
-            def started(self, run):
+            def on_start(self, run):
                 raise ArithmeticError("on purpose")
 
         yield Failing()
 
     with here.store, pytest.raises(ArithmeticError):
-        list(LocalProcesses(here.store, [None], 1, watch, here.stop, print).run([job]))
+        list(ProcessExecutor(here.store, [None], 1, watch, here.stop, print).run([job]))
     assert statuses(tmp_path / "r.db") == ["interrupted"]
     assert CheckpointFolder(here.checkpoints, job.spec.key).exists()
 

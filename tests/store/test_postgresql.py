@@ -20,7 +20,7 @@ from orthobench.store import server as server_module
 from orthobench.store.open import HEAD, VERSION_TABLE, DatabaseNotFoundError
 from orthobench.store.tables import Base
 from orthobench.training.checkpoint import CheckpointFolder
-from orthobench.training.events import Unwatched
+from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 
 pytestmark = pytest.mark.postgresql
@@ -160,7 +160,7 @@ def test_a_run_in_training_is_busy_elsewhere(postgres, store, tmp_path, tiny):
     config = resolve(Catalog(), "adding", "rnn", tiny)
     key = config.spec.key
     with open_store(postgres) as elsewhere, elsewhere.server.lock(f"run {key}"), pytest.raises(RunLockedError):
-        train(config, store, CheckpointFolder(tmp_path, key), torch.device("cpu"), Unwatched())
+        train(config, store, CheckpointFolder(tmp_path, key), torch.device("cpu"))
     assert store.runs() == []
 
 
@@ -261,13 +261,13 @@ def numbers(url: str, key: str):
         return run.status, run.iterations, run.final_value, run.best_value, metrics, traces
 
 
-class StopsServer(Unwatched):
+class StopsServer(EventSink):
     """Stops the server in the middle of a run; it may come back later."""
 
     def __init__(self, server, mode: str, back_after: float | None) -> None:
         self.server, self.mode, self.back_after, self.restart = server, mode, back_after, None
 
-    def iterated(self, iteration):
+    def on_iteration(self, iteration):
         if iteration == 5:
             self.server.stop(self.mode)
             if self.back_after is not None:
@@ -277,7 +277,15 @@ class StopsServer(Unwatched):
 def carry_out(url: str, config, folder: Path, observer, should_stop=lambda: False):
     with open_store(url, create=True) as store:
         checkpoints = CheckpointFolder(folder, config.spec.key)
-        train(config, store, checkpoints, torch.device("cpu"), observer, should_stop, checkpoint_every=0)
+        train(
+            config,
+            store,
+            checkpoints,
+            torch.device("cpu"),
+            sinks=[observer],
+            should_stop=should_stop,
+            checkpoint_every=0,
+        )
     return numbers(url, config.spec.key)
 
 
@@ -288,7 +296,7 @@ def test_a_run_waits_for_a_server_that_is_stopped_and_comes_back(
 ):
     caplog.set_level(logging.INFO)
     config = resolve(Catalog(), "adding", "scornn", tiny)
-    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", config, tmp_path / "uncut", Unwatched())
+    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", config, tmp_path / "uncut", EventSink())
     stopping = StopsServer(postgres_server, mode, back_after=1.0)
     try:
         cut = carry_out(postgres, config, tmp_path / "c", stopping)
@@ -304,14 +312,14 @@ def test_a_run_waits_for_a_server_that_is_stopped_and_comes_back(
 @pytest.mark.slow
 def test_a_run_whose_server_stays_away_stops_and_goes_on_later(postgres, postgres_server, quick, tmp_path, tiny):
     config = resolve(Catalog(), "adding", "scornn", tiny)
-    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", config, tmp_path / "uncut", Unwatched())
+    uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", config, tmp_path / "uncut", EventSink())
     try:
         with pytest.raises(StorageError, match=r"the database server is lost \(.*\): the same command goes on"):
             carry_out(postgres, config, tmp_path / "c", StopsServer(postgres_server, "immediate", None))
     finally:
         postgres_server.start()
     assert numbers(postgres, config.spec.key)[:2] == (Status.RUNNING, 4)
-    assert carry_out(postgres, config, tmp_path / "c", Unwatched()) == uncut
+    assert carry_out(postgres, config, tmp_path / "c", EventSink()) == uncut
 
 
 @pytest.mark.slow
@@ -321,7 +329,9 @@ def test_the_command_stops_with_one_line_and_goes_on(
     command = ("run", "adding", "rnn", *tiny_options, "--db", postgres)
     with monkeypatch.context() as patched:
         stopping = StopsServer(postgres_server, "immediate", None)
-        patched.setattr("orthobench.cli.progress.Progress.iterated", lambda _, iteration: stopping.iterated(iteration))
+        patched.setattr(
+            "orthobench.cli.progress.Progress.on_iteration", lambda _, iteration: stopping.on_iteration(iteration)
+        )
         try:
             stopped = orthobench(*command)
         finally:

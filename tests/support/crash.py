@@ -43,7 +43,7 @@ STAGES = {  # of a run, by the function that a line stands in; else by its file
     "log": "logging",
     "_update": "logging",
     "_metric_columns": "logging",
-    "_conclude": "end",
+    "_finish": "end",
     "clear": "end",
     "train": "end",
     "checkpoint.py": "checkpointing",
@@ -53,7 +53,7 @@ STAGES = {  # of a run, by the function that a line stands in; else by its file
     "versions": "migration",
     "open.py": "migration",
 }
-WATCHED = ("checkpoint.py", "atomic.py", "lifecycle.py", f"store{os.sep}")
+WATCHED = ("checkpoint.py", "atomic.py", "lifecycle.py", "recording.py", f"store{os.sep}")
 
 
 @dataclass(frozen=True)

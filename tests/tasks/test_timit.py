@@ -155,7 +155,7 @@ def test_a_run_from_start_to_end(orthobench, tmp_path):
     with use_data_folder(tmp_path / "data"):
         outcome = orthobench("run", "timit", "rnn", *(word for option in options for word in ("-s", option)))
     assert outcome.code == 0, outcome.err
-    assert "last measurements 1/1" in outcome.err
+    assert "final metrics 1/1" in outcome.err
     with open_store("results.db") as store:
         (run,) = store.runs()
         last = {m.name: m.iteration for m in store.metrics([run.id]) if m.split == "test" and m.iteration == 2}

@@ -16,9 +16,9 @@ from orthobench.seeds import generator
 from orthobench.spec import resolve
 from orthobench.store import open_store
 from orthobench.training.checkpoint import CheckpointFolder
-from orthobench.training.events import Unwatched
+from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
-from orthobench.training.trainer import Interrupted
+from orthobench.training.loop import Interrupted
 
 CPU = torch.device("cpu")
 WORDS = "state carried over from piece to piece is where the next one starts "
@@ -26,11 +26,11 @@ TEXT = "".join(WORDS[(k * k + k // 5) % len(WORDS)] for k in range(800))
 PIECES, COLUMNS = 18, 5  # of the 720 characters for training, in pieces of at most 8 steps
 
 
-class Watching(Unwatched):
+class Watching(EventSink):
     def __init__(self, stop_at=None):
         self.stop_at, self.iterations = stop_at, []
 
-    def iterated(self, iteration):
+    def on_iteration(self, iteration):
         self.iterations.append(iteration)
 
     def should_stop(self):
@@ -61,7 +61,7 @@ def carry_out(config, folder, observer=None, **options):
     observer = observer or Watching()
     with open_store(str(folder / "r.db"), create=True) as store:
         checkpoints = CheckpointFolder(folder / "c", config.spec.key)
-        train(config, store, checkpoints, CPU, observer, observer.should_stop, **options)
+        train(config, store, checkpoints, CPU, sinks=[observer], should_stop=observer.should_stop, **options)
         found = store.find(config.spec.key)
         logged: dict[str, list] = {"iterations": [found.iterations]}
         for m in store.metrics([found.id]):

@@ -20,9 +20,9 @@ from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
 from orthobench.training.checkpoint import BEFORE, NEWEST, CheckpointFolder
-from orthobench.training.events import Unwatched
+from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
-from orthobench.training.trainer import Interrupted
+from orthobench.training.loop import Interrupted
 
 
 @pytest.fixture
@@ -170,11 +170,11 @@ class Noisy(LSTM):
         self.drawn.append(torch.rand(1).item() + torch.rand(1, device=self.recurrent_weight.device).item())
 
 
-class StopAt(Unwatched):
+class StopAt(EventSink):
     def __init__(self, last: int) -> None:
         self.last, self.iteration = last, 0
 
-    def iterated(self, iteration: int) -> None:
+    def on_iteration(self, iteration: int) -> None:
         self.iteration = iteration
 
     def should_stop(self) -> bool:
@@ -194,7 +194,9 @@ def test_every_generator_goes_on_where_it_was(device, tiny, tmp_path):
             torch.manual_seed(12345)  # what a new process would start with is not what goes on
             with open_store(str(tmp_path / f"{name}.db"), create=True) as store, suppress(Interrupted):
                 checkpoints = CheckpointFolder(tmp_path / name, "k")
-                train(config, store, checkpoints, torch.device(device), observer, observer.should_stop)
+                train(
+                    config, store, checkpoints, torch.device(device), sinks=[observer], should_stop=observer.should_stop
+                )
         with open_store(str(tmp_path / f"{name}.db")) as store:
             (run,) = store.runs()
             found[name] = Noisy.drawn, [(m.name, m.iteration, m.value) for m in store.metrics([run.id])]

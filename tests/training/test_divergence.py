@@ -14,9 +14,8 @@ from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Status, open_store
 from orthobench.training.checkpoint import CheckpointFolder
-from orthobench.training.events import Unwatched
 from orthobench.training.lifecycle import OutOfMemory, train
-from orthobench.training.trainer import Interrupted
+from orthobench.training.loop import Interrupted
 
 CPU = torch.device("cpu")
 
@@ -27,7 +26,7 @@ def carry_out(config: RunConfig, folder: Path, on_divergence="stop", should_stop
     with open_store(str(folder / "r.db"), create=True) as store:
         checkpoints = CheckpointFolder(folder / "c", config.spec.key)
         run = train(
-            config, store, checkpoints, CPU, Unwatched(), should_stop, on_divergence=on_divergence, checkpoint_every=0
+            config, store, checkpoints, CPU, should_stop=should_stop, on_divergence=on_divergence, checkpoint_every=0
         )
         return run, [(m.name, m.iteration, m.value) for m in store.metrics([run.id], "test")]
 
@@ -141,10 +140,10 @@ def hungry(training: int, testing: int):
 @pytest.mark.parametrize(
     ("training", "testing", "told"),
     [
-        (5, 20, "iteration 0 with batch_size=10; 5 fits,"),
-        (4, 20, "iteration 0 with batch_size=10; 2 fits,"),
+        (5, 20, "iteration 0 with batch_size=10; 5 fits beside"),
+        (4, 20, "iteration 0 with batch_size=10; 2 fits beside"),
         (0, 20, "iteration 0 with batch_size=10, and a batch of 1 does not fit either: CUDA out of memory."),
-        (10, 7, "iteration 0 with evaluation_batch_size=15; 7 fits,"),
+        (10, 7, "iteration 0 with evaluation_batch_size=15; 7 fits beside"),
     ],
 )
 def test_out_of_memory_says_what_fits(training, testing, told, tmp_path, tiny):
@@ -169,7 +168,7 @@ def test_where_no_batch_size_is_to_blame_none_is_named(tmp_path, tiny):
         def final_metrics(self, model, report):
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    told = r"iteration 12 \(last measurements\); a batch size that would do is unknown: CUDA out of memory."
+    told = r"iteration 12 \(final metrics\); no batch size is known to fit: CUDA out of memory."
     with pytest.raises(OutOfMemory, match=told):
         carry_out(replace(adding(tiny), task_class=Large), tmp_path)
 

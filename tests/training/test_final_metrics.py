@@ -10,8 +10,9 @@ from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
 from orthobench.training.checkpoint import CheckpointFolder
+from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
-from orthobench.training.trainer import Interrupted
+from orthobench.training.loop import Interrupted
 
 
 class Concluding(Adding):
@@ -27,22 +28,16 @@ class Concluding(Adding):
         return {"at_the_end": 7.0}
 
 
-class Watching:
+class Watching(EventSink):
     stop_at: int | None = None
 
     def __init__(self):
         self.seen, self.iterations = [], []
 
-    def started(self, run):
-        pass
-
-    def iterated(self, iteration):
+    def on_iteration(self, iteration):
         self.iterations.append(iteration)
 
-    def tested(self, point):
-        pass
-
-    def concluding(self, done, total):
+    def on_final_metrics(self, done, total):
         self.seen.append((done, total))
 
 
@@ -55,7 +50,7 @@ def run(tmp_path, tiny):
         with open_store(str(tmp_path / "r.db"), create=True) as store:
             folder = CheckpointFolder(tmp_path / "c", config.spec.key)
             try:
-                train(config, store, folder, torch.device("cpu"), observer, should_stop)
+                train(config, store, folder, torch.device("cpu"), sinks=[observer], should_stop=should_stop)
             finally:
                 found = store.find(config.spec.key)
                 rows = [(m.iteration, m.value) for m in store.metrics([found.id]) if m.name == "at_the_end"]

@@ -20,7 +20,7 @@ from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, Store, open_store
 from orthobench.training.checkpoint import CheckpointFolder
-from orthobench.training.events import Unwatched
+from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 
 SETTINGS = {
@@ -144,13 +144,13 @@ def test_a_read_only_disk_is_told_before_anything_is_done(small_disk, uncut, tmp
     assert found_in(disk / "results.db") == uncut
 
 
-class Watching(Unwatched):
+class Watching(EventSink):
     """Does something after an iteration."""
 
     def __init__(self, at: int = -1, then=None) -> None:
         self.at, self.then = at, then
 
-    def iterated(self, iteration: int) -> None:
+    def on_iteration(self, iteration: int) -> None:
         if iteration == self.at:
             self.then()
 
@@ -158,7 +158,7 @@ class Watching(Unwatched):
 def carry_out(folder: Path, store: Store, observer: Watching) -> None:
     config = resolve(Catalog(), "adding", "lstm", SETTINGS)
     checkpoints = CheckpointFolder(folder / "c", config.spec.key)
-    train(config, store, checkpoints, torch.device("cpu"), observer, checkpoint_every=0)
+    train(config, store, checkpoints, torch.device("cpu"), sinks=[observer], checkpoint_every=0)
 
 
 PRAGMAS = {

@@ -20,20 +20,20 @@ from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Status, Store, open_store
 from orthobench.training.checkpoint import BEFORE, NEWEST, CheckpointFolder
-from orthobench.training.events import Unwatched
+from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
-from orthobench.training.trainer import Interrupted
+from orthobench.training.loop import Interrupted
 
 CPU = torch.device("cpu")
 
 
-class Watching(Unwatched):
+class Watching(EventSink):
     """Counts iterations, and stops or dies at one."""
 
     def __init__(self, stop_at: int | None = None, die_at: int | None = None) -> None:
         self.stop_at, self.die_at, self.iterations = stop_at, die_at, []
 
-    def iterated(self, iteration):
+    def on_iteration(self, iteration):
         self.iterations.append(iteration)
         if iteration == self.die_at:
             raise SystemError("cut off")
@@ -55,8 +55,9 @@ def carry_out(config: RunConfig, folder: Path, observer=None, **options):
     folder.mkdir(exist_ok=True)
     with open_store(str(folder / "r.db"), create=True) as store:
         checkpoints = CheckpointFolder(folder / "c", config.spec.key)
-        observer = observer or Unwatched()
-        train(config, store, checkpoints, CPU, observer, getattr(observer, "should_stop", lambda: False), **options)
+        observer = observer or EventSink()
+        should_stop = getattr(observer, "should_stop", lambda: False)
+        train(config, store, checkpoints, CPU, sinks=[observer], should_stop=should_stop, **options)
         return numbers(store, config.spec.key)
 
 

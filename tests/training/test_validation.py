@@ -15,9 +15,9 @@ from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
 from orthobench.training.checkpoint import CheckpointFolder
-from orthobench.training.events import Unwatched
+from orthobench.training.evaluation import Evaluator
 from orthobench.training.lifecycle import train
-from orthobench.training.trainer import Interrupted, Trainer
+from orthobench.training.loop import Interrupted
 
 CPU = torch.device("cpu")
 
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 def logged(config, folder, should_stop=lambda: False):
     folder.mkdir(exist_ok=True)
     with open_store(str(folder / "r.db"), create=True) as store:
-        run = train(config, store, CheckpointFolder(folder / "c", config.spec.key), CPU, Unwatched(), should_stop)
+        run = train(config, store, CheckpointFolder(folder / "c", config.spec.key), CPU, should_stop=should_stop)
         return {(row.split, row.name, row.iteration): row.value for row in store.metrics([run.id])}
 
 
@@ -66,16 +66,18 @@ def test_noise_that_is_new_in_every_epoch_survives_an_interruption(small_data, t
 def test_learning_rates_fall_on_a_plateau_of_validation(tiny, tmp_path, monkeypatch, rates, cut_after):
     """As in the nnRNN program: `if valid < best: best = valid`, `else: rate /= 2`, after every epoch."""
     valid = {0: 0.5, 4: 1.0, 8: 0.8, 12: 0.9, 16: 0.8, 20: math.nan, 24: 0.7}
-    measured = Trainer.test
+    measured = Evaluator.measure
 
-    def scripted(self, split, most=None):
-        found = measured(self, split, most)
+    def scripted(self, split, max_batches=None):
+        found = measured(self, split, max_batches)
         if split is self.task.validation:
-            return found | {"mse": valid.get(self.iteration, 0.1)}  # 0.1 within an epoch, where nothing is judged
+            return found | {
+                "mse": valid.get(self.trainer.state.iteration, 0.1)
+            }  # 0.1 within an epoch, where nothing is judged
         return found
 
     monkeypatch.setattr(Adding, "__init__", with_validation)
-    monkeypatch.setattr(Trainer, "test", scripted)
+    monkeypatch.setattr(Evaluator, "measure", scripted)
     settings = tiny | {"epochs": "7", "plateau_decay": "0.5", "learning_rate": "0.01"}
     config = resolve(Catalog(), "adding", "lstm", settings)
     with pytest.raises(Interrupted):

@@ -1,0 +1,28 @@
+"""Train runs one after the other in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from orthobench.execution.job import Job, Outcome, SinkFactory, attempt
+from orthobench.store import Store
+
+
+class SerialExecutor:
+    """An executor without processes of its own.
+
+    Args:
+        store: the jobs' database, open; None: each job opens its own.
+    """
+
+    def __init__(self, open_sink: SinkFactory, should_stop: Callable[[], bool], store: Store | None = None) -> None:
+        self.open_sink, self.should_stop, self.store = open_sink, should_stop, store
+
+    def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
+        """Yield every job's outcome."""
+        for job in jobs:
+            if self.should_stop() or not may_start():
+                return
+            with self.open_sink(job) as sink:
+                outcome = attempt(job, sink, self.should_stop, self.store)
+            yield outcome

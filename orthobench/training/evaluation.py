@@ -1,0 +1,143 @@
+"""Evaluate a model under training: test and validation metrics, probes, and whether it has diverged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from orthobench import environment
+from orthobench.model import State
+from orthobench.probe import Probe, Subject
+from orthobench.recurrence.dispatch import last_used
+from orthobench.store import MetricRow, TraceRow
+from orthobench.task import Batch, Split
+from orthobench.training.batches import as_stream
+from orthobench.training.events import Evaluation, RunProgress
+from orthobench.training.trainer import Trainer
+
+
+class Evaluator:
+    """Evaluates the model of a trainer and keeps its best value and its plateaus up to date."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer, self.task, self.training = trainer, trainer.task, trainer.training
+        config = trainer.config
+        self.probes: dict[str, Probe] = {name: probe() for name, probe in config.probes.items()}
+        self.metric = config.task_class.metric
+        self.loss_metric = config.task_class.loss_metric
+        if self.loss_metric is None and config.task_class.goal == "min":
+            self.loss_metric = self.metric
+        self.better = min if config.task_class.goal == "min" else max
+        self.baselines = self.task.baselines(config.task_settings)
+
+    def evaluate(self, *, probe: bool) -> Evaluation:
+        """Measure the model as it stands, with the probes if `probe`, and update best value and plateaus."""
+        trainer, state = self.trainer, self.trainer.state
+        epoch = state.iteration // trainer.iterations_per_epoch
+        rows: list[MetricRow] = []
+        vectors: list[TraceRow] = []
+        loss = trainer.take_loss()
+        if loss is not None:
+            rows.append(MetricRow("train", "loss", epoch, state.iteration, loss))
+        with trainer.timer("test"):
+            test = self.measure(self.task.test)
+            validation = {} if self.task.validation is None else self.measure(self.task.validation)
+        for split, metrics in (("test", test), ("valid", validation)):
+            rows += [MetricRow(split, name, epoch, state.iteration, value) for name, value in metrics.items()]
+        if validation and state.iteration and state.iteration % trainer.iterations_per_epoch == 0:
+            self._update_plateau(validation[self.metric])
+        if probe:
+            values, vectors = self._run_probes(epoch)
+            rows += values
+        value = test[self.metric]
+        if self._improves(value, state.best and state.best[0]):
+            state.best = (value, state.iteration)
+        finite = value if math.isfinite(value) else None
+        return Evaluation(state.iteration, epoch, rows, vectors, finite, self.progress())
+
+    @torch.no_grad()
+    def measure(self, split: Split, max_batches: int | None = None) -> dict[str, float]:
+        """Return every metric over a split, or over its first `max_batches` batches."""
+        model = self.trainer.model
+        model.eval()
+        totals: dict[str, tuple[Tensor, float]] = {}
+        state: State | None = None
+        for batch in islice(self._evaluation_batches(split), max_batches):
+            outputs, final_state = model(batch.inputs, state)
+            state = final_state if self.task.carries_state else None
+            for name, (total, weight) in self.task.measure(outputs, batch.targets).items():
+                sum_before, weight_before = totals.get(name, (0.0, 0.0))
+                totals[name] = (sum_before + total.double(), weight_before + weight)
+        model.train()
+        return {name: float(total) / weight for name, (total, weight) in totals.items()}
+
+    def divergence(self, evaluation: Evaluation) -> str:
+        """Return why and when the model has diverged; "" if it has not.
+
+        A run has diverged where its test metric or training loss is not finite, or its test loss exceeds
+        `diverged_above` times the baseline.
+        """
+        per_epoch = self.trainer.iterations_per_epoch
+        when = f"at iteration {evaluation.iteration} (epoch {evaluation.iteration / per_epoch:.4g})"
+        loss, metrics = evaluation.loss, evaluation.metrics
+        if not math.isfinite(metrics[self.metric]) or not (loss is None or math.isfinite(loss)):
+            return f"not finite {when}"
+        name, limit = self.loss_metric, self.training.diverged_above
+        if name is None or limit is None:
+            return ""
+        baseline = self.baselines[name]
+        if metrics[name] <= limit * baseline:
+            return ""
+        return f"{name} {metrics[name]:.4g} {when}, above {limit:g} times the baseline of {baseline:.4g}"
+
+    def progress(self) -> RunProgress:
+        """Return the run's columns that change while it trains."""
+        value, iteration = self.trainer.state.best or (None, None)
+        return RunProgress(
+            iterations=self.trainer.state.iteration,
+            backend=", ".join(sorted(last_used())) or None,
+            best_value=value,
+            best_iteration=iteration,
+            seconds={phase: round(seconds, 4) for phase, seconds in self.trainer.timer.seconds.items()},
+            peak_memory=environment.peak_memory(),
+        )
+
+    def _evaluation_batches(self, split: Split) -> Iterator[Batch]:
+        """Yield the batches of a whole split, in order."""
+        size = self.training.evaluation_batch_size
+        stream = as_stream(self.task, split)
+        if stream is None:
+            return map(split.batch, torch.arange(len(split), device=self.trainer.device).split(size))
+        return (stream.piece(position, size) for position in range(stream.pieces(size)))
+
+    def _run_probes(self, epoch: int) -> tuple[list[MetricRow], list[TraceRow]]:
+        """Run the probes that are due, on the same batch in the whole run."""
+        trainer, iteration = self.trainer, self.trainer.state.iteration
+        self.task.epoch = 0  # a task that draws anew in every epoch then gives the same batch
+        examples = torch.arange(self.training.batch_size, device=trainer.device)
+        subject = Subject(trainer.model, self.task, self.task.train.batch(examples))
+        rows: list[MetricRow] = []
+        vectors: list[TraceRow] = []
+        for name, probe in self.probes.items():
+            scheduled = probe.every_epochs and epoch % probe.every_epochs == 0
+            if not (scheduled or iteration in (0, trainer.total_iterations)):
+                continue
+            with trainer.timer(f"probe {name}"):
+                reading = probe(subject)
+            rows += [MetricRow("probe", name, epoch, iteration, value) for name, value in reading.values.items()]
+            vectors += [TraceRow(name, epoch, iteration, vector) for name, vector in reading.vectors.items()]
+        return rows, vectors
+
+    def _update_plateau(self, value: float) -> None:
+        """Keep an epoch's validation metric if it is the best; else count a plateau."""
+        if self._improves(value, self.trainer.state.best_validation):
+            self.trainer.state.best_validation = value
+        else:
+            self.trainer.state.plateaus += 1
+
+    def _improves(self, value: float, best: float | None) -> bool:
+        return math.isfinite(value) and (best is None or self.better(value, best) != best)

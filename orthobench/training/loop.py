@@ -1,0 +1,171 @@
+"""Run a trainer from its first iteration, or a checkpoint, to its end: train, evaluate, send events, save checkpoints.
+
+Rows are committed before the checkpoint that follows them. On resume, rows after the checkpoint are deleted, and a
+checkpoint after the newest row is not used: the database may be an older copy, or may have lost commits with the power.
+So a run cut off anywhere ends with the numbers of an uncut one.
+
+A run that diverges is a result, kept with its iteration. With `on_divergence="continue"` it trains on for as long as
+every weight is finite. Both modes see the same course, so the mode is no part of the run's key. Where a diverged run
+could continue, its checkpoint stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from orthobench.store import MetricRow, Status
+from orthobench.training.checkpoint import Checkpoints
+from orthobench.training.evaluation import Evaluator
+from orthobench.training.events import EventSink, RunEnd, RunStart
+from orthobench.training.trainer import Trainer
+
+OnDivergence = Literal["stop", "continue"]
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; its checkpoint is written."""
+
+
+class CheckpointSchedule:
+    """Decides when the next checkpoint is due.
+
+    Args:
+        every: seconds between checkpoints; more where saving takes over a hundredth of the time.
+    """
+
+    def __init__(self, every: float) -> None:
+        self.every = every
+        self.saved_at = time.perf_counter()
+        self.save_seconds = 0.0
+
+    def is_due(self) -> bool:
+        """Return whether a checkpoint is due."""
+        slowdown = self.save_seconds / (0.01 * self.every) if self.every else 0.0
+        return time.perf_counter() - self.saved_at >= self.every * max(1.0, slowdown)
+
+    def saved(self, start: float) -> None:
+        """Note a checkpoint whose saving began at `start` and has just ended."""
+        self.saved_at = time.perf_counter()
+        self.save_seconds = self.saved_at - start
+
+
+class TrainingLoop:
+    """The course of one run in this process.
+
+    Args:
+        sinks: receive every event, in this order.
+        should_stop: called after every iteration; if true, a checkpoint is written and Interrupted raised.
+
+    Attributes:
+        keep_checkpoint: whether the run has diverged but could continue.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        sinks: Sequence[EventSink],
+        checkpoints: Checkpoints,
+        schedule: CheckpointSchedule,
+        should_stop: Callable[[], bool],
+        on_divergence: OnDivergence,
+    ) -> None:
+        self.trainer, self.evaluator = trainer, Evaluator(trainer)
+        self.sinks, self.checkpoints, self.schedule = sinks, checkpoints, schedule
+        self.should_stop, self.on_divergence = should_stop, on_divergence
+        self.keep_checkpoint = False
+
+    def start(self) -> None:
+        """Send the record of the run to the sinks."""
+        trainer = self.trainer
+        record = RunStart.of(
+            trainer.config,
+            trainer.device.type,
+            parameter_count=trainer.model.parameter_count(),
+            baselines=self.evaluator.baselines,
+            total_iterations=trainer.total_iterations,
+            iterations_per_epoch=trainer.iterations_per_epoch,
+        )
+        for sink in self.sinks:
+            sink.on_start(record)
+
+    def run(self, checkpoint: dict[str, Any] | None) -> None:
+        """Train from a checkpoint, or else from the beginning, to the end.
+
+        Raises:
+            Interrupted: `should_stop` returned true; a checkpoint is written.
+        """
+        trainer = self.trainer
+        if checkpoint is not None:
+            trainer.restore(checkpoint)
+            self._resume(trainer.state.iteration)
+        else:
+            self._resume(-1)
+            self._evaluate(probe=True)  # untrained weights may be anywhere: they cannot diverge
+        while trainer.state.iteration < trainer.total_iterations:
+            trainer.advance()
+            iteration = trainer.state.iteration
+            for sink in self.sinks:
+                sink.on_iteration(iteration)
+            ends_epoch = iteration % trainer.iterations_per_epoch == 0 or iteration == trainer.total_iterations
+            evaluates = ends_epoch or iteration % trainer.evaluate_every == 0
+            if evaluates and (cause := self._evaluate(probe=ends_epoch)):
+                can_continue = iteration < trainer.total_iterations and trainer.weights_are_finite()
+                if not (can_continue and self.on_divergence == "continue"):
+                    self.end(Status.DIVERGED, cause)
+                    if can_continue:
+                        self._save()
+                        self.keep_checkpoint = True
+                    return
+            self._stop_if_asked()
+            if evaluates and self.schedule.is_due():
+                self._save()
+        self._finish()
+
+    def end(self, status: Status, message: str | None = None, rows: Sequence[MetricRow] = ()) -> None:
+        """Send the end of the run to the sinks."""
+        end = RunEnd(status, message, rows, self.evaluator.progress())
+        for sink in self.sinks:
+            sink.on_end(end)
+
+    def _resume(self, iteration: int) -> None:
+        for sink in self.sinks:
+            sink.on_resume(iteration)
+
+    def _evaluate(self, *, probe: bool) -> str:
+        """Evaluate, send the results to the sinks, and return why the model has diverged, or ""."""
+        evaluation = self.evaluator.evaluate(probe=probe)
+        with self.trainer.timer("log"):
+            for sink in self.sinks:
+                sink.on_evaluation(evaluation)
+        self.trainer.state.last_logged = evaluation.iteration
+        return self.evaluator.divergence(evaluation)
+
+    def _finish(self) -> None:
+        """Measure the final metrics and end the run."""
+        trainer = self.trainer
+        with trainer.timer("test"):
+            trainer.timer.phase = "final metrics"
+            trainer.model.eval()
+            metrics = trainer.task.final_metrics(trainer.model, self._on_final_metrics)
+        iteration = trainer.state.iteration
+        epoch = iteration // trainer.iterations_per_epoch
+        rows = [MetricRow("test", name, epoch, iteration, value) for name, value in metrics.items()]
+        self.end(Status.FINISHED, rows=rows)
+
+    def _on_final_metrics(self, done: int, total: int) -> None:
+        for sink in self.sinks:
+            sink.on_final_metrics(done, total)
+        self._stop_if_asked()
+
+    def _stop_if_asked(self) -> None:
+        if self.should_stop():
+            self._save()
+            raise Interrupted
+
+    def _save(self) -> None:
+        start = time.perf_counter()
+        with self.trainer.timer("checkpoint"):
+            self.checkpoints.save(self.trainer.checkpoint())
+        self.schedule.saved(start)
