@@ -141,7 +141,7 @@ def test_each_process_has_its_gpu_and_its_share_of_the_threads(tmp_path, tiny):
 def test_a_run_that_another_process_takes_up_meanwhile_is_left_to_it(jobs, tmp_path, tiny, capsys):
     here = session(tmp_path)
     one, other = (resolve(Catalog(), "adding", model, tiny) for model in ("rnn", "lstm"))
-    planned = [PlannedRun(config, {}, None, busy=False) for config in (one, other)]
+    planned = [PlannedRun(config, {}, None, is_locked=False) for config in (one, other)]
     with here.store, CheckpointFolder(here.checkpoints, one.spec.key).lock():
         assert here.train_missing(planned, int(jobs), 1) == 0
         assert [run.model for run in here.store.runs()] == ["lstm"]
