@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.model import ModelSettings, Signature
@@ -20,7 +21,7 @@ _ACTIVATIONS = {"relu": RELU, "tanh": TANH}
 
 
 class RNNSettings(ModelSettings):
-    activation: Literal["tanh", "relu"] = "tanh"
+    activation: Literal["tanh", "relu"] = Field("tanh", description="activation of the hidden state")
 
 
 class RNN(PlainRNN):

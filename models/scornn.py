@@ -33,7 +33,7 @@ class ScoRNNSettings(MatrixSettings):
         description="rho, entries -1 on the diagonal of D; a value with a decimal point, such as 0.5, is a share of n",
         json_schema_extra={"tied_to": "hidden_size"},
     )
-    activation: Literal["modrelu", "relu", "tanh"] = "modrelu"
+    activation: Literal["modrelu", "relu", "tanh"] = Field("modrelu", description="activation of the hidden state")
     initialization: Literal["half_circle", "zeros"] = Field(
         "half_circle", description="start of A; half_circle: eigenvalue angles of W in U(0, pi/2)"
     )

@@ -82,6 +82,23 @@ class Catalog:
         except KeyError:
             raise unknown(kind, name, self.names(kind)) from None
 
+    def find_any(self, name: str) -> Plugin:
+        """Return the plugin of this name, of any kind; `model/NAME` names the kind where several kinds have the name.
+
+        Raises:
+            UsageError: no plugin has this name, or several have it.
+        """
+        kind, slash, own_name = name.partition("/")
+        if slash and kind in KINDS:
+            return self.find(kind, own_name)
+        plugins = [plugin for plugin in self if plugin.name == name]
+        if not plugins:
+            raise unknown("task, model or probe", name, {plugin.name for plugin in self})
+        if len(plugins) > 1:
+            choices = " or ".join(f"{plugin.kind}/{name}" for plugin in plugins)
+            raise UsageError(f"several plugins have the name '{name}': write {choices}")
+        return plugins[0]
+
     def load(self, kind: PluginKind, name: str) -> Any:
         """The plugin's class.
 

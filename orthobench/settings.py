@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
@@ -144,3 +145,64 @@ def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{key} is given twice ({values[key]} and {value}): give it once")
         values[key] = value
     return values
+
+
+@dataclass(frozen=True)
+class SettingDescription:
+    """A setting as the user reads it: its default and its accepted values as text, and its meaning."""
+
+    name: str
+    symbol: str
+    default: str
+    values: str
+    meaning: str
+
+
+def describe_settings(settings: type[Settings]) -> list[SettingDescription]:
+    """Return the description of every setting, in the order of their declaration.
+
+    A subclass that changes only a default keeps the meaning that its base declares.
+    """
+    symbols = {name: symbol for symbol, name in SHORT_NAMES.items()}
+    schema = settings.model_json_schema()["properties"]
+    return [
+        SettingDescription(
+            name,
+            symbols.get(name, ""),
+            text(properties["default"]) if "default" in properties else "",
+            _accepted_values(properties),
+            _meaning(settings, name),
+        )
+        for name, properties in schema.items()
+    ]
+
+
+def _meaning(settings: type[Settings], name: str) -> str:
+    classes = [base for base in settings.__mro__ if issubclass(base, Settings)]
+    descriptions = (base.model_fields[name].description for base in classes if name in base.model_fields)
+    return next((description for description in descriptions if description), "")
+
+
+def _accepted_values(properties: Mapping[str, Any]) -> str:
+    """Return the accepted values of a setting as text, from its JSON schema."""
+    kinds = [kind for kind in properties.get("anyOf", [properties]) if kind.get("type") != "null"]
+    can_be_none = len(kinds) < len(properties.get("anyOf", kinds))
+    words = list(dict.fromkeys(_one_kind(kind) for kind in kinds))
+    if "number" in words and "whole number" in words:
+        words.remove("whole number")
+    return " or ".join(words) + (", or none" if can_be_none else "")
+
+
+def _one_kind(schema: Mapping[str, Any]) -> str:
+    if choices := schema.get("enum", [schema["const"]] if "const" in schema else []):
+        return ", ".join(map(str, choices))
+    noun = {
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "true or false",
+        "array": "names, as a,b",
+        "string": "text",
+    }[schema["type"]]
+    bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    limits = [f"{words} {schema[name]:.12g}" for name, words in bounds.items() if name in schema]
+    return f"{noun} {' and '.join(limits)}" if limits else noun

@@ -1,101 +1,198 @@
-"""`orthobench plugins`: the tasks, models and probes there are."""
+"""`orthobench plugins`: list tasks, models and probes, and explain their settings."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from orthobench.cli.options import Json, PluginFiles
+from orthobench.cli.options import DataFolder, Json, PluginFiles
+
+if TYPE_CHECKING:
+    from orthobench.plugins import Catalog, Plugin
+
+WIDTH = 120
+PAPER_VALUES = 6
+"""Values of a setting that a table lists at most; --json has all of them."""
 
 
 def command(
-    plugin: PluginFiles = None,
-    check: Annotated[bool, typer.Option("--check", help="Hold each against the plugins' contract.")] = False,
-    params: Annotated[
-        bool, typer.Option("--params", help="The models' parameter counts beside the papers' instead.")
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="A task, model or probe to explain, or `training` for its settings."),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Test every plugin against the contract. Exit code 1: one fails.")
     ] = False,
+    params: Annotated[
+        bool, typer.Option("--params", help="Show the models' parameter counts beside the papers'.")
+    ] = False,
+    plugin: PluginFiles = None,
+    data_dir: DataFolder = None,
     json: Json = False,
 ) -> None:
-    """List tasks, models and probes.
+    """List tasks, models and probes, or explain the settings of one of them.
 
-    Those that cannot be used are listed with the reason.
+    `orthobench plugins scornn` shows every setting of scornn: its default, its values, its meaning and the values
+    that the papers used. `orthobench plugins training` explains batch size, epochs and the other settings of training.
     """
-    from orthobench.cli import records
-    from orthobench.plugins import Catalog, PluginError
+    from orthobench.cli.records import print_json
+    from orthobench.errors import UsageError
+    from orthobench.plugins import Catalog
 
+    if name and (check or params):
+        raise UsageError(f"--{'check' if check else 'params'} covers all plugins: leave out {name}")
+    if check and params:
+        raise UsageError("--check and --params are different tables: give one of them")
     catalog = Catalog(plugin or ())
     if params:
-        _print_counts(_counts(catalog), json)
+        from orthobench.testing.sizes import count_printed_sizes
+
+        counts = [
+            each.size.model_dump() | {"count": each.count, "agrees": each.agrees}
+            for each in count_printed_sizes(catalog)
+        ]
+        print_json(counts) if json else _print_counts(counts)
         return
-    listed: list[dict[str, Any]] = []
-    for entry in catalog:
-        record: dict[str, Any] = {"kind": entry.kind, "name": entry.name, "origin": entry.origin, "problem": None}
-        try:
-            cls = entry.load()
-        except PluginError as error:
-            record["problem"] = str(error)
-        else:
-            if entry.kind == "probe":
-                record |= {"title": cls.title, "every_epochs": cls.every_epochs, "default": cls.default}
-            else:
-                record |= {"title": cls.title, "version": cls.version, "settings": sorted(cls.Settings.model_fields)}
-            if check:
-                from orthobench.testing import problems
-
-                record["problem"] = "; ".join(problems(entry.kind, cls)) or None
-        listed.append(record)
-    for entry, reason in catalog.broken:
-        listed.append({"kind": entry.kind, "name": entry.name, "origin": entry.origin, "problem": reason})
-    if json:
-        records.print_json(listed)
-    else:
-        from rich.markup import escape
-        from rich.table import Table
-
-        table = Table("kind", "name", "origin", "what it is", box=None)
-        for record in listed:
-            fault = record["problem"]
-            on = "" if record.get("default", True) else f" (-s probes={record['name']})"
-            what = f"[red]cannot be used: {escape(fault)}[/red]" if fault else escape(f"{record['title']}{on}")
-            table.add_row(record["kind"], record["name"], record["origin"], what)
-        records.console().print(table)
+    if name:
+        explanation = _explanation(catalog, name)
+        print_json(explanation) if json else _print_explanation(explanation)
+        return
+    listed = [_listed(entry, check) for entry in catalog]
+    listed += [_identity(entry) | {"problem": reason} for entry, reason in catalog.broken]
+    print_json(listed) if json else _print_list(listed)
     if check and any(record["problem"] for record in listed):
         raise typer.Exit(1)
 
 
-def _counts(catalog: Any) -> list[dict[str, Any]]:
-    """Every size that a paper prints, counted here."""
-    import torch
-
-    from orthobench.model import Signature
-    from orthobench.papers.sizes import sizes
-    from orthobench.settings import parse_assignments
-
-    counted = []
-    for size in sizes():
-        cls = catalog.load("model", size.model)
-        settings = cls.Settings.read(parse_assignments(size.settings.split()))
-        signature = Signature(size.inputs, size.outputs, "all")
-        count = cls(settings, signature, torch.Generator()).parameter_count()
-        counted.append(size.model_dump() | {"count": count, "agrees": size.agrees(count)})
-    return counted
+def _identity(entry: Plugin) -> dict[str, Any]:
+    return {"kind": entry.kind, "name": entry.name, "origin": entry.origin, "problem": None}
 
 
-def _print_counts(counted: list[dict[str, Any]], json: bool) -> None:
+def _listed(entry: Plugin, check: bool) -> dict[str, Any]:
+    """Return a plugin as one record of the list, with the reason where it cannot be used."""
+    from orthobench.plugins import PluginError
+
+    record = _identity(entry)
+    try:
+        cls = entry.load()
+    except PluginError as error:
+        return record | {"problem": str(error)}
+    if entry.kind == "probe":
+        record |= {"title": cls.title, "every_epochs": cls.every_epochs, "default": cls.default}
+    else:
+        record |= {"title": cls.title, "version": cls.version, "settings": sorted(cls.Settings.model_fields)}
+    if check:
+        from orthobench.testing import problems
+
+        record["problem"] = "; ".join(problems(entry.kind, cls)) or None
+    return record
+
+
+def _explanation(catalog: Catalog, name: str) -> dict[str, Any]:
+    """Return what a task, model, probe or `training` is, with its settings.
+
+    Raises:
+        UsageError: no plugin has this name, several kinds have it, or the plugin cannot be loaded.
+    """
+    from orthobench.settings import text
+
+    if name == "training":
+        from orthobench.task import TrainingSettings
+
+        return {"kind": "training", "name": name, "title": "settings of training, the same for all models"} | {
+            "settings": _settings(TrainingSettings, "training", "")
+        }
+    entry = catalog.find_any(name)
+    cls = catalog.load(entry.kind, entry.name)
+    record = _identity(entry) | {"title": cls.title, "paper": getattr(cls, "paper", None)}
+    if entry.kind == "probe":
+        return record | {"every_epochs": cls.every_epochs, "default": cls.default}
+    record |= {"version": cls.version, "settings": _settings(cls.Settings, entry.kind, entry.name)}
+    if entry.kind == "task":
+        for preset in ("protocol", "quick"):
+            record[preset] = {setting: text(value) for setting, value in getattr(cls, preset).items()}
+    return record
+
+
+def _settings(cls: Any, kind: Literal["task", "model", "training"], name: str) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
+    from orthobench.papers.usage import paper_values
+    from orthobench.settings import describe_settings
+
+    used = paper_values(kind, name)
+    return [
+        asdict(setting) | {"papers": [asdict(value) for value in used.get(setting.name, ())]}
+        for setting in describe_settings(cls)
+    ]
+
+
+def _print_explanation(explanation: dict[str, Any]) -> None:
+    import textwrap
+
+    from rich.text import Text
+
+    from orthobench.cli.records import console
+    from orthobench.settings import text
+
+    out = console()
+    out.print(Text(f"{explanation['kind']} {explanation['name']}: {explanation['title']}", style="bold"))
+    if explanation.get("paper"):
+        out.print(Text(explanation["paper"]))
+    if explanation["kind"] == "probe":
+        schedule = f"after every {explanation['every_epochs']} epochs, " if explanation["every_epochs"] else ""
+        out.print(Text(f"Measures before training, {schedule}and at the end."))
+        use = "Every run has it." if explanation["default"] else f"Add it to a run: -s probes={explanation['name']}"
+        out.print(Text(use))
+        return
+    for setting in explanation["settings"]:
+        symbol = f" ({setting['symbol']})" if setting["symbol"] else ""
+        out.print()
+        out.print(Text(f"{setting['name']}{symbol} = {setting['default'] or '(no default)'}", style="bold"))
+        lines = [setting["meaning"], f"values: {setting['values']}"]
+        if values := setting["papers"]:
+            shown = [f"{text(value['value'])} ({'; '.join(value['sources'])})" for value in values[:PAPER_VALUES]]
+            more = len(values) - len(shown)
+            lines.append(f"papers: {', '.join(shown)}" + (f" and {more} more (--json)" if more else ""))
+        for line in lines:
+            typer.echo(textwrap.fill(line, min(out.width, WIDTH), initial_indent="    ", subsequent_indent="    "))
+    out.print()
+    for preset, words in (("protocol", "Settings of training on this task"), ("quick", "--preset quick sets")):
+        if pairs := explanation.get(preset):
+            out.print(Text(f"{words}: {', '.join(f'{key}={value}' for key, value in pairs.items())}."))
+    out.print(Text("-s NAME=VALUE changes a setting. A run starts from the nearest experiment of a paper, if any."))
+    if explanation["kind"] != "training":
+        out.print(Text("orthobench plugins training explains the settings of training."))
+
+
+def _print_list(listed: list[dict[str, Any]]) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
-    from orthobench.cli import records
+    from orthobench.cli.records import console
 
-    if json:
-        records.print_json(counted)
-        return
+    table = Table("kind", "name", "origin", "title", box=None)
+    for record in listed:
+        fault = record["problem"]
+        option = "" if record.get("default", True) else f" (-s probes={record['name']})"
+        title = f"[red]cannot be used: {escape(fault)}[/red]" if fault else escape(f"{record['title']}{option}")
+        table.add_row(record["kind"], record["name"], record["origin"], title)
+    console().print(table)
+    typer.echo("orthobench plugins NAME explains the settings of a task or model.")
+
+
+def _print_counts(counts: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    from orthobench.cli.records import console
+
     table = Table("source", "task", "model", "settings", box=None)
     for heading in ("counted", "printed"):
         table.add_column(heading, justify="right")
     table.add_column("note")
-    for row in counted:
+    for row in counts:
         count = row["count"] + row["embedding"]
         cells = (row[name] for name in ("source", "task", "model", "settings"))
         table.add_row(*cells, f"{count:,}", row["printed"], row["note"])
-    records.console().print(table)
+    console().print(table)
