@@ -206,9 +206,9 @@ def test_a_terminal_shows_the_runs_under_way_and_how_many_have_ended(tmp_path, t
             train_job(first, one)
             rows = [(row.description, row.completed, row.total) for row in display.bar.tasks]
             assert rows == [("all runs", 0, 2), ("run 0", 12, 12), ("run 1", 0, None)]
-            assert display.bar.tasks[1].fields["found"].startswith("loss ")
+            assert display.bar.tasks[1].fields["result"].startswith("loss ")
         display.print_line("[1/2] ended")
-        assert [row.fields["where"] for row in display.bar.tasks] == ["2 of 2 ended"]
+        assert [row.fields["position"] for row in display.bar.tasks] == ["2 of 2 ended"]
     printed = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
     assert "[1/2] ended" in printed
     assert re.search(r"run 0: epoch 3\.0\s+[0-9.]+ it/s\s+loss [0-9.]+\s+mse [0-9.]+", printed)

@@ -1,0 +1,124 @@
+"""A run's events: every sink receives all of them, with every row, in this process and through a worker's messages."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.store import Status, open_store
+from orthobench.training.checkpoint import CheckpointFolder
+from orthobench.training.events import EventSink, Relay, replay
+from orthobench.training.lifecycle import make_trainer, train
+from orthobench.training.loop import Interrupted
+from orthobench.training.profiling import profile_run
+
+CPU = torch.device("cpu")
+
+
+class Recorder(EventSink):
+    """Keeps every event, and asks to stop at an iteration."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.stop_at = stop_at
+        self.starts, self.resumed_at, self.iterations, self.evaluations, self.ends = [], [], [], [], []
+
+    def on_start(self, start):
+        self.starts.append(start)
+
+    def on_resume(self, iteration):
+        self.resumed_at.append(iteration)
+
+    def on_iteration(self, iteration):
+        self.iterations.append(iteration)
+
+    def on_evaluation(self, evaluation):
+        self.evaluations.append(evaluation)
+
+    def on_end(self, end):
+        self.ends.append(end)
+
+    def should_stop(self):
+        return bool(self.iterations) and self.iterations[-1] == self.stop_at
+
+
+class JsonLines(Relay):
+    """Keeps the messages as text, as a worker writes them."""
+
+    def __init__(self) -> None:
+        self.lines = []
+
+    def send(self, message):
+        self.lines.append(json.dumps(message))
+
+
+@pytest.fixture
+def config(tiny):
+    return resolve(Catalog(), "adding", "scornn", tiny)
+
+
+def train_with(config, folder, *sinks, should_stop=lambda: False):
+    with open_store(str(folder / "r.db"), create=True) as store:
+        checkpoints = CheckpointFolder(folder / "c", config.spec.key)
+        run = train(config, store, checkpoints, CPU, sinks=sinks, should_stop=should_stop)
+        return run, store.metrics([run.id]), store.traces([run.id])
+
+
+def test_a_sink_receives_every_row_and_vector_of_the_database(config, tmp_path):
+    sink = Recorder()
+    run, metrics, vectors = train_with(config, tmp_path, sink)
+    received = {(row.split, row.name, row.iteration): row.value for event in sink.evaluations for row in event.rows}
+    assert received == {(row.split, row.name, row.iteration): row.value for row in metrics}
+    assert {split for split, _, _ in received} == {"train", "test", "probe"}
+    received = {(row.name, row.iteration): list(row.values) for event in sink.evaluations for row in event.vectors}
+    assert received == {(row.name, row.iteration): list(row.values) for row in vectors}
+    assert received
+    assert (sink.starts[0].key, sink.starts[0].parameter_count) == (run.key, run.parameter_count)
+    assert sink.iterations == list(range(1, run.total_iterations + 1))
+    assert [(end.status, end.progress.best_value) for end in sink.ends] == [(Status.FINISHED, run.best_value)]
+
+
+def test_messages_of_a_worker_carry_the_same_events(config, tmp_path):
+    direct, relay, replayed = Recorder(), JsonLines(), Recorder()
+    train_with(config, tmp_path, direct, relay)
+    for line in relay.lines:
+        replay(json.loads(line), replayed)
+    assert vars(replayed) == vars(direct)
+
+
+def test_a_resumed_run_tells_its_sinks_from_where(config, tmp_path):
+    first, second = Recorder(stop_at=6), Recorder()
+    with pytest.raises(Interrupted):
+        train_with(config, tmp_path, first, should_stop=first.should_stop)
+    assert [end.status for end in first.ends] == [Status.INTERRUPTED]
+    train_with(config, tmp_path, second)
+    assert (first.resumed_at, second.resumed_at) == ([-1], [6])
+    assert second.iterations[0] == 7
+
+
+def test_an_exception_of_a_sink_fails_the_run(config, tmp_path):
+    class Broken(EventSink):
+        def on_evaluation(self, evaluation):
+            raise RuntimeError("no space left in the exporter")
+
+    with pytest.raises(RuntimeError):
+        train_with(config, tmp_path, Broken())
+    with open_store(str(tmp_path / "r.db")) as store:
+        (run,) = store.runs()
+    assert (run.status, run.message) == (Status.FAILED, "RuntimeError: no space left in the exporter")
+
+
+def test_a_trainer_and_a_profile_need_no_database(config, tmp_path, monkeypatch):
+    def refuse(*_arguments, **_options):
+        raise AssertionError("a database was opened")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("orthobench.store.open.create_engine", refuse)
+    trainer = make_trainer(config, CPU)
+    trainer.advance()
+    assert trainer.state.iteration == 1
+    assert profile_run(config, CPU, steps=2).steps == 2
+    assert list(tmp_path.iterdir()) == []
