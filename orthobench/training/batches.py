@@ -1,4 +1,4 @@
-"""The batches that a run trains on: which examples, in which order, is a function of seed and iteration alone."""
+"""The batches of a run: examples and order are functions of seed and iteration alone."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from orthobench.task import Batch, Split, Stream, Task, TrainingSettings
 
 
 class Batches:
-    """A task's training set, batch by batch. What does not fill a batch at an epoch's end is left out.
+    """A task's training set in batches. Examples that do not fill a batch at the end of an epoch are dropped.
 
-    Attributes: `per_epoch`, how many batches the training set makes.
+    Attributes:
+        per_epoch: batches of the training set.
 
     Raises:
-        UsageError: they are none; or a stream would have to be read in an order not its own, or is too short to be
-            tested.
+        UsageError: the training set is smaller than a batch; or a stream is to be shuffled, or is too short to be
+            evaluated.
     """
 
     def __init__(self, task: Task, training: TrainingSettings, seed: int, device: torch.device) -> None:
         self.task, self.seed, self.device = task, seed, device
         self.size, self.shuffle = training.batch_size, training.shuffle
         self.stream = as_stream(task, task.train)
-        self._order: tuple[int, Tensor] | None = None  # of the examples, for one epoch
+        self._order: tuple[int, Tensor] | None = None  # an epoch and the order of its examples
         if self.stream is None:
             if self.size > len(task.train):
                 raise UsageError(
@@ -39,7 +40,7 @@ class Batches:
             self.per_epoch = self.stream.pieces(self.size)
 
     def at(self, iteration: int) -> Batch:
-        """The batch to train on after so many iterations."""
+        """Return the batch of an iteration, counted from 0."""
         epoch, position = divmod(iteration, self.per_epoch)
         self.task.epoch = epoch
         if self.stream is not None:
@@ -56,15 +57,15 @@ class Batches:
 
 
 def as_stream(task: Task, split: Split) -> Stream | None:
-    """A split as a stream, if the task's state is carried on."""
+    """Return the split as a stream if the task carries its state from batch to batch; else None."""
     return cast(Stream, split) if task.carries_state else None
 
 
 def _check_streams(task: Task, training: TrainingSettings) -> None:
     if training.shuffle:
-        raise UsageError("shuffle=true: the data is read in order, with the state carried on: give shuffle=false")
-    tested = [part for part in (task.test, task.validation) if part is not None]
-    for name, splits in (("batch_size", [task.train]), ("evaluation_batch_size", tested)):
+        raise UsageError("shuffle=true: this task reads its data in order and carries its state on: give shuffle=false")
+    evaluated = [split for split in (task.test, task.validation) if split is not None]
+    for name, splits in (("batch_size", [task.train]), ("evaluation_batch_size", evaluated)):
         columns = getattr(training, name)
         if not all(cast(Stream, split).pieces(columns) for split in splits):
             raise UsageError(f"{name}={columns} is more columns than the data can fill: give a smaller {name}")

@@ -1,6 +1,6 @@
-"""Checkpoints: where a run can go on from, and who is working on it.
+"""Checkpoints of a run, in a folder or at a URL, and the lock beside them.
 
-A run's folder holds its newest checkpoint, the one before, and a lock that the system frees when its holder dies.
+A run's folder holds the newest checkpoint and the previous one. The system frees the lock when its holder dies.
 """
 
 from __future__ import annotations
@@ -20,42 +20,43 @@ from filelock import FileLock, Timeout
 from orthobench.errors import RunLockedError, UsageError
 from orthobench.store.atomic import storage_error, write_bytes
 
-NEWEST, BEFORE = "checkpoint.pt", "checkpoint.before.pt"
-PATIENCE = 0.5  # seconds for which a run's lock is waited for: whoever asks `is_locked` holds it for a moment
+NEWEST, PREVIOUS = "checkpoint.pt", "checkpoint.before.pt"
+LOCK_TIMEOUT = 0.5  # seconds; `is_locked` of another process holds the lock for a moment
 
 
 class Checkpoints(ABC):
-    """The checkpoints of one run, wherever they are kept."""
+    """The checkpoints of one run, independent of their location."""
 
     key: str
 
     def save(self, state: dict[str, Any]) -> None:
-        """Replace the newest checkpoint, whole or not at all; it becomes the one before.
+        """Write the newest checkpoint atomically; the one it replaces becomes the previous one.
 
-        `state["logged"]` is the iteration of the last row written before it.
+        Args:
+            state: `state["logged"]` is the iteration of the newest row in the database.
 
         Raises:
-            StorageError: the disk is full, or the folder cannot be written; the checkpoints are what they were.
+            StorageError: the disk is full, or the folder cannot be written; the checkpoints are unchanged.
         """
         import torch
 
-        written = io.BytesIO()  # torch's own writer would turn a full disk into an error that does not say so
-        torch.save(state, written)
-        self._put(written.getbuffer())
+        content = io.BytesIO()  # torch's own writer hides a full disk behind another error
+        torch.save(state, content)
+        self._put(content.getbuffer())
 
     def load(self, logged: int) -> dict[str, Any] | None:
-        """The newest checkpoint that can serve, or None. Nothing in it is executed.
+        """Return the newest usable checkpoint, or None. Loading executes no code of the file.
 
-        One that cannot serve is removed, so that it never becomes the one before in place of a good one: it is damaged,
-        or was written after rows that are not in the database any more.
+        An unusable checkpoint is removed, so that it never replaces a usable previous one. It is damaged, or newer
+        than the newest row in the database.
 
         Args:
-            logged: the iteration of the last row in the database.
+            logged: iteration of the newest row in the database.
 
         Raises:
-            UsageError: one may not be read.
+            UsageError: a checkpoint is not readable.
         """
-        for name in (NEWEST, BEFORE):
+        for name in (NEWEST, PREVIOUS):
             content = self._get(name)
             if content is not None:
                 state = _read(content)
@@ -66,20 +67,20 @@ class Checkpoints(ABC):
 
     @abstractmethod
     def lock(self) -> AbstractContextManager[None]:
-        """Hold the run; others are refused until this ends, however it ends.
+        """Lock the run until the context ends.
 
         Raises:
-            RunLockedError: somebody else holds it.
+            RunLockedError: another process has locked the run.
             StorageError: the folder cannot be written.
         """
 
     @abstractmethod
     def is_locked(self) -> bool:
-        """Whether somebody is working on the run now."""
+        """Return whether a process trains the run now."""
 
     @abstractmethod
     def exists(self) -> bool:
-        """Whether there is one; it may be damaged."""
+        """Return whether there is a checkpoint, possibly a damaged one."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -87,7 +88,7 @@ class Checkpoints(ABC):
 
     @abstractmethod
     def _put(self, content: memoryview) -> None:
-        """Make this the newest checkpoint, whole or not at all, and the newest the one before."""
+        """Write the newest checkpoint atomically, and keep the one it replaces as the previous one."""
 
     @abstractmethod
     def _get(self, name: str) -> bytes | None: ...
@@ -106,7 +107,7 @@ class CheckpointFolder(Checkpoints):
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        lock = FileLock(self.root / f"{self.key}.lock", timeout=PATIENCE)
+        lock = FileLock(self.root / f"{self.key}.lock", timeout=LOCK_TIMEOUT)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             lock.acquire()
@@ -133,7 +134,7 @@ class CheckpointFolder(Checkpoints):
             return False
 
     def exists(self) -> bool:
-        return any((self.folder / name).exists() for name in (NEWEST, BEFORE))
+        return any((self.folder / name).exists() for name in (NEWEST, PREVIOUS))
 
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -142,7 +143,7 @@ class CheckpointFolder(Checkpoints):
         newest = self.folder / NEWEST
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_bytes(newest, content, locked=True, backup=self.folder / BEFORE)
+            write_bytes(newest, content, locked=True, backup=self.folder / PREVIOUS)
         except OSError as error:
             raise storage_error(f"checkpoint {newest}", error) from error
 
@@ -160,16 +161,19 @@ class CheckpointFolder(Checkpoints):
 
 
 class RemoteCheckpoints(Checkpoints):
-    """Checkpoints under a URL that fsspec knows, such as s3://bucket/folder: for runs on several machines.
+    """Checkpoints under a URL that fsspec supports, such as s3://bucket/folder, for runs on several machines.
 
-    They are locked by the database server alone.
+    The database server locks the runs.
     """
 
     def __init__(self, url: str, key: str) -> None:
-        """Args: url: of all runs' checkpoints.
+        """Open the location.
+
+        Args:
+            url: URL of all runs' checkpoints.
 
         Raises:
-            UsageError: nothing here knows such a URL.
+            UsageError: no installed file system supports the URL.
         """
         from fsspec.core import url_to_fs
 
@@ -188,26 +192,26 @@ class RemoteCheckpoints(Checkpoints):
 
     def exists(self) -> bool:
         self.files.invalidate_cache()
-        return any(self.files.exists(f"{self.folder}/{name}") for name in (NEWEST, BEFORE))
+        return any(self.files.exists(f"{self.folder}/{name}") for name in (NEWEST, PREVIOUS))
 
     def clear(self) -> None:
         with suppress(OSError):
             self.files.rm(self.folder, recursive=True)
 
     def _put(self, content: memoryview) -> None:
-        newest, before, part = (f"{self.folder}/{name}" for name in (NEWEST, BEFORE, f"{NEWEST}.{uuid4().hex}"))
+        newest, previous, part = (f"{self.folder}/{name}" for name in (NEWEST, PREVIOUS, f"{NEWEST}.{uuid4().hex}"))
         try:
             self.files.makedirs(self.folder, exist_ok=True)
             self.files.pipe_file(part, bytes(content))
             self.files.invalidate_cache()
             if self.files.exists(newest):
-                self._move(newest, before)
+                self._move(newest, previous)
             self._move(part, newest)
         except OSError as error:
             raise storage_error(f"checkpoint {self.url}/{NEWEST}", error) from error
 
     def _move(self, file: str, to: str) -> None:
-        if self.files.exists(to):  # not every file system replaces
+        if self.files.exists(to):  # some file systems do not replace files
             self.files.rm_file(to)
         self.files.mv(file, to)
 
@@ -225,26 +229,26 @@ class RemoteCheckpoints(Checkpoints):
         self.files.rm_file(f"{self.folder}/{name}")
 
 
-def checkpoints_at(place: Path | str, key: str) -> Checkpoints:
-    """The checkpoints of a run, where those of all runs are in a folder or at a URL.
+def checkpoints_at(location: Path | str, key: str) -> Checkpoints:
+    """Return the checkpoints of a run below the folder or URL of all runs' checkpoints.
 
     Raises:
-        UsageError: nothing here knows such a URL.
+        UsageError: no installed file system supports the URL.
     """
-    if isinstance(place, str) and "://" in place:
-        return RemoteCheckpoints(place, key)
-    return CheckpointFolder(Path(place), key)
+    if isinstance(location, str) and "://" in location:
+        return RemoteCheckpoints(location, key)
+    return CheckpointFolder(Path(location), key)
 
 
 def _read(content: bytes) -> dict[str, Any] | None:
-    """What a checkpoint holds; None if it is damaged."""
+    """Return the content of a checkpoint; None if it is damaged."""
     import torch
 
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:  # whose checksums torch does not look at
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:  # torch does not check the checksums
             if archive.testzip() is not None:
                 return None
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception:  # a damaged file raises nearly anything, and means only: try the one before
+    except Exception:  # a damaged file raises nearly any error; the previous checkpoint may be usable
         return None
     return state if isinstance(state, dict) and "logged" in state else None

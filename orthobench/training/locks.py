@@ -1,6 +1,6 @@
-"""Who is at a run: one process at a time, held until it ends, however it ends.
+"""Locks of runs: one process at a time trains a run. The system frees a lock when its holder ends.
 
-Where the database is a server, the server keeps the locks, for every machine. Beside a file they are files.
+A database server keeps the locks for all machines; beside a database file the locks are files.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from orthobench.training.checkpoint import Checkpoints, checkpoints_at
 
 @contextmanager
 def lock(store: Store, checkpoints: Checkpoints) -> Iterator[None]:
-    """Hold the run whose checkpoints these are; others are refused until this ends, however it ends.
+    """Lock the run of these checkpoints until the context ends.
 
     Raises:
-        RunLockedError: somebody else holds it.
-        UsageError: the folder cannot be written.
+        RunLockedError: another process has locked the run.
+        StorageError: the folder cannot be written.
     """
     if store.server is None:
         with checkpoints.lock():
@@ -30,7 +30,7 @@ def lock(store: Store, checkpoints: Checkpoints) -> Iterator[None]:
 
 
 def is_locked(store: Store, checkpoints: Checkpoints) -> bool:
-    """Whether somebody is working on the run now."""
+    """Return whether a process trains the run now."""
     return checkpoints.is_locked() if store.server is None else store.server.is_locked(f"run {checkpoints.key}")
 
 

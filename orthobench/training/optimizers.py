@@ -1,4 +1,4 @@
-"""Optimisers as the papers' programs had them: frameworks differ in where epsilon stands and how averages start."""
+"""Optimisers of the papers' programs: frameworks differ in the place of epsilon and the start of averages."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from orthobench.model import OptimizerName
 
 
 class RMSProp(Optimizer):
-    """r <- d r + (1 - d) g^2, then w <- w - lr g / root.
+    """RMSProp: r <- d r + (1 - d) g^2, then w <- w - lr g / root.
 
-    `root` is sqrt(r + epsilon) if `epsilon_inside`, else sqrt(r) + epsilon; r starts at `initial`. TensorFlow 1 starts
-    it at one, which damps the first hundred steps or so (for |g| = 1e-3 and d = 0.9 about 130).
+    `root` is sqrt(r + epsilon) if `epsilon_inside`, else sqrt(r) + epsilon. r starts at `initial`; TensorFlow 1's start
+    of one damps about the first 130 steps (for |g| = 1e-3 and d = 0.9).
 
-    Without an epsilon, a gradient that vanishes for a thousand steps, as that of the start h_0 by long sequences, lets
-    r underflow to 0, the more so as training flushes the smallest numbers. The step is then zero.
+    Without an epsilon, r underflows to 0 where a gradient vanishes for a thousand steps, such as that of h_0 in long
+    sequences. The step is then zero.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class RMSProp(Optimizer):
 
 
 class AdamTF1(Optimizer):
-    """Adam as TensorFlow 1 has it: epsilon is added to sqrt(v) before the bias correction ("epsilon-hat")."""
+    """Adam of TensorFlow 1: epsilon is added to sqrt(v) before the bias correction ("epsilon-hat")."""
 
     def __init__(
         self, params: Iterable[Tensor], lr: float, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8
@@ -142,5 +142,5 @@ assert set(_MAKERS) == set(get_args(OptimizerName))
 
 
 def make_optimizer(name: OptimizerName, parameters: list[torch.nn.Parameter], learning_rate: float) -> Any:
-    """The named optimiser over these parameters."""
+    """Return the named optimiser for these parameters."""
     return _MAKERS[name](parameters, lr=learning_rate)

@@ -19,7 +19,7 @@ from orthobench.errors import StorageError, UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
-from orthobench.training.checkpoint import BEFORE, NEWEST, CheckpointFolder
+from orthobench.training.checkpoint import PREVIOUS, NEWEST, CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
@@ -115,7 +115,7 @@ def test_what_cannot_be_written_leaves_what_was(folder, where, number, monkeypat
     assert "\n" not in line
     assert line.startswith(f"checkpoint {folder.folder / NEWEST} cannot be written: {os.strerror(number)}: ")
     assert ("make room" in line) == (number == errno.ENOSPC)
-    assert {path.name for path in folder.folder.iterdir()} == {NEWEST, BEFORE}
+    assert {path.name for path in folder.folder.iterdir()} == {NEWEST, PREVIOUS}
     assert folder.load(2)["logged"] == 2
 
 
@@ -138,7 +138,7 @@ def test_the_file_and_its_name_reach_the_disk_before_the_one_before_goes(folder,
     folder.save(state(2))
     assert done == [
         f"sync {NEWEST}.part",
-        f"{NEWEST} -> {BEFORE}",
+        f"{NEWEST} -> {PREVIOUS}",
         "sync abc",
         f"{NEWEST}.part -> {NEWEST}",
         "sync abc",
@@ -147,7 +147,7 @@ def test_the_file_and_its_name_reach_the_disk_before_the_one_before_goes(folder,
 
 def test_who_only_asks_is_not_in_the_way(folder, monkeypatch):
     """`ls` asks about every run; one that starts in that moment waits for it instead of being refused."""
-    monkeypatch.setattr("orthobench.training.checkpoint.PATIENCE", 60)
+    monkeypatch.setattr("orthobench.training.checkpoint.LOCK_TIMEOUT", 60)
     other = CheckpointFolder(folder.root, folder.key)
     with folder.lock():
         assert other.is_locked()

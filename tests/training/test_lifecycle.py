@@ -19,7 +19,7 @@ from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Status, Store, open_store
-from orthobench.training.checkpoint import BEFORE, NEWEST, CheckpointFolder
+from orthobench.training.checkpoint import PREVIOUS, NEWEST, CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
@@ -113,7 +113,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(config, tmp_path, dam
     with pytest.raises(SystemError):
         carry_out(config, tmp_path / "cut", Watching(die_at=7), checkpoint_every=0)
     newest = tmp_path / "cut" / "c" / config.spec.key / NEWEST
-    assert newest.with_name(BEFORE).exists()
+    assert newest.with_name(PREVIOUS).exists()
     if damage == "truncate":
         newest.write_bytes(newest.read_bytes()[:100])
     elif damage == "garbage":

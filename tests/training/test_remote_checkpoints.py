@@ -7,7 +7,7 @@ import torch
 from fsspec.implementations.memory import MemoryFileSystem
 
 from orthobench.errors import StorageError, UsageError
-from orthobench.training.checkpoint import BEFORE, NEWEST, CheckpointFolder, checkpoints_at
+from orthobench.training.checkpoint import PREVIOUS, NEWEST, CheckpointFolder, checkpoints_at
 
 URL = "memory://bucket/checkpoints"
 
@@ -34,7 +34,7 @@ def test_the_newest_comes_back_and_the_one_before_stands_behind_it(files, one):
     for iteration in (1, 2, 3):
         one.save(state(iteration))
     assert checkpoints_at(URL, "k").load(9)["weight"].tolist() == [3.0] * 3
-    assert sorted(name.rpartition("/")[2] for name in files.find("/bucket")) == sorted((NEWEST, BEFORE))
+    assert sorted(name.rpartition("/")[2] for name in files.find("/bucket")) == sorted((NEWEST, PREVIOUS))
     assert checkpoints_at(URL, "other").load(9) is None
 
 
