@@ -7,7 +7,7 @@ import torch
 from fsspec.implementations.memory import MemoryFileSystem
 
 from orthobench.errors import StorageError, UsageError
-from orthobench.training.checkpoint import PREVIOUS, NEWEST, CheckpointFolder, checkpoints_at
+from orthobench.training.checkpoint import NEWEST, PREVIOUS, CheckpointFolder, checkpoints_at
 
 URL = "memory://bucket/checkpoints"
 
