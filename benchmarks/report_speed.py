@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from orthobench.metric import Metric, run_columns
 from orthobench.papers import papers
 from orthobench.plugins import Catalog
 from orthobench.spec import RunSpec, resolve
@@ -33,25 +34,31 @@ def fill(database: Path, count: int) -> None:
                 made = resolve(catalog, experiment.task, experiment.model, {}, seed=seed, experiment=experiment)
                 if made.spec.key not in known and len(known) < count:
                     known.add(made.spec.key)
-                    enter(store, made.spec, made.task_class.metric, made.task_class.goal, draw)
+                    enter(store, made.spec, made.task_class.metrics, draw)
             seed += 1
 
 
-def enter(store: Store, spec: RunSpec, metric: str, goal: str, draw: random.Random) -> None:
+def enter(store: Store, spec: RunSpec, metrics: tuple[Metric, ...], draw: random.Random) -> None:
+    main = metrics[0]
     facts = spec.record() | {
         "device": "cpu",
         "backend": "cpu",
         "parameter_count": draw.randrange(10_000, 100_000),
-        "metric": metric,
-        "goal": goal,
-        "baselines": {metric: 1.0},
+        **run_columns(metrics),
+        "baselines": {main.name: 1.0},
         "total_iterations": EPOCHS * PER_EPOCH,
         "iterations_per_epoch": PER_EPOCH,
     }
     run = store.start(facts, "benchmark", FACTS)
     pace = draw.uniform(5, 80)
     values = [math.exp(-epoch / pace) * draw.uniform(0.95, 1.05) for epoch in range(EPOCHS + 1)]
-    series = (("test", metric), ("test", "other"), ("train", "loss"), ("train", "norm"), ("probe", "orthogonality/W"))
+    series = (
+        ("test", main.name),
+        ("test", "other"),
+        ("train", "loss"),
+        ("train", "norm"),
+        ("probe", "orthogonality/W"),
+    )
     rows = [
         MetricRow(split, name, epoch, PER_EPOCH * epoch, value)
         for split, name in series
@@ -61,7 +68,7 @@ def enter(store: Store, spec: RunSpec, metric: str, goal: str, draw: random.Rand
         TraceRow("gradient_norm/h", epoch, PER_EPOCH * epoch, [draw.random() for _ in range(STEPS)])
         for epoch in (0, EPOCHS)
     ]
-    best = max(values) if goal == "max" else min(values)
+    best = max(values) if main.goal == "max" else min(values)
     progress = {"status": Status.FINISHED, "iterations": EPOCHS * PER_EPOCH, "final_value": values[-1]}
     store.log(run.id, rows, vectors, progress | {"best_value": best, "seconds": {"train": draw.uniform(100, 900)}})
 

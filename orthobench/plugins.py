@@ -24,7 +24,7 @@ from orthobench.errors import UsageError, unknown
 PluginKind = Literal["task", "model", "probe"]
 KINDS: tuple[PluginKind, ...] = ("task", "model", "probe")
 WANTED: dict[PluginKind, tuple[str, ...]] = {
-    "task": ("title", "Settings", "metric", "goal"),
+    "task": ("title", "Settings", "metrics"),
     "model": ("title", "paper", "Settings"),
     "probe": ("title", "paper"),
 }

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
+from orthobench.metric import Metric as Metric
 from orthobench.model import Model, Signature
 from orthobench.settings import Settings
 
@@ -101,11 +102,12 @@ class SyntheticSettings(Settings):
 class Task(ABC):
     """Base of the task plugins.
 
-    Class attributes: `version`, raised whenever the same settings come to mean other data or other numbers; `metric`,
-    the test metric the literature reports, and its `goal`; `loss_metric`, the one that tells whether a run has
-    diverged, where `metric` is not to be minimised; `protocol`, the literature's training settings; `quick`,
-    settings of all kinds for a run of a minute or two; `carries_state`, whether a batch starts from the state in which
-    the one before it in the same epoch or test ended, cut from its gradient: then every split is a `Stream`.
+    Class attributes: `version`, raised whenever the same settings come to mean other data or other numbers; `metrics`,
+    every metric of `measure` and `final_metrics`, first the main one, which the literature reports; `loss_metric`, the
+    name of the metric whose growth tells divergence, where the main one is maximised; `protocol`, the literature's
+    training settings; `quick`, settings of all kinds for a run of a minute or two; `carries_state`, whether a batch
+    starts from the state in which the one before it in the same epoch or test ended, cut from its gradient: then every
+    split is a `Stream`.
     Attributes of a task: its splits, `validation` being None where the literature has none; and `epoch`, which pass
     over the training set is under way: the trainer sets it, for tasks that draw something anew in every epoch.
     """
@@ -113,8 +115,7 @@ class Task(ABC):
     version: ClassVar[int] = 1
     title: ClassVar[str]
     Settings: ClassVar[type[Settings]]
-    metric: ClassVar[str]
-    goal: ClassVar[Literal["min", "max"]]
+    metrics: ClassVar[tuple[Metric, ...]]
     loss_metric: ClassVar[str | None] = None
     protocol: ClassVar[Mapping[str, Any]] = {}
     quick: ClassVar[Mapping[str, Any]] = {}
@@ -144,6 +145,16 @@ class Task(ABC):
         `report` is told how many parts of the work are done, of how many.
         """
         return {}
+
+    @classmethod
+    def main_metric(cls) -> Metric:
+        """Return the metric by which runs are compared."""
+        return cls.metrics[0]
+
+    @classmethod
+    def divergence_metric(cls) -> str | None:
+        """Return the name of the metric whose growth tells divergence; None where no metric is minimised."""
+        return cls.loss_metric or (cls.main_metric().name if cls.main_metric().goal == "min" else None)
 
     @classmethod
     @abstractmethod

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from orthobench.data.images import CLASSES
 from orthobench.settings import Settings
-from orthobench.task import Batch, Size, Split, Task
+from orthobench.task import Batch, Metric, Size, Split, Task
 
 
 class ImageSettings(Settings):
@@ -43,8 +43,7 @@ class ImageSettings(Settings):
 class ImageTask(Task):
     """Loss: mean cross-entropy in nats. Metrics: accuracy and cross-entropy."""
 
-    metric = "accuracy"
-    goal = "max"
+    metrics = (Metric("accuracy", "max", is_fraction=True), Metric("cross_entropy", "min", "nats", "cross-entropy"))
     loss_metric = "cross_entropy"
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

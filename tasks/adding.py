@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from orthobench import seeds
 from orthobench.model import Signature
-from orthobench.task import Batch, SyntheticSettings, Task
+from orthobench.task import Batch, Metric, SyntheticSettings, Task
 
 
 class AddingSettings(SyntheticSettings):
@@ -30,8 +30,7 @@ class Adding(Task):
     version = 1
     title = "adding problem"
     Settings = AddingSettings
-    metric = "mse"
-    goal = "min"
+    metrics = (Metric("mse", "min", label="MSE"),)
     protocol = {"batch_size": 50, "epochs": 10, "evaluate_every": 100, "shuffle": False}
     quick = {
         "sequence_length": 100,

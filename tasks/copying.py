@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from orthobench import seeds
 from orthobench.model import Signature
-from orthobench.task import Batch, Size, SyntheticSettings, Task
+from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
 
 BLANK, SYMBOLS, MARKER, COPIED = 0, 8, 9, 10
 
@@ -37,8 +37,11 @@ class Copying(Task):
     version = 1
     title = "copying problem"
     Settings = CopyingSettings
-    metric = "cross_entropy"
-    goal = "min"
+    metrics = (
+        Metric("cross_entropy", "min", "nats", "cross-entropy"),
+        Metric("accuracy", "max", is_fraction=True),
+        Metric("recall", "max", label="accuracy of the copied symbols", is_fraction=True),
+    )
     protocol = {
         "batch_size": 20,
         "epochs": 10,

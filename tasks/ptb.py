@@ -34,7 +34,7 @@ from orthobench.data.download import md5
 from orthobench.data.ptb import ALPHABET, SPLITS, read_split, read_text
 from orthobench.model import Signature
 from orthobench.settings import Settings
-from orthobench.task import Batch, Size, Task
+from orthobench.task import Batch, Metric, Size, Task
 
 
 class PTBSettings(Settings):
@@ -64,8 +64,7 @@ class PTB(Task):
     version = 1
     title = "character-level language"
     Settings = PTBSettings
-    metric = "bpc"
-    goal = "min"
+    metrics = (Metric("bpc", "min", label="bits per character"), Metric("accuracy", "max", is_fraction=True))
     carries_state = True
     protocol = {"batch_size": 128, "epochs": 20, "evaluation_batch_size": 10, "shuffle": False}
     quick = {

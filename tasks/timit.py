@@ -32,7 +32,7 @@ from orthobench.data.features import MASKED, PADDING, speech_features
 from orthobench.data.timit import TimitCorpus, TimitSample, speech_folder
 from orthobench.model import Model, Signature
 from orthobench.settings import Settings
-from orthobench.task import Batch, Task
+from orthobench.task import Batch, Metric, Task
 
 EVALUATED_TOGETHER = 32
 
@@ -65,8 +65,13 @@ class Timit(Task):
     version = 1
     title = "TIMIT speech prediction"
     Settings = TimitSettings
-    metric = "mse_padded"
-    goal = "min"
+    metrics = (
+        Metric("mse_padded", "min", "dB²", "MSE over all steps"),
+        Metric("mse_valid", "min", "dB²", "MSE over the files' own steps"),
+        Metric("segsnr_db", "max", "dB", "segmental SNR"),
+        Metric("stoi", "max", label="STOI"),
+        Metric("pesq", "max", label="PESQ"),
+    )
     protocol = {"batch_size": 28, "epochs": 100, "evaluation_batch_size": 100}
     quick = {
         "dataset": "timit_sample",

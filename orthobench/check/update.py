@@ -42,7 +42,8 @@ def remeasured(run: CheckedRun, config: RunConfig, measured: Mapping[int, Measur
     """
     task = config.task_class
     metrics = {}
-    for name, metric in (run.metrics or {task.metric: MetricBaseline(direction=task.goal)}).items():
+    main = task.main_metric()
+    for name, metric in (run.metrics or {main.name: MetricBaseline(direction=main.goal)}).items():
         values = {}
         for seed, one in measured.items():
             if metric.key(name) not in one.values:

@@ -86,8 +86,8 @@ class Tuning:
 
     def tell_plan(self, store: Store | None) -> None:
         """What is searched, by what, and how far that is."""
-        search, metric = self.search, self.search.task_class.metric
-        least = "lowest" if search.goal == "min" else "highest"
+        search, metric = self.search, self.search.metric.name
+        least = "lowest" if search.metric.goal == "min" else "highest"
         typer.echo(f"search {search.task} {search.model}: " + ", ".join(map("=".join, search.space.texts.items())))
         typer.echo(f"objective: the {least} {metric} of a run's tests, on the validation split, or else the test split")
         states = [trial.state for trial in self.trials(store)]
@@ -140,13 +140,13 @@ class Tuning:
         from rich.table import Table
 
         trials = self.trials(session.store)
-        sign = 1 if self.search.goal == "min" else -1
+        sign = 1 if self.search.metric.goal == "min" else -1
         finished = [trial for trial in trials if trial.state == "finished" and trial.best is not None]
         finished.sort(key=lambda trial: sign * (trial.best or 0.0))
         others = [trial for trial in trials if trial not in finished]
         table = Table("trial", "run", "settings", "state", "judged by", "best", box=None)
         for trial in (*finished, *others)[:SHOWN]:
-            judge = f"{trial.split} {self.search.task_class.metric}"
+            judge = f"{trial.split} {self.search.metric.name}"
             state = trial.run.message if trial.run and trial.state == "pruned" else trial.state
             table.add_row(str(trial.number + 1), trial.key, _settings(trial), state, judge, cell(trial.best))
         console().print(table)

@@ -199,7 +199,7 @@ def _late(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool
 
 def _best(claim: Claim, variant: Measured, others: list[Measured], worst: bool = False) -> tuple[bool, str]:
     """With every seed better than all others; or worse."""
-    sign = 1.0 if (variant.run.goal == "min") != worst else -1.0
+    sign = 1.0 if (variant.run.main_metric.goal == "min") != worst else -1.0
     own = max((sign * value for value in _chosen(variant, claim)), default=math.nan)
     theirs = {other.label: min((sign * value for value in _chosen(other, claim)), default=math.nan) for other in others}
     return own < min(theirs.values()), _beside(variant.label, own, theirs, sign)

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from orthobench.analysis.variants import Variant, group, variants
+from orthobench.metric import Metric
 from orthobench.papers import Experiment, experiments
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Store
@@ -51,8 +52,7 @@ class Condition:
     key: str
     task: str
     settings: dict[str, Any]
-    metric: str
-    goal: str
+    metric: Metric
     baseline: float | None
     variants: list[Measured]
 
@@ -86,8 +86,7 @@ def condition_of(runs: list[Run], key: str, members: list[Measured]) -> Conditio
         key,
         first.task,
         first.spec["task_settings"],
-        first.metric,
-        first.goal,
+        first.main_metric,
         first.baselines.get(first.metric),
         members,
     )

@@ -48,7 +48,7 @@ def condition_sheet(condition: Condition) -> Sheet:
             "model": variant.run.model,
             "variant": variant.label,
             "parameters": variant.run.parameter_count,
-            "metric": condition.metric,
+            "metric": condition.metric.name,
             "seeds": len(variant.finished),
             "diverged": variant.diverged,
             **_numbers("final", variant.final),
@@ -70,7 +70,7 @@ def condition_sheet(condition: Condition) -> Sheet:
         ]
         for variant in everything
     ]
-    metric = condition.metric
+    metric = condition.metric.name
     header = ["model", "parameters", f"{metric}, final", f"{metric}, best", "seeds", "s / epoch"]
     header += ["tags"] if tagged else []
     return Sheet(condition.title, records, header, rows)

@@ -13,15 +13,13 @@ from orthobench.report.collect import Condition, Measured
 from orthobench.report.decimate import kept
 from orthobench.report.styles import Style, Styles
 
-AXIS_NAMES = {"mse": "test MSE", "cross_entropy": "test cross-entropy (nats)", "accuracy": "test accuracy"}
-
 
 def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
     """The test metric over epochs: the mean over seeds, in the band from the lowest seed to the highest."""
-    figure = empty_figure("epoch", AXIS_NAMES.get(condition.metric, f"test {condition.metric}"))
+    figure = empty_figure("epoch", f"test {condition.metric.axis}")
     last = 0.0
     for variant, style in styled(condition, styles, figure):
-        test = variant.curves[(variant.curves["split"] == "test") & (variant.curves["name"] == condition.metric)]
+        test = variant.series("test", condition.metric.name)
         band = over_seeds(test)
         if band.empty:
             continue
@@ -30,7 +28,7 @@ def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
         add_band(figure, epochs, band, variant.label, style)
     figure.update_xaxes(range=[0, last or 1])
     if condition.baseline is not None:
-        if condition.goal == "min":  # an untrained model is often far off and would flatten everything else
+        if condition.metric.goal == "min":  # an untrained model is often far off and would flatten everything else
             figure.update_yaxes(range=[0, 2.5 * condition.baseline])
         figure.add_scatter(
             x=[0, last],
@@ -77,7 +75,7 @@ def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
 
 def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
     """What a model costs against what it reaches: cost is "parameters" or "seconds per epoch"; best test value."""
-    figure = empty_figure(cost, AXIS_NAMES.get(condition.metric, f"test {condition.metric}"))
+    figure = empty_figure(cost, f"test {condition.metric.axis}")
     for variant, style in styled(condition, styles, figure):
         price = variant.run.parameter_count if cost == "parameters" else variant.seconds_per_epoch
         reached = variant.best

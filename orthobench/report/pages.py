@@ -172,8 +172,11 @@ class Place:
 
 def leaderboard(condition: Condition) -> list[Place]:
     """The variants of a condition that finished, the best final mean first."""
-    sign = 1.0 if condition.goal == "min" else -1.0
-    scored = [(sign * variant.final.mean, variant) for variant in condition.variants if variant.final is not None]
+    scored = [
+        (condition.metric.sign * variant.final.mean, variant)
+        for variant in condition.variants
+        if variant.final is not None
+    ]
     scored.sort(key=lambda pair: pair[0])
     places = []
     for score, variant in scored:

@@ -110,7 +110,7 @@ def _curves(condition: Condition) -> Sheet:
         for variant in condition.variants
     ]
     baseline = "" if condition.baseline is None else f" (baseline {condition.baseline:.4g})"
-    header = ["model", f"{condition.metric}, final", "best", "seeds finished", "diverged", "hours"]
+    header = ["model", f"{condition.metric.name}, final", "best", "seeds finished", "diverged", "hours"]
     return Sheet(f"{condition.title}{baseline}", [], header, rows)
 
 
@@ -142,7 +142,7 @@ def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
             variant.label,
             str(run.seed),
             f"{run.epochs:.3g} of {run.total_iterations / run.iterations_per_epoch:.3g}",
-            condition.metric,
+            condition.metric.name,
             *("" if value is None else f"{value:.4g}" for value in (run.final_value, run.best_value)),
             _hours([run]),
         ]

@@ -94,12 +94,12 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     most = max(max(_short_size(variant) for variant in ordered), 1)
     courses = figures.learning_curves(condition, styles)
     courses.data = [trace for trace in courses.data if trace.name and trace.name.startswith("baseline")]
-    ends = empty_figure("short-term units", f"test {condition.metric} at the end")
+    ends = empty_figure("short-term units", f"test {condition.metric.axis} at the end")
     found = []
     for variant in ordered:
         short = _short_size(variant)
         colour = sample_colorscale("Viridis", 0.1 + 0.8 * short / most, colortype="rgb")[0]
-        test = variant.curves[(variant.curves["split"] == "test") & (variant.curves["name"] == condition.metric)]
+        test = variant.series("test", condition.metric.name)
         band = over_seeds(test)
         long = variant.run.spec["model_settings"]["hidden_size"] - short
         courses.add_scatter(
@@ -118,7 +118,7 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
         ends.update_traces(mode="lines+markers", selector={"name": ordered[0].run.model})
         ends.update_yaxes(type="log", rangemode="normal")
     kept = "the long-term state fixed" if figure_name == "figure 6" else "all units fixed"
-    what = f"test {condition.metric} by size, {kept}"
+    what = f"test {condition.metric.label or condition.metric.name} by size, {kept}"
     return {
         f"{figure_name} curves": (_caption(figure_name, what, condition), courses),
         f"{figure_name} ends": (_caption(figure_name, f"{what}, at the end; band over seeds", condition), ends),

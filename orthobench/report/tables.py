@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from orthobench.analysis.statistics import Summary, summarize
+from orthobench.metric import Metric
 from orthobench.papers import Artifact, Column, Experiment, Paper, Printed
 from orthobench.report.collect import Measured
 
-HIGHER_IS_BETTER = frozenset({"accuracy", "recall", "stoi", "pesq", "segsnr", "segsnr_db"})
-FRACTIONS = frozenset({"accuracy", "recall"})
 FRACTION_TOLERANCE, RELATIVE_TOLERANCE = 0.005, 0.02
 TIMES = {"minutes_per_epoch": 60.0, "seconds_per_epoch": 1.0}
 
@@ -108,7 +107,7 @@ def values(variant: Measured, selection: str, metric: str, split: str) -> list[f
     best = {"best_test": "test", "best_valid": "valid"}.get(selection)
     judged = variant.series(best, variant.run.metric) if best else None
     shown = variant.series(split, metric)
-    found = (_selected(judged, shown, run.id, variant.run.goal) for run in variant.finished)
+    found = (_selected(judged, shown, run.id, variant.run.main_metric.goal) for run in variant.finished)
     return [value for value in found if value is not None and math.isfinite(value)]
 
 
@@ -137,11 +136,14 @@ def _cell(experiment: Experiment, printed: Printed, variant: Measured | None, co
         verdict = "diverged" if variant and variant.diverged == len(variant.runs) else "not measured"
         return Cell(printed, experiment, None, verdict, command)
     keys = tuple(run.key for run in variant.runs)
-    return Cell(printed, experiment, measured, _verdict(printed, measured), None, keys, tuple(variant.tags))
+    verdict = _verdict(printed, measured, variant.run.declared(printed.metric))
+    return Cell(printed, experiment, measured, verdict, None, keys, tuple(variant.tags))
 
 
-def _verdict(printed: Printed, measured: Summary) -> str:
-    """In words: within the interval of the mean, or the tolerance; else better or worse."""
+def _verdict(printed: Printed, measured: Summary, metric: Metric | None) -> str:
+    """Return in words whether the mean lies within its interval or the tolerance of the printed value, else which is
+    better; without the metric's declaration that is not known.
+    """
     if printed.value is None:
         return "no number printed"
     if printed.metric in TIMES:
@@ -149,7 +151,9 @@ def _verdict(printed: Printed, measured: Summary) -> str:
     difference = measured.mean - printed.value
     if measured.half_width is not None and abs(difference) <= measured.half_width:
         return "within the interval"
-    tolerance = FRACTION_TOLERANCE if printed.metric in FRACTIONS else RELATIVE_TOLERANCE * abs(printed.value)
+    tolerance = FRACTION_TOLERANCE if metric and metric.is_fraction else RELATIVE_TOLERANCE * abs(printed.value)
     if abs(difference) <= tolerance:
         return "within the tolerance"
-    return "better" if (difference > 0) == (printed.metric in HIGHER_IS_BETTER) else "worse"
+    if metric is None:
+        return "differs"
+    return "better" if metric.sign * difference < 0 else "worse"

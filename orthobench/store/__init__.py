@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orthobench.store.open import open_store
     from orthobench.store.store import MetricRow, Store, TraceRow
-    from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Tag, Trace
+    from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Status, Tag, Trace
 
 __all__ = [
     "Benchmark",
     "Environment",
-    "Metric",
     "MetricRow",
+    "MetricValue",
     "Run",
     "Status",
     "Store",

@@ -26,7 +26,7 @@ from orthobench.store.server import DRIVER_ARGUMENTS, Server
 from orthobench.store.store import Store
 
 VERSION_TABLE = "orthobench_version"
-HEAD = "0003"
+HEAD = "0004"
 BUSY_TIMEOUT_MS = 60_000
 PRIMARY_CODE = 0xFF  # SQLite's extended error codes say more in the higher bits
 

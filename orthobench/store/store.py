@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from orthobench.errors import RunLockedError, UsageError
 from orthobench.store.server import Server
-from orthobench.store.tables import Benchmark, Environment, Metric, Run, Status, Tag, Trace, utc_now
+from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Status, Tag, Trace, utc_now
 
 T = TypeVar("T")
 
@@ -156,7 +156,7 @@ class Store:
 
         def forget(session: Session) -> None:
             self._own(session, run_id)
-            for table in (Metric, Trace):
+            for table in (MetricValue, Trace):
                 session.execute(delete(table).where(table.run_id == run_id, table.iteration > iteration))
 
         self._write(forget)
@@ -178,7 +178,7 @@ class Store:
             if run.updated_at == stamp:
                 return  # it had been committed when the server was lost
             if rows:
-                session.execute(insert(Metric), rows)
+                session.execute(insert(MetricValue), rows)
             if vectors:
                 session.execute(insert(Trace), vectors)
             for name, value in progress.items():
@@ -249,7 +249,7 @@ class Store:
     def last_iteration(self, run_id: int) -> int:
         """The iteration of the last row that was logged for a run; -1 if there is none."""
         with self._read() as session:
-            last = session.scalar(select(func.max(Metric.iteration)).where(Metric.run_id == run_id))
+            last = session.scalar(select(func.max(MetricValue.iteration)).where(MetricValue.run_id == run_id))
             return -1 if last is None else last
 
     def find(self, key: str) -> Run | None:
@@ -294,14 +294,14 @@ class Store:
         with self._read() as session:
             return list(session.scalars(query))
 
-    def metrics(self, run_ids: Sequence[int], split: str | None = None, name: str | None = None) -> list[Metric]:
+    def metrics(self, run_ids: Sequence[int], split: str | None = None, name: str | None = None) -> list[MetricValue]:
         """Numbers of these runs by run, split, name and iteration; those not finite come back as what they were."""
-        query = select(Metric).where(Metric.run_id.in_(run_ids))
+        query = select(MetricValue).where(MetricValue.run_id.in_(run_ids))
         if split is not None:
-            query = query.where(Metric.split == split)
+            query = query.where(MetricValue.split == split)
         if name is not None:
-            query = query.where(Metric.name == name)
-        query = query.order_by(Metric.run_id, Metric.split, Metric.name, Metric.iteration)
+            query = query.where(MetricValue.name == name)
+        query = query.order_by(MetricValue.run_id, MetricValue.split, MetricValue.name, MetricValue.iteration)
         with self._read() as session:
             rows = list(session.scalars(query))
         for row in rows:
@@ -314,9 +314,17 @@ class Store:
 
         Plain tuples: a report reads hundreds of thousands.
         """
-        columns = (Metric.run_id, Metric.split, Metric.name, Metric.epoch, Metric.iteration, Metric.value, Metric.kind)
-        query = select(*columns).where(Metric.run_id.in_(run_ids))
-        query = query.order_by(Metric.run_id, Metric.split, Metric.name, Metric.iteration)
+        columns = (
+            MetricValue.run_id,
+            MetricValue.split,
+            MetricValue.name,
+            MetricValue.epoch,
+            MetricValue.iteration,
+            MetricValue.value,
+            MetricValue.kind,
+        )
+        query = select(*columns).where(MetricValue.run_id.in_(run_ids))
+        query = query.order_by(MetricValue.run_id, MetricValue.split, MetricValue.name, MetricValue.iteration)
         with self._read() as session:
             return [
                 (run, split, name, epoch, iteration, float(kind or "nan") if value is None else value)

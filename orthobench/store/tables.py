@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import (
     JSON,
@@ -24,6 +24,8 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sqlalchemy.types import TypeDecorator
+
+from orthobench.metric import Goal, Metric
 
 
 class Status(StrEnum):
@@ -104,6 +106,7 @@ class Run(Base):
     parameter_count: Mapped[int]
     metric: Mapped[str]
     goal: Mapped[str]
+    metrics: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     baselines: Mapped[dict[str, Any]]
     iterations: Mapped[int] = mapped_column(default=0)
     total_iterations: Mapped[int]
@@ -125,6 +128,16 @@ class Run(Base):
         return [row.name for row in self.tag_rows]
 
     @property
+    def main_metric(self) -> Metric:
+        """Return the declaration of the metric by which the run is compared."""
+        return self.declared(self.metric) or Metric(self.metric, cast(Goal, self.goal))
+
+    def declared(self, name: str) -> Metric | None:
+        """Return the task's declaration of the metric of this name, if it has one."""
+        record = (self.metrics or {}).get(name)
+        return None if record is None else Metric.read(name, record)
+
+    @property
     def epochs(self) -> float:
         return self.iterations / self.iterations_per_epoch
 
@@ -144,7 +157,7 @@ class Tag(Base):
     name: Mapped[str] = mapped_column(primary_key=True, index=True)
 
 
-class Metric(Base):
+class MetricValue(Base):
     """One number of one run at one iteration. A value that is not finite is null and named in `kind`."""
 
     __tablename__ = "metric"

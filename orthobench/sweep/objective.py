@@ -12,16 +12,15 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal, Protocol
+from typing import Protocol
 
+from orthobench.metric import Goal
 from orthobench.store import Run, Status
 
 MIN_FINISHED = 5
 """Number of finished runs before the rule prunes any run."""
 GRACE = 0.25
 """Share of a run's iterations in which it is not pruned: many tasks begin with a plateau."""
-
-Goal = Literal["min", "max"]
 
 
 class Row(Protocol):

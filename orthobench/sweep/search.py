@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from orthobench import seeds
 from orthobench.errors import UsageError, unknown
+from orthobench.metric import Metric
 from orthobench.model import Model
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, Settings
 from orthobench.spec import Preset, RunConfig, digest, resolve
-from orthobench.store import Metric, Run, Status, Store
-from orthobench.sweep.objective import Goal, Median, best_so_far, objective_values, was_pruned
+from orthobench.store import MetricValue, Run, Status, Store
+from orthobench.sweep.objective import Median, best_so_far, objective_values, was_pruned
 from orthobench.sweep.space import Space
 from orthobench.task import Task, TrainingSettings
 
@@ -104,8 +105,9 @@ class Search:
         return task_class
 
     @property
-    def goal(self) -> Goal:
-        return self.task_class.goal
+    def metric(self) -> Metric:
+        """Return the metric that is optimised."""
+        return self.task_class.main_metric()
 
     @property
     def key(self) -> str:
@@ -144,8 +146,8 @@ class Search:
                 if config.spec.key == record.results["run"]:
                     points.setdefault(config.spec.key, (settings, config))
         runs = {run.key: run for run in store.runs(keys=list(points))}
-        rows: dict[int, list[Metric]] = {run.id: [] for run in runs.values()}
-        for row in store.metrics(list(rows), name=self.task_class.metric):
+        rows: dict[int, list[MetricValue]] = {run.id: [] for run in runs.values()}
+        for row in store.metrics(list(rows), name=self.metric.name):
             rows[row.run_id].append(row)
         trials = []
         for number, (key, (settings, config)) in enumerate(points.items()):
@@ -153,7 +155,7 @@ class Search:
             if run := runs.get(key):
                 split, values = objective_values(rows[run.id])
                 trial = replace(
-                    trial, state=self._state(run), run=run, split=split, bests=best_so_far(values, self.goal)
+                    trial, state=self._state(run), run=run, split=split, bests=best_so_far(values, self.metric.goal)
                 )
             trials.append(trial)
         return trials
@@ -173,7 +175,7 @@ class Search:
         if not self.prune:
             return None
         earlier = trials[: round_start(trial.number, round_size)]
-        return Median(tuple(tuple(other.bests) for other in earlier if other.state == "finished"), self.goal)
+        return Median(tuple(tuple(other.bests) for other in earlier if other.state == "finished"), self.metric.goal)
 
     def draw(self, trials: Sequence[Trial], round_size: int) -> Trial | None:
         """Draw the next trial; None if every point is a trial already.
@@ -213,7 +215,9 @@ class Search:
             seed = seeds.derive(0, "search", self.key, len(trials), attempt) % 2**32
             # the constant liar: a running trial counts as a bad one, so its neighbours wait
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-            study = optuna.create_study(sampler=sampler, direction="minimize" if self.goal == "min" else "maximize")
+            study = optuna.create_study(
+                sampler=sampler, direction="minimize" if self.metric.goal == "min" else "maximize"
+            )
             study.add_trials(past)
             yield self.space.settings(study.ask(distributions).params)
         yield from self.space.shuffled(seeds.derive(0, "search", self.key, len(trials)))

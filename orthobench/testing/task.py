@@ -85,12 +85,16 @@ def the_loss_can_be_minimised(task_class: Any) -> None:
 def metrics_add_up(task_class: Any) -> None:
     """The task's metrics are measured and have baselines; every one is the same in one batch or in two."""
     task, settings = _make(task_class), _settings(task_class)
-    require(task_class.goal in ("min", "max"), f"goal is {task_class.goal!r}, not 'min' or 'max'")
+    names = [metric.name for metric in task_class.metrics]
+    require(bool(names), "no metric is declared: set metrics = (Metric(...), ...), the main one first")
+    require(len(names) == len(set(names)), f"a metric is declared twice: {', '.join(names)}")
     batch = _first(task.test)
     outputs = _outputs(task, batch).detach()
     axis = 0 if task.signature.readout == "last" else 1
     whole = task.measure(outputs, batch.targets)
-    for name in filter(None, (task_class.metric, task_class.loss_metric)):
+    undeclared = sorted(whole.keys() - set(names))
+    require(not undeclared, f"{', '.join(undeclared)} is measured but not declared: add it to metrics")
+    for name in filter(None, (names[0], task_class.divergence_metric())):
         require(name in whole, f"{name} is not measured: {sorted(whole)}")
         require(name in task.baselines(settings), f"there is no baseline of {name}")
     halves = [

@@ -27,11 +27,9 @@ class Evaluator:
         self.trainer, self.task, self.training = trainer, trainer.task, trainer.training
         config = trainer.config
         self.probes: dict[str, Probe] = {name: probe() for name, probe in config.probes.items()}
-        self.metric = config.task_class.metric
-        self.loss_metric = config.task_class.loss_metric
-        if self.loss_metric is None and config.task_class.goal == "min":
-            self.loss_metric = self.metric
-        self.better = min if config.task_class.goal == "min" else max
+        main = config.task_class.main_metric()
+        self.metric, self.better = main.name, min if main.goal == "min" else max
+        self.loss_metric = config.task_class.divergence_metric()
         self.baselines = self.task.baselines(config.task_settings)
 
     def evaluate(self, *, probe: bool) -> Evaluation:

@@ -7,9 +7,10 @@ are sinks. A new exporter is a subclass of `EventSink` and one more entry in the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
+from orthobench.metric import run_columns
 from orthobench.spec import RunConfig, RunSpec
 from orthobench.store import MetricRow, Run, Status, TraceRow
 
@@ -19,6 +20,8 @@ class RunStart:
     """The record of a run at its start.
 
     Attributes:
+        metric: name of the task's main metric.
+        metrics: the declarations of the task's metrics by name, as the database stores them.
         baselines: the score of the best predictor without memory, by metric.
         total_iterations: iterations of the whole run.
     """
@@ -27,6 +30,7 @@ class RunStart:
     device: str
     metric: str
     goal: str
+    metrics: Mapping[str, Any] | None
     parameter_count: int = 0
     baselines: Mapping[str, float] = field(default_factory=dict)
     total_iterations: int = 0
@@ -35,13 +39,13 @@ class RunStart:
     @classmethod
     def of(cls, config: RunConfig, device: str, **measures: Any) -> Self:
         """Return the record of a run; a run that failed before its model was made has no `measures`."""
-        return cls(config.spec, device, config.task_class.metric, config.task_class.goal, **measures)
+        return cls(config.spec, device, **run_columns(config.task_class.metrics), **measures)
 
     @classmethod
     def of_run(cls, run: Run) -> Self:
         """Return the record of a stored run."""
-        names = ("device", "metric", "goal", "parameter_count", "baselines", "total_iterations", "iterations_per_epoch")
-        return cls(RunSpec(**run.spec), *(getattr(run, name) for name in names))
+        names = (member.name for member in fields(cls) if member.name != "spec")
+        return cls(RunSpec(**run.spec), **{name: getattr(run, name) for name in names})
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:

@@ -19,6 +19,7 @@ from support.crash import Kill, call
 
 import orthobench.store.migrations
 from orthobench.errors import StorageError
+from orthobench.plugins import Catalog
 from orthobench.store import MetricRow, open_store
 from orthobench.store.open import HEAD, VERSION_TABLE, back_up
 from orthobench.store.tables import Base
@@ -34,6 +35,11 @@ def dump(path: Path) -> list[str]:
 def look(path: Path, query: str) -> list[tuple]:
     with closing(sqlite3.connect(path)) as connection:
         return connection.execute(query).fetchall()
+
+
+def columns(path: Path, table: str) -> str:
+    """The columns of a table as SQL lists them."""
+    return ", ".join(f'"{column}"' for _, column, *_ in look(path, f"PRAGMA table_info({table})"))
 
 
 @pytest.fixture
@@ -60,7 +66,9 @@ def test_a_past_schema_is_upgraded_with_all_that_is_in_it(revision, old):
     path = old(revision)
     tables = [name for (name,) in look(path, "SELECT name FROM sqlite_master WHERE type = 'table'")]
     assert look(path, f"SELECT * FROM {VERSION_TABLE}") == [(revision,)]
-    before = {name: sorted(look(path, f"SELECT * FROM {name}"), key=repr) for name in tables if name != VERSION_TABLE}
+    tables.remove(VERSION_TABLE)
+    contents = {name: f"SELECT {columns(path, name)} FROM {name}" for name in tables}
+    before = {name: sorted(look(path, query), key=repr) for name, query in contents.items()}
     assert before["run"]
     with open_store(str(path)) as store:
         with store.engine.connect() as connection:
@@ -68,11 +76,49 @@ def test_a_past_schema_is_upgraded_with_all_that_is_in_it(revision, old):
             assert context.get_current_revision() == HEAD
             assert compare_metadata(context, Base.metadata) == []
         assert all(store.metrics([run.id]) for run in store.runs())
-    assert {name: sorted(look(path, f"SELECT * FROM {name}"), key=repr) for name in before} == before
+    assert {name: sorted(look(path, query), key=repr) for name, query in contents.items()} == before
     assert look(path, "PRAGMA integrity_check") == [("ok",)]
     copy = path.with_name(f"results.db.backup-{revision}")
     assert copy.exists() == (revision != HEAD)
     assert revision == HEAD or dump(copy) == dump(KEPT[revision])
+
+
+def test_old_runs_get_their_metrics_declarations(old):
+    """Those that the task itself declares; of a task that is no part of orthobench, the main one."""
+    path = old("0003")
+    catalog = Catalog()
+    builtin = ["adding", "copying", "mnist", "cifar10", "ptb", "timit"]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        others = [name for name in columns(path, "run").split(", ") if name not in ('"id"', '"key"', '"task"')]
+        copied = ", ".join(others)
+        for number, task in enumerate([*builtin, "parity", "copied"]):
+            source = f"SELECT ?, ?, {copied} FROM run LIMIT 1"
+            connection.execute(f'INSERT INTO run ("key", "task", {copied}) {source}', (str(number), task))
+        connection.execute("UPDATE run SET metric = 'balance', goal = 'max' WHERE task IN ('parity', 'copied')")
+        connection.execute("UPDATE run SET task = 'copying' WHERE task = 'copied'")
+        for task in builtin:
+            main = catalog.load("task", task).main_metric()
+            connection.execute(
+                "UPDATE run SET metric = ?, goal = ? WHERE task = ? AND metric <> 'balance'",
+                (main.name, main.goal, task),
+            )
+    stamps = look(path, "SELECT key, updated_at FROM run ORDER BY key")
+    with open_store(str(path)) as store:
+        runs = store.runs()
+    assert look(path, "SELECT key, updated_at FROM run ORDER BY key") == stamps
+    foreign = [run for run in runs if run.metric == "balance"]
+    assert [(run.task, run.main_metric.goal, list(run.metrics)) for run in foreign] == [
+        ("parity", "max", ["balance"]),
+        ("copying", "max", ["balance"]),
+    ]
+    own = [run for run in runs if run.metric != "balance"]
+    assert {run.task for run in own} == set(builtin)
+    for run in own:
+        declared = catalog.load("task", run.task).metrics
+        assert (run.main_metric.name, run.main_metric.goal) == (declared[0].name, declared[0].goal)
+        stored = [run.declared(name) for name in run.metrics]
+        assert [metric.axis for metric in stored] == [metric.axis for metric in declared]
+        assert [(m.name, m.goal, m.is_fraction) for m in stored] == [(m.name, m.goal, m.is_fraction) for m in declared]
 
 
 @pytest.mark.parametrize("seed", range(2))

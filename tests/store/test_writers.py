@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import func, select
 from support.crash import FORKS
 
-from orthobench.store import Metric, MetricRow, Status, TraceRow, open_store
+from orthobench.store import MetricRow, MetricValue, Status, TraceRow, open_store
 
 WRITERS, READERS = 16, 2
 FACTS = dict.fromkeys(("variant", "condition", "task", "model", "device", "metric", "goal"), "x")
@@ -42,7 +42,7 @@ def read(path: Path, number: int, results: SimpleQueue) -> None:
             with open_store(str(path), create=True) as store:
                 finished = sum(run.status == Status.FINISHED for run in store.runs())
                 with store.engine.connect() as connection:
-                    rows = connection.scalar(select(func.count()).select_from(Metric))
+                    rows = connection.scalar(select(func.count()).select_from(MetricValue))
             assert rows >= before
             looks, before = looks + 1, rows
         results.put((number, looks))

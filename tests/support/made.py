@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orthobench.metric import run_columns
 from orthobench.papers import Experiment, Paper, Printed
 from orthobench.plugins import Catalog
 from orthobench.report.collect import collect
@@ -47,8 +48,7 @@ class Made:
             "device": "cpu",
             "backend": "cpu",
             "parameter_count": 100 if one.model == "rnn" else 200,
-            "metric": "mse",
-            "goal": "min",
+            **run_columns(config.task_class.metrics),
             "baselines": {"mse": 0.2},
             "total_iterations": 40,
             "iterations_per_epoch": 10,

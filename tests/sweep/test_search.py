@@ -74,7 +74,7 @@ def test_later_draws_are_nearer_to_the_best(monkeypatch):
     assert sum(near[10:]) >= 12  # of 30; by chance, 5 are expected and 12 come once in a thousand times
     assert len({trial.key for trial in trials}) == 40
 
-    monkeypatch.setattr(search.task_class, "goal", "max")
+    monkeypatch.setattr(search.task_class, "metrics", (replace(search.metric, goal="max"),))
     turned = drawn(search, 40, lambda chosen: None if distance(chosen) is None else -distance(chosen))
     assert [trial.settings for trial in turned] == [trial.settings for trial in trials]
 

@@ -1,0 +1,60 @@
+"""A metric's declaration: its name, which way is better, and how axes and tables write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+Goal = Literal["min", "max"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A number that a task measures.
+
+    name: as in `Task.measure`. goal: whether lower ("min") or higher ("max") values are better. unit: of the values, if
+    any. label: for axes; the name where it is empty. is_fraction: the values are shares between 0 and 1.
+    """
+
+    name: str
+    goal: Goal
+    unit: str = ""
+    label: str = ""
+    is_fraction: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the goal.
+
+        Raises:
+            ValueError: the goal is neither "min" nor "max".
+        """
+        if self.goal not in ("min", "max"):
+            raise ValueError(f"metric {self.name} has the goal {self.goal!r}: write 'min' or 'max'")
+
+    @property
+    def axis(self) -> str:
+        """Return the label with its unit, for an axis."""
+        return f"{self.label or self.name} ({self.unit})" if self.unit else self.label or self.name
+
+    @property
+    def sign(self) -> float:
+        """Return the factor that makes lower values better: 1 where the goal is "min", else -1."""
+        return 1.0 if self.goal == "min" else -1.0
+
+    def record(self) -> dict[str, Any]:
+        """Return the declaration as JSON holds it, without the name."""
+        values = asdict(self)
+        del values["name"]
+        return values
+
+    @classmethod
+    def read(cls, name: str, record: Mapping[str, Any]) -> Self:
+        """Return the declaration of this name from its record."""
+        return cls(name, **record)
+
+
+def run_columns(metrics: Sequence[Metric]) -> dict[str, Any]:
+    """Return what a run's row holds of its task's metrics, of which the first is the main one."""
+    main = metrics[0]
+    return {"metric": main.name, "goal": main.goal, "metrics": {metric.name: metric.record() for metric in metrics}}
