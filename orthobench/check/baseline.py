@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from orthobench.check.inference import Direction
 from orthobench.errors import UsageError, unknown
-from orthobench.spec import Preset, RunSpec
+from orthobench.spec import Preset, RunConfig, RunSpec
 from orthobench.store import atomic
 
 Seed = Annotated[int, Field(ge=0)]
@@ -118,6 +118,21 @@ class Baseline(_Record):
     def origin(self, run: CheckedRun) -> Update | None:
         """The update that measured a run."""
         return next((update for update in reversed(self.update) if run.name in update.runs), None)
+
+
+def check_directions(run: CheckedRun, config: RunConfig) -> None:
+    """Refuse a direction that contradicts the task's declaration of the metric.
+
+    Raises:
+        UsageError: a metric has the other direction.
+    """
+    for metric in config.task_class.metrics:
+        recorded = run.metrics.get(metric.name)
+        if recorded is not None and recorded.direction != metric.goal:
+            raise UsageError(
+                f'run {run.name}: {metric.name} has direction = "{recorded.direction}", but the task {run.task} '
+                f'declares the goal "{metric.goal}": correct the baseline'
+            )
 
 
 def condition(spec: RunSpec) -> str:

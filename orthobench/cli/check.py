@@ -63,7 +63,14 @@ def command(
     if reason and not update:
         raise UsageError("--reason belongs to --update: give both")
 
-    from orthobench.check.baseline import check_folder, condition, read_baseline, write_baseline, write_whole
+    from orthobench.check.baseline import (
+        check_directions,
+        check_folder,
+        condition,
+        read_baseline,
+        write_baseline,
+        write_whole,
+    )
 
     content = read_baseline(baseline)
     for file in (junit, markdown, baseline if update else None):
@@ -82,6 +89,8 @@ def command(
     catalog = Catalog(plugin or ())
     checked = [_with_seeds(run, seeds, first_seed) for run in wanted]
     config = {run.name: _resolve(catalog, run) for run in checked}
+    for run in checked:
+        check_directions(run, config[run.name][0])
     conditions = {name: condition(runs[0].spec) for name, runs in config.items()}
     refused = {run.name: why for run in checked if (why := verdict.refusal(run, conditions[run.name]))}
     if update:

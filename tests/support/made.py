@@ -36,31 +36,32 @@ def paper(*experiments: Experiment, artifacts=()) -> Paper:
 class Made:
     """A database of runs whose values are given, and what a paper's page makes of it."""
 
-    def __init__(self, store) -> None:
+    def __init__(self, store, plugins=()) -> None:
         self.store = store
-        self.catalog = Catalog()
+        self.catalog = Catalog(plugins)
 
     def run(self, one: Experiment, seed: int, test, valid=None, status=Status.FINISHED, **changes):
         """A run of an experiment with these test (and validation) values, a test every 10 iterations."""
         config = resolve(self.catalog, one.task, one.model, changes, seed=seed, experiment=one)
-        spec = config.spec
+        spec, main = config.spec, config.task_class.main_metric()
         facts = spec.record() | {
             "device": "cpu",
             "backend": "cpu",
             "parameter_count": 100 if one.model == "rnn" else 200,
             **run_columns(config.task_class.metrics),
-            "baselines": {"mse": 0.2},
+            "baselines": {main.name: 0.2},
             "total_iterations": 40,
             "iterations_per_epoch": 10,
         }
         run = self.store.start(facts, "here", {"packages": {"torch": "2"}, "cpu": "a CPU", "accelerator": None})
         rows = [
-            MetricRow(split, "mse", i, 10 * i, value)
+            MetricRow(split, main.name, i, 10 * i, value)
             for split, values in (("test", test), ("valid", valid or []))
             for i, value in enumerate(values)
         ]
         iterations = 40 if status == Status.FINISHED else 10 * (len(test) - 1)
-        progress = {"final_value": test[-1], "best_value": min(test), "status": status, "iterations": iterations}
+        best = min(test) if main.goal == "min" else max(test)
+        progress = {"final_value": test[-1], "best_value": best, "status": status, "iterations": iterations}
         self.store.log(run.id, rows, [], progress | {"seconds": {"train": 120.0}})
 
     def view(self, whole: Paper):

@@ -1,0 +1,154 @@
+"""A metric's declaration decides which way is better, everywhere, also for a task from outside the package."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from support.made import Made, experiment, paper
+
+from orthobench.check.baseline import read_baseline
+from orthobench.metric import Metric, run_columns
+from orthobench.papers import Claim, Printed
+from orthobench.plugins import Catalog
+from orthobench.report.collect import collect
+from orthobench.report.figures import learning_curves, pareto
+from orthobench.report.html import write_html
+from orthobench.report.pages import leaderboard
+from orthobench.report.styles import Styles
+from orthobench.store import MetricRow, Status, open_store
+from orthobench.sweep.search import Search
+from orthobench.sweep.space import Space
+from orthobench.testing import problems
+
+PLUGIN = """\
+import torch
+from orthobench.task import Metric
+from orthobench.tasks.adding import Adding
+
+
+class Balanced(Adding):
+    title = "balanced"
+    metrics = (Metric("balance", "max", "points", "balance of the sums"),)
+
+    def measure(self, outputs, targets):
+        (total, weight) = super().measure(outputs, targets)["mse"]
+        return {"balance": (weight - total, weight)}
+
+    @classmethod
+    def baselines(cls, settings):
+        return {"balance": 1 - 2 / 12}
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    path = tmp_path / "balanced.py"
+    path.write_text(PLUGIN)
+    return path
+
+
+@pytest.fixture
+def made(tmp_path, plugin):
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        yield Made(store, [plugin])
+
+
+def balanced(model, selection="last", printed=()):
+    return experiment(model, selection, list(printed)).model_copy(update={"task": "balanced"})
+
+
+def test_the_contract_holds_and_names_what_is_undeclared(plugin):
+    task = Catalog([plugin]).load("task", "balanced")
+    assert problems("task", task) == []
+    task.metrics = (Metric("other", "max"),)
+    assert "balance is measured but not declared: add it to metrics" in " ".join(problems("task", task))
+    with pytest.raises(ValueError, match="'up'"):
+        Metric("balance", "up")
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(0.9, "better"), (0.3, "worse"), (0.501, "within the tolerance")])
+def test_measured_beside_printed(made, value, verdict):
+    ran = balanced("rnn", "best_test", [Printed(metric="balance", value=0.5)])
+    made.run(ran, 0, test=[0.1, value, 0.2])
+    (cell,) = made.view(paper(ran)).artifacts[0].table.cells
+    assert (cell.verdict, cell.measured.mean) == (verdict, value)  # the rule selects the highest value
+
+
+def test_ranks_claims_and_figures(made, tmp_path):
+    low, high = balanced("rnn"), balanced("lstm")
+    made.run(low, 0, test=[0.1, 0.3])
+    made.run(high, 0, test=[0.1, 0.9])
+    (condition,) = collect(made.store)
+    assert [row.variant.run.model for row in leaderboard(condition)] == ["lstm", "rnn"]
+    for model, check, held in (("lstm", "best", True), ("rnn", "best", False), ("rnn", "worst", True)):
+        claim = Claim(text="", check=check, model=model)
+        artifact = {"name": "table 1", "shows": "learning_curves", "claims": [claim]}
+        view = made.view(paper(low, high, artifacts=[artifact]))
+        assert [finding.held for finding in view.findings] == [held]
+    for figure in (
+        learning_curves(condition, Styles([condition])),
+        pareto(condition, Styles([condition]), "parameters"),
+    ):
+        assert figure.layout.yaxis.title.text == "test balance of the sums (points)"
+        assert figure.layout.yaxis.range is None  # a minimised metric's axis would end near its baseline
+    page = write_html(made.store, tmp_path / "page.html").read_text()
+    assert "Higher is better" in page
+    assert "Lower is better" not in page
+
+
+def test_a_search_maximises(made, monkeypatch):
+    optuna = pytest.importorskip("optuna", reason="optuna is not installed")
+    directions = []
+    create = optuna.create_study
+    monkeypatch.setattr(
+        optuna, "create_study", lambda **options: directions.append(options["direction"]) or create(**options)
+    )
+    search = Search(made.catalog, "balanced", "rnn", {}, "paper", Space(["hidden_size=8,16"]), prune=True)
+    trial = search.draw([], 1)
+    assert directions == ["maximize"]
+    search.record(trial, made.store, "here", {})
+    started = {"device": "cpu", "backend": None, "parameter_count": 1, "total_iterations": 3, "iterations_per_epoch": 1}
+    facts = trial.config.spec.record() | run_columns(search.task_class.metrics) | {"baselines": {}} | started
+    run = made.store.start(facts, "here", {})
+    rows = [MetricRow("test", "balance", i, i, value) for i, value in enumerate([0.1, 0.5, 0.3])]
+    made.store.log(run.id, rows, [], {"status": Status.FINISHED})
+    (ended,) = search.trials(made.store)
+    assert ended.bests == [0.1, 0.5, 0.5]
+    rule = search.rule(replace(ended, number=5), [ended] * 5, 1)
+    assert rule.should_prune([0.05, 0.2])
+    assert not rule.should_prune([0.05, 0.8])
+
+
+BASELINE = """\
+[task.balanced]
+seeds = [0, 1, 2]
+settings = { sequence_length = 10, train_size = 200, test_size = 20, batch_size = 10, epochs = 1, hidden_size = 8 }
+
+[[run]]
+task = "balanced"
+model = "rnn"
+"""
+
+
+def test_check_fails_what_is_lower(plugin, tmp_path, orthobench):
+    file = tmp_path / "checks" / "baseline.toml"
+    file.parent.mkdir()
+    file.write_text(BASELINE)
+    options = ("--plugin", str(plugin), "--db", "runs.db")
+    assert orthobench("check", "--update", "--reason", "first", *options).code == 0
+    recorded = read_baseline(file).run[0].metrics["balance"]
+    assert recorded.direction == "max"
+    text = file.read_text()
+    for by, code, verdict in ((1000, 1, "worse"), (-1000, 0, "better")):
+        shifted = text
+        for value in recorded.values.values():
+            shifted = shifted.replace(str(value), str(value + by))
+        file.write_text(shifted)
+        outcome = orthobench("check", "--json", *options)
+        assert (outcome.code, json.loads(outcome.out)["findings"][0]["verdict"]) == (code, verdict)
+    file.write_text(text.replace('direction = "max"', 'direction = "min"'))
+    outcome = orthobench("check", *options)
+    assert outcome.code == 2
+    assert 'declares the goal "max": correct the baseline' in outcome.err
