@@ -53,7 +53,8 @@ class Made:
             "total_iterations": 40,
             "iterations_per_epoch": 10,
         }
-        run = self.store.start(facts, "here", {"packages": {"torch": "2"}, "cpu": "a CPU", "accelerator": None})
+        machine = {"packages": {"torch": "2"}, "cpu": "a CPU", "accelerator": None, "commit": None, "dirty": False}
+        run = self.store.start(facts, "here", machine)
         rows = [
             MetricRow(split, main.name, i, 10 * i, value)
             for split, values in (("test", test), ("valid", valid or []))
