@@ -26,6 +26,7 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
+from orthobench.audio import require_audio
 from orthobench.audio.files import sample_count
 from orthobench.audio.spectra import BINS, frame_count
 from orthobench.data.features import MASKED, PADDING, speech_features
@@ -89,6 +90,7 @@ class Timit(Task):
     test: FrameSplit
 
     def __init__(self, settings: TimitSettings, seed: int, device: torch.device) -> None:
+        require_audio()
         self.signature = Signature(input_size=BINS, output_size=BINS, readout="all")
         self.audio_metrics, self.device = settings.audio_metrics, device
         speech = speech_folder(Path(settings.audio)) if settings.audio else _CORPORA[settings.dataset]().speech()

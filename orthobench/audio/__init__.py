@@ -1,1 +1,28 @@
-"""Speech as the TIMIT experiments use it: files read at 8 kHz, spectra and back, and how good rebuilt speech is."""
+"""Speech at 8 kHz for the TIMIT experiments: files, spectra and their inverse, quality of rebuilt speech."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from orthobench.errors import UsageError
+
+PACKAGES = ("librosa", "pesq", "pystoi", "soundfile")
+"""The packages of the [audio] extra. Only functions import them: everything else runs without."""
+
+
+def require_audio() -> None:
+    """Check that the packages of the [audio] extra are installed.
+
+    Raises:
+        UsageError: a package is missing.
+    """
+    missing = [name for name in PACKAGES if not _is_installed(name)]
+    if missing:
+        raise UsageError(f"speech needs {', '.join(missing)}: pip install 'orthobench[audio]'")
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ImportError:
+        return False

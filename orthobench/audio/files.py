@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import soundfile
 from numpy.typing import NDArray
 
 from orthobench.errors import UsageError
+
+if TYPE_CHECKING:
+    import soundfile
 
 RATE = 8000
 """Samples per second of everything that was read."""
@@ -29,6 +32,8 @@ def read(path: Path) -> Samples:
     Raises:
         UsageError: the file is not there, no audio that can be read, empty, or holds numbers that are not finite.
     """
+    import soundfile
+
     with _opened(path) as file:
         try:
             samples = file.read(dtype="float64", always_2d=True)[:, 0]
@@ -69,7 +74,9 @@ def in_16_bits(samples: Samples) -> Samples:
 
 
 def _opened(path: Path) -> soundfile.SoundFile:
-    """The file opened, if it is audio and not empty."""
+    """Open a file that is audio and not empty."""
+    import soundfile
+
     try:
         with path.open("rb") as stream:
             head = stream.read(1024)

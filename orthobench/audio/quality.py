@@ -19,8 +19,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import pesq as p862
-import pystoi
 from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d
 from scipy.signal import cheby2, lfilter, sosfilt
@@ -110,6 +108,8 @@ def _active_level(held: Samples, energy: float) -> float:
 
 def stoi(reference: Samples, estimate: Samples) -> float:
     """Short-time objective intelligibility, up to 1; nan where there is too little speech (0.4 s) to tell."""
+    import pystoi
+
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Not enough STFT frames", category=RuntimeWarning)
         try:
@@ -124,6 +124,8 @@ def pesq(reference: Samples, estimate: Samples) -> float:
     The library gives it mapped to a listening quality by P.862.1, y = 0.999 + 4 / (1 + exp(4.6607 - 1.4945 x)); the
     papers' program prints x.
     """
+    import pesq as p862
+
     try:
         mapped = p862.pesq(RATE, reference, estimate, "nb")
     except (p862.NoUtterancesError, p862.BufferTooShortError):

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 
-import librosa
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,6 +36,8 @@ def frame_count(samples: int) -> int:
 
 def stft(samples: Samples) -> Spectrum:
     """X `[frames, 129]` of samples `[L]`; ceil(L / 128) + 3 frames."""
+    import librosa
+
     end = -len(samples) % HOP
     padded = np.pad(samples, (FRAME, FRAME + end))
     spectrum: Spectrum = librosa.stft(padded, n_fft=FRAME, hop_length=HOP, window="hann", center=False).T
@@ -48,6 +49,8 @@ def istft(spectrum: Spectrum) -> Samples:
 
     Overlap-add of the windowed inverse transforms, divided by the sum of the squared windows.
     """
+    import librosa
+
     padded = librosa.istft(spectrum.T, hop_length=HOP, n_fft=FRAME, window="hann", center=False)
     samples: Samples = padded[FRAME:-FRAME]
     return samples

@@ -71,6 +71,13 @@ class DataSet(ABC):
     def faults(self, folder: Path) -> list[str]:
         """What makes the data in a folder unusable, a line each: files missing or cut off, values out of range."""
 
+    def check_packages(self) -> None:
+        """Check that the packages that read the files are installed.
+
+        Raises:
+            UsageError: a package of an extra is missing.
+        """
+
     def folder(self) -> Path:
         return data_folder() / self.name
 
@@ -91,6 +98,7 @@ class DataSet(ABC):
         Raises:
             UsageError: it is not there; says which command brings it.
         """
+        self.check_packages()
         if self.present():
             return self.folder()
         bring = f"orthobench data import {self.name} PATH"
@@ -109,6 +117,7 @@ class DataSet(ABC):
                 f"{self.name} cannot be downloaded: {self.licence} ({self.home}); "
                 f"bring files you have by orthobench data import {self.name} PATH"
             )
+        self.check_packages()
         waiting = data_folder() / ".downloads" / self.name
         for download in self.downloads:
             fetch(download, waiting, report)
@@ -123,6 +132,7 @@ class DataSet(ABC):
         Raises:
             UsageError: files are missing, broken, or cannot be written; what was there before stays.
         """
+        self.check_packages()
         with replacing_folder(self.folder()) as new:
             if not path.exists():
                 raise UsageError(f"{path} does not exist: name the file or folder with {self.title}")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
+from orthobench.audio import require_audio
 from orthobench.audio.files import sample_count
 from orthobench.data.dataset import DataSet
 from orthobench.data.download import Download
@@ -61,6 +62,9 @@ class SpeechSet(DataSet):
 
     def present(self) -> bool:
         return self.folder().is_dir()
+
+    def check_packages(self) -> None:
+        require_audio()
 
     def gather(self, path: Path, into: Path) -> None:
         found = False

@@ -126,7 +126,7 @@ class CheckpointFolder(Checkpoints):
         if not self.root.is_dir():
             return False
         try:
-            with FileLock(self.root / f"{self.key}.lock", timeout=0.05, poll_interval=0.01):
+            with FileLock(self.root / f"{self.key}.lock").acquire(timeout=0.05, poll_interval=0.01):
                 return False
         except Timeout:
             return True
