@@ -71,7 +71,7 @@ class DataSet(ABC):
     def faults(self, folder: Path) -> list[str]:
         """What makes the data in a folder unusable, a line each: files missing or cut off, values out of range."""
 
-    def check_packages(self) -> None:  # noqa: B027: most data sets need none
+    def check_packages(self) -> None:  # noqa: B027
         """Check that the packages that read the files are installed.
 
         Raises:

@@ -47,13 +47,8 @@ REFUSED = [
 def results_of(commands: list[list[str]], folder: Path) -> list[tuple[list[str], int, str, str]]:
     """Run the commands in one process in which the packages cannot be imported."""
     environment = {**os.environ, "ORTHOBENCH_DATA": str(folder / "data")}
-    done = subprocess.run(
-        [sys.executable, "-c", HIDDEN, json.dumps(commands)],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    arguments = [sys.executable, "-c", HIDDEN, json.dumps(commands)]
+    done = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return [tuple(result) for result in json.loads(done.stdout)]
 
