@@ -1,7 +1,7 @@
 """A run as another process receives it, and the executors that train runs.
 
-A `Job` holds the run's canonical form and the locations of its database, checkpoints and data, all of which mean the
-same in another process or on another machine. An `Executor` trains many jobs: in this process, in worker processes, or
+A `Job` holds the run's canonical form and the locations of its database, checkpoints and data. These mean the same in
+another process and on another machine. An `Executor` trains many jobs: in this process, in worker processes, or
 on a cluster.
 """
 

@@ -50,7 +50,7 @@ def worker_slots(device: torch.device, jobs: int | None, gpu_share: int, cores: 
     """Return a slot for each run under way at once: its GPU, or None on the CPU.
 
     Args:
-        jobs: runs at once; None for one per core, or for as many as the GPUs take.
+        jobs: runs at once; None for one per core, or for the most that the GPUs take.
         gpu_share: runs on one GPU at once.
 
     Raises:

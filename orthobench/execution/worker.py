@@ -1,8 +1,8 @@
 """The worker process of one run: `python -m orthobench.execution.worker`, started by `ProcessExecutor`.
 
 It reads a pickled `Job` from its input and writes the run's events and its outcome to its output, one JSON object a
-line. The end of the input asks the worker to stop, as SIGINT and SIGTERM do; so the worker outlives its parent by no
-more than an iteration.
+line. The end of the input asks the worker to stop, as SIGINT and SIGTERM do. So the worker outlives its parent by at
+most one iteration.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Evaluator:
     def _run_probes(self, epoch: int) -> tuple[list[MetricRow], list[TraceRow]]:
         """Run the probes that are due, on the same batch in the whole run."""
         trainer, iteration = self.trainer, self.trainer.state.iteration
-        self.task.epoch = 0  # a task that draws anew in every epoch then gives the same batch
+        self.task.epoch = 0  # so a task that draws new data in every epoch gives the same batch
         examples = torch.arange(self.training.batch_size, device=trainer.device)
         subject = Subject(trainer.model, self.task, self.task.train.batch(examples))
         rows: list[MetricRow] = []

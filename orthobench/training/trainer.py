@@ -113,7 +113,7 @@ class Trainer:
             optimizer.step()
 
     def take_loss(self) -> float | None:
-        """Return the mean training loss since the last call, and start anew; None without an iteration in between."""
+        """Return the mean training loss since the last call; None if there was no iteration."""
         state = self.state
         if not state.loss_count:
             return None
