@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import MODRELU, TANH, Activation, cuda, cuda_launch, reference
+from orthobench.recurrence import MODRELU, TANH, Activation, cuda, cuda_launch, gru, lstm, recurrence, reference
 from orthobench.recurrence.cuda_launch import RowPlan, StepPlan
 
 Run = Callable[[], Any]
@@ -129,7 +129,7 @@ def no_grad(run: Run) -> Run:
 
 
 def plain(back_end: Any, activation: Activation = TANH) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    return lambda x, weight, h0: back_end.recurrence(x, weight, h0, activation, None, None, None)
+    return lambda x, weight, h0: back_end.run(recurrence.call(x, weight, (h0,), None, activation))[0]
 
 
 def row_plans(n: int) -> list[RowPlan]:
@@ -179,13 +179,13 @@ def measure_steps(bench: Bench, n: int, steps: int) -> None:
 
 
 def measure_gated(bench: Bench, n: int, steps: int) -> None:
-    def lstm(back_end: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        return lambda x, weight, h0: back_end.lstm(x, weight, h0, h0, None)[0]
+    def make_lstm(back_end: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        return lambda x, weight, h0: back_end.run(lstm.call(x, weight, (h0, h0)))[0]
 
-    def gru(back_end: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-        return lambda x, weight, h0: back_end.gru(x, weight, h0, None, True, None)
+    def make_gru(back_end: Any) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        return lambda x, weight, h0: back_end.run(gru.call(x, weight, (h0,), reset_after=True))[0]
 
-    for name, make, gates in (("LSTM", lstm, 4), ("GRU", gru, 3)):
+    for name, make, gates in (("LSTM", make_lstm, 4), ("GRU", make_gru, 3)):
         tensors = problem(n, steps, bench.batch, gates)
         step = training_step(make(cuda), *tensors)
         bench.time(f"{name} step kernel, graph", n, steps, lambda step=step: captured(step))

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.model import Model, ModelSettings, OptimizerName, ParameterGroup, Positive, Signature, State
-from orthobench.recurrence import Activation, GradientTrace, Multiply, applied_recurrence, project, recurrence
+from orthobench.recurrence import Activation, GradientTrace, Multiply, project, recurrence
 
 
 class MatrixSettings(ModelSettings):
@@ -61,13 +61,8 @@ class PlainRNN(Model):
         return (self.start.expand(batch_size, -1),)
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        (h0,) = state
-        x = project(inputs, self.input_weight)
-        if self.forms_weight:
-            h = recurrence(x, self.weight(), h0, self.activation, self.bias, trace=trace, last=self.reads_last)
-        else:
-            h = applied_recurrence(x, self.multiplier(), h0, self.activation, self.bias, trace, self.reads_last)
-        return h, (self.last(h),)
+        weight = self.weight() if self.forms_weight else self.multiplier()
+        return recurrence(project(inputs, self.input_weight), weight, state, trace, self.activation, self.bias)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         if not self.matrix_parameters:

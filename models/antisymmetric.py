@@ -64,10 +64,8 @@ class Antisymmetric(Model):
         return antisymmetric - self.diffusion * identity
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        (h0,) = state
         x = project(inputs, self.input_weight, self.bias)
-        h = recurrence(x, self.weight(), h0, TANH, step_size=self.step_size, trace=trace, last=self.reads_last)
-        return h, (self.last(h),)
+        return recurrence(x, self.weight(), state, trace, TANH, step_size=self.step_size)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         return {"W": self.weight()}

@@ -22,7 +22,5 @@ class AntisymmetricGated(Antisymmetric):
     inputs_per_unit = 2
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        (h0,) = state
         x = project(inputs, self.input_weight, self.bias)
-        h = gated_recurrence(x, self.weight(), h0, self.step_size, trace=trace, last=self.reads_last)
-        return h, (self.last(h),)
+        return gated_recurrence(x, self.weight(), state, trace, self.step_size)

@@ -50,10 +50,7 @@ class CoRNN(Model):
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = project(inputs, self.input_weight, self.bias)
-        y0, z0 = state
-        scalars = (self.step_size, self.frequency, self.damping)
-        y, z = cornn(x, self.recurrent_weight, y0, z0, *scalars, trace=trace, last=self.reads_last)
-        return y, (self.last(y), self.last(z))
+        return cornn(x, self.recurrent_weight, state, trace, self.step_size, self.frequency, self.damping)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         return dict(zip(("W_y", "W_z"), self.recurrent_weight.chunk(2, dim=1), strict=True))

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from orthobench.matrices.complex_form import complex_states, interleaved, real_form
 from orthobench.matrices.rotations import Rotations, fft, rotate, tunable
 from orthobench.model import Count, Model, ModelSettings, OutputBias, Signature, State
-from orthobench.recurrence import Activation, GradientTrace, Kind, Multiply
+from orthobench.recurrence import Activation, Kind, Multiply
 
 from ._plain import PlainRNN
 
@@ -125,9 +125,9 @@ class EURNN(PlainRNN):
             return structure
         return lambda rows: interleaved(structure(complex_states(rows)))
 
-    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        h, final = super().states(inputs, state, trace)
-        return (h if self.phi is None else h[..., ::2]), final
+    def readout(self, outputs: Tensor, final: State) -> Tensor:
+        h = super().readout(outputs, final)
+        return h if self.phi is None else h[..., ::2]
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         return {"W": self.matrix()}

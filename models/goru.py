@@ -53,18 +53,10 @@ class GORU(Model):
         return rotate(identity, self.rotations, self.rotations.by_layer(self.theta)).T
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        (h0,) = state
         x = project(inputs, self.input_weight, nn.functional.pad(self.gate_bias, (0, self.hidden_size)))
         weight = torch.cat((self.gate_weight, self.product()))
-        h = gru(
-            *(x, weight, h0),
-            reset_after=True,
-            activation=self.activation,
-            activation_bias=self.candidate_bias,
-            trace=trace,
-            last=self.reads_last,
-        )
-        return h, (self.last(h),)
+        activation, bias = self.activation, self.candidate_bias
+        return gru(x, weight, state, trace, reset_after=True, activation=activation, activation_bias=bias)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         w_r, w_g = self.gate_weight.chunk(2)

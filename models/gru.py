@@ -41,9 +41,7 @@ class GRU(Model):
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = project(inputs, self.input_weight, self.bias)
-        (h0,) = state
-        h = gru(x, self.recurrent_weight, h0, self.candidate_bias, self.reset_after, trace=trace, last=self.reads_last)
-        return h, (self.last(h),)
+        return gru(x, self.recurrent_weight, state, trace, self.candidate_bias, self.reset_after)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         return dict(zip(("W_r", "W_z", "W_g"), self.recurrent_weight.chunk(3), strict=True))

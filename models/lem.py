@@ -52,9 +52,7 @@ class LEM(Model):
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = project(inputs, self.input_weight, self.input_bias + self.recurrent_bias)
-        y0, z0 = state
-        y, z = lem(x, self.recurrent_weight, y0, z0, self.step_size, trace=trace, last=self.reads_last)
-        return y, (self.last(y), self.last(z))
+        return lem(x, self.recurrent_weight, state, trace, self.step_size)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         return dict(zip(("W_1", "W_z", "W_2", "W_y"), self.recurrent_weight.chunk(4), strict=True))

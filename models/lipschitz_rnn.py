@@ -55,10 +55,8 @@ class LipschitzRNN(Model):
         return (entries + (1 - 2 * self.skewness) * entries.mT - self.diffusion * identity).flatten(0, 1)
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        (h0,) = state
         x = project(inputs, self.input_weight, self.bias)
-        h = lipschitz(x, self.weight(), h0, self.step_size, trace=trace, last=self.reads_last)
-        return h, (self.last(h),)
+        return lipschitz(x, self.weight(), state, trace, self.step_size)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         return dict(zip(("A", "W"), self.weight().chunk(2), strict=True))

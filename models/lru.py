@@ -93,14 +93,15 @@ class LRU(Model):
         e = project(inputs, self.encoder_weight, self.encoder_bias)
         v = layer_norm(e, self.norm_bias.shape, self.norm_weight, self.norm_bias)
         driven = project(v, self.gain.exp().repeat_interleave(2)[:, None] * self.input_weight)
-        states = diagonal_recurrence(complex_states(driven), self.eigenvalues(), complex_states(start), trace)
-        s = interleaved(states)
-        final = s[-1]
-        if self.reads_last:
-            e, v, s = e[-1], v[-1], final
-        u = gelu(linear(s, self.state_weight) + self.feedthrough * v)
+        s, (final,) = diagonal_recurrence(complex_states(driven), self.eigenvalues(), (complex_states(start),), trace)
+        if self.signature.readout == "last":
+            e, v, s = e[-1:], v[-1:], final[None]
+        u = gelu(linear(interleaved(s), self.state_weight) + self.feedthrough * v)
         value, gate = linear(u, self.gate_weight, self.gate_bias).chunk(2, dim=-1)
-        return e + value * gate.sigmoid(), (final,)
+        return e + value * gate.sigmoid(), (interleaved(final),)
+
+    def readout(self, outputs: Tensor, final: State) -> Tensor:
+        return outputs[-1] if self.signature.readout == "last" else outputs
 
     def parameter_groups(self) -> list[ParameterGroup]:
         recurrent = [self.nu, self.theta, self.gain, self.input_weight]

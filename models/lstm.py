@@ -63,9 +63,7 @@ class LSTM(Model):
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = project(inputs, self.input_weight, self.bias + self.forget_offset)
-        h0, c0 = state
-        h, c = lstm(x, self.recurrent_weight, h0, c0, trace=trace, last=self.reads_last, cell_weight=self.cell_weight)
-        return h, (self.last(h), self.last(c))
+        return lstm(x, self.recurrent_weight, state, trace, self.cell_weight)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
         return dict(zip(("W_i", "W_f", "W_g", "W_o"), self.recurrent_weight.chunk(4), strict=True))

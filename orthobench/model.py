@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from orthobench.matrices.initial import glorot_vector_, torch_linear_
 from orthobench.recurrence import GradientTrace, project
+from orthobench.recurrence import State as State
 from orthobench.settings import Settings
 
 OptimizerName = Literal[
@@ -57,10 +58,6 @@ class ModelSettings(Settings):
         description="e, size of a trained linear embedding of the inputs; none: no embedding",
         json_schema_extra={"neutral": None, "tied_to": "hidden_size"},
     )
-
-
-State = tuple[Tensor, ...]
-"""What is carried from step to step: h, or h and c, each `[B, n]`."""
 
 
 @dataclass(frozen=True)
@@ -155,19 +152,19 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        """Run the recurrence over inputs `[T, B, m]` from a state, handing a trace on to it.
+        """Run the recurrence over inputs `[T, B, m]` from a state, and pass the trace to it.
 
-        Returns what the output map reads at every step, `[T, B, n]`, and the state to go on from. Where `reads_last`
-        holds, `[B, n]` of the last step alone will do, and is faster.
+        Returns:
+            The outputs of all steps, `[T, B, n]`, and the final state, as the recurrences do.
         """
 
-    @property
-    def reads_last(self) -> bool:
-        return self.signature.readout == "last"
+    def readout(self, outputs: Tensor, final: State) -> Tensor:
+        """Return the features that the output map reads: `[B, n]` of the last step, or `[T, B, n]` of all steps.
 
-    def last(self, states: Tensor) -> Tensor:
-        """The last step of what a recurrence returned, which may be just that."""
-        return states if self.reads_last else states[-1]
+        For the last step these are the first tensor of the final state: its gradient spares the recurrence one of the
+        size of all outputs. A model whose output map reads something else overrides this.
+        """
+        return final[0] if self.signature.readout == "last" else outputs
 
     def forward(
         self, inputs: Tensor, state: State | None = None, trace: GradientTrace | None = None
@@ -175,9 +172,8 @@ class Model(nn.Module, ABC):
         """The outputs that the signature asks for, and the final state, from the given or the model's own start."""
         if self.embedding is not None:
             inputs = project(inputs, self.embedding)
-        states, final = self.states(inputs, state or self.initial_state(inputs.shape[1]), trace)
-        read = states[-1] if self.reads_last and states.dim() == 3 else states
-        return nn.functional.linear(read, self.output_weight, self.output_bias), final
+        outputs, final = self.states(inputs, state or self.initial_state(inputs.shape[1]), trace)
+        return nn.functional.linear(self.readout(outputs, final), self.output_weight, self.output_bias), final
 
     def penalty(self) -> Tensor | None:
         """What training adds to the task's loss, a scalar; nothing by default."""

@@ -12,9 +12,8 @@ from torch.nn.functional import cross_entropy, linear, mse_loss
 
 from orthobench.bench.constraints import Constraint, cayley
 from orthobench.bench.shapes import Shape
-from orthobench.recurrence import MODRELU, lstm, project, recurrence
+from orthobench.recurrence import MODRELU, lstm, project, recurrence, use_backend
 from orthobench.recurrence.cuda_launch import MAX_ROW_FEATURES
-from orthobench.recurrence.dispatch import chosen
 from orthobench.training.optimizers import make_optimizer
 
 SEED = 0
@@ -64,7 +63,9 @@ class ScoRNN(Network):
     def states(self, inputs: Tensor) -> Tensor:
         weight = self.recurrent_weight(self.parameter)
         x = project(inputs, self.input_weight)
-        return recurrence(x, weight, self.start(inputs), MODRELU, self.bias, last=self.last, backend=self.backend)
+        with use_backend(self.backend):
+            outputs, (final,) = recurrence(x, weight, (self.start(inputs),), None, MODRELU, self.bias)
+        return final if self.last else outputs
 
 
 class EagerScoRNN(ScoRNN):
@@ -91,7 +92,9 @@ class LSTM(Network):
 
     def states(self, inputs: Tensor) -> Tensor:
         x, zeros = project(inputs, self.input_weight, self.bias), self.start(inputs)
-        return lstm(x, self.recurrent_weight, zeros, zeros, last=self.last, backend=self.backend)[0]
+        with use_backend(self.backend):
+            outputs, (final, _) = lstm(x, self.recurrent_weight, (zeros, zeros))
+        return final if self.last else outputs
 
 
 class EagerLSTM(LSTM):
@@ -196,14 +199,14 @@ def implementations(shape: Shape, device: torch.device) -> dict[str, Callable[[]
 
     Called, each gives the step, or raises the ValueError or RuntimeError that says why it cannot serve here.
     """
-    backends = ("reference", "portable", "cuda" if device.type == "cuda" else "cpu")
-
+    backends = ("reference", "cuda" if device.type == "cuda" else "cpu")
     network, eager = (LSTM, EagerLSTM) if shape.cell == "lstm" else (ScoRNN, EagerScoRNN)
 
     def ours(backend: str) -> Step:
         size = network.gates * shape.hidden
         x, weight = torch.empty(1, 1, size, device=device), torch.empty(size, shape.hidden, device=device)
-        chosen("lstm" if shape.cell == "lstm" else "recurrence", x, weight, backend=backend)
+        with use_backend(backend):
+            (lstm if shape.cell == "lstm" else recurrence).chosen_backend(x, weight)
         return TrainingStep(network(shape, device, backend))
 
     found: dict[str, Callable[[], Step]] = {EAGER: lambda: TrainingStep(eager(shape, device))}

@@ -94,7 +94,7 @@ StatusFilter = Annotated[
 ]
 
 Backend = Annotated[
-    Literal["auto", "reference", "portable", "cpu", "cuda"],
+    Literal["auto", "reference", "cpu", "cuda"],
     typer.Option("--backend", help="Kernels of the recurrence; auto: the fastest that serve."),
 ]
 

@@ -27,8 +27,8 @@ struct problem {
     float *h, *c;        /* [T, B, n]; c is the second state: LSTM's c, coRNN's and LEM's z */
     float *saved;        /* what the backward pass needs beside h, see each op; NULL where nothing */
     float *recurrent;    /* GRU [T, B, n]: r h_{t-1}, or with r after the product W_g h_{t-1} + b */
-    /* Backward only. Absent gradients are NULL; `last` is that of the last state alone, [B, n]. */
-    const float *grad_h, *grad_last, *grad_c, *grad_c_last;
+    /* Backward only. Absent gradients are NULL: grad_h [T, B, n] of all steps, `last` [B, n] of the final state. */
+    const float *grad_h, *grad_last, *grad_c_last;
     float *dx;           /* [T, B, gates * n] */
     float *dmixed;       /* [T, B, n]: derivative by the product W h_{t-1} where it is not (all of) dx */
     float *dbias, *dcandidate_bias; /* [B, n], zeroed: every row's own sum over time */
@@ -54,7 +54,7 @@ INLINE void tile(const int rows, const int vecs, int64_t depth, const float *res
         const vf *w = (const vf *)(panel + k * vecs * VL);
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
-            const vf value = all(a[i * lda + k]);
+            const vf value = splat(a[i * lda + k]);
 #pragma GCC unroll 2
             for (int v = 0; v < vecs; v++) sums[i][v] += value * w[v];
         }
@@ -173,8 +173,8 @@ INLINE int64_t offset(const struct step *s, int64_t row, int64_t width) {
 }
 
 /* The next time step's rows, asked for one step ahead: no hardware prefetcher follows this walk. */
-INLINE void ahead(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 0, 2); }
-INLINE void ahead_to_write(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 1, 2); }
+INLINE void prefetch(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 0, 2); }
+INLINE void prefetch_to_write(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 1, 2); }
 
 static void finish_norms(const struct step *s, int64_t rows, float *squares, float *norms) {
     for (int64_t row = 0; row < rows; row++) {
@@ -234,15 +234,15 @@ INLINE vf activate(const int kind, vf z, vf bias, const struct problem *p) {
         case LEAKY_RELU: {
             /* + 0 turns -0 into 0: the backward pass reads the branch taken from the sign bit. */
             const vf shifted = z + bias;
-            return choose(shifted < 0, shifted * p->slope, shifted + 0.0f);
+            return select_lanes(shifted < 0, shifted * p->slope, shifted + 0.0f);
         }
         case MODRELU: {
             const vf size = relu(magnitude(z) + p->epsilon + bias);
-            return only(z != 0, (vf)((vi)size | ((vi)z & (int32_t)0x80000000)));
+            return mask(z != 0, (vf)((vi)size | ((vi)z & (int32_t)0x80000000)));
         }
         case COMPLEX_MODRELU: {
             const struct modulus m = complex_modulus(kind, z, bias, p->epsilon);
-            return only(m.squared != 0, z * (m.shifted / m.q));
+            return mask(m.squared != 0, z * (m.shifted / m.q));
         }
         default: {
             const struct modulus m = complex_modulus(kind, z, bias, p->epsilon);
@@ -263,28 +263,28 @@ INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, cons
             return (struct derivative){d, d};
         }
         case RELU: {
-            const vf d = only(~(a <= 0), g);
+            const vf d = mask(~(a <= 0), g);
             return (struct derivative){d, d};
         }
         case LEAKY_RELU: {
-            const vf d = choose((vi)a < 0, g * p->slope, g);
+            const vf d = select_lanes((vi)a < 0, g * p->slope, g);
             return (struct derivative){d, d};
         }
         case MODRELU: {
-            const vf d = only(a != 0, g);
+            const vf d = mask(a != 0, g);
             return (struct derivative){d, (vf)((vi)d ^ ((vi)a & (int32_t)0x80000000))};
         }
         default: {
             const struct modulus m = complex_modulus(kind, a, bias, p->epsilon);
             const vf product = g * a, along = product + swap_pairs(product);
             const vf over = kind == COMPLEX_MODRELU ? m.q : m.q + p->epsilon;
-            const vf scale = m.shifted / over, active = only(~(m.shifted <= 0), all(1.0f));
+            const vf scale = m.shifted / over, active = mask(~(m.shifted <= 0), splat(1.0f));
             struct derivative d;
             d.z = g * scale + a * (along * (active - scale) / (over * m.radius));
             d.bias = along * active / over;
             if (kind == COMPLEX_MODRELU) {
-                d.z = only(m.squared != 0, d.z);
-                d.bias = only(m.squared != 0, d.bias);
+                d.z = mask(m.squared != 0, d.z);
+                d.bias = mask(m.squared != 0, d.bias);
             }
             return d;
         }
@@ -303,8 +303,8 @@ INLINE void activation_forward(const int kind, const int euler, const struct ste
         for (int i = 0; i < rows; i++) {
             const int64_t here = offset(s, row + i, n) + at;
             const vf z = *(const vf *)(block + (i * 2 + v) * VL) + load(p->x + here, count);
-            ahead(p->x + here, next);
-            ahead_to_write(p->h + here, next);
+            prefetch(p->x + here, next);
+            prefetch_to_write(p->h + here, next);
             vf a = activate(kind, z, bias, p);
             if (p->saved) store(p->saved + here, kind >= COMPLEX_MODRELU ? z : a, count);
             if (euler) a = load(s->prev + (row + i) * n + at, count) + p->step_size * a;
@@ -328,11 +328,11 @@ INLINE void activation_backward(const int kind, const int euler, const struct st
             vf g = *(const vf *)(block + (i * 2 + v) * VL);
             if (arriving_here) {
                 g += load(arriving_here + i * n + v * VL, count);
-                ahead(arriving_here + i * n + v * VL, before);
+                prefetch(arriving_here + i * n + v * VL, before);
             }
             const vf a = load(output + here, count);
-            ahead(output + here, before);
-            ahead_to_write(p->dx + here, before);
+            prefetch(output + here, before);
+            prefetch_to_write(p->dx + here, before);
             if (euler) {
                 g += load(s->direct + local, count);
                 store(s->direct + local, g, count);
@@ -431,8 +431,8 @@ static void gated_finish_forward(const struct step *s, int64_t row, int rows, in
             const vf mixed = *(const vf *)(block + (i * 2 + v) * VL);
             const vf a = hyperbolic_tangent(mixed + load(p->x + here, count));
             const vf gate = sigmoid(mixed + load(p->x + here + n, count));
-            ahead(p->x + here, next);
-            ahead(p->x + here + n, next);
+            prefetch(p->x + here, next);
+            prefetch(p->x + here + n, next);
             if (p->saved) {
                 store(p->saved + here, a, count);
                 store(p->saved + here + n, gate, count);
@@ -456,8 +456,8 @@ static void gated_finish_backward(const struct step *s, int64_t row, int rows, i
             store(s->direct + local, g, count);
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
             const vf a = load(p->saved + here, count), gate = load(p->saved + here + n, count);
-            ahead(p->saved + here, 2 * before);
-            ahead(p->saved + here + n, 2 * before);
+            prefetch(p->saved + here, 2 * before);
+            prefetch(p->saved + here + n, 2 * before);
             g *= p->step_size;
             const vf dcandidate = g * gate * (1.0f - a * a), dgate = g * a * gate * (1.0f - gate);
             store(p->dx + here, dcandidate, count);
@@ -487,8 +487,8 @@ static void lipschitz_finish_forward(const struct step *s, int64_t row, int rows
         const int64_t here = offset(s, row + i, n) + col;
         const vf linear = *(const vf *)(block + i * 2 * VL), mixed = *(const vf *)(block + (i * 2 + 1) * VL);
         const vf a = hyperbolic_tangent(mixed + load(p->x + here, count));
-        ahead(p->x + here, next);
-        ahead_to_write(p->h + here, next);
+        prefetch(p->x + here, next);
+        prefetch_to_write(p->h + here, next);
         if (p->saved) store(p->saved + here, a, count);
         store(p->h + here, load(s->prev + (row + i) * n + col, count) + p->step_size * (linear + a), count);
     }
@@ -508,9 +508,9 @@ static void lipschitz_finish_backward(const struct step *s, int64_t row, int row
             store(s->direct + local, g, count);
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
             const vf a = load(p->saved + here, count);
-            ahead(p->saved + here, before);
-            ahead_to_write(p->dx + here, before);
-            ahead_to_write(p->dmixed + here, before);
+            prefetch(p->saved + here, before);
+            prefetch_to_write(p->dx + here, before);
+            prefetch_to_write(p->dmixed + here, before);
             g *= p->step_size;
             store(p->dmixed + here, g, count);
             store(p->dx + here, g * (1.0f - a * a), count);
@@ -539,8 +539,8 @@ static void lstm_finish_forward(const struct step *s, int64_t row, int rows, int
         vf gates[4];
         for (int gate = 0; gate < 4; gate++) {
             gates[gate] = *(const vf *)(block + (i * 4 + gate) * VL) + load(p->x + here + gate * n, count);
-            ahead(p->x + here + gate * n, next);
-            if (p->saved) ahead_to_write(p->saved + here + gate * n, next);
+            prefetch(p->x + here + gate * n, next);
+            if (p->saved) prefetch_to_write(p->saved + here + gate * n, next);
             gates[gate] = gate == 2 ? hyperbolic_tangent(gates[gate]) : sigmoid(gates[gate]);
             if (p->saved) store(p->saved + here + gate * n, gates[gate], count);
         }
@@ -556,7 +556,7 @@ static void lstm_finish_backward(const struct step *s, int64_t row, int rows, in
     const struct problem *p = s->p;
     const int64_t n = p->features, before = -p->batch * n;
     const float *const arriving_h = arriving(p->grad_h, p->grad_last, s, row, col);
-    const float *const arriving_c = arriving(p->grad_c, p->grad_c_last, s, row, col);
+    const float *const arriving_c = arriving(NULL, p->grad_c_last, s, row, col);
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vecs; v++) {
             const int64_t at = col + v * VL, here = offset(s, row + i, 4 * n) + at, local = (row + i) * n + at;
@@ -567,8 +567,8 @@ static void lstm_finish_backward(const struct step *s, int64_t row, int rows, in
             vf gates[4];
             for (int gate = 0; gate < 4; gate++) {
                 gates[gate] = load(p->saved + here + gate * n, count);
-                ahead(p->saved + here + gate * n, 4 * before);
-                ahead_to_write(p->dx + here + gate * n, 4 * before);
+                prefetch(p->saved + here + gate * n, 4 * before);
+                prefetch_to_write(p->dx + here + gate * n, 4 * before);
             }
             const vf input = gates[0], forget = gates[1], g = gates[2], output = gates[3];
             const vf squashed = hyperbolic_tangent(load(p->c + offset(s, row + i, n) + at, count));
@@ -647,8 +647,8 @@ static void gru_finish_gates(const struct step *s, int64_t row, int rows, int64_
         const int64_t here = offset(s, row + i, 3 * n) + col;
         const vf r = sigmoid(*(const vf *)(block + i * 2 * VL) + load(p->x + here, count));
         const vf z = sigmoid(*(const vf *)(block + (i * 2 + 1) * VL) + load(p->x + here + n, count));
-        ahead(p->x + here, next);
-        ahead(p->x + here + n, next);
+        prefetch(p->x + here, next);
+        prefetch(p->x + here + n, next);
         store(p->saved + here, r, count);
         store(p->saved + here + n, z, count);
         if (!p->reset_after)
@@ -673,7 +673,7 @@ INLINE void gru_candidate(const int kind, const struct step *s, int64_t row, int
             }
             const vf g = activate(kind, mixed + load(p->x + here + 2 * n, count), bias, p);
             const vf z = load(p->saved + here + n, count);
-            ahead(p->x + here + 2 * n, p->batch * 3 * n);
+            prefetch(p->x + here + 2 * n, p->batch * 3 * n);
             store(p->saved + here + 2 * n, g, count);
             store(p->h + out, z * load(s->prev + (row + i) * n + at, count) + (1.0f - z) * g, count);
         }
@@ -715,8 +715,8 @@ INLINE void gru_gradients(const int kind, const struct step *s, int64_t row, int
             vf gates[3];
             for (int gate = 0; gate < 3; gate++) {
                 gates[gate] = load(p->saved + here + gate * n, count);
-                ahead(p->saved + here + gate * n, 3 * before);
-                ahead_to_write(p->dx + here + gate * n, 3 * before);
+                prefetch(p->saved + here + gate * n, 3 * before);
+                prefetch_to_write(p->dx + here + gate * n, 3 * before);
             }
             const vf r = gates[0], z = gates[1], g = gates[2];
             /* Neither kind's derivative needs the bias. */
@@ -801,9 +801,9 @@ static void cornn_finish_forward(const struct step *s, int64_t row, int rows, in
             const int64_t at = col + v * VL, here = offset(s, row + i, n) + at, local = (row + i) * n + at;
             const int count = lanes(n - at);
             const vf a = hyperbolic_tangent(*(const vf *)(block + (i * 2 + v) * VL) + load(p->x + here, count));
-            ahead(p->x + here, next);
-            ahead_to_write(p->h + here, next);
-            ahead_to_write(p->c + here, next);
+            prefetch(p->x + here, next);
+            prefetch_to_write(p->h + here, next);
+            prefetch_to_write(p->c + here, next);
             if (p->saved) store(p->saved + here, a, count);
             const vf y = load(s->prev + local, count);
             vf z = load(s->prev_cell + local, count);
@@ -818,7 +818,7 @@ static void cornn_finish_backward(const struct step *s, int64_t row, int rows, i
     const struct problem *p = s->p;
     const int64_t n = p->features, before = -p->batch * n;
     const float *const arriving_y = arriving(p->grad_h, p->grad_last, s, row, col);
-    const float *const arriving_z = arriving(p->grad_c, p->grad_c_last, s, row, col);
+    const float *const arriving_z = arriving(NULL, p->grad_c_last, s, row, col);
     const int count = lanes(n - col);
     (void)vecs;
     for (int i = 0; i < rows; i++) {
@@ -833,8 +833,8 @@ static void cornn_finish_backward(const struct step *s, int64_t row, int rows, i
             *(vf *)(s->cell_squares + (row + i) * VL) += dz * dz;
         }
         const vf a = load(p->saved + here, count), force = p->step_size * dz;
-        ahead(p->saved + here, before);
-        ahead_to_write(p->dx + here, before);
+        prefetch(p->saved + here, before);
+        prefetch_to_write(p->dx + here, before);
         store(p->dx + here, force * (1.0f - a * a), count);
         store(s->direct + local, dy - p->frequency * force, count);
         store(s->cell + local, dz - p->damping * force, count);
@@ -898,8 +898,8 @@ static void lem_finish_z(const struct step *s, int64_t row, int rows, int64_t co
         vf parts[3];
         for (int part = 0; part < 3; part++) {
             parts[part] = *(const vf *)(block + (i * 4 + part) * VL) + load(p->x + here + part * n, count);
-            ahead(p->x + here + part * n, next);
-            ahead_to_write(p->saved + here + part * n, next);
+            prefetch(p->x + here + part * n, next);
+            prefetch_to_write(p->saved + here + part * n, next);
             parts[part] = part == 1 ? hyperbolic_tangent(parts[part]) : sigmoid(parts[part]);
             store(p->saved + here + part * n, parts[part], count);
         }
@@ -917,8 +917,8 @@ static void lem_finish_y(const struct step *s, int64_t row, int rows, int64_t co
             const int count = lanes(n - at);
             const vf mixed = *(const vf *)(block + (i * 2 + v) * VL) + load(p->x + here + 3 * n, count);
             const vf candidate = hyperbolic_tangent(mixed), gate = load(p->saved + here + 2 * n, count);
-            ahead(p->x + here + 3 * n, next);
-            ahead_to_write(p->saved + here + 3 * n, next);
+            prefetch(p->x + here + 3 * n, next);
+            prefetch_to_write(p->saved + here + 3 * n, next);
             store(p->saved + here + 3 * n, candidate, count);
             const vf y = load(s->prev + (row + i) * n + at, count);
             store(p->h + offset(s, row + i, n) + at, y + p->step_size * gate * (candidate - y), count);
@@ -947,8 +947,8 @@ INLINE vf lem_differentiate(const struct problem *p, int64_t here, vf g, const f
     const vf gate = load(p->saved + here, count), candidate = load(p->saved + here + n, count);
     const vf by_length = p->step_size * gate * g;
     for (int part = 0; part < 2; part++) {
-        ahead(p->saved + here + part * n, before);
-        ahead_to_write(p->dx + here + part * n, before);
+        prefetch(p->saved + here + part * n, before);
+        prefetch_to_write(p->dx + here + part * n, before);
     }
     store(p->dx + here, by_length * (candidate - load(state_before, count)) * (1.0f - gate), count);
     store(p->dx + here + n, by_length * (1.0f - candidate * candidate), count);
@@ -976,7 +976,7 @@ static void lem_finish_backward_z(const struct step *s, int64_t row, int rows, i
                                   const float *block) {
     const struct problem *p = s->p;
     const int64_t n = p->features;
-    const float *const arriving_z = arriving(p->grad_c, p->grad_c_last, s, row, col);
+    const float *const arriving_z = arriving(NULL, p->grad_c_last, s, row, col);
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vecs; v++) {
             const int64_t at = col + v * VL, here = offset(s, row + i, 4 * n) + at, local = (row + i) * n + at;
@@ -1025,7 +1025,7 @@ INLINE void outer_tile(const int rows, const int vecs, int64_t depth, const floa
         const vf *w = (const vf *)(b + k * vecs * VL);
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
-            const vf value = all(a[k * ROWS + i]);
+            const vf value = splat(a[k * ROWS + i]);
 #pragma GCC unroll 2
             for (int v = 0; v < vecs; v++) sums[i][v] += value * w[v];
         }

@@ -1,290 +1,199 @@
-"""The recurrences on the CPU in float32: `cpu.c` under autograd.
+"""The CPU back end: the kernels of `cpu.c`, in float32.
 
-Forward keeps h and what h does not give back (see `cpu.c`, "saved"); backward runs the loop in reverse and then makes
-dL/dW as one product over all steps.
+Forward keeps the states and what the states do not give back (see `cpu.c`, "saved"). Backward runs the loop in reverse
+and then makes dL/dW as one product over all steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import native, workspace
+from orthobench.recurrence import kernels, native, workspace
 from orthobench.recurrence.activations import Activation, Kind
-from orthobench.recurrence.trace import GradientTrace, expected_norms
+from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.diagonal import Diagonal
+from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 
 _KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in cpu.c
 _Settings = dict[str, int | float]
 
 
-def unsupported(op: str, x: Tensor, weight: Tensor, activation: Activation | None = None) -> str | None:
-    """Why this back end cannot serve the call, or None."""
+def unsupported(call: Call) -> str | None:
+    """Return the reason why this back end cannot serve the call, or None."""
+    x, parameters = call.x, call.parameters
     if x.device.type != "cpu":
         return f"the tensors are on {x.device.type}"
-    if x.dtype is not torch.float32 or weight.dtype is not torch.float32:
+    if not isinstance(call.weight, Tensor):
+        return "W is applied by a function, which has no C kernel"
+    if KERNELS[call.operation.name] is Diagonal:
+        return None
+    if x.dtype is not torch.float32:
         return f"the C kernels are for float32, not {x.dtype}".replace("torch.", "")
+    if parameters.get("cell_weight") is not None:
+        return "the LSTM's C kernel has no cell_weight"
+    activation = parameters.get("activation")
     if activation is not None and activation.kind is Kind.LEAKY_RELU and activation.slope < 0:
-        return "leaky ReLU with a negative slope: its output does not tell its side"
+        return "leaky ReLU with a negative slope: its output does not show its side"
     return native.missing()
 
 
-def recurrence(
-    x: Tensor,
-    weight: Tensor,
-    h0: Tensor,
-    activation: Activation,
-    bias: Tensor | None,
-    step_size: float | None,
-    trace: GradientTrace | None,
-    last: bool = False,
-) -> Tensor:
-    """As `reference.recurrence`; with `last` only h_T `[B, n]`, which spares a gradient of the size of all states."""
-    settings: _Settings = {
-        "kind": _KINDS[activation.kind],
-        "slope": activation.slope,
-        "epsilon": activation.epsilon,
-        "euler": step_size is not None,
-        "step_size": step_size or 0.0,
+def run(call: Call) -> Result:
+    """Run all steps."""
+    return kernels.run(KERNELS[call.operation.name], call)
+
+
+def _fields(tape: Tape, width: int, settings: Mapping[str, int | float]) -> dict[str, Any]:
+    """Return the fields of a backward problem that all operations have; dx is `[T, B, width]`."""
+    h = tape.states[0]
+    gradients = {"grad_h": tape.gradient, **dict(zip(("grad_last", "grad_c_last"), tape.final, strict=False))}
+    return {
+        **settings,
+        **{name: gradient for name, gradient in gradients.items() if gradient is not None},
+        **dict(zip(("norms", "c_norms"), tape.norms, strict=False)),
+        "h": h,
+        "dh0": h.new_empty(h.shape[1:]),
+        "dx": workspace.take(*h.shape[:2], width),
     }
-    trace_norms = expected_norms(trace, x, "h")
-    return _call(_Recurrence, settings, trace_norms, last, x, weight, h0, bias)[0]
 
 
-def gated_recurrence(
-    x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None, last: bool = False
-) -> Tensor:
-    settings: _Settings = {"euler": True, "step_size": step_size}
-    return _call(_Gated, settings, expected_norms(trace, x, "h"), last, x, weight, h0)[0]
-
-
-def lstm(
-    x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, trace: GradientTrace | None, last: bool = False
-) -> tuple[Tensor, Tensor]:
-    h, c = _call(_LSTM, {}, expected_norms(trace, x, "h", "c"), last, x, weight, h0, c0)
-    return h, c
-
-
-def gru(
-    x: Tensor,
-    weight: Tensor,
-    h0: Tensor,
-    candidate_bias: Tensor | None,
-    reset_after: bool,
-    activation: Activation,
-    activation_bias: Tensor | None,
-    trace: GradientTrace | None,
-    last: bool = False,
-) -> Tensor:
-    settings: _Settings = {
-        "kind": _KINDS[activation.kind],
-        "epsilon": activation.epsilon,
-        "reset_after": reset_after,
-    }
-    return _call(_GRU, settings, expected_norms(trace, x, "h"), last, x, weight, h0, candidate_bias, activation_bias)[0]
-
-
-def cornn(
-    x: Tensor,
-    weight: Tensor,
-    y0: Tensor,
-    z0: Tensor,
-    step_size: float,
-    frequency: float,
-    damping: float,
-    trace: GradientTrace | None,
-    last: bool = False,
-) -> tuple[Tensor, Tensor]:
-    settings: _Settings = {"step_size": step_size, "frequency": frequency, "damping": damping}
-    y, z = _call(_CoRNN, settings, expected_norms(trace, x, "h", "z"), last, x, weight, y0, z0)
-    return y, z
-
-
-def lem(
-    x: Tensor,
-    weight: Tensor,
-    y0: Tensor,
-    z0: Tensor,
-    step_size: float,
-    trace: GradientTrace | None,
-    last: bool = False,
-) -> tuple[Tensor, Tensor]:
-    y, z = _call(_LEM, {"step_size": step_size}, expected_norms(trace, x, "h", "z"), last, x, weight, y0, z0)
-    return y, z
-
-
-def lipschitz(
-    x: Tensor, weight: Tensor, h0: Tensor, step_size: float, trace: GradientTrace | None, last: bool = False
-) -> Tensor:
-    settings: _Settings = {"euler": True, "step_size": step_size}
-    return _call(_Lipschitz, settings, expected_norms(trace, x, "h"), last, x, weight, h0)[0]
-
-
-def _call(
-    function: type[_Op], settings: _Settings, norms: tuple[Tensor, ...], last: bool, *inputs: Tensor | None
-) -> tuple[Tensor, ...]:
-    # torch.linalg.solve, for one, returns W column by column.
-    inputs = tuple(None if tensor is None else tensor.contiguous() for tensor in inputs)
-    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs):
-        outputs: tuple[Tensor, ...] = function.apply(settings, norms, last, *inputs)
-        return outputs
-    states, _ = function.run(settings, False, *inputs)
-    return _last(states) if last else states
-
-
-def _last(states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(state[-1].clone() for state in states)
-
-
-class _Op(Function):
-    """What the operations share under autograd."""
-
+class _Recurrence:
     @staticmethod
-    def run(settings: _Settings, keep: bool, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[Tensor | None, ...]]:
-        """(states over all steps, what the backward pass needs besides them if `keep`)."""
-        raise NotImplementedError
-
-    @classmethod
-    def forward(
-        cls, ctx: Any, settings: _Settings, norms: tuple[Tensor, ...], last: bool, *inputs: Tensor | None
-    ) -> tuple[Tensor, ...]:
-        """Save what backward needs and return what the caller asked for."""
-        states, kept = cls.run(settings, True, *inputs)
-        ctx.settings, ctx.norms, ctx.last = settings, norms, last
-        # x is not needed again: kept alive it would be the largest tensor of the step.
-        ctx.save_for_backward(*inputs[1:], *states, *kept)
-        ctx.set_materialize_grads(False)
-        return _last(states) if last else states
-
-    @staticmethod
-    def backward_fields(ctx: Any, width: int, states: Tensor, *grads: Tensor | None) -> dict[str, Any]:
-        """Collect the fields of a backward problem that all operations have."""
-        names = ("grad_last", "grad_c_last") if ctx.last else ("grad_h", "grad_c")
-        fields: dict[str, Any] = dict(ctx.settings)
-        fields |= {name: grad.contiguous() for name, grad in zip(names, grads, strict=False) if grad is not None}
-        fields |= dict(zip(("norms", "c_norms"), ctx.norms, strict=False))
-        return fields | {
-            "h": states,
-            "dh0": states.new_empty(states.shape[1:]),
-            "dx": workspace.take(*states.shape[:2], width),
+    def settings(parameters: Mapping[str, Any]) -> _Settings:
+        activation: Activation = parameters["activation"]
+        step_size = parameters["step_size"]
+        return {
+            "kind": _KINDS[activation.kind],
+            "slope": activation.slope,
+            "epsilon": activation.epsilon,
+            "euler": step_size is not None,
+            "step_size": step_size or 0.0,
         }
 
-
-class _Recurrence(_Op):
     @staticmethod
-    def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor, bias: Tensor | None) -> Any:
+    def bias(parameters: Mapping[str, Any]) -> Tensor | None:
+        """Return the bias of every real column: a complex unit's two columns share one entry."""
+        bias: Tensor | None = parameters["bias"]
+        return bias if bias is None or not parameters["activation"].is_complex else bias.repeat_interleave(2)
+
+    @staticmethod
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        settings, bias = _Recurrence.settings(arguments.parameters), _Recurrence.bias(arguments.parameters)
         h = workspace.take(*x.shape)
-        # The complex kinds' input, or the Euler form's update, is not to be had from h.
-        saved = workspace.take(*x.shape) if keep and (_complex(settings) or settings["euler"]) else None
-        packed = native.pack(weight)
+        # h does not give back the complex kinds' input, or the Euler form's update.
+        needs_more = arguments.parameters["activation"].is_complex or settings["euler"]
+        saved = workspace.take(*x.shape) if keep and needs_more else None
+        packed = native.pack(arguments.weight)
         native.loop(
-            "recurrence_forward", settings, x=x, packed=packed, bias=_columns(settings, bias), h0=h0, h=h, saved=saved
+            "recurrence_forward",
+            settings,
+            **{"x": x, "packed": packed, "bias": bias, "h0": arguments.state[0], "h": h, "saved": saved},
         )
         return (h,), (saved,)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        weight, h0, bias, h, saved = ctx.saved_tensors
-        bias = _columns(ctx.settings, bias)
-        fields = _Op.backward_fields(ctx, weight.shape[0], h, *grads) | {
-            "bias": bias,
-            "saved": saved,
-            "packed": native.pack_transposed(weight),
-        }
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        weight, (h0,), (h,), (saved,) = arguments.weight, arguments.state, tape.states, tape.saved
+        bias = _Recurrence.bias(arguments.parameters)
+        fields = _fields(tape, weight.shape[0], _Recurrence.settings(arguments.parameters))
+        fields |= {"bias": bias, "saved": saved, "packed": native.pack_transposed(weight)}
         if bias is not None:
             fields["dbias"] = torch.zeros_like(h0)
         native.loop("recurrence_backward", **fields)
-        dweight = native.weight_gradient(fields["dx"], h, h0) if ctx.needs_input_grad[4] else None
+        dweight = native.weight_gradient(fields["dx"], h, h0) if tape.needs_weight else None
         dbias = None if bias is None else native.total(fields["dbias"])
-        if dbias is not None and _complex(ctx.settings):
+        if dbias is not None and arguments.parameters["activation"].is_complex:
             dbias = dbias[::2].contiguous()
-        return None, None, None, fields["dx"], dweight, fields["dh0"], dbias
+        return Gradients(fields["dx"], dweight, (fields["dh0"],), {"bias": dbias})
 
 
-class _Gated(_Op):
+class _Gated:
     @staticmethod
-    def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor) -> Any:
+    def settings(parameters: Mapping[str, Any]) -> _Settings:
+        return {"euler": True, "step_size": parameters["step_size"]}
+
+    @staticmethod
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        (h0,) = arguments.state
         h = workspace.take(*x.shape[:2], h0.shape[-1])
         saved = workspace.take(*x.shape) if keep else None
-        native.loop("gated_forward", settings, x=x, packed=native.pack(weight), h0=h0, h=h, saved=saved)
+        settings = _Gated.settings(arguments.parameters)
+        native.loop("gated_forward", settings, x=x, packed=native.pack(arguments.weight), h0=h0, h=h, saved=saved)
         return (h,), (saved,)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        weight, h0, h, saved = ctx.saved_tensors
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        (h0,), (h,), (saved,) = arguments.state, tape.states, tape.saved
         dmixed = workspace.take(*h.shape)
-        fields = _Op.backward_fields(ctx, 2 * h.shape[-1], h, *grads) | {"saved": saved, "dmixed": dmixed}
-        native.loop("gated_backward", packed=native.pack_transposed(weight), **fields)
-        dweight = native.weight_gradient(dmixed, h, h0) if ctx.needs_input_grad[4] else None
-        return None, None, None, fields["dx"], dweight, fields["dh0"]
+        fields = _fields(tape, 2 * h.shape[-1], _Gated.settings(arguments.parameters))
+        fields |= {"saved": saved, "dmixed": dmixed, "packed": native.pack_transposed(arguments.weight)}
+        native.loop("gated_backward", **fields)
+        dweight = native.weight_gradient(dmixed, h, h0) if tape.needs_weight else None
+        return Gradients(fields["dx"], dweight, (fields["dh0"],))
 
 
-class _LSTM(_Op):
+class _LSTM:
     @staticmethod
-    def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor) -> Any:
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        h0, c0 = arguments.state
         h, c = (workspace.take(*x.shape[:2], h0.shape[-1]) for _ in range(2))
         saved = workspace.take(*x.shape) if keep else None
-        native.loop(
-            "lstm_forward", settings, x=x, packed=native.pack(weight, gates=4), h0=h0, c0=c0, h=h, c=c, saved=saved
-        )
+        packed = native.pack(arguments.weight, gates=4)
+        native.loop("lstm_forward", x=x, packed=packed, h0=h0, c0=c0, h=h, c=c, saved=saved)
         return (h, c), (saved,)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        weight, h0, c0, h, c, saved = ctx.saved_tensors
-        fields = _Op.backward_fields(ctx, weight.shape[0], h, *grads)
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        weight, (h0, c0), (h, c), (saved,) = arguments.weight, arguments.state, tape.states, tape.saved
+        fields = _fields(tape, weight.shape[0], {})
         fields |= {"saved": saved, "c": c, "c0": c0, "dc0": torch.empty_like(c0)}
         native.loop("lstm_backward", packed=native.pack_transposed(weight), **fields)
-        dweight = native.weight_gradient(fields["dx"], h, h0) if ctx.needs_input_grad[4] else None
-        return None, None, None, fields["dx"], dweight, fields["dh0"], fields["dc0"]
+        dweight = native.weight_gradient(fields["dx"], h, h0) if tape.needs_weight else None
+        return Gradients(fields["dx"], dweight, (fields["dh0"], fields["dc0"]))
 
 
-class _GRU(_Op):
+class _GRU:
     @staticmethod
-    def run(
-        settings: _Settings,
-        keep: bool,
-        x: Tensor,
-        weight: Tensor,
-        h0: Tensor,
-        candidate_bias: Tensor | None,
-        activation_bias: Tensor | None,
-    ) -> Any:
+    def settings(parameters: Mapping[str, Any]) -> _Settings:
+        activation: Activation = parameters["activation"]
+        return {
+            "kind": _KINDS[activation.kind],
+            "epsilon": activation.epsilon,
+            "reset_after": parameters["reset_after"],
+        }
+
+    @staticmethod
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        weight, (h0,), parameters = arguments.weight, arguments.state, arguments.parameters
         n = h0.shape[-1]
         h, recurrent = (workspace.take(*x.shape[:2], n) for _ in range(2))
         saved = workspace.take(*x.shape)
         native.loop(
             "gru_forward",
-            settings,
+            _GRU.settings(parameters),
             **{"x": x, "h0": h0, "h": h, "saved": saved, "recurrent": recurrent},
-            **{"candidate_bias": candidate_bias, "bias": activation_bias},
+            **{"candidate_bias": parameters["candidate_bias"], "bias": parameters["activation_bias"]},
             packed=native.pack(weight[: 2 * n], gates=2),
             packed_candidate=native.pack(weight[2 * n :]),
         )
         return (h,), (saved, recurrent)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        weight, h0, candidate_bias, activation_bias, h, saved, recurrent = ctx.saved_tensors
-        n, reset_after = h0.shape[-1], ctx.settings["reset_after"]
-        fields = _Op.backward_fields(ctx, weight.shape[0], h, *grads) | {
-            "saved": saved,
-            "recurrent": recurrent,
-            "h0": h0,
-        }
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        weight, (h0,), (h,), parameters = arguments.weight, arguments.state, tape.states, arguments.parameters
+        saved, recurrent = tape.saved
+        assert recurrent is not None
+        n, reset_after = h0.shape[-1], parameters["reset_after"]
+        fields = _fields(tape, weight.shape[0], _GRU.settings(parameters))
+        fields |= {"saved": saved, "recurrent": recurrent, "h0": h0}
         if reset_after:
             fields["dmixed"] = workspace.take(*h.shape)
-        if candidate_bias is not None:
-            fields["dcandidate_bias"] = torch.zeros_like(h0)
-        if activation_bias is not None:
-            fields["dbias"] = torch.zeros_like(h0)
+        vectors = {"candidate_bias": "dcandidate_bias", "activation_bias": "dbias"}
+        vectors = {name: sums for name, sums in vectors.items() if parameters[name] is not None}
+        fields |= {sums: torch.zeros_like(h0) for sums in vectors.values()}
         native.loop(
             "gru_backward",
             packed=native.pack_transposed(weight[: 2 * n]),
@@ -292,26 +201,27 @@ class _GRU(_Op):
             **fields,
         )
         dweight, dx = None, fields["dx"]
-        if ctx.needs_input_grad[4]:
+        if tape.needs_weight:
             dweight = torch.empty_like(weight)
             native.weight_gradient(dx[..., : 2 * n], h, h0, dweight[: 2 * n])
             if reset_after:
                 native.weight_gradient(fields["dmixed"], h, h0, dweight[2 * n :])
             else:
                 native.weight_gradient(dx[..., 2 * n :], recurrent, None, dweight[2 * n :])
-        dbiases = (native.total(fields[name]) if name in fields else None for name in ("dcandidate_bias", "dbias"))
-        return None, None, None, dx, dweight, fields["dh0"], *dbiases
+        by_name = {name: native.total(fields[sums]) for name, sums in vectors.items()}
+        return Gradients(dx, dweight, (fields["dh0"],), by_name)
 
 
-class _CoRNN(_Op):
+class _CoRNN:
     @staticmethod
-    def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, y0: Tensor, z0: Tensor) -> Any:
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        weight, (y0, z0) = arguments.weight, arguments.state
         n = y0.shape[-1]
         y, z = workspace.take(*x.shape), workspace.take(*x.shape)
         saved = workspace.take(*x.shape) if keep else None
         native.loop(
             "cornn_forward",
-            settings,
+            arguments.parameters,
             **{"x": x, "h0": y0, "c0": z0, "h": y, "c": z, "saved": saved},
             packed=native.pack(weight[:, :n]),
             packed_candidate=native.pack(weight[:, n:]),
@@ -319,28 +229,28 @@ class _CoRNN(_Op):
         return (y, z), (saved,)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        weight, y0, z0, y, z, saved = ctx.saved_tensors
-        fields = _Op.backward_fields(ctx, y.shape[-1], y, *grads) | {"saved": saved, "dc0": torch.empty_like(z0)}
-        native.loop("cornn_backward", packed=native.pack_transposed(weight, gates=2), **fields)
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        (y0, z0), (y, z), (saved,) = arguments.state, tape.states, tape.saved
+        fields = _fields(tape, y.shape[-1], arguments.parameters)
+        fields |= {"saved": saved, "dc0": torch.empty_like(z0)}
+        native.loop("cornn_backward", packed=native.pack_transposed(arguments.weight, gates=2), **fields)
         dweight = None
-        if ctx.needs_input_grad[4]:
-            dweight = torch.cat(
-                (native.weight_gradient(fields["dx"], y, y0), native.weight_gradient(fields["dx"], z, z0)), dim=1
-            )
-        return None, None, None, fields["dx"], dweight, fields["dh0"], fields["dc0"]
+        if tape.needs_weight:
+            sources = ((y, y0), (z, z0))
+            dweight = torch.cat([native.weight_gradient(fields["dx"], *source) for source in sources], dim=1)
+        return Gradients(fields["dx"], dweight, (fields["dh0"], fields["dc0"]))
 
 
-class _LEM(_Op):
+class _LEM:
     @staticmethod
-    def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, y0: Tensor, z0: Tensor) -> Any:
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        weight, (y0, z0) = arguments.weight, arguments.state
         n = y0.shape[-1]
         y, z = (workspace.take(*x.shape[:2], n) for _ in range(2))
         saved = workspace.take(*x.shape)
         native.loop(
             "lem_forward",
-            settings,
+            arguments.parameters,
             **{"x": x, "h0": y0, "c0": z0, "h": y, "c": z, "saved": saved},
             packed=native.pack(weight[: 3 * n], gates=3),
             packed_candidate=native.pack(weight[3 * n :]),
@@ -348,11 +258,10 @@ class _LEM(_Op):
         return (y, z), (saved,)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        weight, y0, z0, y, z, saved = ctx.saved_tensors
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        weight, (y0, z0), (y, z), (saved,) = arguments.weight, arguments.state, tape.states, tape.saved
         n = y0.shape[-1]
-        fields = _Op.backward_fields(ctx, 4 * n, y, *grads)
+        fields = _fields(tape, 4 * n, arguments.parameters)
         fields |= {"saved": saved, "h0": y0, "c": z, "c0": z0, "dc0": torch.empty_like(z0)}
         native.loop(
             "lem_backward",
@@ -361,28 +270,33 @@ class _LEM(_Op):
             **fields,
         )
         dweight, dx = None, fields["dx"]
-        if ctx.needs_input_grad[4]:
+        if tape.needs_weight:
             dweight = torch.empty_like(weight)
             native.weight_gradient(dx[..., : 3 * n], y, y0, dweight[: 3 * n])
             native.weight_gradient(dx[..., 3 * n :], z, None, dweight[3 * n :])
-        return None, None, None, dx, dweight, fields["dh0"], fields["dc0"]
+        return Gradients(dx, dweight, (fields["dh0"], fields["dc0"]))
 
 
-class _Lipschitz(_Op):
+class _Lipschitz:
     @staticmethod
-    def run(settings: _Settings, keep: bool, x: Tensor, weight: Tensor, h0: Tensor) -> Any:
+    def settings(parameters: Mapping[str, Any]) -> _Settings:
+        return {"euler": True, "step_size": parameters["step_size"]}
+
+    @staticmethod
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         h = workspace.take(*x.shape)
         saved = workspace.take(*x.shape) if keep else None
-        native.loop("lipschitz_forward", settings, x=x, packed=native.pack(weight, gates=2), h0=h0, h=h, saved=saved)
+        packed = native.pack(arguments.weight, gates=2)
+        settings = _Lipschitz.settings(arguments.parameters)
+        native.loop("lipschitz_forward", settings, x=x, packed=packed, h0=arguments.state[0], h=h, saved=saved)
         return (h,), (saved,)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> Any:
-        weight, h0, h, saved = ctx.saved_tensors
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        weight, (h0,), (h,), (saved,) = arguments.weight, arguments.state, tape.states, tape.saved
         n = h.shape[-1]
         dlinear = workspace.take(*h.shape)
-        fields = _Op.backward_fields(ctx, n, h, *grads) | {"saved": saved, "dmixed": dlinear}
+        fields = _fields(tape, n, _Lipschitz.settings(arguments.parameters)) | {"saved": saved, "dmixed": dlinear}
         native.loop(
             "lipschitz_backward",
             packed=native.pack_transposed(weight[:n]),
@@ -390,17 +304,21 @@ class _Lipschitz(_Op):
             **fields,
         )
         dweight = None
-        if ctx.needs_input_grad[4]:
+        if tape.needs_weight:
             dweight = torch.empty_like(weight)
             native.weight_gradient(dlinear, h, h0, dweight[:n])
             native.weight_gradient(fields["dx"], h, h0, dweight[n:])
-        return None, None, None, fields["dx"], dweight, fields["dh0"]
+        return Gradients(fields["dx"], dweight, (fields["dh0"],))
 
 
-def _complex(settings: _Settings) -> bool:
-    return settings["kind"] in (_KINDS[Kind.COMPLEX_MODRELU], _KINDS[Kind.COMPLEX_MODRELU_SMOOTH])
-
-
-def _columns(settings: _Settings, bias: Tensor | None) -> Tensor | None:
-    """Bias per real column: both columns of a complex unit have its one."""
-    return bias.repeat_interleave(2) if bias is not None and _complex(settings) else bias
+KERNELS: dict[str, type[Kernel]] = {
+    "recurrence": _Recurrence,
+    "gated_recurrence": _Gated,
+    "lstm": _LSTM,
+    "gru": _GRU,
+    "cornn": _CoRNN,
+    "lem": _LEM,
+    "lipschitz": _Lipschitz,
+    "diagonal_recurrence": Diagonal,
+}
+"""The kernels, by the operation's name."""

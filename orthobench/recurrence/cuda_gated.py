@@ -1,7 +1,7 @@
-"""LSTM and GRU on CUDA: step kernels under autograd.
+"""LSTM and GRU on CUDA: kernels of one step each.
 
-cuDNN's are no alternative: their input projection cannot be left out, they do not return the cell states of all steps,
-and they hide the gradients that a `GradientTrace` records.
+cuDNN's cannot serve: their input projection cannot be left out, they do not return the cell states of all steps, and
+they hide the gradients that a `GradientTrace` records.
 """
 
 from __future__ import annotations
@@ -10,36 +10,31 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence.cuda_launch import record, register, step_launch, weight_gradient
-from orthobench.recurrence.trace import GradientTrace
+from orthobench.recurrence.cuda_launch import record, step_launch, weight_gradient
+from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
 
-class LSTM(torch.autograd.Function):
+class LSTM:
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, h0: Tensor, c0: Tensor, trace: GradientTrace | None
-    ) -> tuple[Tensor, Tensor]:
-        x, weight, h0, c0 = x.contiguous(), weight.contiguous(), h0.contiguous(), c0.contiguous()
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        weight, (h0, c0) = arguments.weight, arguments.state
         steps, batch, n = x.shape[0], *h0.shape
         h, c, gates = x.new_empty(steps, batch, n), x.new_empty(steps, batch, n), torch.empty_like(x)
         kernel, constants = step_launch("lstm_forward", x, batch, n, gates=4)
         for t in range(steps):
             h_previous, c_previous, t_other = (h, c, t - 1) if t else (h0, c0, 0)
             kernel(x, weight, h_previous, c_previous, h, c, gates, t, t_other, batch, **constants)
-        ctx.save_for_backward(weight, h0, c0, h, c, gates)
-        ctx.norms = register(trace, "h", h), register(trace, "c", c)
-        return h, c
+        return (h, c), (gates,)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_h: Tensor, grad_c: Tensor) -> tuple[Tensor | None, ...]:
-        weight, h0, c0, h, c, gates = ctx.saved_tensors
-        grad_h, grad_c = grad_h.contiguous(), grad_c.contiguous()
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        weight, (h0, c0), (h, c), (gates,) = arguments.weight, arguments.state, tape.states, tape.saved
+        assert gates is not None
+        grad_h, grad_c = tape.all_steps(0), tape.all_steps(1)
         steps, batch, n = h.shape
         dx, dc0 = torch.empty_like(gates), torch.empty_like(c0)
-        traced = ctx.norms[0] is not None
+        traced = bool(tape.norms)
         total_h, total_c = (torch.empty_like(h), torch.empty_like(c)) if traced else (dx, dx)
         m = weight.T.contiguous()
         kernel, constants = step_launch("lstm_backward", h, batch, n)
@@ -49,37 +44,46 @@ class LSTM(torch.autograd.Function):
                 grad_h, grad_c, m, gates, c, c_previous, dx, dc0, total_h, total_c,
                 t, min(t + 1, steps - 1), t_previous, batch, TRACE=traced, LAST=t == steps - 1, **constants,
             )  # fmt: skip
-        record(ctx.norms[0], total_h)
-        record(ctx.norms[1], total_c)
-        return dx, weight_gradient(dx, h, h0), dx[0] @ weight, dc0, None
+        for norms, total in zip(tape.norms, (total_h, total_c), strict=False):
+            record(norms, total)
+        return Gradients(dx, weight_gradient(dx, h, h0), (dx[0] @ weight, dc0))
 
 
-class GRU(torch.autograd.Function):
+class GRU:
+    """Both forms: the reset gate after the product, and before it."""
+
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, h0: Tensor, bias: Tensor | None, trace: GradientTrace | None
-    ) -> Tensor:
-        x, weight, h0 = x.contiguous(), weight.contiguous(), h0.contiguous()
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        form = _ResetAfter if arguments.parameters["reset_after"] else _ResetBefore
+        return form.forward(x, arguments)
+
+    @staticmethod
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        form = _ResetAfter if arguments.parameters["reset_after"] else _ResetBefore
+        return form.backward(arguments, tape)
+
+
+class _ResetAfter:
+    @staticmethod
+    def forward(x: Tensor, arguments: Arguments) -> Any:
+        weight, (h0,), bias = arguments.weight, arguments.state, arguments.parameters["candidate_bias"]
         steps, batch, n = x.shape[0], *h0.shape
-        b = x.new_zeros(n) if bias is None else bias.contiguous()
+        b = x.new_zeros(n) if bias is None else bias
         states, gates = x.new_empty(steps, batch, n), x.new_empty(steps, batch, 4 * n)
         kernel, constants = step_launch("gru_forward", x, batch, n, gates=4)
         for t in range(steps):
             previous, t_other = (states, t - 1) if t else (h0, 0)
             kernel(x, weight, previous, b, states, gates, t, t_other, batch, **constants)
-        ctx.save_for_backward(weight, h0, states, gates)
-        ctx.has_bias, ctx.norms = bias is not None, register(trace, "h", states)
-        return states
+        return (states,), (gates,)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        weight, h0, states, gates = ctx.saved_tensors
-        grad = grad.contiguous()
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        weight, (h0,), (states,), (gates,) = arguments.weight, arguments.state, tape.states, tape.saved
+        grad = tape.all_steps()
         steps, batch, n = states.shape
         dx, d_mixed = states.new_empty(steps, batch, 3 * n), states.new_empty(steps, batch, 3 * n)
         carry = torch.empty_like(h0)
-        traced = ctx.norms is not None
+        traced = bool(tape.norms)
         total = torch.empty_like(states) if traced else dx
         m = weight.T.contiguous()
         kernel, constants = step_launch("gru_backward", states, batch, n)
@@ -89,15 +93,18 @@ class GRU(torch.autograd.Function):
                 grad, m, gates, previous, dx, d_mixed, carry, total,
                 t, min(t + 1, steps - 1), t_previous, batch, TRACE=traced, LAST=t == steps - 1, **constants,
             )  # fmt: skip
-        record(ctx.norms, total)
-        db = d_mixed[..., 2 * n :].sum((0, 1)) if ctx.has_bias else None
-        return dx, weight_gradient(d_mixed, states, h0), torch.addmm(carry, d_mixed[0], weight), db, None
+        for norms in tape.norms:
+            record(norms, total)
+        has_bias = arguments.parameters["candidate_bias"] is not None
+        db = d_mixed[..., 2 * n :].sum((0, 1)) if has_bias else None
+        dh0 = torch.addmm(carry, d_mixed[0], weight)
+        return Gradients(dx, weight_gradient(d_mixed, states, h0), (dh0,), {"candidate_bias": db})
 
 
-class GRUResetBefore(torch.autograd.Function):
+class _ResetBefore:
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, h0: Tensor, trace: GradientTrace | None) -> Tensor:
-        x, weight, h0 = x.contiguous(), weight.contiguous(), h0.contiguous()
+    def forward(x: Tensor, arguments: Arguments) -> Any:
+        weight, (h0,) = arguments.weight, arguments.state
         steps, batch, n = x.shape[0], *h0.shape
         states, reset = x.new_empty(steps, batch, n), x.new_empty(steps, batch, n)
         gates = torch.empty_like(x)
@@ -108,18 +115,17 @@ class GRUResetBefore(torch.autograd.Function):
             previous, t_other = (states, t - 1) if t else (h0, 0)
             first(x, weight, previous, gates, reset, t, t_other, batch, **first_constants)
             second(x, candidate_weight, previous, gates, reset, states, t, t_other, batch, **second_constants)
-        ctx.save_for_backward(weight, h0, states, reset, gates)
-        ctx.norms = register(trace, "h", states)
-        return states
+        return (states,), (reset, gates)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        weight, h0, states, reset, gates = ctx.saved_tensors
-        grad = grad.contiguous()
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        weight, (h0,), (states,), (reset, gates) = arguments.weight, arguments.state, tape.states, tape.saved
+        assert reset is not None
+        assert gates is not None
+        grad = tape.all_steps()
         steps, batch, n = states.shape
         dx, carry = torch.empty_like(gates), torch.empty_like(h0)
-        traced = ctx.norms is not None
+        traced = bool(tape.norms)
         total = torch.empty_like(states) if traced else dx
         m_gates, m_candidate = weight[: 2 * n].T.contiguous(), weight[2 * n :].T.contiguous()
         first, constants = step_launch("gru_candidate_backward", states, batch, n)
@@ -131,7 +137,8 @@ class GRUResetBefore(torch.autograd.Function):
                 t, min(t + 1, steps - 1), t_previous, batch, TRACE=traced, LAST=t == steps - 1, **constants,
             )  # fmt: skip
             second(m_candidate, gates, previous, dx, carry, t, t_previous, batch, **constants)
-        record(ctx.norms, total)
+        for norms in tape.norms:
+            record(norms, total)
         d_candidate = dx[..., 2 * n :].flatten(0, 1).T @ reset.flatten(0, 1)
         dw = torch.cat((weight_gradient(dx[..., : 2 * n], states, h0), d_candidate))
-        return dx, dw, torch.addmm(carry, dx[0, :, : 2 * n], weight[: 2 * n]), None
+        return Gradients(dx, dw, (torch.addmm(carry, dx[0, :, : 2 * n], weight[: 2 * n]),))

@@ -10,10 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.trace import GradientTrace
-
 MAX_ROW_FEATURES = 256
-_FUSED = {"enable_fp_fusion": True}  # newer Tritons leave multiply-adds apart unless told
+_FUSED = {"enable_fp_fusion": True}  # without it newer Tritons do not fuse multiply-adds
 
 
 @dataclass(frozen=True)
@@ -96,15 +94,7 @@ def weight_gradient(d_mixed: Tensor, states: Tensor, h0: Tensor) -> Tensor:
     return gradient
 
 
-def register(trace: GradientTrace | None, state: str, states: Tensor) -> Tensor | None:
-    """Give the trace its norms of one state `[T, B]`, which the backward pass will fill."""
-    if trace is None:
-        return None
-    trace.norms[state] = states.new_zeros(states.shape[:2])
-    return trace.norms[state]
-
-
 def record(norms: Tensor | None, total: Tensor) -> None:
-    """Fill norms given by `register` from the total derivatives `[T, B, n]`."""
+    """Fill norms `[T, B]`, if any, from the total derivatives `[T, B, n]`."""
     if norms is not None:
         torch.linalg.vector_norm(total, dim=-1, out=norms)

@@ -1,9 +1,9 @@
-"""The linear recurrence of independent complex units, s_t = lambda s_{t-1} + u_t (LRU), in about 2 sqrt(T) operations.
+"""The linear recurrence of independent complex units in about 2 sqrt(T) operations (LRU).
 
-The sequence is cut into pieces of about sqrt(T) steps. All pieces run at once from a zero state; their final states
-are then joined one after another, and each piece gets its start's share, lambda^k times that state. Only powers of
-lambda are taken, never quotients, so nothing overflows where |lambda| <= 1. The backward pass is the same recurrence
-with conj(lambda) in reversed time.
+The sequence is cut into pieces of about sqrt(T) steps. All pieces run at once from a zero state. Their final states
+are joined one after another, and each piece gets its start's share, lambda^k times that state. Only powers of lambda
+are taken, never quotients, so nothing overflows where |lambda| <= 1. The backward pass is the same recurrence with
+conj(lambda) in reversed time. The kernel is PyTorch's on every device.
 """
 
 from __future__ import annotations
@@ -13,44 +13,33 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence.trace import GradientTrace
+from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
 
-def diagonal_recurrence(u: Tensor, decay: Tensor, s0: Tensor, trace: GradientTrace | None = None) -> Tensor:
-    """All states s_1..s_T.
+class Diagonal:
+    """The kernel of `diagonal_recurrence`."""
 
-    Args:
-        u: inputs `[T, B, n]`, complex.
-        decay: lambda `[n]`, complex.
-        s0: `[B, n]`, complex.
-        trace: receives ||dL/ds_t|| as "h", real and imaginary parts counted as real features.
+    @staticmethod
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        return (_scan(x, arguments.weight, arguments.state[0]),), ()
 
-    Returns:
-        `[T, B, n]`, complex.
-
-    Raises:
-        ValueError: shapes that do not fit.
-    """
-    if u.dim() != 3 or 0 in u.shape or decay.shape != u.shape[2:] or s0.shape != u.shape[1:]:
-        raise ValueError(
-            f"diagonal_recurrence: u {list(u.shape)}, decay {list(decay.shape)} and s0 {list(s0.shape)} should be "
-            "[time, batch, n], [n] and [batch, n]"
-        )
-    norms = None
-    if trace is not None:
-        norms = trace.norms["h"] = u.real.new_zeros(u.shape[:2])
-    states: Tensor = _Diagonal.apply(u, decay, s0, norms)
-    return states
+    @staticmethod
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        (states,), (start,) = tape.states, arguments.state
+        backwards = arguments.weight.conj()
+        total = _scan(tape.all_steps().flip(0), backwards, torch.zeros_like(start)).flip(0)  # dL/dh_t, also dL/dx_t
+        for norms in tape.norms:
+            norms.copy_(torch.linalg.vector_norm(total, dim=-1))
+        weight = (total[0] * start.conj()).sum(0) + (total[1:] * states[:-1].conj()).sum((0, 1))
+        return Gradients(total, weight, (backwards * total[0],))
 
 
 def _scan(u: Tensor, decay: Tensor, start: Tensor) -> Tensor:
+    """Return s_1..s_T `[T, B, n]` of s_t = decay s_{t-1} + u_t, with decay `[n]` and start `[B, n]`."""
     steps = len(u)
     length = math.isqrt(steps - 1) + 1
     pieces = -(-steps // length)
-    # Whole pieces; what the zeros behind the end make is cut off again.
     padded = torch.cat((u, u.new_zeros(pieces * length - steps, *u.shape[1:])))
     states = padded.unflatten(0, (pieces, length))
     for k in range(1, length):
@@ -61,23 +50,3 @@ def _scan(u: Tensor, decay: Tensor, start: Tensor) -> Tensor:
         starts.append(final + powers[-1] * starts[-1])
     states.addcmul_(powers[:, None], torch.stack(starts)[:, None])
     return padded[:steps]
-
-
-class _Diagonal(Function):
-    @staticmethod
-    def forward(ctx: Any, u: Tensor, decay: Tensor, s0: Tensor, norms: Tensor | None) -> Tensor:
-        states = _scan(u, decay, s0)
-        ctx.norms = norms
-        ctx.save_for_backward(decay, s0, states)
-        return states
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        decay, s0, states = ctx.saved_tensors
-        backwards = decay.conj()
-        total = _scan(grad.flip(0), backwards, torch.zeros_like(s0)).flip(0)  # dL/ds_t, which is dL/du_t
-        if ctx.norms is not None:
-            ctx.norms.copy_(torch.linalg.vector_norm(total, dim=-1))
-        ddecay = (total[0] * s0.conj()).sum(0) + (total[1:] * states[:-1].conj()).sum((0, 1))
-        return total, ddecay, backwards * total[0], None

@@ -18,7 +18,7 @@ from orthobench.recurrence import build, threads, workspace
 _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
 _POINTERS = (
     *("x", "packed", "packed_candidate", "bias", "candidate_bias", "h0", "c0", "h", "c", "saved", "recurrent"),
-    *("grad_h", "grad_last", "grad_c", "grad_c_last", "dx", "dmixed", "dbias", "dcandidate_bias"),
+    *("grad_h", "grad_last", "grad_c_last", "dx", "dmixed", "dbias", "dcandidate_bias"),
     *("dh0", "dc0", "norms", "c_norms"),
 )
 

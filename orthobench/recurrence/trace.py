@@ -1,4 +1,4 @@
-"""Gradient norms through time, taken from the backward pass that trains."""
+"""Gradient norms through time, recorded during a backward pass."""
 
 from __future__ import annotations
 
@@ -9,22 +9,29 @@ from torch import Tensor
 
 
 class GradientTrace:
-    """Filled by the backward pass of a recurrence that was given it.
+    """The norms of a loss's gradients by the states of a recurrence.
 
-    `norms[state]` is `[time, batch]`: the Euclidean norm, for every sample, of the total derivative of the loss by
-    that state at every step (dL/dh_t through the output at t and through all later steps).
+    The backward pass of a recurrence that received the trace fills it. `norms[state]` is `[time, batch]`: for every
+    sample the Euclidean norm of the total derivative dL/ds_t, through the output at t and through all later steps.
     """
 
     def __init__(self) -> None:
         self.norms: dict[str, Tensor] = {}
 
     def frobenius(self, state: str = "h") -> Tensor:
-        """||dL/dh_t||_F over the whole batch, `[time]`."""
+        """Return ||dL/dh_t||_F over the whole batch, `[time]`."""
         return self.norms[state].square().sum(-1).sqrt()
 
+    def expect(self, x: Tensor, states: Sequence[str]) -> tuple[Tensor, ...]:
+        """Return for each state a tensor of zeros `[T, B]` that a backward pass fills; x is `[T, B, *]`."""
+        for state in states:
+            self.norms[state] = x.new_zeros(x.shape[:2], dtype=x.dtype.to_real())
+        return tuple(self.norms[state] for state in states)
+
     def watch(self, state: str, steps: Sequence[Tensor]) -> None:
-        """Record the gradient that autograd accumulates in each of these `[batch, n]` tensors, one per step."""
-        norms = steps[0].new_zeros(len(steps), steps[0].shape[0])
+        """Record the gradient that autograd accumulates in each of these tensors `[batch, n]`, one for each step."""
+        first = steps[0]
+        norms = first.new_zeros(len(steps), len(first), dtype=first.dtype.to_real())
         self.norms[state] = norms
 
         def record(gradient: Tensor, t: int) -> None:
@@ -33,15 +40,3 @@ class GradientTrace:
         for t, step in enumerate(steps):
             if step.requires_grad:
                 step.register_hook(lambda gradient, t=t: record(gradient, t))
-
-
-def expected_norms(trace: GradientTrace | None, x: Tensor, *states: str) -> tuple[Tensor, ...]:
-    """For each state the tensor `[T, B]` in the trace that a backward pass fills; none without a trace.
-
-    x: the inputs `[T, B, *]`.
-    """
-    if trace is None:
-        return ()
-    for state in states:
-        trace.norms[state] = x.new_zeros(x.shape[:2])
-    return tuple(trace.norms[state] for state in states)

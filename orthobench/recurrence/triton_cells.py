@@ -91,7 +91,7 @@ def _activate(z, bias, slope, epsilon, KIND: tl.constexpr, HALF: tl.constexpr, I
 
 
 @triton.jit
-def _pull_back(g, kept, bias, slope, epsilon, KIND: tl.constexpr, HALF: tl.constexpr, INNER: tl.constexpr):
+def activation_backward(g, kept, bias, slope, epsilon, KIND: tl.constexpr, HALF: tl.constexpr, INNER: tl.constexpr):
     """dL/dz and the terms of dL/db from g = dL/du; `kept` is z for the complex kinds and u for the others."""
     if KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth":
         scale, d_scale, d_bias = _complex_scale(kept, bias, epsilon, KIND, HALF, INNER)
@@ -114,11 +114,11 @@ def _pull_back(g, kept, bias, slope, epsilon, KIND: tl.constexpr, HALF: tl.const
 
 
 @triton.jit
-def advance(
+def cell_forward(
     mixed, x, gate, h, bias, step_size, slope, epsilon,
     KIND: tl.constexpr, RESIDUAL: tl.constexpr, HALF: tl.constexpr, INNER: tl.constexpr,
 ):  # fmt: skip
-    """One step from W h: the new state, and what `retreat` needs of it (twice; they differ when gated)."""
+    """One step from W h: the new state, and what `cell_backward` needs of it (twice; they differ when gated)."""
     if KIND == "gated":
         kept = tanh(mixed + x)
         kept_gate = sigmoid(mixed + gate)
@@ -136,7 +136,7 @@ def advance(
 
 
 @triton.jit
-def retreat(
+def cell_backward(
     g, kept, kept_gate, bias, step_size, slope, epsilon,
     KIND: tl.constexpr, RESIDUAL: tl.constexpr, HALF: tl.constexpr, INNER: tl.constexpr,
 ):  # fmt: skip
@@ -149,7 +149,7 @@ def retreat(
         d_mixed = dx + d_gate
         d_bias = dx
     else:
-        dx, d_bias = _pull_back(g, kept, bias, slope, epsilon, KIND, HALF, INNER)
+        dx, d_bias = activation_backward(g, kept, bias, slope, epsilon, KIND, HALF, INNER)
         d_gate = dx
         d_mixed = dx
     return d_mixed, dx, d_gate, d_bias

@@ -16,7 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from orthobench.recurrence.triton_cells import advance, retreat
+from orthobench.recurrence.triton_cells import cell_backward, cell_forward
 
 
 @triton.jit
@@ -101,7 +101,7 @@ def row_forward(
         x_ptr += wide_slab
         x_2, gate_2 = _load(x_ptr + wide_slab, n, ok & (t + 2 < T), GATED)
         mixed = _product(m, h, THREE)
-        h, kept, kept_gate = advance(
+        h, kept, kept_gate = cell_forward(
             mixed, x, gate, h, bias, step_size, slope, epsilon, KIND, RESIDUAL, HALF, INNER
         )  # fmt: skip
         tl.store(states_ptr, h, mask=ok)
@@ -151,7 +151,7 @@ def row_backward(
         if TRACE:
             tl.store(norms_ptr, tl.sqrt(tl.sum(g * g)))
             norms_ptr -= B
-        d_mixed, dx, d_gate, dbias_t = retreat(
+        d_mixed, dx, d_gate, dbias_t = cell_backward(
             g, kept, kept_gate, bias, step_size, slope, epsilon, KIND, RESIDUAL, HALF, INNER
         )  # fmt: skip
         tl.store(dx_ptr, dx, mask=ok)

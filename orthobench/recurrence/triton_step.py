@@ -16,7 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from orthobench.recurrence.triton_cells import advance, retreat, sigmoid, tanh
+from orthobench.recurrence.triton_cells import cell_backward, cell_forward, sigmoid, tanh
 
 # Time indices must not be specialised by value, or some steps would compile kernels of their own.
 _step = triton.jit(do_not_specialize=["t", "t_other", "t_previous"])
@@ -100,7 +100,7 @@ def step_forward(
     if RESIDUAL:
         h = tl.load(previous_ptr + offsets, mask=ok, other=0.0)
     bias = tl.load(bias_ptr + (units // 2 if COMPLEX else units), mask=units < n, other=0.0)[None, :]
-    h, kept, kept_gate = advance(
+    h, kept, kept_gate = cell_forward(
         mixed, x, gate, h, bias, step_size, slope, epsilon, KIND, RESIDUAL, BM * BN // 2, 1
     )  # fmt: skip
     tl.store(states_ptr + t * slab + offsets, h, mask=ok)
@@ -145,7 +145,7 @@ def step_backward(
     if GATED:
         kept_gate = tl.load(kept_ptr + n, mask=ok, other=0.0)
     bias = tl.load(bias_ptr + (units // 2 if COMPLEX else units), mask=units < n, other=0.0)[None, :]
-    d_mixed, dx, d_gate, dbias = retreat(
+    d_mixed, dx, d_gate, dbias = cell_backward(
         g, kept, kept_gate, bias, step_size, slope, epsilon, KIND, RESIDUAL, BM * BN // 2, 1
     )  # fmt: skip
     tl.store(mixed_ptr + t * slab + offsets, d_mixed, mask=ok)

@@ -31,7 +31,7 @@ typedef float vf __attribute__((vector_size(4 * VL)));
 typedef int32_t vi __attribute__((vector_size(4 * VL)));
 typedef float vf_unaligned __attribute__((vector_size(4 * VL), aligned(4), may_alias));
 
-INLINE vf all(float value) { return value - (vf){0}; }
+INLINE vf splat(float value) { return value - (vf){0}; }
 
 INLINE int lanes(int64_t left) { return left < VL ? (int)left : VL; }
 
@@ -59,10 +59,10 @@ INLINE void store(float *to, vf value, int count) {
 #endif
 }
 
-INLINE vf choose(vi condition, vf yes, vf no) { return (vf)((condition & (vi)yes) | (~condition & (vi)no)); }
+INLINE vf select_lanes(vi condition, vf yes, vf no) { return (vf)((condition & (vi)yes) | (~condition & (vi)no)); }
 
 /* `value` where the condition holds, else 0. */
-INLINE vf only(vi condition, vf value) { return (vf)(condition & (vi)value); }
+INLINE vf mask(vi condition, vf value) { return (vf)(condition & (vi)value); }
 
 INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
 
@@ -70,7 +70,7 @@ INLINE vf with_sign_of(vf magnitude_of, vf sign) {
     return (vf)(((vi)magnitude_of & 0x7fffffff) | ((vi)sign & (int32_t)0x80000000));
 }
 
-INLINE vf relu(vf x) { return choose(x < 0, (vf){0}, x); }
+INLINE vf relu(vf x) { return select_lanes(x < 0, (vf){0}, x); }
 
 INLINE vf square_root(vf x) {
 #if defined(__AVX512F__)
@@ -101,13 +101,13 @@ INLINE float sum_of(vf x) {
 
 /* e^x, relative error below 2e-7; the argument is held in [-87, 88], outside of which float32 has nothing to say. */
 INLINE vf exponential(vf x) {
-    x = choose(x > 88.0f, all(88.0f), x);
-    x = choose(x < -87.0f, all(-87.0f), x);
-    const vf magic = all(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer, held in the low bits */
+    x = select_lanes(x > 88.0f, splat(88.0f), x);
+    x = select_lanes(x < -87.0f, splat(-87.0f), x);
+    const vf magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer, held in the low bits */
     const vf shifted = x * 1.44269504088896341f + magic;
     const vf whole = shifted - magic;
     const vf rest = (x - whole * 0.693359375f) - whole * -2.12194440e-4f;
-    vf series = all(1.9875691500e-4f);
+    vf series = splat(1.9875691500e-4f);
     series = series * rest + 1.3981999507e-3f;
     series = series * rest + 8.3334519073e-3f;
     series = series * rest + 4.1665795894e-2f;
@@ -124,13 +124,13 @@ INLINE vf sigmoid(vf x) { return 1.0f / (1.0f + exponential(-x)); }
 INLINE vf hyperbolic_tangent(vf x) {
     const vf size = magnitude(x), square = x * x;
     const vf far = with_sign_of(1.0f - 2.0f / (exponential(2.0f * size) + 1.0f), x);
-    vf series = all(-5.70498872745e-3f);
+    vf series = splat(-5.70498872745e-3f);
     series = series * square + 2.06390887954e-2f;
     series = series * square + -5.37397155531e-2f;
     series = series * square + 1.33314422036e-1f;
     series = series * square + -3.33332819422e-1f;
     const vf near = series * square * x + x;
-    return choose(size < 0.625f, near, far);
+    return select_lanes(size < 0.625f, near, far);
 }
 
 /* Denormal numbers cost a hundred cycles each and appear in every vanishing gradient: off while a kernel runs. */

@@ -12,7 +12,8 @@ import torch
 
 from orthobench import seeds
 from orthobench.errors import RunLockedError, StorageError, UsageError
-from orthobench.recurrence.dispatch import chosen, forget_used, use_backend
+from orthobench.recurrence import BackendError, recurrence
+from orthobench.recurrence.dispatch import forget_used, use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
 from orthobench.training.checkpoint import Checkpoints
@@ -24,7 +25,7 @@ from orthobench.training.recording import DatabaseSink
 from orthobench.training.trainer import Trainer
 
 DeviceName = Literal["auto", "cpu", "cuda"]
-BackendName = Literal["auto", "reference", "portable", "cpu", "cuda"]
+BackendName = Literal["auto", "reference", "cpu", "cuda"]
 
 _logger = logging.getLogger(__name__)
 
@@ -51,8 +52,9 @@ def check_backend(name: BackendName, device: torch.device) -> None:
         UsageError: with the reason.
     """
     try:
-        chosen("recurrence", torch.empty(1, 1, 2, device=device), torch.empty(2, 2, device=device), backend=name)
-    except ValueError as error:
+        with use_backend(name):
+            recurrence.chosen_backend(torch.empty(1, 1, 2, device=device), torch.empty(2, 2, device=device))
+    except BackendError as error:
         raise UsageError(f"--backend {name}: {error}; use --backend auto") from error
 
 
@@ -119,6 +121,9 @@ def train(
             raise
         except RunLockedError:  # another process has taken the run over, and writes its record
             raise
+        except BackendError as error:
+            trainer.close(Status.FAILED, str(error))
+            raise UsageError(f"--backend {backend}: {error}; use --backend auto") from error
         except torch.OutOfMemoryError as error:
             memory_error = str(error).partition("\n")[0]
         except BaseException as error:

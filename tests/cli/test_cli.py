@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 
@@ -111,15 +113,47 @@ def test_what_no_run_could_have_is_refused(orthobench, tmp_path, arguments, told
     assert not list(tmp_path.glob("*.db"))
 
 
-@pytest.mark.parametrize("backend", ["portable", "cpu"])
-def test_the_back_end_is_a_choice_and_is_recorded(orthobench, tiny_options, backend):
+@pytest.mark.parametrize(
+    ("model", "settings", "backend"),
+    [
+        ("scornn", (), "cpu"),
+        ("lru", (), "cpu"),
+        ("lstm", ("-s", "cell_to_output=true"), "auto"),
+        ("urnn", ("-s", "hidden_size=513", "-s", "epochs=1"), "auto"),
+    ],
+)
+def test_the_back_end_is_a_choice_and_is_recorded(orthobench, tiny_options, model, settings, backend):
+    overridden = {setting.partition("=")[0] for setting in settings}
+    pairs = zip(tiny_options[::2], tiny_options[1::2], strict=True)
+    options = [w for pair in pairs if pair[1].partition("=")[0] not in overridden for w in pair]
     shown = {}
     for name in ("reference", backend):
-        outcome = orthobench("run", "adding", "scornn", *tiny_options, "--backend", name, "--db", f"{name}.db")
+        command = ("run", "adding", model, *options, *settings)
+        outcome = orthobench(*command, "--backend", name, "--db", f"{name}.db")
         shown[name] = json.loads(orthobench("show", outcome.out.split()[1], "--json", "--db", f"{name}.db").out)
-        assert shown[name]["backend"] == name
+        assert shown[name]["backend"] == ("reference" if name == "auto" else name)
     assert shown["reference"]["run"] == shown[backend]["run"]
     assert shown[backend]["final"] == pytest.approx(shown["reference"]["final"], rel=1e-4)
+
+
+def test_a_back_end_that_cannot_serve_is_one_line(orthobench, tiny_options):
+    refused = orthobench("run", "adding", "lstm", *tiny_options, "-s", "cell_to_output=true", "--backend", "cpu")
+    assert refused.code == 2
+    (line,) = [line for line in refused.err.splitlines() if "error" in line]
+    assert "--backend cpu: lstm: back end cpu cannot serve this" in line
+    assert line.endswith("use --backend auto")
+    assert orthobench("run", "adding", "lstm", *tiny_options, "-s", "cell_to_output=true").code == 0
+
+
+def test_a_back_end_of_earlier_runs_is_shown_but_no_choice(orthobench, tiny_options, tmp_path):
+    refused = orthobench("run", "adding", "rnn", *tiny_options, "--backend", "portable")
+    assert refused.code == 2
+    assert "'portable' is not one of 'auto', 'reference', 'cpu', 'cuda'" in " ".join(refused.err.split())
+    run = orthobench("run", "adding", "rnn", *tiny_options).out.split()[1]
+    with contextlib.closing(sqlite3.connect(tmp_path / "results.db")) as database, database:
+        database.execute("UPDATE run SET backend = 'portable'")
+    assert json.loads(orthobench("show", run, "--json").out)["backend"] == "portable"
+    assert "portable" in orthobench("show", run).out
 
 
 def test_force_trains_again(orthobench, tiny_options):

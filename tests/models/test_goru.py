@@ -42,11 +42,10 @@ def test_gradients_by_finite_differences(settings):
 
 
 @pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
-@pytest.mark.parametrize("backend", ["cpu", "portable"])
-def test_back_ends_agree(backend):
+def test_back_ends_agree():
     """In float32 with the reference in float64, in value and in every gradient."""
     found = []
-    for name, dtype in ((backend, torch.float32), ("reference", torch.float64)):
+    for name, dtype in (("cpu", torch.float32), ("reference", torch.float64)):
         model = make_goru(hidden_size=32).to(dtype)
         x = torch.randn(30, 5, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
         with use_backend(name):

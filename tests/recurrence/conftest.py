@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import TANH, Activation, GradientTrace, Kind, reference, workspace
+from orthobench.recurrence import TANH, Activation, GradientTrace, Kind, operations, reference, workspace
+from orthobench.recurrence.call import Call
 
 EPSILON = {Kind.COMPLEX_MODRELU: 0.01, Kind.COMPLEX_MODRELU_SMOOTH: 1e-5}
 
@@ -33,7 +34,7 @@ class Case:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The names of what it returns."""
+        """The names of its states in a trace."""
         return {"lstm": ("h", "c"), "cornn": ("h", "z"), "lem": ("h", "z")}.get(self.op, ("h",))
 
     def weight_shape(self, n: int) -> tuple[int, int]:
@@ -45,7 +46,7 @@ class Case:
         return n + n % 2 if self.activation and self.activation.is_complex else n
 
     def arguments(self, steps: int, batch: int, n: int, seed: int) -> list[Any]:
-        """What the back ends' function of this name takes, but for the trace; tensors in float64."""
+        """x, the weight, the initial states and the operation's parameters; tensors in float64."""
         n = self.features(n)
         generator = torch.Generator().manual_seed(seed)
 
@@ -100,7 +101,7 @@ class Case:
     def _activated(self, arguments: list[Any]) -> tuple[Tensor, Activation, Tensor | None]:
         """All steps' pre-activations, what they go through, and its bias."""
         x, weight, h0, *rest = arguments
-        states = getattr(reference, self.op)(*arguments, None)
+        states, _ = reference.run(call_of(self, arguments))
         before = torch.cat((h0[None], states[:-1]))
         if self.op == "recurrence":
             activation, bias, _ = rest
@@ -139,19 +140,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("case", list(_cases()), ids=lambda case: case.name)
 
 
-def run(module: ModuleType, case: Case, arguments: list[Any], seed: int = 0, **options: Any) -> dict[str, Tensor]:
-    """Outputs, gradients of a random linear loss and gradient norms, by name."""
+def call_of(case: Any, arguments: list[Any], trace: GradientTrace | None = None) -> Call:
+    """The operation's call with these arguments."""
+    operation: Any = getattr(operations, case.op)
+    x, weight, *rest = arguments
+    width = len(operation.states)
+    return operation.call(x, weight, tuple(rest[:width]), trace, *rest[width:])
+
+
+def run(module: ModuleType, case: Any, arguments: list[Any], seed: int = 0) -> dict[str, Tensor]:
+    """Outputs and final states, gradients of a random linear loss of them all, and gradient norms, by name."""
     arguments = [a.detach().clone().requires_grad_() if isinstance(a, Tensor) else a for a in arguments]
     trace = GradientTrace()
-    outputs = getattr(module, case.op)(*arguments, trace, **options)
-    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    outputs, final = module.run(call_of(case, arguments, trace))
+    results = (outputs, *final)
     generator = torch.Generator().manual_seed(seed)
-    steps, batch, n = *arguments[0].shape[:2], arguments[2].shape[-1]
-    ways = [torch.randn(steps, batch, n, generator=generator, dtype=torch.float64) for _ in outputs]
-    if options.get("last"):
-        ways = [way[-1] for way in ways]
-    torch.autograd.backward(outputs, [way.to(output) for way, output in zip(ways, outputs, strict=True)])
-    result = {f"output {i}": output.detach() for i, output in enumerate(outputs)}
+    ways = [torch.randn(result.shape, generator=generator, dtype=torch.float64) for result in results]
+    torch.autograd.backward(results, [way.to(result) for way, result in zip(ways, results, strict=True)])
+    result = {f"output {i}": output.detach() for i, output in enumerate(results)}
     result |= {f"gradient {i}": a.grad for i, a in enumerate(arguments) if isinstance(a, Tensor) and a.grad is not None}
     return result | {f"norms of {state}": norms for state, norms in trace.norms.items()}
 
@@ -177,16 +183,19 @@ def evaluate() -> Callable[..., dict[str, Tensor]]:
 
 
 @pytest.fixture(scope="session")
+def call() -> Callable[..., Call]:
+    return call_of
+
+
+@pytest.fixture(scope="session")
 def agree() -> Callable[..., None]:
     """Fail unless the module gives what the reference gives in float64, to `tolerance`."""
 
-    def check(
-        module: ModuleType, case: Case, arguments: list[Any], dtype: torch.dtype, tolerance: float, **options: Any
-    ) -> None:
+    def check(module: ModuleType, case: Any, arguments: list[Any], dtype: torch.dtype, tolerance: float) -> None:
         # Both start from the numbers that the narrower type can hold.
         arguments = cast(cast(arguments, dtype), torch.float64)
         expected = run(reference, case, arguments)
-        actual = run(module, case, cast(arguments, dtype), **options)
+        actual = run(module, case, cast(arguments, dtype))
         wrong = {name: d for name, d in distances(actual, expected).items() if not d <= tolerance}
         assert not wrong, wrong
 

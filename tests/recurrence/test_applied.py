@@ -1,40 +1,62 @@
-"""The recurrence by a structure is the recurrence by the matrix, in value, gradient and trace."""
+"""The recurrence with an applied W is the recurrence with the matrix, in value, gradient and trace."""
 
 import pytest
 import torch
 
-from orthobench.recurrence import MODRELU, TANH, GradientTrace, applied_recurrence, recurrence
+from orthobench.recurrence import (
+    MODRELU,
+    TANH,
+    BackendError,
+    GradientTrace,
+    cornn,
+    last_used,
+    recurrence,
+    reference,
+    use_backend,
+)
+from orthobench.recurrence.dispatch import forget_used
 
 
-def _both(last: bool, traced: bool, activation):
-    found = []
-    for applied in (True, False):
-        generator = torch.Generator().manual_seed(0)
-        x, weight, h0, bias = (
-            torch.randn(*shape, generator=generator, dtype=torch.float64).mul(0.5).requires_grad_()
-            for shape in ((11, 3, 4), (4, 4), (3, 4), (4,))
-        )
-        trace = GradientTrace() if traced else None
-        if applied:
-            h = applied_recurrence(x, lambda h, w=weight: h @ w.T, h0, activation, bias, trace, last)
-        else:
-            h = recurrence(x, weight, h0, activation, bias, trace=trace, last=last, backend="reference")
-        gradients = torch.autograd.grad(h.square().sum(), (x, weight, h0, bias))
-        found.append((h, *gradients, *(trace.norms.values() if trace else ())))
-    return found
+def results(applied: bool, read_last: bool, traced: bool, activation):
+    generator = torch.Generator().manual_seed(0)
+    x, matrix, h0, bias = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64).mul(0.5).requires_grad_()
+        for shape in ((11, 3, 4), (4, 4), (3, 4), (4,))
+    )
+    trace = GradientTrace() if traced else None
+    weight = (lambda h: h @ matrix.T) if applied else matrix
+    outputs, (final,) = reference.run(recurrence.call(x, weight, (h0,), trace, activation, bias))
+    read = final if read_last else outputs
+    gradients = torch.autograd.grad(read.square().sum(), (x, matrix, h0, bias))
+    return read, *gradients, *(trace.norms.values() if trace else ())
 
 
-@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("read_last", [True, False])
 @pytest.mark.parametrize("traced", [True, False])
 @pytest.mark.parametrize("activation", [TANH, MODRELU])
-def test_is_the_recurrence(last, traced, activation):
-    ours, wanted = _both(last, traced, activation)
-    torch.testing.assert_close(ours, wanted)
+def test_is_the_recurrence(read_last, traced, activation):
+    applied, formed = (results(applied, read_last, traced, activation) for applied in (True, False))
+    torch.testing.assert_close(applied, formed)
 
 
 def test_without_gradients_nothing_is_kept():
-    x = torch.ones(9, 2, 3)
     with torch.no_grad():
-        states = applied_recurrence(x, lambda h: h, torch.zeros(2, 3), TANH)
-    assert states.shape == (9, 2, 3)
-    assert not states.requires_grad
+        outputs, (final,) = recurrence(torch.ones(9, 2, 3), lambda h: h, (torch.zeros(2, 3),))
+    assert outputs.shape == (9, 2, 3)
+    assert not outputs.requires_grad
+    assert torch.equal(final, outputs[-1])
+
+
+def test_goes_through_dispatch():
+    forget_used()
+    arguments = torch.ones(9, 2, 3), lambda h: h, (torch.zeros(2, 3),)
+    recurrence(*arguments)
+    assert last_used() == {"reference"}
+    with use_backend("cpu"), pytest.raises(BackendError, match="cpu cannot serve this: W is applied by a function"):
+        recurrence(*arguments)
+
+
+def test_only_where_one_product_makes_the_step():
+    zeros = torch.zeros(2, 3)
+    with pytest.raises(ValueError, match="cornn: the weight should be a tensor"):
+        cornn(torch.ones(9, 2, 3), lambda h: h, (zeros, zeros), None, 0.1, 1.0, 1.0)

@@ -27,6 +27,7 @@ from orthobench.recurrence import (
     Kind,
     build,
     cpu,
+    lstm,
     native,
     recurrence,
     reference,
@@ -34,6 +35,11 @@ from orthobench.recurrence import (
 )
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+
+
+def on_cpu(operation: Any, x: Tensor, weight: Tensor, state: tuple[Tensor, ...], *parameters: Any) -> Any:
+    """The outputs and the final state by the C kernels."""
+    return cpu.run(operation.call(x, weight, state, None, *parameters))
 
 
 @settings(max_examples=12, deadline=None)
@@ -81,42 +87,56 @@ def test_takes_any_strides(case: Any, agree: Any) -> None:
 
 def test_gradients_of_any_strides_and_absent_ones() -> None:
     x, weight = torch.randn(3, 2, 5, requires_grad=True), torch.randn(5, 5)
-    cpu.recurrence(x, weight, torch.zeros(2, 5), TANH, None, None, None).sum().backward()
+    on_cpu(recurrence, x, weight, (torch.zeros(2, 5),))[0].sum().backward()
     copy = x.detach().clone().requires_grad_()
-    reference.recurrence(copy, weight, torch.zeros(2, 5), TANH, None, None, None).sum().backward()
+    reference.run(recurrence.call(copy, weight, (torch.zeros(2, 5),)))[0].sum().backward()
     torch.testing.assert_close(x.grad, copy.grad)
     x, weight = torch.randn(3, 2, 20, requires_grad=True), torch.randn(20, 5)
-    _, c = cpu.lstm(x, weight, torch.zeros(2, 5), torch.zeros(2, 5), None)
+    zeros = (torch.zeros(2, 5), torch.zeros(2, 5))
+    _, (_, c) = on_cpu(lstm, x, weight, zeros)
     (only_c,) = torch.autograd.grad(c.square().sum(), x)
-    _, c = reference.lstm(x, weight, torch.zeros(2, 5), torch.zeros(2, 5), None)
+    _, (_, c) = reference.run(lstm.call(x, weight, zeros))
     torch.testing.assert_close(only_c, torch.autograd.grad(c.square().sum(), x)[0])
 
 
-def test_last_state_alone(case: Any, evaluate: Any) -> None:
+def test_the_final_state_is_the_last_output(case: Any, call: Any) -> None:
+    """In value, in every gradient and in the trace, bit for bit, whichever of the two a loss reads."""
     seeds = (seed for seed in range(100) if case.margin(case.arguments(4, 3, 18, seed)) > 1e-5)
     arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(4, 3, 18, next(seeds))]
-    alone = evaluate(cpu, case, arguments, last=True)
-    inputs = [a.detach().clone().requires_grad_() if isinstance(a, Tensor) else a for a in arguments]
-    states = getattr(cpu, case.op)(*inputs, trace := GradientTrace())
-    states = states if isinstance(states, tuple) else (states,)
-    generator = torch.Generator().manual_seed(0)
-    ways = [torch.randn(4, 3, 18, generator=generator, dtype=torch.float64)[-1].float() for _ in states]
-    torch.autograd.backward([state[-1] for state in states], ways)
-    for i, state in enumerate(states):
-        assert torch.equal(alone[f"output {i}"], state[-1])
-    for i, tensor in enumerate(inputs):
-        if isinstance(tensor, Tensor):
-            assert torch.equal(alone[f"gradient {i}"], tensor.grad)
-    for state, norms in trace.norms.items():
-        assert torch.equal(alone[f"norms of {state}"], norms)
+    way = torch.randn(3, 18, generator=torch.Generator().manual_seed(0))
+    results = []
+    for read_final in (True, False):
+        inputs = [a.detach().clone().requires_grad_() if isinstance(a, Tensor) else a for a in arguments]
+        outputs, (final, *_) = cpu.run(call(case, inputs, trace := GradientTrace()))
+        read = final if read_final else outputs[-1]
+        read.backward(way)
+        gradients = [a.grad for a in inputs if isinstance(a, Tensor)]
+        results.append([read.detach(), *(g for g in gradients if g is not None), *trace.norms.values()])
+    for from_final, from_outputs in zip(*results, strict=True):
+        assert torch.equal(from_final, from_outputs)
 
 
-def test_without_gradients_the_same_states(case: Any, evaluate: Any) -> None:
+def test_a_loss_of_the_final_state_makes_no_gradient_of_all_states(case: Any, call: Any, monkeypatch: Any) -> None:
+    kernel, tapes = cpu.KERNELS[case.op], []
+    original = kernel.backward
+    record = staticmethod(lambda arguments, tape: (tapes.append(tape), original(arguments, tape))[1])
+    monkeypatch.setattr(kernel, "backward", record)
+    arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(4, 3, 18, 0)]
+    inputs = [a.requires_grad_() if isinstance(a, Tensor) else a for a in arguments]
+    _, final = cpu.run(call(case, inputs))
+    sum(state.sum() for state in final).backward()
+    (tape,) = tapes
+    assert tape.gradient is None
+    assert [gradient.shape for gradient in tape.final] == [(3, 18)] * len(final)
+
+
+def test_without_gradients_the_same_states(case: Any, evaluate: Any, call: Any) -> None:
     arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(4, 3, 18, 0)]
     with torch.no_grad():
-        states = getattr(cpu, case.op)(*arguments, None)
-    states = states if isinstance(states, tuple) else (states,)
-    assert torch.equal(states[0], evaluate(cpu, case, arguments)["output 0"])
+        outputs, final = cpu.run(call(case, arguments))
+    expected = evaluate(cpu, case, arguments)
+    for i, output in enumerate((outputs, *final)):
+        assert torch.equal(output, expected[f"output {i}"])
 
 
 @pytest.fixture
@@ -169,7 +189,7 @@ def test_no_drift_with_frozen_kinks(activation: Activation) -> None:
     x, weight, h0 = torch.randn(steps, batch, n) * 0.1, orthogonal(n).float(), torch.zeros(batch, n)
     bias = torch.randn(n) * 0.02
     inputs = [a.requires_grad_() for a in (x, weight, bias)]
-    h = cpu.recurrence(x, weight, h0, activation, bias, None, None)
+    h, _ = on_cpu(recurrence, x, weight, (h0,), activation, bias)
     way = torch.randn_like(h)
     h.backward(way)
     wide = [a.detach().double().requires_grad_() for a in inputs]
@@ -203,12 +223,11 @@ def case_of() -> Any:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_nan_and_infinity_come_out(case: Any, value: float) -> None:
+def test_nan_and_infinity_come_out(case: Any, call: Any, value: float) -> None:
     arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(4, 3, 18, 0)]
     arguments[0][1, 1, 5] = value
     with torch.no_grad():
-        actual, expected = (getattr(module, case.op)(*arguments, None) for module in (cpu, reference))
-    actual, expected = (r[0] if isinstance(r, tuple) else r for r in (actual, expected))
+        (actual, _), (expected, _) = (module.run(call(case, arguments)) for module in (cpu, reference))
     torch.testing.assert_close(actual, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
     if value != value:
         assert actual[1, 1].isnan().any()
@@ -224,7 +243,7 @@ def test_nan_reaches_the_gradients(case: Any, evaluate: Any) -> None:
 
 def test_denormals_are_flushed_only_inside() -> None:
     x = torch.full((3, 2, 4), 1e-40)
-    states = cpu.recurrence(x, torch.zeros(4, 4), torch.zeros(2, 4), TANH, None, None, None)
+    states, _ = on_cpu(recurrence, x, torch.zeros(4, 4), (torch.zeros(2, 4),))
     assert not states.any()
     assert float(torch.tensor(1e-40) * 1.0) != 0
 
@@ -233,12 +252,12 @@ def test_functions_are_accurate() -> None:
     """Through the kernels: tanh, and the sigmoid as the LSTM's forget gate."""
     z = torch.cat((torch.linspace(-30, 30, 40001), torch.logspace(-30, 1, 2000), torch.tensor([-200.0, 200.0, 0.0])))
     n = len(z)
-    tanh = cpu.recurrence(z.view(n, 1, 1), torch.zeros(1, 1), torch.zeros(1, 1), TANH, None, None, None).flatten()
+    tanh = on_cpu(recurrence, z.view(n, 1, 1), torch.zeros(1, 1), (torch.zeros(1, 1),))[0].flatten()
     exact = z.double().tanh()
     assert float(((tanh - exact) / exact.where(exact != 0, 1.0)).abs().max()) < 3e-7
-    gates = torch.zeros(n, 1, 4)
-    gates[:, 0, 0], gates[:, 0, 2], gates[:, 0, 1] = z, 20.0, -200.0
-    _, c = cpu.lstm(gates, torch.zeros(4, 1), torch.zeros(1, 1), torch.zeros(1, 1), None)
+    gates = torch.zeros(1, n, 4)
+    gates[0, :, 0], gates[0, :, 2], gates[0, :, 1] = z, 20.0, -200.0
+    _, (_, c) = on_cpu(lstm, gates, torch.zeros(4, 1), (torch.zeros(n, 1), torch.zeros(n, 1)))
     exact = z.double().sigmoid()
     normal = exact > 1e-37
     assert float(((c.flatten() - exact) / exact)[normal].abs().max()) < 4e-7
@@ -255,7 +274,7 @@ def test_no_memory_growth() -> None:
 
     def step(i: int) -> None:
         x = torch.randn(60 + i % 7, 40 if i % 2 else 200, 40, requires_grad=True)
-        recurrence(x, weight, torch.zeros(x.shape[1], 40), MODRELU)[-1].sum().backward()
+        recurrence(x, weight, (torch.zeros(x.shape[1], 40),), None, MODRELU)[0][-1].sum().backward()
         weight.grad = None
 
     for i in range(100):
@@ -282,27 +301,26 @@ def test_memory_in_use_is_never_lent_again() -> None:
 
 def test_states_survive_later_calls() -> None:
     x, weight, h0 = torch.randn(200, 20, 80, requires_grad=True), torch.randn(80, 80) / 9, torch.zeros(20, 80)
-    first = cpu.recurrence(x, weight, h0, TANH, None, None, None)
+    first, _ = on_cpu(recurrence, x, weight, (h0,))
     copy = first.detach().clone()
     (gradient,) = torch.autograd.grad(first.sum(), x, retain_graph=True)
     for _ in range(3):
-        cpu.recurrence(
-            torch.randn(200, 20, 80, requires_grad=True), weight, h0, TANH, None, None, None
-        ).sum().backward()
+        on_cpu(recurrence, torch.randn(200, 20, 80, requires_grad=True), weight, (h0,))[0].sum().backward()
     assert torch.equal(first, copy)
     assert torch.equal(gradient, torch.autograd.grad(first.sum(), x)[0])
 
 
 def test_double_backward_is_refused() -> None:
     x = torch.randn(3, 2, 4, requires_grad=True)
-    states = recurrence(x, torch.eye(4), torch.zeros(2, 4), backend="cpu")
+    states, _ = on_cpu(recurrence, x, torch.eye(4), (torch.zeros(2, 4),))
     (gradient,) = torch.autograd.grad(states.square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
 
 
 def test_a_changed_state_is_noticed() -> None:
-    states = recurrence(torch.randn(3, 2, 4, requires_grad=True), torch.eye(4), torch.zeros(2, 4), backend="cpu")
+    x = torch.randn(3, 2, 4, requires_grad=True)
+    states, _ = on_cpu(recurrence, x, torch.eye(4), (torch.zeros(2, 4),))
     loss = states.sum()
     states.detach().zero_()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -312,12 +330,12 @@ def test_a_changed_state_is_noticed() -> None:
 def test_works_after_a_fork() -> None:
     # Large enough for our threads, too small for torch's own, which do not survive a fork.
     x, weight, h0 = torch.randn(16, 20, 100), torch.eye(100), torch.zeros(20, 100)
-    recurrence(x, weight, h0)
+    recurrence(x, weight, (h0,))
     child = os.fork()
     if not child:
         finished = threading.Event()
         threading.Timer(20, lambda: finished.is_set() or os._exit(1)).start()
-        recurrence(x, weight, h0)
+        recurrence(x, weight, (h0,))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,8 +30,11 @@ from orthobench.recurrence import (
     GradientTrace,
     Kind,
     cuda,
+    operations,
+    recurrence,
     reference,
 )
+from orthobench.recurrence.call import Call, Result
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ON_GPU = torch.cuda.is_available() and not INTERPRETED
@@ -66,23 +70,27 @@ class Case:
     traced: bool = True
     seed: int = field(default=0)
 
-    def run(self, back_end: object, dtype: torch.dtype, device: str) -> list[Tensor]:
-        """Outputs, gradients, gradient norms."""
+    def run(self, back_end: Any, dtype: torch.dtype, device: str) -> list[Tensor]:
+        """Outputs, final states, gradients, gradient norms."""
         tensors = [None if t is None else t.detach().to(device, dtype).requires_grad_() for t in self.tensors]
         trace = GradientTrace() if self.traced else None
-        outputs = getattr(back_end, self.op)(*self.arrange(tensors), trace)
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        first, final = back_end.run(self.call(tensors, trace))
+        outputs = (first, *final)
         generator = torch.Generator().manual_seed(self.seed)
         weights = [torch.randn(o.shape, generator=generator).to(device, dtype) for o in outputs]
         torch.autograd.backward(outputs, weights)
         norms = list(trace.norms.values()) if trace is not None else []
         return [*(o.detach() for o in outputs), *(t.grad for t in tensors if t is not None), *norms]
 
-    def arrange(self, tensors: list[Tensor | None]) -> list[object]:
+    def call(self, tensors: list[Tensor | None], trace: GradientTrace | None) -> Call:
+        operation: Any = getattr(operations, self.op)
+        x, weight, *rest = tensors
+        width = len(operation.states)
+        parameters = [*rest[width:], *self.rest]
         if self.op == "recurrence":
             activation, step_size = self.rest
-            return [*tensors[:3], activation, tensors[3], step_size]
-        return [*tensors, *self.rest]
+            parameters = [activation, *rest[width:], step_size]
+        return operation.call(x, weight, tuple(rest[:width]), trace, *parameters)
 
     def check(self) -> None:
         actual = self.run(cuda, torch.float32, DEVICE)
@@ -91,6 +99,11 @@ class Case:
             error = torch.linalg.vector_norm(a.cpu().double() - e) / torch.linalg.vector_norm(e).clamp_min(1e-3)
             shapes = [list(t.shape) for t in self.tensors if t is not None]
             assert error < TOLERANCE, f"result {i} of {self.op} {shapes}"
+
+
+def run(x: Tensor, weight: Tensor, h0: Tensor, *parameters: Any) -> Result:
+    """The plain recurrence by the CUDA back end."""
+    return cuda.run(recurrence.call(x, weight, (h0,), None, *parameters))
 
 
 def orthogonal(n: int) -> Tensor:
@@ -202,14 +215,14 @@ class TestKernels:
         case = plain(n, activation, steps=3)
         x, w, h0, b = (t.to(DEVICE) for t in case.tensors)
         x[0, 0, 3] = bad
-        states = cuda.recurrence(x, w, h0, activation, b, None, None)
+        states, _ = run(x, w, h0, activation, b)
         assert states[2, 0].isnan().all()
         assert states[:, 1].isfinite().all()
 
     def test_only_what_is_asked_for_is_differentiated(self) -> None:
         x, w, h0, _ = (t.to(DEVICE) for t in plain(17, TANH).tensors)
         w.requires_grad_()
-        cuda.recurrence(x, w, h0, TANH, None, None, None).sum().backward()
+        run(x, w, h0)[0].sum().backward()
         assert w.grad is not None
         assert x.grad is None
 
@@ -244,20 +257,26 @@ def test_in_the_interpreter(which: str) -> None:
     assert child.returncode == 0, child.stdout[-8000:] + child.stderr[-2000:]
 
 
+def reason(operation: Any, x: Tensor, weight: Tensor, *parameters: Any) -> str | None:
+    """The reason why the CUDA back end does not serve, with a state of zeros."""
+    n = weight.shape[1]
+    state = tuple(x.new_zeros(x.shape[1], n) for _ in operation.states)
+    return cuda.unsupported(operation.call(x, weight, state, None, *parameters))
+
+
 def test_reasons() -> None:
-    x, w = torch.zeros(1, 1, 2), torch.zeros(2, 2)
-    assert "cpu" in str(cuda.unsupported("recurrence", x, w, TANH))
+    assert "cpu" in str(reason(recurrence, torch.zeros(1, 1, 2), torch.zeros(2, 2), TANH))
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not ON_GPU, reason="no GPU")
 def test_reasons_on_a_gpu() -> None:
     x, w = torch.zeros(1, 1, 2, device="cuda"), torch.zeros(2, 2, device="cuda")
-    assert cuda.unsupported("recurrence", x, w, TANH) is None
-    assert cuda.unsupported("lstm", x, w, None) is None
-    assert "candidate" in str(cuda.unsupported("gru", x, w, MODRELU))
-    assert "float64" in str(cuda.unsupported("recurrence", x.double(), w.double(), TANH))
-    assert "slope" in str(cuda.unsupported("recurrence", x, w, Activation(Kind.LEAKY_RELU, slope=0.0)))
+    assert reason(recurrence, x, w, TANH) is None
+    assert reason(operations.lstm, x.repeat(1, 1, 4), w.repeat(4, 1)) is None
+    assert "candidate" in str(reason(operations.gru, x.repeat(1, 1, 3), w.repeat(3, 1), None, True, MODRELU))
+    assert "float64" in str(reason(recurrence, x.double(), w.double(), TANH))
+    assert "slope" in str(reason(recurrence, x, w, Activation(Kind.LEAKY_RELU, slope=0.0)))
 
 
 @pytest.mark.gpu
@@ -268,7 +287,7 @@ def test_in_a_cuda_graph(n: int) -> None:
     x, w, h0, b = (t.to("cuda").requires_grad_() for t in case.tensors)
 
     def step() -> tuple[Tensor, ...]:
-        return torch.autograd.grad(cuda.recurrence(x, w, h0, TANH, b, None, None).sum(), (x, w, h0, b))
+        return torch.autograd.grad(run(x, w, h0, TANH, b)[0].sum(), (x, w, h0, b))
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

@@ -7,7 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import GradientTrace, diagonal_recurrence
+from orthobench.recurrence import GradientTrace, diagonal_recurrence, kernels, reference
+from orthobench.recurrence.diagonal import Diagonal
+
+
+def scan(u: Tensor, decay: Tensor, s0: Tensor, trace: GradientTrace | None = None) -> Tensor:
+    """All states by the kernel, in any complex type."""
+    return kernels.run(Diagonal, diagonal_recurrence.call(u, decay, (s0,), trace))[0]
 
 
 def draw(steps: int, batch: int = 3, n: int = 4, dtype: torch.dtype = torch.complex128) -> tuple[Tensor, ...]:
@@ -31,20 +37,20 @@ def loop(u: np.ndarray, decay: np.ndarray, s: np.ndarray) -> np.ndarray:
 def test_is_the_loop(steps: int) -> None:
     arguments = draw(steps)
     expected = loop(*(a.numpy() for a in arguments))
-    np.testing.assert_allclose(diagonal_recurrence(*arguments).numpy(), expected, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(scan(*arguments).numpy(), expected, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 10])
 def test_gradients_by_finite_differences(steps: int) -> None:
     arguments = tuple(a.requires_grad_() for a in draw(steps, 2, 3))
-    assert torch.autograd.gradcheck(diagonal_recurrence, arguments)
+    assert torch.autograd.gradcheck(scan, arguments)
 
 
 def test_long_sequences_in_single_precision() -> None:
     """Units that forget at once, whose powers underflow, beside one on the circle."""
     u, _, s0 = draw(3000, 2, 4)
     decay = torch.tensor([0.0, 1e-8 + 1e-8j, 0.9j, np.exp(2j)], dtype=torch.complex128).to(torch.complex64)
-    actual = diagonal_recurrence(u.to(torch.complex64), decay, s0.to(torch.complex64)).numpy()
+    actual = scan(u.to(torch.complex64), decay, s0.to(torch.complex64)).numpy()
     single = [a.to(torch.complex64).to(torch.complex128).numpy() for a in (u, decay, s0)]
     expected = loop(*single)
     assert np.linalg.norm(actual - expected) / np.linalg.norm(expected) < 1e-4
@@ -55,7 +61,7 @@ def test_trace_is_the_total_derivative_at_every_step() -> None:
     u, decay, s0 = draw(steps)
     way = torch.randn(steps, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.complex128)
     trace = GradientTrace()
-    states = diagonal_recurrence(u.requires_grad_(), decay, s0, trace)
+    states = scan(u.requires_grad_(), decay, s0, trace)
     (states * way).sum().real.backward()
     total, expected = np.zeros((3, 4), complex), []
     for w in way.numpy()[::-1].conj():
@@ -68,4 +74,16 @@ def test_refuses_what_does_not_fit() -> None:
     u, decay, s0 = draw(4)
     for arguments in ((u[0], decay, s0), (u[:0], decay, s0), (u, decay[:2], s0), (u, decay, s0[:1])):
         with pytest.raises(ValueError, match="should be"):
-            diagonal_recurrence(*arguments)
+            scan(*arguments)
+
+
+def test_the_kernel_is_the_reference() -> None:
+    """In value, in every gradient and in the trace."""
+    results = []
+    for run in (lambda call: kernels.run(Diagonal, call), reference.run):
+        u, decay, s0 = (a.clone().requires_grad_() for a in draw(7))
+        trace = GradientTrace()
+        outputs, (final,) = run(diagonal_recurrence.call(u, decay, (s0,), trace))
+        loss = outputs.abs().square().sum() + final.real.sum()
+        results.append([outputs, final, *torch.autograd.grad(loss, (u, decay, s0)), trace.norms["h"]])
+    torch.testing.assert_close(*results)

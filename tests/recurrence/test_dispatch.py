@@ -12,11 +12,18 @@ import pytest
 import torch
 
 from orthobench.recurrence import (
+    MODRELU,
     Activation,
+    BackendError,
     Kind,
     build,
+    cornn,
+    diagonal_recurrence,
     dispatch,
+    gru,
     last_used,
+    lem,
+    lipschitz,
     lstm,
     native,
     recurrence,
@@ -24,7 +31,13 @@ from orthobench.recurrence import (
     use_backend,
 )
 
-X, W, H = torch.randn(3, 2, 4), torch.eye(4), torch.zeros(2, 4)
+X, W, H = torch.randn(3, 2, 4), torch.eye(4), (torch.zeros(2, 4),)
+
+
+def run(name: str, *arguments: Any) -> torch.Tensor:
+    """The outputs of the plain recurrence by one back end."""
+    with use_backend(name):
+        return recurrence(*arguments)[0]
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +52,7 @@ def _no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     def forget() -> None:
         for function in (native.missing, native.kernels, build.library):
             function.cache_clear()
-        dispatch._said.clear()
+        dispatch._logged.clear()
 
     monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
     monkeypatch.setenv("CC", "/nowhere/cc")
@@ -50,80 +63,107 @@ def _no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 @pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 def test_auto_takes_the_fastest() -> None:
-    assert dispatch.chosen("recurrence", X, W) == "cpu"
-    assert dispatch.chosen("recurrence", X.double(), W.double()) == "reference"
+    assert recurrence.chosen_backend(X, W) == "cpu"
+    assert recurrence.chosen_backend(X.double(), W.double()) == "reference"
     recurrence(X, W, H)
     assert last_used() == {"cpu"}
-    recurrence(X.double(), W.double(), H.double())
+    recurrence(X.double(), W.double(), (H[0].double(),))
     assert last_used() == {"cpu", "reference"}
 
 
-@pytest.mark.parametrize("name", ["reference", "portable", "cpu"])
+@pytest.mark.parametrize("name", ["reference", "cpu"])
 def test_asking_in_each_way(name: str) -> None:
-    expected = recurrence(X, W, H, backend="reference")
+    expected = run("reference", X, W, H)
     dispatch.forget_used()
-    torch.testing.assert_close(recurrence(X, W, H, backend=name), expected)
+    torch.testing.assert_close(run(name, X, W, H), expected)
     assert last_used() == {name}
     with use_backend(name):
-        assert dispatch.chosen("recurrence", X, W) == name
-        assert dispatch.chosen("recurrence", X, W, backend="reference") == "reference"
-        with use_backend("portable"):
-            assert dispatch.chosen("recurrence", X, W) == "portable"
-        assert dispatch.chosen("recurrence", X, W) == name
+        assert recurrence.chosen_backend(X, W) == name
+        with use_backend("reference"):
+            assert recurrence.chosen_backend(X, W) == "reference"
+        assert recurrence.chosen_backend(X, W) == name
     set_backend(name)
-    assert dispatch.chosen("recurrence", X, W) == name
+    assert recurrence.chosen_backend(X, W) == name
 
 
-@pytest.mark.parametrize("name", ["reference", "portable", "cpu"])
-def test_last_state_of_every_back_end(name: str) -> None:
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+def test_the_final_state_of_every_back_end(name: str) -> None:
     x, weight = torch.randn(3, 2, 8 * 4), torch.randn(32, 8)
-    full = lstm(x, weight, torch.zeros(2, 8), torch.zeros(2, 8), backend=name)
-    last = lstm(x, weight, torch.zeros(2, 8), torch.zeros(2, 8), backend=name, last=True)
-    for states, state in zip(full, last, strict=True):
-        assert torch.equal(states[-1], state)
+    zeros = (torch.zeros(2, 8), torch.zeros(2, 8))
+    with use_backend(name):
+        outputs, (h, c) = lstm(x, weight, zeros)
+        _, halfway = lstm(x[:2], weight, zeros)
+        _, (resumed_h, resumed_c) = lstm(x[2:], weight, halfway)
+    assert torch.equal(outputs[-1], h)
+    assert torch.equal(resumed_h, h)
+    assert torch.equal(resumed_c, c)
+
+
+def test_the_diagonal_recurrence_goes_through_dispatch() -> None:
+    u, decay, start = torch.randn(9, 2, 4, dtype=torch.complex64), torch.full((4,), 0.5j), (torch.zeros(2, 4) + 0j,)
+    results = []
+    for name, server in (("auto", "cpu"), ("cpu", "cpu"), ("reference", "reference")):
+        dispatch.forget_used()
+        with use_backend(name):
+            results.append(diagonal_recurrence(u, decay, start)[0])
+        assert last_used() == {server}
+    torch.testing.assert_close(results[1], results[2])
+    assert diagonal_recurrence.chosen_backend(u.to(torch.complex128), decay) == "reference"
+
+
+def test_what_has_no_c_kernel_is_the_references() -> None:
+    x, weight, cell_weight = torch.randn(3, 2, 16), torch.randn(16, 4), torch.eye(4)
+    assert lstm.chosen_backend(x, weight) == "cpu"
+    assert lstm.chosen_backend(x, weight, cell_weight) == "reference"
+    with use_backend("cpu"), pytest.raises(BackendError, match="the LSTM's C kernel has no cell_weight"):
+        lstm(x, weight, (*H, *H), None, cell_weight)
 
 
 def test_what_cannot_serve_says_why() -> None:
     with pytest.raises(ValueError, match="float32, not float64"):
-        recurrence(X.double(), W.double(), H.double(), backend="cpu")
+        run("cpu", X.double(), W.double(), (H[0].double(),))
     with pytest.raises(ValueError, match="slope"):
-        recurrence(X, W, H, Activation(Kind.LEAKY_RELU, slope=-1.0), backend="cpu")
+        run("cpu", X, W, H, None, Activation(Kind.LEAKY_RELU, slope=-1.0))
     with pytest.raises(ValueError, match="cuda cannot serve"):
-        recurrence(X, W, H, backend="cuda")
+        run("cuda", X, W, H)
     with pytest.raises(ValueError, match="one of auto, reference"):
-        recurrence(X, W, H, backend="gpu")
+        run("gpu", X, W, H)
     with pytest.raises(ValueError, match="unknown"):
         set_backend("gpu")
 
 
 def test_falls_back_with_a_reason_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    dispatch._said.clear()
+    dispatch._logged.clear()
     with caplog.at_level(logging.INFO, "orthobench.recurrence"):
         for _ in range(2):
-            recurrence(X, W, H, Activation(Kind.LEAKY_RELU, slope=-1.0))
+            recurrence(X, W, H, None, Activation(Kind.LEAKY_RELU, slope=-1.0))
     assert [record.message for record in caplog.records if "slope" in record.message] == [
-        "recurrence: not on back end cpu: leaky ReLU with a negative slope: its output does not tell its side"
+        "recurrence: not on back end cpu: leaky ReLU with a negative slope: its output does not show its side"
     ]
-    assert last_used() == {"portable"}
+    assert last_used() == {"reference"}
 
 
-@pytest.mark.parametrize("op", ["cornn", "lem", "lipschitz"])
-def test_what_has_no_kernels_on_a_gpu_is_not_left_to_autograd(op: str) -> None:
+@pytest.mark.parametrize(
+    ("operation", "parameters"),
+    [(cornn, (0.1, 1.0, 1.0)), (lem, (0.1,)), (lipschitz, (0.1,)), (gru, (None, True, MODRELU))],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_what_has_no_kernels_on_a_gpu_is_the_references(operation: Any, parameters: Any) -> None:
     on_gpu: Any = SimpleNamespace(is_cuda=True, device=torch.device("cuda"), dtype=torch.float32)
-    assert dispatch.chosen(op, on_gpu, on_gpu) == "portable"
+    assert operation.chosen_backend(on_gpu, on_gpu, *parameters) == "reference"
 
 
 @pytest.mark.usefixtures("_no_compiler")
-def test_without_a_compiler_portable_serves_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_compiler_the_reference_serves_and_a_warning_says_so(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "orthobench.recurrence"):
         for _ in range(2):
             recurrence(X, W, H)
     (message,) = [record.message for record in caplog.records]
     assert "/nowhere/cc" in message
     assert "slower" in message
-    assert last_used() == {"portable"}
+    assert last_used() == {"reference"}
     with pytest.raises(ValueError, match="cannot be built"):
-        recurrence(X, W, H, backend="cpu")
+        run("cpu", X, W, H)
 
 
 @pytest.mark.usefixtures("_no_compiler")

@@ -109,21 +109,21 @@ def transcribed(case: Any, arguments: list[Any]) -> np.ndarray:
     return states
 
 
-def test_is_the_equations(case: Any) -> None:
+def test_is_the_equations(case: Any, call: Any) -> None:
     arguments = case.arguments(4, 3, 6, seed=1)
-    states = getattr(reference, case.op)(*arguments, None)
-    states = states[0] if isinstance(states, tuple) else states
+    states, _ = reference.run(call(case, arguments))
     np.testing.assert_allclose(states.numpy(), transcribed(case, arguments), rtol=1e-12, atol=1e-12)
 
 
-def test_gradcheck(case: Any) -> None:
+def test_gradcheck(case: Any, call: Any) -> None:
     arguments = case.arguments(3, 2, 4, seed=2)
     assert case.margin(arguments) > 2e-6, "choose another seed: finite differences must not cross a kink"
     tensors = [a.requires_grad_() for a in arguments if isinstance(a, Tensor)]
 
     def function(*replaced: Tensor) -> Any:
         values = iter(replaced)
-        return getattr(reference, case.op)(*[next(values) if isinstance(a, Tensor) else a for a in arguments], None)
+        outputs, final = reference.run(call(case, [next(values) if isinstance(a, Tensor) else a for a in arguments]))
+        return outputs, *final
 
     assert torch.autograd.gradcheck(function, tensors)
 
@@ -141,38 +141,39 @@ def h_of_second(case: Any, arguments: list[Any], x: Tensor, before: Tensor, seco
             return (1 - length) * before + length * (x[:, 3 * n :] + second @ weight[3 * n :].T).tanh()
 
 
-def test_trace_is_the_total_derivative_at_every_step(case: Any, evaluate: Any) -> None:
+def test_trace_is_the_total_derivative_at_every_step(case: Any, evaluate: Any, call: Any) -> None:
     """Against a run that starts at h_t as a leaf."""
     steps, batch, n = 5, 2, 4
     arguments = case.arguments(steps, batch, n, seed=3)
     norms = evaluate(reference, case, arguments)
     generator = torch.Generator().manual_seed(0)
-    ways = [torch.randn(steps, batch, n, generator=generator, dtype=torch.float64) for _ in case.states]
+    shapes = [(steps, batch, n), *[(batch, n)] * len(case.states)]
+    way, *ways_of_final = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
     x, weight, *rest = arguments
-    states = getattr(reference, case.op)(*arguments, None)
-    states = states if isinstance(states, tuple) else (states,)
+    outputs, _ = reference.run(call(case, arguments))
     for t in range(steps):
-        start = [state[t].detach().requires_grad_() for state in states]
-        loss = sum((way[t] * s).sum() for way, s in zip(ways, start, strict=True))
+        _, state = reference.run(call(case, [x[: t + 1], weight, *rest]))
+        start = [part.detach().requires_grad_() for part in state]
+        loss, final = (way[t] * start[0]).sum(), start
         if t < steps - 1:
-            later = getattr(reference, case.op)(x[t + 1 :], weight, *start, *rest[len(start) :], None)
-            later = later if isinstance(later, tuple) else (later,)
-            loss = loss + sum((way[t + 1 :] * s).sum() for way, s in zip(ways, later, strict=True))
+            later, final = reference.run(call(case, [x[t + 1 :], weight, *start, *rest[len(start) :]]))
+            loss = loss + (way[t + 1 :] * later).sum()
+        loss = loss + sum((w * part).sum() for w, part in zip(ways_of_final, final, strict=True))
         if len(start) == 2:  # the second state reaches the loss through h_t as well
             gradient_h = torch.autograd.grad(loss, start[0], retain_graph=True)[0]
-            before = states[0][t - 1] if t else arguments[2]
+            before = outputs[t - 1] if t else arguments[2]
             loss = loss + (gradient_h.detach() * h_of_second(case, arguments, x[t], before, start[1])).sum()
             gradients = [gradient_h, torch.autograd.grad(loss, start[1])[0]]
         else:
             gradients = list(torch.autograd.grad(loss, start))
-        for state, gradient in zip(case.states, gradients, strict=True):
-            torch.testing.assert_close(norms[f"norms of {state}"][t], gradient.norm(dim=-1))
+        for name, gradient in zip(case.states, gradients, strict=True):
+            torch.testing.assert_close(norms[f"norms of {name}"][t], gradient.norm(dim=-1))
 
 
 def test_trace_over_the_batch() -> None:
     trace = GradientTrace()
     weight, x = torch.eye(2), torch.zeros(3, 2, 2, requires_grad=True)
-    recurrence(x, weight, torch.zeros(2, 2), IDENTITY, trace=trace)[-1].sum().backward()
+    recurrence(x, weight, (torch.zeros(2, 2),), trace, IDENTITY)[0][-1].sum().backward()
     torch.testing.assert_close(trace.frobenius(), torch.full((3,), 2.0))
 
 
@@ -181,18 +182,21 @@ def test_is_torch_rnn(activation: Activation) -> None:
     net = torch.nn.RNN(3, 5, nonlinearity=str(activation.kind)).double()
     inputs, h0 = torch.randn(7, 4, 3).double(), torch.randn(4, 5).double()
     x = torch.nn.functional.linear(inputs, net.weight_ih_l0, net.bias_ih_l0 + net.bias_hh_l0)
-    actual = recurrence(x, net.weight_hh_l0, h0, activation)
-    torch.testing.assert_close(actual, net(inputs, h0[None])[0])
+    actual, (final,) = recurrence(x, net.weight_hh_l0, (h0,), None, activation)
+    expected, expected_final = net(inputs, h0[None])
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(final, expected_final[0])
 
 
 def test_is_torch_lstm() -> None:
     net = torch.nn.LSTM(3, 5).double()
     inputs, h0, c0 = torch.randn(7, 4, 3).double(), torch.randn(4, 5).double(), torch.randn(4, 5).double()
     x = torch.nn.functional.linear(inputs, net.weight_ih_l0, net.bias_ih_l0 + net.bias_hh_l0)
-    h, c = lstm(x, net.weight_hh_l0, h0, c0)
-    expected, (_, last_cell) = net(inputs, (h0[None], c0[None]))
-    torch.testing.assert_close(h, expected)
-    torch.testing.assert_close(c[-1], last_cell[0])
+    outputs, (h, c) = lstm(x, net.weight_hh_l0, (h0, c0))
+    expected, (expected_h, expected_c) = net(inputs, (h0[None], c0[None]))
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(h, expected_h[0])
+    torch.testing.assert_close(c, expected_c[0])
 
 
 def test_is_torch_gru() -> None:
@@ -200,13 +204,13 @@ def test_is_torch_gru() -> None:
     inputs, h0 = torch.randn(7, 4, 3).double(), torch.randn(4, 5).double()
     gate_bias = torch.cat((net.bias_hh_l0[:10], torch.zeros(5)))
     x = torch.nn.functional.linear(inputs, net.weight_ih_l0, net.bias_ih_l0 + gate_bias)
-    actual = gru(x, net.weight_hh_l0, h0, net.bias_hh_l0[10:], reset_after=True)
+    actual, _ = gru(x, net.weight_hh_l0, (h0,), None, net.bias_hh_l0[10:], reset_after=True)
     torch.testing.assert_close(actual, net(inputs, h0[None])[0])
 
 
 def test_zero_stays_zero_in_modrelu() -> None:
     bias = torch.full((3,), 0.5, requires_grad=True)
-    states = recurrence(torch.zeros(2, 1, 3), torch.eye(3), torch.zeros(1, 3), MODRELU, bias)
+    states, _ = recurrence(torch.zeros(2, 1, 3), torch.eye(3), (torch.zeros(1, 3),), None, MODRELU, bias)
     states.sum().backward()
     assert not states.any()
     assert not bias.grad.any()
@@ -218,26 +222,32 @@ X, W, H = torch.zeros(3, 2, 4), torch.zeros(4, 4), torch.zeros(2, 4)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: recurrence(X[:0], W, H), "none of them 0"),
-        (lambda: recurrence(X[:, :0], W, H[:0]), "none of them 0"),
-        (lambda: recurrence(X[0], W, H), "time, batch, features"),
-        (lambda: recurrence(X, W[:3], H), "weight"),
-        (lambda: recurrence(X, W, H[:1]), "h0"),
-        (lambda: recurrence(X, W, H, bias=torch.zeros(3)), "bias"),
-        (lambda: recurrence(X, W.double(), H), "float64"),
-        (lambda: recurrence(X[..., :3], W[:3, :3], H[:, :3], Activation(Kind.COMPLEX_MODRELU)), "even"),
-        (lambda: gated_recurrence(X, W, H, 0.1), "x"),
-        (lambda: lstm(X, W, H, H), "x"),
-        (lambda: lstm(torch.zeros(3, 2, 16), torch.zeros(16, 4), H, H[:1]), "c0"),
-        (lambda: cornn(X, W, H, H, 0.1, 1.0, 1.0), "weight"),
-        (lambda: cornn(X, torch.zeros(4, 8), H[:1], H, 0.1, 1.0, 1.0), "y0"),
-        (lambda: cornn(X, torch.zeros(4, 8), H, H[:1], 0.1, 1.0, 1.0), "z0"),
-        (lambda: lem(X, torch.zeros(16, 4), H, H, 0.1), "x"),
-        (lambda: lem(torch.zeros(3, 2, 16), torch.zeros(16, 4), H, H[:1], 0.1), "z0"),
-        (lambda: lipschitz(X, W, H, 0.1), "weight"),
-        (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), H, torch.zeros(4)), "reset_after"),
-        (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), H, activation=RELU), "tanh or modrelu, not relu"),
-        (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), H, activation_bias=torch.zeros(4)), "needs modrelu"),
+        (lambda: recurrence(X[:0], W, (H,)), "none of them 0"),
+        (lambda: recurrence(X[:, :0], W, (H[:0],)), "none of them 0"),
+        (lambda: recurrence(X[0], W, (H,)), "time, batch, features"),
+        (lambda: recurrence(X, W, (H, H)), "the state should be 1 tensors, not 2"),
+        (lambda: recurrence(X, W[:3], (H,)), "weight"),
+        (lambda: recurrence(X, W, (H[:1],)), "h0"),
+        (lambda: recurrence(X, W, (H,), bias=torch.zeros(3)), "bias"),
+        (lambda: recurrence(X, W.double(), (H,)), "float64"),
+        (lambda: recurrence(X, W, (H,), bias=torch.zeros(4).double()), "float64"),
+        (lambda: recurrence(X[..., :3], W[:3, :3], (H[:, :3],), None, Activation(Kind.COMPLEX_MODRELU)), "even"),
+        (lambda: gated_recurrence(X, W, (H,), None, 0.1), "x"),
+        (lambda: lstm(X, W, (H, H)), "x"),
+        (lambda: lstm(torch.zeros(3, 2, 16), torch.zeros(16, 4), (H, H[:1])), "c0"),
+        (lambda: lstm(torch.zeros(3, 2, 16), torch.zeros(16, 4), (H, H), None, torch.zeros(4)), "cell_weight"),
+        (lambda: cornn(X, W, (H, H), None, 0.1, 1.0, 1.0), "weight"),
+        (lambda: cornn(X, torch.zeros(4, 8), (H[:1], H), None, 0.1, 1.0, 1.0), "y0"),
+        (lambda: cornn(X, torch.zeros(4, 8), (H, H[:1]), None, 0.1, 1.0, 1.0), "z0"),
+        (lambda: lem(X, torch.zeros(16, 4), (H, H), None, 0.1), "x"),
+        (lambda: lem(torch.zeros(3, 2, 16), torch.zeros(16, 4), (H, H[:1]), None, 0.1), "z0"),
+        (lambda: lipschitz(X, W, (H,), None, 0.1), "weight"),
+        (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), (H,), None, torch.zeros(4)), "reset_after"),
+        (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), (H,), activation=RELU), "tanh or modrelu, not relu"),
+        (
+            lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), (H,), activation_bias=torch.zeros(4)),
+            "needs modrelu",
+        ),
     ],
 )
 def test_refuses_what_does_not_fit(call: Any, message: str) -> None:

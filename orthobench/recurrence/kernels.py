@@ -1,0 +1,143 @@
+"""The autograd function of every operation that has kernels: a forward and a hand-written backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from orthobench.recurrence.call import Call, Result, State
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of a kernel beside x, contiguous: the weight, the initial state and the parameters by name."""
+
+    weight: Tensor
+    state: State
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Tape:
+    """What a kernel's backward pass starts from.
+
+    Attributes:
+        states: every state at every step, `[T, B, n]`.
+        saved: what `forward` returned beside them.
+        gradient: dL/d(first state) at every step, `[T, B, n]`, or None where the loss does not use it.
+        final: dL/d(final state), `[B, n]`, or None; None for the first state where `gradient` includes it.
+        norms: to be filled with ||dL/ds_t||, `[T, B]` for each state; empty without a trace.
+        needs_weight: whether dL/dW is needed.
+    """
+
+    states: State
+    saved: tuple[Tensor | None, ...]
+    gradient: Tensor | None
+    final: tuple[Tensor | None, ...]
+    norms: tuple[Tensor, ...]
+    needs_weight: bool
+
+    def all_steps(self, index: int = 0) -> Tensor:
+        """Return the gradient by one state at every step, `[T, B, n]`, for kernels that read no other form."""
+        if index == 0 and self.gradient is not None:
+            return self.gradient
+        gradient, final = torch.zeros_like(self.states[index]), self.final[index]
+        if final is not None:
+            gradient[-1] = final
+        return gradient
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """dL/dx, dL/dW, dL/d(initial state), and the gradients of the parameters that are tensors, by name."""
+
+    x: Tensor
+    weight: Tensor | None
+    state: tuple[Tensor, ...]
+    parameters: Mapping[str, Tensor | None] = field(default_factory=dict)
+
+
+class Kernel(Protocol):
+    """An operation's passes on one back end."""
+
+    @staticmethod
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> tuple[State, tuple[Tensor | None, ...]]:
+        """Return every state at every step, `[T, B, n]`, and with `keep` what the backward pass needs beside them."""
+
+    @staticmethod
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        """Return the gradients and fill the tape's norms."""
+
+
+def run(kernel: type[Kernel], call: Call) -> Result:
+    """Run a kernel, under autograd where a gradient is needed."""
+    assert isinstance(call.weight, Tensor)
+    # torch.linalg.solve, for one, returns W column by column.
+    x, weight, *state = (tensor.contiguous() for tensor in (call.x, call.weight, *call.state))
+    parameters = dict(call.parameters)
+    vectors = {name: value.contiguous() for name, value in parameters.items() if isinstance(value, Tensor)}
+    norms = call.trace.expect(x, call.operation.traced_states) if call.trace is not None else ()
+    tensors = (x, weight, *state, *vectors.values())
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        outputs, *final = _KernelFunction.apply(kernel, parameters, tuple(vectors), norms, len(state), *tensors)
+        return outputs, tuple(final)
+    states, _ = kernel.forward(x, Arguments(weight, tuple(state), parameters | vectors), False)
+    return states[0], _final(states)
+
+
+def _final(states: State) -> State:
+    return tuple(state[-1].clone() for state in states)
+
+
+class _KernelFunction(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kernel: type[Kernel],
+        parameters: Mapping[str, Any],
+        names: tuple[str, ...],
+        norms: tuple[Tensor, ...],
+        width: int,
+        x: Tensor,
+        weight: Tensor,
+        *tensors: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Run the kernel. `tensors` are the state's `width` tensors, then the parameters called `names`."""
+        state, vectors = tensors[:width], dict(zip(names, tensors[width:], strict=True))
+        states, saved = kernel.forward(x, Arguments(weight, state, {**parameters, **vectors}), True)
+        ctx.kernel, ctx.names, ctx.norms, ctx.width = kernel, names, norms, width
+        ctx.parameters = {name: value for name, value in parameters.items() if name not in vectors}
+        # x is not needed again: kept alive it would be the largest tensor of a training step.
+        ctx.save_for_backward(weight, *tensors, *states, *saved)
+        ctx.set_materialize_grads(False)
+        return states[0], *_final(states)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor | None, *final: Tensor | None) -> Any:
+        """Return the gradients; a gradient that is None stays so, since zeros of all states' size cost much time."""
+        weight, *saved = ctx.saved_tensors
+        width, names = ctx.width, ctx.names
+        state, vectors, rest = saved[:width], saved[width : width + len(names)], saved[width + len(names) :]
+        if gradient is not None and final[0] is not None:
+            gradient = gradient.clone(memory_format=torch.contiguous_format)
+            gradient[-1] += final[0]
+            final = (None, *final[1:])
+        tape = Tape(
+            states=tuple(rest[:width]),
+            saved=tuple(rest[width:]),
+            gradient=None if gradient is None else gradient.contiguous(),
+            final=tuple(None if each is None else each.contiguous() for each in final),
+            norms=ctx.norms,
+            needs_weight=ctx.needs_input_grad[6],
+        )
+        parameters = ctx.parameters | dict(zip(names, vectors, strict=True))
+        result = ctx.kernel.backward(Arguments(weight, tuple(state), parameters), tape)
+        by_name = (result.parameters.get(name) for name in names)
+        return *(None,) * 5, result.x, result.weight, *result.state, *by_name

@@ -1,0 +1,151 @@
+"""The declaration of a recurrence: its shapes, its parameters and one step of it in PyTorch.
+
+A declared operation checks its arguments and passes the call to a back end. `reference` differentiates the declared
+step; the other back ends have kernels for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Concatenate, Generic, ParamSpec
+
+from torch import Tensor
+
+from orthobench.recurrence import dispatch
+from orthobench.recurrence.call import Call, Result, State, Weight
+from orthobench.recurrence.trace import GradientTrace
+
+P = ParamSpec("P")
+Step = Callable[..., State]
+"""A function of x_t `[B, gates * n]` and the state's tensors `[B, n]` that returns the next state."""
+
+
+class Operation(Generic[P]):
+    """A recurrence s_t = step(x_t, s_{t-1}); n is the number of features of each tensor of its state.
+
+    Attributes:
+        name: the name of the function that makes the step.
+        step: makes the step from the weight and the parameters.
+        states: names of the state's tensors.
+        gates: number of blocks of n features in x.
+        rows: number of blocks of n rows in the weight.
+        sources: number of blocks of n columns in the weight.
+        diagonal: whether the weight is the diagonal `[n]` of a matrix instead.
+        check: returns the reason why n and the parameters do not fit, or None.
+    """
+
+    def __init__(
+        self,
+        step: Callable[Concatenate[Any, P], Step],
+        states: tuple[str, ...],
+        gates: int,
+        rows: int,
+        sources: int,
+        diagonal: bool,
+        check: Callable[..., str | None],
+    ) -> None:
+        self.name, self.__doc__ = step.__name__, step.__doc__
+        self.step, self.states, self.check = step, states, check
+        self.gates, self.rows, self.sources, self.diagonal = gates, rows, sources, diagonal
+        self._signature = inspect.signature(step)
+
+    @property
+    def traced_states(self) -> tuple[str, ...]:
+        """The names of the states in a `GradientTrace`: "h" for the first, whatever the paper calls it."""
+        return ("h", *self.states[1:])
+
+    def __call__(
+        self,
+        x: Tensor,
+        weight: Weight,
+        state: State,
+        trace: GradientTrace | None = None,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Result:
+        """Run all steps.
+
+        Args:
+            x: projected inputs `[T, B, gates * n]`; T and B are at least 1.
+            weight: `[rows * n, sources * n]`.
+            state: the initial state, tensors `[B, n]`.
+            trace: receives ||dL/ds_t|| in the backward pass.
+            args: the operation's parameters.
+            kwargs: the operation's parameters by name.
+
+        Returns:
+            The first state at every step, `[T, B, n]`, and the final state, tensors `[B, n]`. A loss of the final
+            state alone trains faster from the latter: its gradient does not have the size of all states.
+
+        Raises:
+            ValueError: shapes, types or devices do not fit.
+            BackendError: the chosen back end cannot serve the call.
+        """
+        return dispatch.run(self.call(x, weight, state, trace, *args, **kwargs))
+
+    def call(
+        self,
+        x: Tensor,
+        weight: Weight,
+        state: State,
+        trace: GradientTrace | None = None,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> Call:
+        """Return the checked call, for a back end to run; see `__call__`.
+
+        Raises:
+            ValueError: shapes, types or devices do not fit.
+        """
+        parameters = self._parameters(weight, *args, **kwargs)
+        self._check(x, weight, state, parameters)
+        return Call(self, x, weight, state, parameters, trace)
+
+    def chosen_backend(self, x: Tensor, weight: Weight, *args: P.args, **kwargs: P.kwargs) -> str:
+        """Return the name of the back end that would serve this call.
+
+        Raises:
+            BackendError: the chosen back end cannot serve it.
+        """
+        return dispatch.choose(Call(self, x, weight, (), self._parameters(weight, *args, **kwargs)))
+
+    def _parameters(self, weight: Weight, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        bound = self._signature.bind(weight, *args, **kwargs)
+        bound.apply_defaults()
+        return dict(list(bound.arguments.items())[1:])
+
+    def _check(self, x: Tensor, weight: Weight, state: State, parameters: dict[str, Any]) -> None:
+        if x.dim() != 3 or 0 in x.shape:
+            raise ValueError(f"{self.name}: x {list(x.shape)} should be [time, batch, features], none of them 0")
+        if len(state) != len(self.states):
+            raise ValueError(f"{self.name}: the state should be {len(self.states)} tensors, not {len(state)}")
+        n, batch = state[0].shape[-1], x.shape[1]
+        shapes: dict[str, tuple[Tensor, tuple[int, ...]]] = {"x": (x, (x.shape[0], batch, self.gates * n))}
+        tensors = [*state, *(value for value in parameters.values() if isinstance(value, Tensor))]
+        if isinstance(weight, Tensor):
+            shapes["weight"] = weight, (n,) if self.diagonal else (self.rows * n, self.sources * n)
+            tensors.append(weight)
+        elif self.rows * self.sources * self.gates != 1 or self.diagonal:
+            raise ValueError(f"{self.name}: the weight should be a tensor")
+        shapes |= {f"{name}0": (tensor, (batch, n)) for name, tensor in zip(self.states, state, strict=True)}
+        for name, (tensor, shape) in shapes.items():
+            if tensor.shape != shape:
+                raise ValueError(f"{self.name}: {name} {list(tensor.shape)} should be {list(shape)}")
+        for tensor in tensors:
+            if (tensor.dtype, tensor.device) != (x.dtype, x.device):
+                raise ValueError(f"{self.name}: {tensor.dtype} on {tensor.device} beside x, {x.dtype} on {x.device}")
+        if reason := self.check(n, **parameters):
+            raise ValueError(f"{self.name}: {reason}")
+
+
+def operation(
+    states: tuple[str, ...] = ("h",),
+    gates: int = 1,
+    rows: int | None = None,
+    sources: int = 1,
+    diagonal: bool = False,
+    check: Callable[..., str | None] = lambda n, **parameters: None,
+) -> Callable[[Callable[Concatenate[Any, P], Step]], Operation[P]]:
+    """Declare an operation by the function that makes its step; see `Operation`. `rows` is `gates` by default."""
+    return lambda step: Operation(step, states, gates, gates if rows is None else rows, sources, diagonal, check)
