@@ -122,7 +122,7 @@ def train(
         except RunLockedError:  # another process has taken the run over, and writes its record
             raise
         except BackendError as error:
-            trainer.close(Status.FAILED, str(error))
+            loop.end(Status.FAILED, str(error))
             raise UsageError(f"--backend {backend}: {error}; use --backend auto") from error
         except torch.OutOfMemoryError as error:
             memory_error = str(error).partition("\n")[0]
