@@ -1,0 +1,57 @@
+"""Every cited discrepancy is in the register `docs/discrepancies.md`, and every entry is cited."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+REGISTER = ROOT / "docs" / "discrepancies.md"
+NUMBER = re.compile(r"\bD-\d+\b")
+ROW = re.compile(r"^\| (D-\d+) \|(.+)\|$", re.M)
+WRITTEN_BY_PROGRAMS = {".html", ".db", ".png", ".ipynb"}
+
+
+def entries() -> dict[str, list[str]]:
+    """The cells of each entry, by number."""
+    return {number: re.split(r" \| ", cells.strip()) for number, cells in ROW.findall(REGISTER.read_text("utf-8"))}
+
+
+def citations() -> dict[str, set[str]]:
+    """The files of the repository that cite each number."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("this is no git checkout")
+    cited: dict[str, set[str]] = {}
+    for name in listed.stdout.splitlines():
+        path = ROOT / name
+        if path in (REGISTER, Path(__file__)) or path.suffix in WRITTEN_BY_PROGRAMS or not path.is_file():
+            continue
+        for number in NUMBER.findall(path.read_text("utf-8", errors="replace")):
+            cited.setdefault(number, set()).add(name)
+    return cited
+
+
+def test_the_register_holds_exactly_the_cited_numbers():
+    cited = citations()
+    assert set(cited) == set(entries()), {number: sorted(cited.get(number, ())) for number in set(cited) ^ set(entries())}
+    assert len(cited) > 30
+
+
+def test_a_number_has_one_entry():
+    counts = Counter(number for number, _ in ROW.findall(REGISTER.read_text("utf-8")))
+    assert set(counts.values()) == {1}
+
+
+@pytest.mark.parametrize("number", sorted(entries()))
+def test_an_entry_names_both_sources_the_decision_and_files_that_exist(number):
+    *texts, where = entries()[number]
+    assert len(texts) == 3
+    assert all(text.strip() for text in texts)
+    files = re.findall(r"`([^`]+)`", where)
+    assert files
+    assert all((ROOT / file).is_file() for file in files)
