@@ -5,8 +5,8 @@
 W_L is scoRNN's scaled Cayley transform; W_S = T / (rho(T) + eps), rho the spectral radius; W_C (optional) lets the
 short-term state feed the long-term one, never the reverse. K. Maduranga, K. Helfrich, Q. Ye, "Eigenvalue Normalized
 Recurrent Neural Networks for Short Term Memory", AAAI 2020. Training begins with W_S = T; the normalisation goes on,
-for good, when rho(T) first exceeds 1. As in the program eps is 0, so the radius then is 1, not below. On Penn Treebank
-the paper has ReLU in place of modReLU, and W_C starts with orthonormal rows or columns.
+for good, when rho(T) first exceeds 1. As in the program eps is 0, so the radius then is 1, not below (D-08). On Penn
+Treebank the paper has ReLU in place of modReLU, and W_C starts with orthonormal rows or columns.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class ENRNN(PlainRNN):
         self.activation = _ACTIVATIONS[settings.activation]
         self.skew_entries = nn.Parameter(block_rotation_entries(_half_circle(q, generator), q).float())
         self.register_buffer("signs", minus_ones_last(q, int(settings.negative_ones)))
-        # Rotations by angles in (0, pi / 2) times moduli in (-1, 1), one of each for two units; an odd unit comes last.
+        # Rotations by angles in (0, pi / 2) times moduli in (-1, 1), one of each for two units; an odd unit comes last
+        # (D-09).
         rotation = scaled_cayley(block_rotation_entries(_half_circle(s, generator), s), torch.ones(s))
         moduli = torch.empty((s + 1) // 2, dtype=torch.float64).uniform_(-1, 1, generator=generator)
         self.short_weight = nn.Parameter((rotation * moduli.repeat_interleave(2)[:s]).float())

@@ -9,7 +9,8 @@ matrices, so its rounding adds up (scoRNN paper, figure 4). The MNIST program di
 mean square first: recurrent_optimizer=cayley_rmsprop_keras1 with a rate of 1e-6.
 
 The released program holds W = A + iB as [[A^T, B^T], [-B^T, A^T]], for rows [Re h, Im h], and takes G from the upper
-blocks alone: what comes through Re h. The default is the gradient from both occurrences of A and B.
+blocks alone: what comes through Re h (D-04). The default is the gradient from both occurrences of A and B. B is that
+of this paper; scoRNN's first version prints another (D-03).
 """
 
 from __future__ import annotations

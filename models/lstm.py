@@ -6,7 +6,7 @@ As TensorFlow 1's basic cell, which the scoRNN papers ran: one Glorot-uniform ke
 matrix, zero biases, zero start, the forget bias beta added to the pre-activation and not trained.
 
 The uRNN papers' baseline programs also lead the new cell state to the output gate, by a full matrix: with
-`cell_to_output`, h_t = s(o + P c_t) tanh(c_t). What they print as its size is without P.
+`cell_to_output`, h_t = s(o + P c_t) tanh(c_t). What they print as its size is without P (D-31).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Unitary Recurrent Neural Networks Using Scaled Cayley Transform", AAAI 2019. The
 made of. The program's is half of it off the diagonal, which RMSprop divides out again, but for its epsilon.
 
 The program for copying has 130 units, phase_learning_rate=1e-4 and output_bias=glorot; that for adding starts A on the
-full circle.
+full circle (D-38).
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class MNISTSettings(ImageSettings):
         description="seed of the order of the pixels; "
         "scornn: NumPy's RandomState(92916), as uRNN and EXPRNN; nnrnn: 1234",
     )
-    divisor: Size = Field(255, description="pixel values are divided by this number; 256 in oRNN's program")
+    divisor: Size = Field(255, description="pixel values are divided by this number; 256 in oRNN's program")  # D-35
     validation_size: int = Field(5_000, ge=0, description="images for validation: the first ones of the training file")
     train_size: Size = Field(55_000, description="images for training: those after the validation images")
 

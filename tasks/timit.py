@@ -10,10 +10,11 @@ ones too; the EXPRNN program's divides by those that count:
     mse_padded = sum of mask * error^2 / (B T_max 129),      mse_valid = sum of mask * error^2 / (129 * sum of lengths)
 
 The EXPRNN program shows x_{t+1} and asks for x_t, the frame before it: recall, at which a model can come near to zero.
-`-s exchanged=true` is that task; its numbers are of another kind.
+`-s exchanged=true` is that task (D-19); its numbers are of another kind.
 
 After the last iteration the test files are rebuilt from the predicted magnitudes and their true phase and compared
-with the originals: segmental SNR, STOI, PESQ (`orthobench.audio`). The parameters are the last ones, as in the program.
+with the originals: segmental SNR, STOI, PESQ (`orthobench.audio`). The parameters are the last ones, as in the program
+(D-21).
 """
 
 from __future__ import annotations

@@ -38,7 +38,9 @@ def citations() -> dict[str, set[str]]:
 
 def test_the_register_holds_exactly_the_cited_numbers():
     cited = citations()
-    assert set(cited) == set(entries()), {number: sorted(cited.get(number, ())) for number in set(cited) ^ set(entries())}
+    assert set(cited) == set(entries()), {
+        number: sorted(cited.get(number, ())) for number in set(cited) ^ set(entries())
+    }
     assert len(cited) > 30
 
 

@@ -121,7 +121,10 @@ class TimitCorpus(SpeechSet):
     speakers: ClassVar = {"train/": 462, "test/": 168}
 
     def split(self, files: list[Path]) -> Speech:
-        """462 speakers train, 50 of the test folder select, the 24 of the core test set test: 3696, 400, 192 files."""
+        """462 speakers train, 50 of the test folder select, the 24 of the core test set test: 3696, 400, 192 files.
+
+        Other sources have other numbers (D-17) and another selection (D-20).
+        """
         trained = tuple(file for file in files if file.parts[-4] == "train")
         held_out = tuple(file for file in files if file.parts[-4] == "test")
         validation, test = (

@@ -3,7 +3,7 @@
     vanilla:  h <- tanh(W h)          feedback:  h <- h + eps tanh(W h)
 
 T = 50 steps from three starts, eps = 0.1. The matrices of (c) and (d) are the reflection and the rotation that the
-caption's seeds 0 and 1 give in SciPy's sampler of its time; the seed of (a) is not printed, NumPy's 0 is taken.
+caption's seeds 0 and 1 give in SciPy's sampler of its time (D-37); the seed of (a) is not printed, NumPy's 0 is taken.
 """
 
 from __future__ import annotations
