@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -22,7 +22,7 @@ from orthobench.training.locks import lock
 from orthobench.training.loop import CheckpointSchedule, Interrupted, OnDivergence, TrainingLoop
 from orthobench.training.out_of_memory import explain_memory
 from orthobench.training.recording import DatabaseSink
-from orthobench.training.trainer import Trainer
+from orthobench.training.trainer import Checkpoint, Trainer
 
 DeviceName = Literal["auto", "cpu", "cuda"]
 BackendName = Literal["auto", "reference", "cpu", "cuda"]
@@ -156,7 +156,7 @@ def _settled_run(store: Store, config: RunConfig, checkpoints: Checkpoints, on_d
     return run if run is not None and is_settled(run, checkpoints, on_divergence) else None
 
 
-def _load_checkpoint(store: Store, key: str, checkpoints: Checkpoints) -> dict[str, Any] | None:
+def _load_checkpoint(store: Store, key: str, checkpoints: Checkpoints) -> Checkpoint | None:
     """Return the checkpoint from which the run resumes, and use its number of threads.
 
     Sums that torch splits over threads are rounded differently for another number of threads.
@@ -164,12 +164,13 @@ def _load_checkpoint(store: Store, key: str, checkpoints: Checkpoints) -> dict[s
     existing_run = store.find(key)
     if existing_run is None:
         return None
-    checkpoint = checkpoints.load(store.last_iteration(existing_run.id))
-    if checkpoint is None:
+    content = checkpoints.load(store.last_iteration(existing_run.id))
+    if content is None:
         if existing_run.iterations:
             lost = existing_run.iterations
             _logger.warning("run %s starts over: no checkpoint of its %d iterations can be read", key, lost)
         return None
-    if 1 <= (threads := checkpoint.get("threads", 0)) <= (os.cpu_count() or 1):
-        torch.set_num_threads(threads)
+    checkpoint = Checkpoint(**content)
+    if 1 <= checkpoint.threads <= (os.cpu_count() or 1):
+        torch.set_num_threads(checkpoint.threads)
     return checkpoint

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from orthobench.store import MetricRow, Status
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.evaluation import Evaluator
 from orthobench.training.events import EventSink, RunEnd, RunStart
-from orthobench.training.trainer import Trainer
+from orthobench.training.trainer import Checkpoint, Trainer
 
 OnDivergence = Literal["stop", "continue"]
 
@@ -90,7 +90,7 @@ class TrainingLoop:
         for sink in self.sinks:
             sink.on_start(record)
 
-    def run(self, checkpoint: dict[str, Any] | None) -> None:
+    def run(self, checkpoint: Checkpoint | None) -> None:
         """Train from a checkpoint, or else from the beginning, to the end.
 
         Raises:
@@ -167,5 +167,5 @@ class TrainingLoop:
     def _save(self) -> None:
         start = time.perf_counter()
         with self.trainer.timer("checkpoint"):
-            self.checkpoints.save(self.trainer.checkpoint())
+            self.checkpoints.save(vars(self.trainer.checkpoint()))
         self.schedule.saved(start)

@@ -47,6 +47,34 @@ class TrainingState:
     carried: State | None = None
 
 
+@dataclass(frozen=True)
+class Checkpoint:
+    """The whole state of a run, as its file holds it; fields with a default are missing in older files.
+
+    Attributes:
+        logged: iteration of the newest rows.
+        state: the carried state, see `TrainingState`.
+        threads: torch's number of threads, which rounds its sums.
+        random: state of torch's generator on the CPU.
+        random_cuda: state of the generator of the run's CUDA device.
+    """
+
+    iteration: int
+    logged: int
+    model: dict[str, Any]
+    optimizers: list[dict[str, Any]]
+    state: State | None
+    loss_sum: Tensor
+    loss_count: int
+    best: tuple[float, int] | None
+    seconds: dict[str, float]
+    random: Tensor
+    random_cuda: Tensor | None
+    best_valid: float | None = None
+    plateaus: int = 0
+    threads: int = 0
+
+
 class Trainer:
     """A model, its optimisers and its batches. The constructor reads and writes nothing.
 
@@ -126,46 +154,46 @@ class Trainer:
         """Return whether every weight is a finite number."""
         return all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())
 
-    def checkpoint(self) -> dict[str, Any]:
+    def checkpoint(self) -> Checkpoint:
         """Return the whole state of the run, for `restore`."""
         state = self.state
-        return {
-            "iteration": state.iteration,
-            "logged": state.last_logged,
-            "model": self.model.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "state": state.carried,
-            "loss_sum": state.loss_sum,
-            "loss_count": state.loss_count,
-            "best": state.best,
-            "best_valid": state.best_validation,
-            "plateaus": state.plateaus,
-            "seconds": dict(self.timer.seconds),
-            "threads": torch.get_num_threads(),
-            "random": torch.get_rng_state(),
-            "random_cuda": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
-        }
+        return Checkpoint(
+            iteration=state.iteration,
+            logged=state.last_logged,
+            model=self.model.state_dict(),
+            optimizers=[optimizer.state_dict() for optimizer in self.optimizers],
+            state=state.carried,
+            loss_sum=state.loss_sum,
+            loss_count=state.loss_count,
+            best=state.best,
+            best_valid=state.best_validation,
+            plateaus=state.plateaus,
+            seconds=dict(self.timer.seconds),
+            threads=torch.get_num_threads(),
+            random=torch.get_rng_state(),
+            random_cuda=torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+        )
 
-    def restore(self, checkpoint: dict[str, Any]) -> None:
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Return to the state of a checkpoint, the random generators included."""
-        self.model.load_state_dict(checkpoint["model"])
-        for optimizer, saved in zip(self.optimizers, checkpoint["optimizers"], strict=True):
+        self.model.load_state_dict(checkpoint.model)
+        for optimizer, saved in zip(self.optimizers, checkpoint.optimizers, strict=True):
             optimizer.load_state_dict(saved)
-        carried = checkpoint["state"]
+        carried = checkpoint.state
         self.state = TrainingState(
-            loss_sum=checkpoint["loss_sum"].to(self.device),
-            loss_count=checkpoint["loss_count"],
-            iteration=checkpoint["iteration"],
-            last_logged=checkpoint["logged"],
-            best=checkpoint["best"],
-            best_validation=checkpoint.get("best_valid"),  # older checkpoints lack this and the next
-            plateaus=checkpoint.get("plateaus", 0),
+            loss_sum=checkpoint.loss_sum.to(self.device),
+            loss_count=checkpoint.loss_count,
+            iteration=checkpoint.iteration,
+            last_logged=checkpoint.logged,
+            best=checkpoint.best,
+            best_validation=checkpoint.best_valid,
+            plateaus=checkpoint.plateaus,
             carried=carried and tuple(part.to(self.device) for part in carried),
         )
-        self.timer.seconds = dict(checkpoint["seconds"])
-        torch.set_rng_state(checkpoint["random"])
-        if checkpoint["random_cuda"] is not None and self.device.type == "cuda":
-            torch.cuda.set_rng_state(checkpoint["random_cuda"], self.device)
+        self.timer.seconds = dict(checkpoint.seconds)
+        torch.set_rng_state(checkpoint.random)
+        if checkpoint.random_cuda is not None and self.device.type == "cuda":
+            torch.cuda.set_rng_state(checkpoint.random_cuda, self.device)
 
     def _clip_gradients(self) -> None:
         if self.training.clip_value is not None:

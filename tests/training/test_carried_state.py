@@ -163,7 +163,7 @@ def test_a_stopped_run_goes_on_with_the_state_it_had(model, stop_at, run, tmp_pa
 
 
 def test_the_order_of_a_stream_is_its_own(run, tmp_path):
-    with pytest.raises(UsageError, match="shuffle=true: the data is read in order"):
+    with pytest.raises(UsageError, match="shuffle=true: this task reads its data in order"):
         carry_out(run(shuffle="true"), tmp_path / "run")
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from orthobench.models.lstm import LSTM
 
-from orthobench.errors import UsageError
+from orthobench.errors import RunLockedError, UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Status, Store, open_store
@@ -166,7 +166,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(config, tmp_path):
     assert not folder.is_locked()
     with folder.lock():
         assert CheckpointFolder(tmp_path / "c", config.spec.key).is_locked()
-        with pytest.raises(UsageError, match="another process"):
+        with pytest.raises(RunLockedError, match="another process"):
             carry_out(config, tmp_path)
 
 
