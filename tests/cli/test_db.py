@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.records import make_run_record
 
 from orthobench.store import MetricRow, Status, TraceRow, open_store
 from orthobench.store.open import HEAD
@@ -18,10 +19,8 @@ from orthobench.training.checkpoint import CheckpointFolder
 
 OLD = Path(__file__).parent.parent / "store" / "schema_0001.db"
 FINISHED, CUT_OFF = "6d717ae7d856061d", "c7c43c58f898208e"
-FACTS = dict.fromkeys(("variant", "condition", "task", "model", "device", "metric", "goal"), "rnn")
-FACTS |= dict.fromkeys(("seed", "parameter_count", "total_iterations", "iterations_per_epoch"), 2)
 SPEC = {"task_settings": {"train_size": 20}, "model_settings": {"hidden_size": 4}, "training": {"clip_norm": None}}
-FACTS |= {"baselines": {"rnn": 0.5}, "spec": {**SPEC, "task_version": "1", "model_version": "1"}}
+SPEC |= {"task_version": "1", "model_version": "1"}
 MACHINE = {"platform": "Linux", "cpu": "x86_64", "cores": 2, "memory": 1000, "accelerator": None}
 
 
@@ -31,7 +30,7 @@ def database(tmp_path) -> Path:
     path = tmp_path / "results.db"
     with open_store(str(path), create=True) as store:
         for key, values in ((FINISHED, [0.25, 0.1, 1 / 3]), (CUT_OFF, [0.5, 0.7])):
-            run = store.start({**FACTS, "key": key}, "e", MACHINE)
+            run = store.start(make_run_record(key=key, spec=SPEC), "e", MACHINE)
             rows = [MetricRow("test", "mse", i, i, value) for i, value in enumerate(values)]
             store.log(run.id, rows, [], {"iterations": len(values) - 1})
         run = store.get(FINISHED)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.records import make_run_record
 
 from orthobench import environment
 from orthobench.errors import UsageError
@@ -37,17 +38,9 @@ def store(tmp_path: Path):
 def enter(store: Store, config: RunConfig, iterations: int, total: int, seconds: dict[str, float], **columns) -> str:
     spec = config.spec
     place = {"cpu": columns.pop("cpu", HERE), "accelerator": None}
-    facts = spec.record() | {
-        "device": columns.pop("device", "cpu"),
-        "backend": None,
-        "parameter_count": 1,
-        "metric": "mse",
-        "goal": "min",
-        "baselines": {},
-        "total_iterations": total,
-        "iterations_per_epoch": 20,
-    }
-    entered = store.start(facts, str(place), place)
+    device = columns.pop("device", "cpu")
+    record = make_run_record(spec, device=device, total_iterations=total, iterations_per_epoch=20)
+    entered = store.start(record, str(place), place)
     status = "finished" if iterations == total else "interrupted"
     store.update(entered.id, {"iterations": iterations, "seconds": seconds, "status": status, **columns})
     return spec.key

@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from support.records import make_run_record
 
 from orthobench.errors import UsageError
 from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
 from orthobench.store.merge import merge, reading
 from orthobench.store.tables import Base
-
-FACTS = dict.fromkeys(("variant", "condition", "task", "model", "device", "metric", "goal"), "x")
-FACTS |= dict.fromkeys(("seed", "parameter_count", "total_iterations", "iterations_per_epoch"), 1)
-FACTS |= {"spec": {"a": [1, None, {"b": 0.1}]}, "baselines": {"x": 0.5}}
 
 
 @pytest.fixture
@@ -31,7 +28,7 @@ def databases(tmp_path):
 
 
 def enter(store: Store, key: str, values: list[float], status: Status = Status.FINISHED, machine: str = "m") -> None:
-    run = store.start({**FACTS, "key": key}, machine, {"cpu": machine})
+    run = store.start(make_run_record(key=key), machine, {"cpu": machine})
     rows = [MetricRow("test", "x", i, i, value) for i, value in enumerate(values)]
     vectors = [TraceRow("g", i, i, [value, 0.1]) for i, value in enumerate(values)]
     store.log(run.id, rows, vectors, {"status": status, "iterations": len(values) - 1})

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from sqlalchemy import text
+from support.records import make_run_record
 
 from orthobench.errors import RunLockedError, StorageError
 from orthobench.plugins import Catalog
@@ -25,27 +26,9 @@ from orthobench.training.lifecycle import train
 
 pytestmark = pytest.mark.postgresql
 
-FACTS = {
-    "key": "k0",
-    "variant": "v",
-    "condition": "c",
-    "task": "adding",
-    "model": "rnn",
-    "seed": 0,
-    "spec": {"note": "ü"},
-    "device": "cpu",
-    "backend": None,
-    "parameter_count": 3,
-    "metric": "mse",
-    "goal": "min",
-    "baselines": {"mse": 0.17},
-    "total_iterations": 10,
-    "iterations_per_epoch": 5,
-}
-
 
 def start(store, **changes):
-    return store.start(FACTS | changes, "e", {"cpu": "x"})
+    return store.start(make_run_record(**{"key": "k0", **changes}), "e", {"cpu": "x"})
 
 
 def point(iteration: int, value: float = 1.0) -> MetricRow:
@@ -96,7 +79,7 @@ def test_processes_that_make_the_same_database_at_once_make_one(postgres):
 
 
 def test_what_is_written_comes_back(store):
-    run = start(store)
+    run = start(store, spec={"note": "ü"})
     values = [0.1, math.nan, math.inf, -math.inf]
     store.log(run.id, [point(i, v) for i, v in enumerate(values)], [TraceRow("g", 0, 0, [0.5, math.inf])], {})
     store.update(run.id, {"peak_memory": 2**40})

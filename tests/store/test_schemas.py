@@ -16,6 +16,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from support.crash import Kill, call
+from support.records import make_run_record
 
 import orthobench.store.migrations
 from orthobench.errors import StorageError
@@ -174,11 +175,9 @@ def test_without_room_for_the_copy_nothing_is_upgraded(old, monkeypatch):
 
 def test_a_copy_is_of_one_moment_while_runs_write(tmp_path):
     """Each transaction writes a row and its number into the run: in every copy the two agree."""
-    facts = dict.fromkeys(("variant", "condition", "task", "model", "device", "metric", "goal"), "x")
-    facts |= dict.fromkeys(("seed", "parameter_count", "total_iterations", "iterations_per_epoch"), 1)
     path, stop = tmp_path / "r.db", threading.Event()
     with open_store(str(path), create=True) as store:
-        run = store.start({**facts, "key": "k", "spec": {}, "baselines": {}}, "e", {})
+        run = store.start(make_run_record(), "e", {})
 
         def write() -> None:
             at = 0

@@ -10,29 +10,12 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from support.records import make_run_record
 
 from orthobench.errors import UsageError
 from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
 from orthobench.store.open import HEAD, VERSION_TABLE
 from orthobench.store.tables import Base
-
-FACTS = {
-    "key": "abc0",
-    "variant": "v",
-    "condition": "c",
-    "task": "adding",
-    "model": "rnn",
-    "seed": 0,
-    "spec": {"a": [1, None]},
-    "device": "cpu",
-    "backend": "reference",
-    "parameter_count": 3,
-    "metric": "mse",
-    "goal": "min",
-    "baselines": {"mse": 0.5},
-    "total_iterations": 10,
-    "iterations_per_epoch": 5,
-}
 
 
 @pytest.fixture
@@ -42,7 +25,7 @@ def store(tmp_path: Path):
 
 
 def start(store: Store, **changes):
-    return store.start(FACTS | changes, "e", {"cpu": "x"})
+    return store.start(make_run_record(**changes), "e", {"cpu": "x"})
 
 
 def test_migrations_make_the_tables(store):
@@ -58,7 +41,8 @@ def test_a_run_comes_back_as_it_was_entered(store):
     entered = start(store)
     run = store.get("abc")
     assert run.id == entered.id
-    assert {name: getattr(run, name) for name in FACTS} == FACTS
+    record = make_run_record()
+    assert {name: getattr(run, name) for name in record} == record
     assert (run.status, run.environment.facts) == (Status.RUNNING, {"cpu": "x"})
     assert start(store).id == run.id
 
@@ -115,7 +99,7 @@ def test_runs_are_filtered(store):
 
 
 def test_tags_are_added_and_belong_to_runs_alone(store):
-    assert store.start(FACTS, "e", {}, ["night", "a"]).tags == ["a", "night"]
+    assert store.start(make_run_record(), "e", {}, ["night", "a"]).tags == ["a", "night"]
     start(store, key="abd1")
     store.tag(["abc0", "abd1", "nowhere"], ["night", "b"])
     store.tag(["abc0"], [])

@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 from support.crash import FORKS
+from support.records import make_run_record
 
 from orthobench.store import MetricRow, MetricValue, Status, TraceRow, open_store
 
 WRITERS, READERS = 16, 2
-FACTS = dict.fromkeys(("variant", "condition", "task", "model", "device", "metric", "goal"), "x")
-FACTS |= dict.fromkeys(("seed", "parameter_count", "total_iterations", "iterations_per_epoch"), 1)
-FACTS |= {"spec": {}, "baselines": {"x": 1.0}}
 
 
 def write(path: Path, number: int, rows: int, seconds: float, results: SimpleQueue) -> None:
@@ -23,7 +21,7 @@ def write(path: Path, number: int, rows: int, seconds: float, results: SimpleQue
     try:
         done, end = 0, time.monotonic() + seconds
         with open_store(str(path), create=True) as store:
-            run = store.start({**FACTS, "key": f"k{number}"}, "e", {"cpu": "x"})
+            run = store.start(make_run_record(key=f"k{number}"), "e", {"cpu": "x"})
             while done < rows or time.monotonic() < end:
                 metrics = [MetricRow("test", f"m{i}", 0, done, 1.0) for i in range(5)]
                 store.log(run.id, metrics, [TraceRow("g", 0, done, [1.0] * 50)], {"iterations": done})
@@ -87,7 +85,7 @@ def test_a_busy_database_is_waited_for_and_said_so(tmp_path, monkeypatch, caplog
     monkeypatch.setattr("orthobench.store.open.BUSY_TIMEOUT_MS", 5)
     path = str(tmp_path / "r.db")
     with open_store(path, create=True) as one, open_store(path) as other:
-        run = one.start({**FACTS, "key": "k"}, "e", {})
+        run = one.start(make_run_record(key="k"), "e", {})
         with one.engine.execution_options(writes=True).begin() as holding:
             release = monkeypatch.undo, holding.rollback
 

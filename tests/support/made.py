@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from support.records import make_run_record
+
 from orthobench.metric import run_columns
 from orthobench.papers import Experiment, Paper, Printed
 from orthobench.plugins import Catalog
@@ -44,17 +46,17 @@ class Made:
         """A run of an experiment with these test (and validation) values, a test every 10 iterations."""
         config = resolve(self.catalog, one.task, one.model, changes, seed=seed, experiment=one)
         spec, main = config.spec, config.task_class.main_metric()
-        facts = spec.record() | {
-            "device": "cpu",
-            "backend": "cpu",
-            "parameter_count": 100 if one.model == "rnn" else 200,
+        record = make_run_record(
+            spec,
+            backend="cpu",
+            parameter_count=100 if one.model == "rnn" else 200,
+            baselines={main.name: 0.2},
+            total_iterations=40,
+            iterations_per_epoch=10,
             **run_columns(config.task_class.metrics),
-            "baselines": {main.name: 0.2},
-            "total_iterations": 40,
-            "iterations_per_epoch": 10,
-        }
+        )
         machine = {"packages": {"torch": "2"}, "cpu": "a CPU", "accelerator": None, "commit": None, "dirty": False}
-        run = self.store.start(facts, "here", machine)
+        run = self.store.start(record, "here", machine)
         rows = [
             MetricRow(split, main.name, i, 10 * i, value)
             for split, values in (("test", test), ("valid", valid or []))

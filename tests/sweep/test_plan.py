@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import Field
+from support.records import make_run_record
 
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, RunSpec, resolve
@@ -25,17 +26,7 @@ def store(tmp_path: Path):
 
 
 def enter(store: Store, spec: RunSpec, status: str = Status.FINISHED, **columns):
-    facts = spec.record() | {
-        "device": "cpu",
-        "backend": None,
-        "parameter_count": 1,
-        "metric": "mse",
-        "goal": "min",
-        "baselines": {},
-        "total_iterations": 10,
-        "iterations_per_epoch": 5,
-    }
-    run = store.start(facts, "here", {"cpu": "x"})
+    run = store.start(make_run_record(spec), "here", {"cpu": "x"})
     store.update(run.id, {"status": status, **columns})
     return spec.key
 

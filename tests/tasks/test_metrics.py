@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from support.made import Made, experiment, paper
+from support.records import make_run_record
 
 from orthobench.check.baseline import read_baseline
 from orthobench.metric import Metric, run_columns
@@ -109,9 +110,8 @@ def test_a_search_maximises(made, monkeypatch):
     trial = search.draw([], 1)
     assert directions == ["maximize"]
     search.record(trial, made.store, "here", {})
-    started = {"device": "cpu", "backend": None, "parameter_count": 1, "total_iterations": 3, "iterations_per_epoch": 1}
-    facts = trial.config.spec.record() | run_columns(search.task_class.metrics) | {"baselines": {}} | started
-    run = made.store.start(facts, "here", {})
+    record = make_run_record(trial.config.spec, **run_columns(search.task_class.metrics))
+    run = made.store.start(record, "here", {})
     rows = [MetricRow("test", "balance", i, i, value) for i, value in enumerate([0.1, 0.5, 0.3])]
     made.store.log(run.id, rows, [], {"status": Status.FINISHED})
     (ended,) = search.trials(made.store)
