@@ -1,0 +1,104 @@
+"""Break the code in small ways, one at a time, and list the breaks that no test notices: `make mutants`.
+
+mutmut makes the mutants and runs the tests that reach them. It needs one folder that looks like the package, so it
+works on a copy of the checkout in `build/mutants`, with models/ and tasks/ inside the package. A seed draws the sample.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+COPY = ROOT / "build" / "mutants"
+SEED = 0
+ROOMS = {
+    "trainer": ["orthobench/training/trainer.py", "orthobench/training/evaluation.py"],
+    "matrices": ["orthobench/matrices/*.py"],
+    "models": ["orthobench/models/*.py"],
+    "report": ["orthobench/report/*.py"],
+}
+TESTS = ["tests/matrices", "tests/models", "tests/report", "tests/training"]
+CONFIG = """
+[tool.mutmut]
+source_paths = ["orthobench"]
+only_mutate = {files}
+pytest_add_cli_args_test_selection = {tests}
+pytest_add_cli_args = ["-m", "not slow and not browser", "--ignore", "tests/training/test_crash.py"]
+process_isolation = "forkserver"  # torch's threads do not survive a fork
+timeout_multiplier = 5.0
+use_git_change_detection = false
+"""
+
+
+def copy_checkout(files: list[str], tests: list[str]) -> None:
+    """Copy the files of the checkout, and add mutmut's settings."""
+    shutil.rmtree(COPY, ignore_errors=True)
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
+        top = Path(name).parts[0]
+        target = COPY / "orthobench" / name if top in ("models", "tasks") else COPY / name
+        if (ROOT / name).is_file() and name != "results.db":
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, target)
+    with (COPY / "pyproject.toml").open("a", encoding="utf-8") as settings:
+        settings.write(CONFIG.format(files=json.dumps(files), tests=json.dumps(tests)))
+
+
+def run_mutmut(*names: str, jobs: int) -> None:
+    """Generate the mutants, unless they exist; record the tests that reach each; test the mutants of these names."""
+    command = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", str(jobs), *names]
+    subprocess.run(command, cwd=COPY, check=names != ("none",), env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def exit_codes(room: str) -> dict[str, int | None]:
+    """The exit codes of the tests by the name of the mutant; None for a mutant that was not tested."""
+    paths = sorted(path for pattern in ROOMS[room] for path in (COPY / "mutants").glob(f"{pattern}.meta"))
+    return {
+        name: code for path in paths for name, code in json.loads(path.read_text("utf-8"))["exit_code_by_key"].items()
+    }
+
+
+def change(name: str) -> str:
+    """The lines that a mutant removes and adds."""
+    command = [str(Path(sys.executable).with_name("mutmut")), "show", name]
+    lines = subprocess.run(command, cwd=COPY, check=True, capture_output=True, text=True).stdout.splitlines()
+    return "\n".join(f"    {line}" for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---"))
+
+
+def main() -> None:
+    from mutmut.stats import status_by_exit_code
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sample", type=int, default=60, help="mutants of each room")
+    parser.add_argument("--room", choices=ROOMS, action="append", help="mutate this room only")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help="tests that may notice a mutant")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants tested at a time")
+    options = parser.parse_args()
+    rooms = options.room or list(ROOMS)
+
+    copy_checkout([pattern for room in rooms for pattern in ROOMS[room]], options.tests)
+    run_mutmut("none", jobs=options.jobs)  # no mutant has this name: mutmut prepares, and stops
+    sample = {}
+    for room in rooms:
+        names = sorted(exit_codes(room))
+        sample[room] = random.Random(SEED).sample(names, min(options.sample, len(names)))
+    run_mutmut(*(name for names in sample.values() for name in names), jobs=options.jobs)
+    for room, names in sample.items():
+        codes = exit_codes(room)
+        statuses = {name: status_by_exit_code[codes[name]] for name in names}
+        killed = sum(status in ("killed", "timeout") for status in statuses.values())
+        print(f"\n{room}: {killed} of {len(names)} mutants killed ({len(codes)} in all)")
+        for name, status in statuses.items():
+            if status not in ("killed", "timeout"):
+                print(f"  {status}: {name}\n{change(name)}")
+
+
+if __name__ == "__main__":
+    main()
