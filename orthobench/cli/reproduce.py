@@ -19,8 +19,8 @@ from orthobench.cli.options import (
 from orthobench.sweep import MAX_SEEDS
 
 if TYPE_CHECKING:
+    from orthobench.analysis.claims import ClaimResult
     from orthobench.papers import Artifact, Paper
-    from orthobench.report.claims import Finding
     from orthobench.spec import RunConfig
 
 
@@ -81,7 +81,7 @@ def command(
         with training.stop_on_signals() as stop:
             session = training.Session(store, db, where, backend, checkpoint_every, stop)
             failed = session.train_missing(planned, jobs, gpu_share)
-        from orthobench.report.small import check_small
+        from orthobench.analysis.claims import check_small
 
         found = [
             (one, artifact, check_small(store, artifact, own))
@@ -93,7 +93,7 @@ def command(
         raise typer.Exit(1)
 
 
-def _print(found: list[tuple[Paper, Artifact, list[Finding]]]) -> bool:
+def _print(found: list[tuple[Paper, Artifact, list[ClaimResult]]]) -> bool:
     """The claims in a table; whether all held."""
     from rich.markup import escape
     from rich.table import Table
@@ -101,12 +101,12 @@ def _print(found: list[tuple[Paper, Artifact, list[Finding]]]) -> bool:
     from orthobench.cli.records import console
 
     table = Table("figure", "the paper says", "here, in small", "measured", box=None)
-    for paper, artifact, findings in found:
-        for number, one in enumerate(findings):
+    for paper, artifact, claim_results in found:
+        for number, one in enumerate(claim_results):
             name = "" if number else f"{paper.key} {artifact.name}"
             table.add_row(name, escape(one.claim.text), one.verdict, escape(one.reason))
     console().print(table)
-    findings = [one for _, _, some in found for one in some]
-    held = sum(one.held is True for one in findings)
-    typer.echo(f"{held} of {len(findings)} claims held")
-    return held == len(findings)
+    claim_results = [one for _, _, some in found for one in some]
+    held = sum(one.held is True for one in claim_results)
+    typer.echo(f"{held} of {len(claim_results)} claims held")
+    return held == len(claim_results)

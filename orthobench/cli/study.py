@@ -27,10 +27,10 @@ from orthobench.sweep import MAX_SEEDS
 if TYPE_CHECKING:
     import torch
 
+    from orthobench.papers import Study
     from orthobench.plugins import Catalog
     from orthobench.spec import RunConfig
     from orthobench.store import Store
-    from orthobench.studies import Study
 
 
 def command(
@@ -57,15 +57,16 @@ def command(
     Its runs are trained as by `sweep`, each once; the report shows the figure as well.
     """
     from orthobench.errors import UsageError
-    from orthobench.studies import STUDIES, find
+    from orthobench.papers import find_study, studies
 
     if list_:
-        _print_list(STUDIES, json)
+        _print_list(studies(), json)
         return
     if name is None:
         raise UsageError("name a study, or ask for --list")
-    study = find(name)
+    study = find_study(name)
 
+    from orthobench.analysis.dynamics import COMPUTATIONS
     from orthobench.execution import session as training
     from orthobench.plugins import Catalog
     from orthobench.report import write_study
@@ -91,8 +92,8 @@ def command(
     with open_store(db, create=True) as store:
         if study.benchmark:
             _measure(study, catalog, store, where, preset == "quick")
-        elif study.compute:
-            _keep(study, store, where, {"preset": "paper", **study.compute()})
+        elif study.computation:
+            _keep(study, store, where, {"preset": "paper", **COMPUTATIONS[study.computation]()})
         else:
             _keep(study, store, where, {"preset": preset, "figures": figures})
             store.tag([config.spec.key for config, _ in runs], tag or ())
@@ -117,7 +118,7 @@ def _resolve(
 
     runs: dict[str, tuple[RunConfig, dict[str, str]]] = {}
     figures: dict[str, list[str]] = {}
-    wanted = study.runs.get(preset, ())
+    wanted = study.runs(preset)
     made = [resolve(catalog, run.task, run.model, run.settings, preset) for run in wanted]
     for seed in range(seeds):
         for run, config in zip(wanted, made, strict=True):
@@ -154,15 +155,15 @@ def _measure(study: Study, catalog: Catalog, store: Store, device: torch.device,
     store.add_benchmark(study.record, measure_models(models, plan), digest, facts)
 
 
-def _print_list(studies: tuple[Study, ...], json: bool) -> None:
+def _print_list(known: tuple[Study, ...], json: bool) -> None:
     from rich.table import Table
 
     from orthobench.cli import records
 
     if json:
-        records.print_json([{"name": s.name, "title": s.title, "paper": s.paper, "figure": s.figure} for s in studies])
+        records.print_json([{"name": s.name, "title": s.title, "paper": s.source, "figure": s.figure} for s in known])
         return
     table = Table("study", "what it is", "paper", "figure", box=None)
-    for study in studies:
-        table.add_row(study.name, study.title, study.paper, study.figure)
+    for study in known:
+        table.add_row(study.name, study.title, study.source, study.figure)
     records.console().print(table)

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from orthobench.errors import unknown
+from orthobench.papers.study import Study as Study
 
 
 class _Record(BaseModel):
@@ -57,7 +58,7 @@ class Column(_Record):
 
 
 class Claim(_Record):
-    """What a paper says of a figure or table, as a check on the runs behind it (`orthobench.report.claims`)."""
+    """What a paper says of a figure or table, as a check on the runs behind it (`orthobench.analysis.claims`)."""
 
     text: str
     check: Literal[
@@ -97,8 +98,8 @@ class Small(_Record):
 class Artifact(_Record):
     """A table or figure: its name as experiments give it, how it is shown, and what is claimed of it.
 
-    Shown as a study, it is made of no experiments but of that study (`orthobench.studies`); other tables and figures
-    may name one that shows them, too.
+    With `shows` = "study" it consists of the named study of the paper, and of no experiments. Other tables and figures
+    may name a study as well.
     """
 
     name: str
@@ -202,6 +203,7 @@ class Paper(_Record):
     artifact: list[Artifact] = Field([], description="tables and figures in the paper's order")
     experiment: list[Experiment]
     elsewhere: list[Elsewhere] = []
+    study: list[Study] = []
 
     def experiments(self) -> list[Experiment]:
         """The experiments, each with its task's protocol filled in."""
@@ -276,6 +278,24 @@ def find_paper(key: str) -> Paper:
     if key not in known:
         raise unknown("paper", key, known)
     return known[key]
+
+
+@cache
+def studies() -> tuple[Study, ...]:
+    """Return the studies of all papers, each with its paper's citation."""
+    return tuple(study.model_copy(update={"source": paper.citation}) for paper in papers() for study in paper.study)
+
+
+def find_study(name: str) -> Study:
+    """Return the study of this name.
+
+    Raises:
+        UsageError: no paper has it; the message names the nearest.
+    """
+    by_name = {study.name: study for study in studies()}
+    if name not in by_name:
+        raise unknown("study", name, by_name)
+    return by_name[name]
 
 
 def experiments(task: str, model: str) -> list[Experiment]:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from orthobench.analysis.conditions import Condition
+from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.statistics import Summary
-from orthobench.report.collect import Condition
 from orthobench.report.pages import PaperView, leaderboard
-from orthobench.report.tables import Cell, Table
 
 Format = Literal["csv", "json", "markdown", "latex"]
 MINUS, PLUS_MINUS = "−", "±"
@@ -37,7 +37,7 @@ def sheets(view: PaperView, artifact: str | None = None) -> list[Sheet]:
 
 def condition_sheet(condition: Condition) -> Sheet:
     """What was measured under one condition, the best first, then what did not finish."""
-    ranked = [place.variant for place in leaderboard(condition)]
+    ranked = [row.variant for row in leaderboard(condition)]
     labels = {variant.label for variant in ranked}
     tagged = any(variant.tags for variant in condition.variants)
     everything = ranked + [variant for variant in condition.variants if variant.label not in labels]
@@ -76,7 +76,7 @@ def condition_sheet(condition: Condition) -> Sheet:
     return Sheet(condition.title, records, header, rows)
 
 
-def _paper_sheet(table: Table) -> Sheet:
+def _paper_sheet(table: PaperTable) -> Sheet:
     records = [
         {
             "paper": table.paper.key,

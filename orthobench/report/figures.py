@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from orthobench.report.collect import Condition, Measured
+from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.report.decimate import kept
 from orthobench.report.styles import Style, Styles
 
@@ -99,7 +99,7 @@ def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
     return figure.update_layout(hovermode="closest")
 
 
-def styled(condition: Condition, styles: Styles, *figures: go.Figure) -> Iterator[tuple[Measured, Style]]:
+def styled(condition: Condition, styles: Styles, *figures: go.Figure) -> Iterator[tuple[VariantData, Style]]:
     """The variants with their styles; what is drawn of one in these figures meanwhile is marked as its."""
     for variant in condition.variants:
         before = [len(figure.data) for figure in figures]

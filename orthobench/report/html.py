@@ -17,16 +17,15 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from orthobench import __version__
+from orthobench.analysis.conditions import Condition, collect
 from orthobench.errors import UsageError
-from orthobench.papers import find_paper, papers
+from orthobench.papers import Study, find_paper, papers
 from orthobench.report import figures
-from orthobench.report.collect import Condition, collect
-from orthobench.report.pages import ArtifactView, PaperView, leaderboard, tasks, telling, view_paper
+from orthobench.report.pages import ArtifactView, PaperView, distinguishing_settings, leaderboard, tasks, view_paper
 from orthobench.report.runs import run_records
-from orthobench.report.studies import Found, draw, figures_of, find, found_studies
+from orthobench.report.studies import StudyResult, draw, figures_of, find, study_results
 from orthobench.report.styles import PALETTE, Styles
 from orthobench.store import Status, Store, atomic
-from orthobench.studies import Study
 
 PAPER_FIGURES: dict[str, Callable[[Condition, Styles], go.Figure | None]] = {
     "learning_curves": figures.learning_curves,
@@ -71,7 +70,7 @@ def write_study(store: Store, out: Path, study: Study) -> Path:
 
 def load_views(
     store: Store, task: str | None, model: str | None, paper: str | None, variant_keys: Mapping[str, str]
-) -> tuple[list[Condition], list[PaperView], list[Found]]:
+) -> tuple[list[Condition], list[PaperView], list[StudyResult]]:
     """What the page shows, for exports: everything measured, the papers (or one) beside it, the studies asked for.
 
     Raises:
@@ -79,7 +78,7 @@ def load_views(
     """
     shown = [find_paper(paper)] if paper else papers()
     conditions = collect(store, task, model)
-    found = [] if task or model else found_studies(store)
+    found = [] if task or model else study_results(store)
     by_name = {one.study.name: one for one in found}
     return conditions, [view_paper(one, conditions, variant_keys, by_name) for one in shown], found
 
@@ -97,7 +96,7 @@ def write_whole(out: Path, content: bytes) -> None:
         raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with --out") from error
 
 
-def _render(conditions: list[Condition], views: list[PaperView], found: list[Found]) -> str:
+def _render(conditions: list[Condition], views: list[PaperView], found: list[StudyResult]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orthobench", "report"),
         autoescape=True,
@@ -124,7 +123,7 @@ def _render(conditions: list[Condition], views: list[PaperView], found: list[Fou
         conditions=conditions,
         tasks=tasks(conditions),
         leaderboard=leaderboard,
-        telling=telling,
+        distinguishing_settings=distinguishing_settings,
         views=views,
         figures=drawn,
         studies=sections,
@@ -157,7 +156,7 @@ def _counts(conditions: list[Condition], views: list[PaperView]) -> dict[str, An
     statuses = [run.status for c in conditions for variant in c.variants for run in variant.runs]
     measured, results = (sum(view.coverage[part] for view in views) for part in (0, 1))
     verdicts = sum((view.verdicts for view in views), Counter[str]())
-    held = [finding.held for view in views for finding in view.findings]
+    held = [finding.held for view in views for finding in view.claim_results]
     return {
         "runs": len(statuses),
         "finished": statuses.count(Status.FINISHED),

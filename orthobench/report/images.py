@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+from orthobench.analysis.conditions import Condition
 from orthobench.errors import UsageError
-from orthobench.report.collect import Condition
 from orthobench.report.figures import learning_curves
 from orthobench.report.html import draw_panel
 from orthobench.report.pages import PaperView

@@ -6,13 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from orthobench.papers import Artifact, Experiment, Paper
-from orthobench.report.claims import Finding, check_claims, check_panels, check_runs, undecided
-from orthobench.report.collect import Condition, Measured, condition_of
-from orthobench.report.studies import Found
-from orthobench.report.tables import Table, fill_command, make_table
-from orthobench.studies import Study
-from orthobench.studies import find as find_study
+from orthobench.analysis.claims import ClaimResult, check_claims, check_panels, check_runs, undecided
+from orthobench.analysis.conditions import Condition, VariantData, condition_of
+from orthobench.analysis.paper_tables import PaperTable, fill_command, make_table
+from orthobench.papers import Artifact, Experiment, Paper, Study, find_study
+from orthobench.report.studies import StudyResult
 
 
 @dataclass(frozen=True)
@@ -23,14 +21,14 @@ class ArtifactView:
     """
 
     artifact: Artifact
-    table: Table | None
+    table: PaperTable | None
     panels: list[Condition]
-    findings: list[Finding]
+    claim_results: list[ClaimResult]
     missing: list[Experiment]
     printed: list[Experiment]
     key: str
     study: Study | None = None
-    found: Found | None = None
+    found: StudyResult | None = None
 
     @property
     def is_study(self) -> bool:
@@ -85,15 +83,15 @@ class PaperView:
         return found
 
     @property
-    def findings(self) -> list[Finding]:
-        return [finding for view in self.artifacts for finding in view.findings]
+    def claim_results(self) -> list[ClaimResult]:
+        return [finding for view in self.artifacts for finding in view.claim_results]
 
 
 def view_paper(
     paper: Paper,
     conditions: Sequence[Condition],
     variant_keys: Mapping[str, str],
-    studies: Mapping[str, Found] | None = None,
+    studies: Mapping[str, StudyResult] | None = None,
 ) -> PaperView:
     """What was measured of a paper.
 
@@ -133,7 +131,7 @@ def view_paper(
     return PaperView(paper, views)
 
 
-def _check_study(artifact: Artifact, found: Found | None) -> list[Finding]:
+def _check_study(artifact: Artifact, found: StudyResult | None) -> list[ClaimResult]:
     """The claims of a figure that is a study, where that was carried out whole and at the paper's size."""
     if found is None or not found.is_whole:
         reason = f"needs orthobench study {artifact.study}"
@@ -149,10 +147,10 @@ def _check_study(artifact: Artifact, found: Found | None) -> list[Finding]:
     return check_runs(artifact, [variant for condition in conditions for variant in condition.variants])
 
 
-def _panels(key: str, experiments: list[Experiment], measured: Mapping[str, Measured]) -> list[Condition]:
+def _panels(key: str, experiments: list[Experiment], measured: Mapping[str, VariantData]) -> list[Condition]:
     """The measured experiments by the condition they ran under, each labelled as in the figure."""
     own = [(experiment, measured[experiment.identity]) for experiment in experiments if experiment.identity in measured]
-    by_condition: dict[str, list[Measured]] = {}
+    by_condition: dict[str, list[VariantData]] = {}
     for experiment, variant in own:
         labelled = replace(variant, label=experiment.label)
         by_condition.setdefault(variant.run.condition, []).append(labelled)
@@ -163,14 +161,14 @@ def _panels(key: str, experiments: list[Experiment], measured: Mapping[str, Meas
 
 
 @dataclass(frozen=True)
-class Place:
+class LeaderboardRow:
     """A line of a leaderboard; `efficient`: nothing else there is both better and smaller."""
 
-    variant: Measured
+    variant: VariantData
     efficient: bool
 
 
-def leaderboard(condition: Condition) -> list[Place]:
+def leaderboard(condition: Condition) -> list[LeaderboardRow]:
     """The variants of a condition that finished, the best final mean first."""
     scored = [
         (condition.metric.sign * variant.final.mean, variant)
@@ -178,7 +176,7 @@ def leaderboard(condition: Condition) -> list[Place]:
         if variant.final is not None
     ]
     scored.sort(key=lambda pair: pair[0])
-    places = []
+    rows = []
     for score, variant in scored:
         size = variant.run.parameter_count
         beaten = any(
@@ -187,11 +185,11 @@ def leaderboard(condition: Condition) -> list[Place]:
             for other_score, other in scored
             if other is not variant
         )
-        places.append(Place(variant, not beaten))
-    return places
+        rows.append(LeaderboardRow(variant, not beaten))
+    return rows
 
 
-def telling(condition: Condition, among: Sequence[Condition]) -> str:
+def distinguishing_settings(condition: Condition, among: Sequence[Condition]) -> str:
     """What tells a condition from others of its title, in words; nothing where it is the only one."""
     same = [other.settings for other in among if other.title == condition.title]
     names = dict.fromkeys(name for settings in same for name in settings)

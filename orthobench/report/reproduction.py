@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from orthobench.report.collect import Condition, Measured
+from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.paper_tables import Cell, Row
 from orthobench.report.export import Sheet, condition_sheet, spread, write
-from orthobench.report.pages import ArtifactView, PaperView, telling
-from orthobench.report.studies import Found
-from orthobench.report.tables import Cell, Row
+from orthobench.report.pages import ArtifactView, PaperView, distinguishing_settings
+from orthobench.report.studies import StudyResult
 from orthobench.store import Run, Status
 
 MARK = "<!-- From here on written by `orthobench report --reproduction`. -->"
 TITLE = "# What was reproduced\n"
 
 
-def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], studies: Sequence[Found]) -> str:
+def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], studies: Sequence[StudyResult]) -> str:
     """What was run where; then every paper of which something was, its studies, and what belongs to no paper."""
     parts = ["## Where it was run\n", _markdown([_machines(conditions)])]
     if cut := _cut_off(conditions):
@@ -47,7 +47,7 @@ def keep_authors(file: Path, written: str) -> str:
 
 
 def _paper(view: PaperView) -> list[str]:
-    found = [part for part in view.artifacts if _keys(part) or any(f.held is not None for f in part.findings)]
+    found = [part for part in view.artifacts if _keys(part) or any(f.held is not None for f in part.claim_results)]
     if not found:
         return []
     measured, total = view.coverage
@@ -66,7 +66,7 @@ def _artifact(part: ArtifactView) -> list[str]:
         texts.append(_markdown([_cells(measured)]))
     if part.panels:
         texts.append(_markdown([_curves(panel) for panel in part.panels]))
-    if decided := [finding for finding in part.findings if finding.held is not None]:
+    if decided := [finding for finding in part.claim_results if finding.held is not None]:
         rows = [[one.claim.text, one.verdict, one.reason] for one in decided]
         texts.append(_markdown([Sheet("Claims", [], ["the paper says", "here", "measured"], rows)]))
     if part.missing:
@@ -114,11 +114,11 @@ def _curves(condition: Condition) -> Sheet:
     return Sheet(f"{condition.title}{baseline}", [], header, rows)
 
 
-def _study(found: Found) -> str:
+def _study(found: StudyResult) -> str:
     runs = found.runs
     of = f", {len(runs)} run{'s' * (len(runs) != 1)}, {_hours(runs)} hours" if runs else ""
     small = " In the small version." if found.is_small else ""
-    return f"* {found.study.title} ({found.study.figure}){of}.{small} The paper: {found.study.shows}\n"
+    return f"* {found.study.title} ({found.study.figure}){of}.{small} The paper: {found.study.finding}\n"
 
 
 def _machines(conditions: Sequence[Condition]) -> Sheet:
@@ -138,7 +138,7 @@ def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
     """Runs that have not come to their end, and how they stood."""
     rows = [
         [
-            ", ".join(filter(None, (condition.title, telling(condition, conditions)))),
+            ", ".join(filter(None, (condition.title, distinguishing_settings(condition, conditions)))),
             variant.label,
             str(run.seed),
             f"{run.epochs:.3g} of {run.total_iterations / run.iterations_per_epoch:.3g}",
@@ -162,7 +162,7 @@ def _keys(part: ArtifactView) -> set[str]:
 
 
 def _all_runs(conditions: Iterable[Condition]) -> list[Run]:
-    variants: Iterable[Measured] = (variant for condition in conditions for variant in condition.variants)
+    variants: Iterable[VariantData] = (variant for condition in conditions for variant in condition.variants)
     return [run for variant in variants for run in variant.runs]
 
 

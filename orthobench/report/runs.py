@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from orthobench.report.collect import Condition
+from orthobench.analysis.conditions import Condition
 from orthobench.report.decimate import kept
 from orthobench.report.styles import Styles
 

@@ -7,16 +7,15 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from orthobench.papers import Artifact
+from orthobench.analysis.conditions import Condition, collect
+from orthobench.papers import Artifact, Study, studies
 from orthobench.report import study_figures
-from orthobench.report.collect import Condition, collect
 from orthobench.report.styles import Styles
 from orthobench.store import Benchmark, Run, Status, Store
-from orthobench.studies import LSTM_SECONDS, STUDIES, Study
 
 
 @dataclass(frozen=True)
-class Found:
+class StudyResult:
     """What the database holds of a study: its record, and by the paper's figure the conditions its runs make."""
 
     study: Study
@@ -48,7 +47,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Table:
+class StudyTable:
     caption: str
     headings: tuple[str, ...]
     rows: list[tuple[str, ...]]
@@ -61,11 +60,11 @@ class Section:
     study: Study
     remark: str
     figures: dict[str, tuple[str, go.Figure]]
-    tables: list[Table]
+    tables: list[StudyTable]
     panels: bool = False
 
 
-def find(store: Store, study: Study) -> Found | None:
+def find(store: Store, study: Study) -> StudyResult | None:
     """The newest record of a study, one at the paper's sizes before a small one; None if it was never asked for."""
     records = store.benchmarks(study.record)
     if not records:
@@ -73,26 +72,26 @@ def find(store: Store, study: Study) -> Found | None:
     record = next((one for one in reversed(records) if not _is_small(one)), records[-1])
     named = record.results.get("figures", {})
     conditions = [(figure, condition) for figure, keys in named.items() for condition in collect(store, keys=keys)]
-    return Found(study, record, conditions)
+    return StudyResult(study, record, conditions)
 
 
-def found_studies(store: Store) -> list[Found]:
+def study_results(store: Store) -> list[StudyResult]:
     """The studies that were asked for."""
-    return [found for study in STUDIES if (found := find(store, study))]
+    return [found for study in studies() if (found := find(store, study))]
 
 
-def draw(found: Found, styles: Styles) -> Section:
+def draw(found: StudyResult, styles: Styles) -> Section:
     """Its figures and tables, as far as there is data for them."""
     made: dict[str, tuple[str, go.Figure]] = {}
     tables = []
-    if found.study.name == "toy-dynamics":
-        return Section(found.study, "", study_figures.toy_dynamics(found.record.results["panels"]), [], panels=True)
-    if found.study.name == "time":
+    if found.study.drawing == "trajectories":
+        return Section(found.study, "", study_figures.trajectories(found.record.results["panels"]), [], panels=True)
+    if found.study.drawing == "times":
         made["table 3"] = study_figures.minutes(found.record.results, styles)
-        tables = [_table_3(found.record), _lstms(found.record), _equal_size(found.record)]
+        tables = [_table_3(found.record), _lstms(found), _equal_size(found.record)]
     else:
         for number, (figure, condition) in enumerate(found.conditions):
-            for name, drawn in study_figures.BY_STUDY[found.study.name](figure, condition, styles).items():
+            for name, drawn in study_figures.DRAWINGS[found.study.drawing](figure, condition, styles).items():
                 made[f"{number} {name}"] = drawn
     return Section(found.study, _remark(found), made, tables)
 
@@ -107,7 +106,7 @@ def _is_small(record: Benchmark) -> bool:
     return record.results.get("preset") == "quick" or record.results.get("quick") is True
 
 
-def _remark(found: Found) -> str:
+def _remark(found: StudyResult) -> str:
     """What the figures are not."""
     results, parts = found.record.results, []
     if results.get("quick"):
@@ -120,10 +119,10 @@ def _remark(found: Found) -> str:
     return " ".join(parts)
 
 
-def _table_3(record: Benchmark) -> Table:
+def _table_3(record: Benchmark) -> StudyTable:
     rows = [row for row in _rows(record, "table 3") if row["printed"] is not None]
     base = next(row for row in rows if row["model"] == "rnn")
-    return Table(
+    return StudyTable(
         f"Minutes per epoch of 55 000 images in batches of 50, measured on {_machine(record)} and printed of a Core "
         f"i5-7400 with a GTX 1080; and how many times those of the plain RNN with n = {base['hidden_size']}.",
         ("model", "n", "measured", "printed", "x RNN, measured", "x RNN, printed"),
@@ -141,21 +140,21 @@ def _table_3(record: Benchmark) -> Table:
     )
 
 
-def _lstms(record: Benchmark) -> Table:
-    rows = [row for row in _rows(record, "table 3") if row["model"] == "lstm"]
+def _lstms(found: StudyResult) -> StudyTable:
+    rows = [row for row in _rows(found.record, "table 3") if row["model"] == "lstm"]
     measured = [(f"here, n = {row['hidden_size']}", f"{60 * row['minutes']:.3g}") for row in rows]
-    printed = [(f"printed, {name}", f"{seconds:.4g}") for name, seconds in LSTM_SECONDS.items()]
-    return Table(
+    printed = [(f"printed, {name}", f"{seconds:.4g}") for name, seconds in found.study.other_seconds.items()]
+    return StudyTable(
         "The LSTM's seconds per epoch, beside those on slides about AntisymmetricRNN (sizes not stated).",
         ("LSTM", "seconds"),
         [*measured, *printed],
     )
 
 
-def _equal_size(record: Benchmark) -> Table:
+def _equal_size(record: Benchmark) -> StudyTable:
     rows = _rows(record, "equal size")
     base = next(row for row in rows if row["model"] == "rnn")
-    return Table(
+    return StudyTable(
         f"The same for every model at one size, n = {base['hidden_size']}.",
         ("model", "minutes", "x RNN"),
         [(row["model"], f"{row['minutes']:.3g}", f"{row['minutes'] / base['minutes']:.2f}") for row in rows],

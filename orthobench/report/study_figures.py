@@ -13,8 +13,8 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
+from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.report import figures
-from orthobench.report.collect import Condition, Measured
 from orthobench.report.figures import add_band, empty_figure, over_seeds, styled
 from orthobench.report.styles import PALETTE, Style, Styles
 
@@ -148,16 +148,16 @@ def jacobians(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     }
 
 
-BY_STUDY: dict[str, Callable[[str, Condition, Styles], Drawn]] = {
+DRAWINGS: dict[str, Callable[[str, Condition, Styles], Drawn]] = {
     "orthogonality": orthogonality,
-    "gradient-norms": gradient_norms,
-    "heat-maps": heat_maps,
+    "gradient_norms": gradient_norms,
+    "heat_maps": heat_maps,
     "sizes": sizes,
     "jacobians": jacobians,
 }
 
 
-def toy_dynamics(panels: list[dict[str, Any]]) -> Drawn:
+def trajectories(panels: list[dict[str, Any]]) -> Drawn:
     """Trajectories that darken from their starts (stars) on, and the field tanh(W h) of the feedback systems."""
     drawn: Drawn = {}
     for panel in panels:
@@ -214,7 +214,7 @@ def _caption(figure_name: str, what: str, condition: Condition) -> str:
     return f"{figure_name.capitalize()}: {what}. On {where}."
 
 
-def _short_size(variant: Measured) -> int:
+def _short_size(variant: VariantData) -> int:
     size: int = variant.run.spec["model_settings"]["short_size"]
     return size
 
@@ -226,14 +226,14 @@ def _mean_at_the_end(rows: pd.DataFrame) -> npt.NDArray[np.float64]:
     return found
 
 
-def _readings(variant: Measured, name: str) -> Iterator[tuple[bool, npt.NDArray[np.float64]]]:
+def _readings(variant: VariantData, name: str) -> Iterator[tuple[bool, npt.NDArray[np.float64]]]:
     """A vector before and after training, over seeds; whether it is the last."""
     rows = variant.traces[variant.traces["name"] == name]
     for iteration, same in rows.groupby("iteration"):
         yield iteration == rows["iteration"].max(), np.mean(same["values"].tolist(), axis=0)
 
 
-def _add_moduli(figure: go.Figure, variant: Measured, style: Style) -> None:
+def _add_moduli(figure: go.Figure, variant: VariantData, style: Style) -> None:
     vectors = [_readings(variant, f"jacobian/{name}") for name in ("steps", "modulus_mean", "modulus_std")]
     for (last, steps), (_, mean), (_, deviation) in zip(*vectors, strict=True):
         name = html.escape(variant.label)

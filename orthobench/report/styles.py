@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.papers import papers
-from orthobench.report.collect import Condition, Measured
 
 # Okabe and Ito's palette, told apart with every common colour blindness; yellow and black are left out as they
 # vanish on a light or a dark ground. Models that share a colour differ by their dashes and, where they are points, by
@@ -49,7 +49,7 @@ class Styles:
         group = rank // len(PALETTE) % len(DASHES)
         return Style(PALETTE[rank % len(PALETTE)], DASHES[group], SYMBOLS[group])
 
-    def of(self, condition: Condition, variant: Measured) -> Style:
+    def of(self, condition: Condition, variant: VariantData) -> Style:
         style = self.of_model(variant.run.model)
         same = [other.label for other in condition.variants if other.run.model == variant.run.model]
         return replace(style, marker=MARKERS[same.index(variant.label) % len(MARKERS)])

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orthobench.errors import UsageError, unknown
-from orthobench.papers import Artifact, Experiment, Paper, papers
+from orthobench.papers import Artifact, Experiment, Paper, find_study, papers
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, same, text
 from orthobench.spec import RunConfig, resolve
-from orthobench.studies import find as find_study
 from orthobench.sweep.plan import SweepRun, with_seeds
 
 SCALED = ("epochs", "max_iterations", "sequence_length", "train_size", "test_size")
@@ -80,7 +79,7 @@ def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[Sweep
     """Return the runs of a figure's small version; none if its study computes."""
     assert artifact.small is not None
     if artifact.study:
-        runs = find_study(artifact.study).runs.get("quick", ())
+        runs = find_study(artifact.study).runs("quick")
         own = [run for run in runs if run.figure == artifact.name] or runs
         points = [(run.task, run.model, run.settings) for run in own]
     else:

@@ -8,14 +8,14 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from orthobench.analysis.dynamics import COMPUTATIONS
 from orthobench.errors import UsageError
 from orthobench.model import ModelSettings
-from orthobench.papers import Claim, Experiment, Paper, Printed, find_paper, papers
+from orthobench.papers import Claim, Experiment, Paper, Printed, find_paper, find_study, papers
 from orthobench.papers.sizes import Size, sizes
 from orthobench.plugins import Catalog
 from orthobench.settings import parse_assignments
 from orthobench.spec import resolve
-from orthobench.studies import find
 
 CATALOG = Catalog()
 EXPERIMENTS = [experiment for paper in papers() for experiment in paper.experiments()]
@@ -108,10 +108,12 @@ def test_claims_are_about_experiments_that_are_there(paper):
 
 def test_claims_of_studies_are_about_their_runs_or_panels():
     for artifact in (one for paper in papers() for one in paper.artifacts() if one.study):
-        study = find(artifact.study)
-        runs = study.runs.get("paper", ())
+        study = find_study(artifact.study)
+        runs = study.runs("paper")
         runs = [run for run in runs if run.figure == artifact.name] or runs
-        panels = {panel["panel"] for panel in study.compute()["panels"]} if study.compute else set()
+        panels = (
+            {panel["panel"] for panel in COMPUTATIONS[study.computation]()["panels"]} if study.computation else set()
+        )
         for claim in artifact.claims if artifact.shows == "study" else ():
             fits = [run for run in runs if run.model == claim.model and claim.where.items() <= run.settings.items()]
             assert fits or claim.panel in panels, claim.text

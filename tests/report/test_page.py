@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from orthobench.report.collect import collect
+from orthobench.analysis.conditions import collect
 from orthobench.store import MetricRow, Status, open_store
 
 

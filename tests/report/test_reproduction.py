@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 from support.made import Made, experiment, paper
 
-from orthobench.papers import Claim, Printed
-from orthobench.report.collect import collect
+from orthobench.analysis.conditions import collect
+from orthobench.papers import Claim, Printed, find_study
 from orthobench.report.reproduction import MARK, keep_authors, reproduction
-from orthobench.report.studies import Found
+from orthobench.report.studies import StudyResult
 from orthobench.store import Benchmark, Status, open_store
-from orthobench.studies import find
 
 
 @pytest.fixture
@@ -79,9 +78,11 @@ def test_a_run_that_two_figures_of_a_study_share_is_counted_once(made):
     made.run(one, 1, test=[1.0, 0.5], status=Status.DIVERGED)
     keys = [run.key for run in made.store.runs()]
     results = {"preset": "paper", "figures": {"figure 6": keys, "figure 7": keys}}
-    study = find("sizes")
+    study = find_study("sizes")
     record = Benchmark(name=study.record, results=results)
     conditions = collect(made.store)
-    found = Found(study, record, [(figure, condition) for figure in results["figures"] for condition in conditions])
+    found = StudyResult(
+        study, record, [(figure, condition) for figure in results["figures"] for condition in conditions]
+    )
     assert ", 2 runs, 0.067 hours." in reproduction([], [], [found])
     assert found.progress == (2, 2)  # diverging is an end

@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orthobench.papers import Artifact, find_paper
-from orthobench.report.claims import check_panels, check_runs
-from orthobench.report.collect import collect
-from orthobench.report.pages import telling, view_paper
+from orthobench.analysis.claims import check_panels, check_runs
+from orthobench.analysis.conditions import collect
+from orthobench.papers import Artifact, find_paper, find_study
+from orthobench.report.pages import distinguishing_settings, view_paper
 from orthobench.report.studies import find
 from orthobench.store import TraceRow, open_store
-from orthobench.studies import find as find_study
 
 
 def figure(**claim) -> Artifact:
@@ -91,12 +90,12 @@ def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
     with open_store("results.db") as store:
         before = view_paper(paper, [], {}).artifacts[0]
         assert (before.coverage, before.study.name) == ((0, 1), "toy-dynamics")
-        assert {finding.verdict for finding in before.findings} == {"not decided"}
-        assert before.findings[0].reason == "needs orthobench study toy-dynamics"
+        assert {finding.verdict for finding in before.claim_results} == {"not decided"}
+        assert before.claim_results[0].reason == "needs orthobench study toy-dynamics"
         found = find(store, find_study("toy-dynamics"))
         after = view_paper(paper, [], {}, {"toy-dynamics": found}).artifacts[0]
         assert after.coverage == (1, 1)
-        assert [finding.verdict for finding in after.findings] == ["held"] * 8
+        assert [finding.verdict for finding in after.claim_results] == ["held"] * 8
     page = Path(orthobench("report", "--html", "--paper", "chang2019").out.strip()).read_text("utf-8")
     assert page.count('data-condition="study-toy-dynamics"') == 16  # on the paper's page and among the studies
     assert orthobench("sweep", "--paper", "chang2019", "--figure", "1").err == (
@@ -107,18 +106,18 @@ def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
 def test_a_small_study_decides_nothing(orthobench, tiny_options):
     orthobench("run", "adding", "enrnn", *tiny_options, "-s", "probes=heat_map")
 
-    def findings(preset: str) -> dict:
+    def claim_results(preset: str) -> dict:
         with open_store("results.db") as store:
             results = {"preset": preset, "figures": {"figures 4 and 5": [store.runs()[0].key]}}
             store.add_benchmark("study heat-maps", results, "e", {})
             found = {"heat-maps": find(store, find_study("heat-maps"))}
-        return {part.artifact.name: part.findings for part in view_paper(paper, [], {}, found).artifacts}
+        return {part.artifact.name: part.claim_results for part in view_paper(paper, [], {}, found).artifacts}
 
     paper = find_paper("maduranga2020")
-    (small,) = findings("quick")["figure 4"]
+    (small,) = claim_results("quick")["figure 4"]
     assert small.held is None
     assert "only the small version is there" in small.reason
-    whole = findings("paper")
+    whole = claim_results("paper")
     assert all(finding.held is not None for name in ("figure 4", "figure 5") for finding in whole[name])
     assert all(finding.held is None for name in ("figure 6", "figure 7") for finding in whole[name])
 
@@ -129,8 +128,8 @@ def test_conditions_of_one_title_are_told_apart_and_tags_exported(orthobench, ti
         orthobench("run", "adding", "rnn", *options, "--tag", "=sum(A1)")
     with open_store("results.db") as store:
         conditions = collect(store)
-    assert [telling(one, conditions) for one in conditions] == ["test_size 20", "test_size 30"]
-    assert telling(conditions[0], conditions[:1]) == ""
+    assert [distinguishing_settings(one, conditions) for one in conditions] == ["test_size 20", "test_size 30"]
+    assert distinguishing_settings(conditions[0], conditions[:1]) == ""
     records = list(csv.DictReader(io.StringIO(orthobench("report", "--csv").out)))
     assert {record["tags"] for record in records} == {"'=sum(A1)"}
     assert "| =sum(A1) |" in orthobench("report", "--markdown").out

@@ -9,8 +9,8 @@ import json
 import pytest
 from support.made import Made, experiment, paper
 
+from orthobench.analysis.conditions import collect
 from orthobench.papers import Claim, Printed
-from orthobench.report.collect import collect
 from orthobench.report.pages import leaderboard
 from orthobench.store import MetricRow, Status, open_store
 
@@ -120,7 +120,7 @@ def test_claims(made, check, factor, curves, held):
     claims = [Claim(text="", check=check, model="rnn", factor=factor, others=["lstm"] * (check in ("first", "best")))]
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
     view = made.view(paper(*both, artifacts=[artifact]))
-    (finding,) = view.findings
+    (finding,) = view.claim_results
     assert finding.held is held
     assert finding.reason
     assert view.coverage == (len(curves), 2)
@@ -141,7 +141,7 @@ def test_every_seed_has_to_agree_and_none_to_diverge(made, curves, statuses, hel
         made.run(one, seed, test=curve, status=status)
     claim = Claim(text="", check="ends_below", model="rnn", factor=0.1)
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
-    (finding,) = made.view(paper(one, artifacts=[artifact])).findings
+    (finding,) = made.view(paper(one, artifacts=[artifact])).claim_results
     assert finding.held is held
     assert ("1 of 2 runs diverged" in finding.reason) == (Status.DIVERGED in statuses)
 
@@ -161,7 +161,7 @@ def test_the_best_is_told_by_the_papers_own_rule(made, selection, held):
     made.run(second, 0, test=[0.2, 0.15, 0.15], valid=[0.2, 0.15, 0.15])
     claim = Claim(text="", check="best", model="rnn", others=["lstm"])
     artifact = {"name": "table 1", "shows": "table", "claims": [claim]}
-    (finding,) = made.view(paper(first, second, artifacts=[artifact])).findings
+    (finding,) = made.view(paper(first, second, artifacts=[artifact])).claim_results
     assert finding.held is held
 
 
@@ -179,7 +179,7 @@ def test_probes_carry_claims(made):
     ]
     artifact = {"name": "figure 1", "shows": "orthogonality", "claims": claims}
     view = made.view(paper(one, artifacts=[artifact]))
-    assert [finding.held for finding in view.findings] == [True, False, True, False]
+    assert [finding.held for finding in view.claim_results] == [True, False, True, False]
 
 
 def test_the_leaderboard_is_ordered_and_knows_what_is_efficient(made):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from support.records import make_run_record
 
+from orthobench.analysis.conditions import collect
 from orthobench.metric import run_columns
 from orthobench.papers import Experiment, Paper, Printed
 from orthobench.plugins import Catalog
-from orthobench.report.collect import collect
 from orthobench.report.pages import view_paper
 from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status

@@ -9,11 +9,11 @@ import pytest
 from support.made import Made, experiment, paper
 from support.records import make_run_record
 
+from orthobench.analysis.conditions import collect
 from orthobench.check.baseline import read_baseline
 from orthobench.metric import Metric, run_columns
 from orthobench.papers import Claim, Printed
 from orthobench.plugins import Catalog
-from orthobench.report.collect import collect
 from orthobench.report.figures import learning_curves, pareto
 from orthobench.report.html import write_html
 from orthobench.report.pages import leaderboard
@@ -87,7 +87,7 @@ def test_ranks_claims_and_figures(made, tmp_path):
         claim = Claim(text="", check=check, model=model)
         artifact = {"name": "table 1", "shows": "learning_curves", "claims": [claim]}
         view = made.view(paper(low, high, artifacts=[artifact]))
-        assert [finding.held for finding in view.findings] == [held]
+        assert [finding.held for finding in view.claim_results] == [held]
     for figure in (
         learning_curves(condition, Styles([condition])),
         pareto(condition, Styles([condition]), "parameters"),
@@ -147,7 +147,7 @@ def test_check_fails_what_is_lower(plugin, tmp_path, orthobench):
             shifted = shifted.replace(str(value), str(value + by))
         file.write_text(shifted)
         outcome = orthobench("check", "--json", *options)
-        assert (outcome.code, json.loads(outcome.out)["findings"][0]["verdict"]) == (code, verdict)
+        assert (outcome.code, json.loads(outcome.out)["claim_results"][0]["verdict"]) == (code, verdict)
     file.write_text(text.replace('direction = "max"', 'direction = "min"'))
     outcome = orthobench("check", *options)
     assert outcome.code == 2

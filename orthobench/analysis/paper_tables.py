@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import Summary, summarize
 from orthobench.metric import Metric
 from orthobench.papers import Artifact, Column, Experiment, Paper, Printed
-from orthobench.report.collect import Measured
 
 FRACTION_TOLERANCE, RELATIVE_TOLERANCE = 0.005, 0.02
 TIMES = {"minutes_per_epoch": 60.0, "seconds_per_epoch": 1.0}
@@ -49,7 +49,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """A table of a paper as it was measured."""
 
     paper: Paper
@@ -62,7 +62,7 @@ class Table:
         return [cell for row in self.rows for cell in row.cells.values()]
 
 
-def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, Measured]) -> Table:
+def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantData]) -> PaperTable:
     """The table of an artifact; `measured` has the variant of every experiment that was run, by its identity."""
     rows: dict[str, Row] = {}
     for experiment in paper.experiments_in(artifact.name):
@@ -86,7 +86,7 @@ def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, Measured
                 and (not printed.column or printed.column == column.label)
             }
             rows[other.label] = Row(other.label, "", "", cells, (other.reason,))
-    return Table(paper, artifact, artifact.columns, list(rows.values()))
+    return PaperTable(paper, artifact, artifact.columns, list(rows.values()))
 
 
 def fill_command(artifact: Artifact, experiment: Experiment) -> str:
@@ -96,7 +96,7 @@ def fill_command(artifact: Artifact, experiment: Experiment) -> str:
     return f"orthobench sweep --paper {experiment.paper} {option} --models {experiment.model} --seeds 3"
 
 
-def values(variant: Measured, selection: str, metric: str, split: str) -> list[float]:
+def values(variant: VariantData, selection: str, metric: str, split: str) -> list[float]:
     """A metric of every finished run, at the test that the paper's rule selects; of times, the run's own.
 
     best_test and best_valid: the iteration at which the task's metric is best on that split; else the last.
@@ -129,7 +129,7 @@ def _by_iteration(rows: pd.DataFrame, run: int) -> pd.Series:
     return rows[rows["run"] == run].set_index("iteration")["value"].astype(float).sort_index()
 
 
-def _cell(experiment: Experiment, printed: Printed, variant: Measured | None, command: str) -> Cell:
+def _cell(experiment: Experiment, printed: Printed, variant: VariantData | None, command: str) -> Cell:
     found = values(variant, experiment.selection, printed.metric, printed.split) if variant else []
     measured = summarize(found)
     if variant is None or measured is None:

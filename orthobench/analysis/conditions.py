@@ -27,7 +27,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Measured(Variant):
+class VariantData(Variant):
     """A variant with everything that was logged of it.
 
     `curves` has a row for every run, metric and iteration (columns run, split, name, epoch, iteration, value);
@@ -54,7 +54,7 @@ class Condition:
     settings: dict[str, Any]
     metric: Metric
     baseline: float | None
-    variants: list[Measured]
+    variants: list[VariantData]
 
     @property
     def title(self) -> str:
@@ -79,7 +79,7 @@ def _by_run(rows: pd.DataFrame) -> dict[Any, pd.DataFrame]:
     return dict(iter(rows.groupby("run")))
 
 
-def condition_of(runs: list[Run], key: str, members: list[Measured]) -> Condition:
+def condition_of(runs: list[Run], key: str, members: list[VariantData]) -> Condition:
     """A condition of these variants, all of which have the first run's task and metric."""
     first = runs[0]
     return Condition(
@@ -97,12 +97,14 @@ def _condition(runs: list[Run], curves: dict[Any, pd.DataFrame], traces: dict[An
     return condition_of(runs, runs[0].condition, members)
 
 
-def _measured(variant: Variant, curves: dict[Any, pd.DataFrame], traces: dict[Any, pd.DataFrame]) -> Measured:
+def _measured(variant: Variant, curves: dict[Any, pd.DataFrame], traces: dict[Any, pd.DataFrame]) -> VariantData:
     def joined(rows: dict[Any, pd.DataFrame], columns: list[str]) -> pd.DataFrame:
         found = [rows[run.id] for run in variant.runs if run.id in rows]
         return pd.concat(found) if found else pd.DataFrame(columns=columns)
 
-    return Measured(variant.label, variant.runs, joined(curves, CURVES), joined(traces, TRACES), _compare(variant.run))
+    return VariantData(
+        variant.label, variant.runs, joined(curves, CURVES), joined(traces, TRACES), _compare(variant.run)
+    )
 
 
 def _compare(run: Run) -> Comparison | None:

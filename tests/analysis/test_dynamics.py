@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from orthobench.studies.dynamics import STARTS, SYSTEMS, dynamics, trajectories
+from orthobench.analysis.dynamics import STARTS, SYSTEMS, toy_dynamics, trajectories
 
 PANELS = {system.panel: system for system in SYSTEMS}
 AFTER_50 = {
@@ -40,7 +40,7 @@ def test_how_far_they_are_after_1000_steps(panel, norms):
 
 
 def test_the_record_has_the_eigenvalues_that_the_caption_states():
-    panels = {panel["panel"]: panel for panel in dynamics()["panels"]}
+    panels = {panel["panel"]: panel for panel in toy_dynamics()["panels"]}
     assert list(panels) == list("abcdefgh")
     stated = {
         "b": [1, 1],

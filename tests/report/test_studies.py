@@ -5,29 +5,27 @@ from __future__ import annotations
 import base64
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from orthobench.papers import find_paper
+from orthobench.papers import find_paper, find_study, studies
+from orthobench.papers.study import StudyRun, StudyRuns
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
-from orthobench.studies import STUDIES, find, listed
-from orthobench.studies.study import StudyRun
 
-OF_RUNS = [study for study in STUDIES if study.runs]
+OF_RUNS = [study for study in studies() if study.run]
 CASES = [(study, preset) for study in OF_RUNS for preset in ("paper", "quick")]
 
 
 def config(study, preset):
     tasks = Catalog().names("task")
-    missing = {run.task for run in study.runs[preset]} - set(tasks)
+    missing = {run.task for run in study.runs(preset)} - set(tasks)
     if missing:
         pytest.skip(f"without the task {missing}")
-    return [resolve(Catalog(), run.task, run.model, run.settings, preset) for run in study.runs[preset]]
+    return [resolve(Catalog(), run.task, run.model, run.settings, preset) for run in study.runs(preset)]
 
 
 def test_a_studys_runs_are_those_of_the_papers_figure():
@@ -38,9 +36,9 @@ def test_a_studys_runs_are_those_of_the_papers_figure():
     }
     of_studies = {
         resolve(Catalog(), run.task, run.model, run.settings).spec.key
-        for study in STUDIES
+        for study in studies()
         if study.name in ("orthogonality", "gradient-norms")
-        for run in study.runs["paper"]
+        for run in study.runs("paper")
     }
     assert of_studies == of_papers
 
@@ -48,7 +46,7 @@ def test_a_studys_runs_are_those_of_the_papers_figure():
 @pytest.mark.parametrize(("study", "preset"), CASES, ids=[f"{study.name}-{preset}" for study, preset in CASES])
 def test_every_studys_runs_can_be_made(study, preset):
     made = config(study, preset)
-    assert len(made) == len(study.runs[preset])
+    assert len(made) == len(study.runs(preset))
     if study.name == "gradient-norms":
         assert {one.training.max_iterations for one in made} == {300}
         assert {one.training.batch_size for one in made} == {50}
@@ -58,9 +56,9 @@ def test_every_studys_runs_can_be_made(study, preset):
 
 @pytest.mark.parametrize("preset", ["paper", "quick"])
 def test_the_sizes_are_those_of_the_figures(preset):
-    study = find("sizes")
+    study = find_study("sizes")
     pairs = {"figure 6": [], "figure 7": []}
-    for run, one in zip(study.runs[preset], config(study, preset), strict=True):
+    for run, one in zip(study.runs(preset), config(study, preset), strict=True):
         short = one.model_settings.short_size
         pairs[run.figure].append((one.model_settings.hidden_size - short, short))
     fixed, total = (96, 160) if preset == "paper" else (24, 40)
@@ -71,9 +69,9 @@ def test_the_sizes_are_those_of_the_figures(preset):
 
 def test_studies_are_found_and_listed(orthobench):
     listed_ = json.loads(orthobench("study", "--list", "--json").out)
-    assert [entry["name"] for entry in listed_] == [study.name for study in STUDIES]
+    assert [entry["name"] for entry in listed_] == [study.name for study in studies()]
     told = orthobench("study", "--list").out
-    assert all(study.name in told and study.figure in told for study in STUDIES)
+    assert all(study.name in told and study.figure in told for study in studies())
     assert "did you mean heat-maps?" in orthobench("study", "heat-map").err
     assert "name a study" in orthobench("study").err
     assert orthobench("study").code == 2
@@ -84,18 +82,17 @@ def small(monkeypatch, tiny):
     """Every study in a size of which nothing but its structure is left."""
     tiny = {name: value for name, value in tiny.items() if name != "hidden_size"}
 
-    def shrunk(run: StudyRun) -> StudyRun:
+    def shrunk(run: StudyRun) -> StudyRuns:
         own = {name: value for name, value in run.settings.items() if name not in tiny}
         if run.model != "enrnn":
             own["hidden_size"] = 8
-        return replace(run, settings={**own, **tiny})
+        return StudyRuns(preset="quick", figure=run.figure, task=run.task, models=[run.model], settings={**own, **tiny})
 
     shrunken = tuple(
-        replace(study, runs={"quick": tuple(shrunk(run) for run in study.runs["quick"])}) if study.runs else study
-        for study in STUDIES
+        study.model_copy(update={"run": [shrunk(run) for run in study.runs("quick")]}) for study in studies()
     )
-    monkeypatch.setattr(listed, "STUDIES", shrunken)
-    monkeypatch.setattr("orthobench.report.studies.STUDIES", shrunken)
+    monkeypatch.setattr("orthobench.papers.studies", lambda: shrunken)
+    monkeypatch.setattr("orthobench.report.studies.studies", lambda: shrunken)
     return {study.name: study for study in shrunken}
 
 

@@ -11,16 +11,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orthobench.papers import Artifact, Claim, Paper
-from orthobench.report.collect import Measured
-from orthobench.report.tables import values
+from orthobench.analysis.conditions import VariantData, collect
+from orthobench.analysis.dynamics import COMPUTATIONS
+from orthobench.analysis.paper_tables import values
+from orthobench.papers import Artifact, Claim, Paper, find_study
 from orthobench.settings import merged_settings
+from orthobench.store import Store
 
 COMPARING = ("first", "best", "worst")
 
 
 @dataclass(frozen=True)
-class Finding:
+class ClaimResult:
     """A claim and whether it held: every seed has to agree, and every variant that it is about has to be there."""
 
     claim: Claim
@@ -33,57 +35,67 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Subject:
+class ClaimSubject:
     """What a claim may be about: a model with settings, and what was measured of it, if it was run."""
 
     label: str
     model: str
     settings: Mapping[str, Any]
     task_settings: Mapping[str, Any]
-    variant: Measured | None
+    variant: VariantData | None
     selection: str = "last"
 
     def has(self, settings: Mapping[str, Any]) -> bool:
         return all(self.settings.get(name) == value for name, value in settings.items())
 
 
-def check_claims(paper: Paper, artifact: Artifact, measured: Mapping[str, Measured]) -> list[Finding]:
+def check_claims(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantData]) -> list[ClaimResult]:
     """The claims of a table or figure; `measured` has the variant of every experiment that was run, by identity."""
     subjects = [
-        Subject(e.label, e.model, e.settings, e.task_settings, measured.get(e.identity), e.selection)
+        ClaimSubject(e.label, e.model, e.settings, e.task_settings, measured.get(e.identity), e.selection)
         for e in paper.experiments_in(artifact.name)
     ]
     return [_check(claim, subjects) for claim in artifact.claims]
 
 
-def check_runs(artifact: Artifact, variants: Sequence[Measured]) -> list[Finding]:
+def check_runs(artifact: Artifact, variants: Sequence[VariantData]) -> list[ClaimResult]:
     """The claims of a figure on the variants that it shows, all of them there."""
     subjects = []
     for variant in variants:
         spec = variant.run.spec
         settings = merged_settings(spec)
-        subjects.append(Subject(variant.label, variant.run.model, settings, spec["task_settings"], variant))
+        subjects.append(ClaimSubject(variant.label, variant.run.model, settings, spec["task_settings"], variant))
     return [_check(claim, subjects) for claim in artifact.claims]
 
 
-def check_panels(artifact: Artifact, panels: Sequence[Mapping[str, Any]]) -> list[Finding]:
+def check_panels(artifact: Artifact, panels: Sequence[Mapping[str, Any]]) -> list[ClaimResult]:
     """The claims of a figure of trajectories."""
     courses = {panel["panel"]: np.array(panel["trajectories"]) for panel in panels}
     return [
-        Finding(claim, *PANEL_CHECKS[claim.check](claim, courses[claim.panel]))
+        ClaimResult(claim, *PANEL_CHECKS[claim.check](claim, courses[claim.panel]))
         if claim.panel in courses
         else undecided(claim, f"has no panel {claim.panel}")
         for claim in artifact.claims
     ]
 
 
-def undecided(claim: Claim, reason: str) -> Finding:
-    return Finding(claim, None, reason)
+def check_small(store: Store, artifact: Artifact, keys: Sequence[str]) -> list[ClaimResult]:
+    """Check the claims of an artifact's small version on the runs of these keys, or on its study's computation."""
+    assert artifact.small is not None
+    small = artifact.model_copy(update={"claims": artifact.small.claims or artifact.claims})
+    study = find_study(artifact.study) if artifact.study else None
+    if study and study.computation:
+        return check_panels(small, COMPUTATIONS[study.computation]()["panels"])
+    return check_runs(small, [variant for condition in collect(store, keys=keys) for variant in condition.variants])
 
 
-def _check(claim: Claim, subjects: Sequence[Subject]) -> Finding:
-    about: list[Measured] = []
-    others: list[Measured] = []
+def undecided(claim: Claim, reason: str) -> ClaimResult:
+    return ClaimResult(claim, None, reason)
+
+
+def _check(claim: Claim, subjects: Sequence[ClaimSubject]) -> ClaimResult:
+    about: list[VariantData] = []
+    others: list[VariantData] = []
     missing = set()
     task_where = {
         name: value for name, value in claim.where.items() if any(name in subject.task_settings for subject in subjects)
@@ -103,17 +115,17 @@ def _check(claim: Claim, subjects: Sequence[Subject]) -> Finding:
     if missing or not about or (claim.check in COMPARING and not others):
         return undecided(claim, f"needs {', '.join(sorted(missing)) or 'runs that are not there'}")
     results = [CHECKS[claim.check](claim, variant, others) for variant in about]
-    return Finding(claim, all(held for held, _ in results), "; ".join(reason for _, reason in results))
+    return ClaimResult(claim, all(held for held, _ in results), "; ".join(reason for _, reason in results))
 
 
-def _lacking(subject: Subject) -> str:
+def _lacking(subject: ClaimSubject) -> str:
     """A subject that no claim can be checked by, in words."""
     if subject.variant is None or not subject.variant.diverged:
         return subject.label
     return f"{subject.label}, of which {subject.variant.diverged} of {len(subject.variant.runs)} runs diverged"
 
 
-def _runs(variant: Measured, claim: Claim) -> list[pd.Series]:
+def _runs(variant: VariantData, claim: Claim) -> list[pd.Series]:
     """Of every finished run, the values over iterations of the metric that a claim is about."""
     split, metric = ("probe", claim.metric) if claim.metric else ("test", variant.run.metric)
     rows = variant.series(split, metric)
@@ -121,45 +133,45 @@ def _runs(variant: Measured, claim: Claim) -> list[pd.Series]:
     return [series.sort_index() for series in found if len(series)]
 
 
-def _limit(claim: Claim, variant: Measured) -> float:
+def _limit(claim: Claim, variant: VariantData) -> float:
     return claim.factor * _baseline(variant)
 
 
-def _baseline(variant: Measured) -> float:
+def _baseline(variant: VariantData) -> float:
     baseline = variant.run.baselines.get(variant.run.metric)
     return math.nan if baseline is None else float(baseline)
 
 
-def _finals(variant: Measured, claim: Claim) -> list[float]:
+def _finals(variant: VariantData, claim: Claim) -> list[float]:
     return [float(series.iloc[-1]) for series in _runs(variant, claim)]
 
 
-def _chosen(variant: Measured, claim: Claim) -> list[float]:
+def _chosen(variant: VariantData, claim: Claim) -> list[float]:
     """Of every finished run what stands in the paper's table: the value at the test that its rule selects."""
     if claim.metric:
         return _finals(variant, claim)
     return values(variant, variant.selection, variant.run.metric, "test")
 
 
-def _ends_below(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+def _ends_below(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
     limit, finals = _limit(claim, variant), _finals(variant, claim)
     highest = max(finals, default=math.nan)
     return highest <= limit, f"ends at {highest:.3g} or below; limit {limit:.3g}"
 
 
-def _ends_above(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+def _ends_above(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
     limit, finals = _limit(claim, variant), _finals(variant, claim)
     lowest = min(finals, default=math.nan)
     return lowest >= limit, f"ends at {lowest:.3g} or above; limit {limit:.3g}"
 
 
-def _stays_above(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+def _stays_above(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
     limit = _limit(claim, variant)
     lowest = min((float(series.min()) for series in _runs(variant, claim)), default=math.nan)
     return lowest >= limit, f"lowest value {lowest:.3g}; limit {limit:.3g}"
 
 
-def _reached(limit: float, claim: Claim, variant: Measured) -> list[float]:
+def _reached(limit: float, claim: Claim, variant: VariantData) -> list[float]:
     """The iterations at which the runs first stand at or below the limit; infinite for those that never do."""
     return [_moment(series, limit) for series in _runs(variant, claim)]
 
@@ -168,14 +180,14 @@ def _moment(series: pd.Series, limit: float) -> float:
     return float(min(series.index[series <= limit], default=math.inf))
 
 
-def _first(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+def _first(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
     own = max(_reached(_limit(claim, variant), claim, variant), default=math.inf)
     theirs = {other.label: min(_reached(_limit(claim, other), claim, other), default=math.inf) for other in others}
     told = "; ".join(f"{model} {_iteration(at)}" for model, at in theirs.items())
     return math.isfinite(own) and own < min(theirs.values()), f"{variant.label} {_iteration(own)}, {told}"
 
 
-def _returns(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+def _returns(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
     """It comes down to the limit, and later stands within a tenth of the baseline again."""
     limit = _limit(claim, variant)
     later = [series[series.index > _moment(series, limit)] for series in _runs(variant, claim)]
@@ -189,7 +201,7 @@ def _iteration(at: float) -> str:
     return f"at iteration {at:.0f}" if math.isfinite(at) else "never"
 
 
-def _late(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+def _late(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
     """Well past the start, or never: an untrained model may stand below the baseline by chance."""
     reached = min(_reached(0.95 * _baseline(variant), claim, variant), default=math.nan)
     passed = reached / variant.run.iterations_per_epoch
@@ -197,7 +209,7 @@ def _late(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool
     return passed >= claim.factor, f"5 % below the baseline {told}"
 
 
-def _best(claim: Claim, variant: Measured, others: list[Measured], worst: bool = False) -> tuple[bool, str]:
+def _best(claim: Claim, variant: VariantData, others: list[VariantData], worst: bool = False) -> tuple[bool, str]:
     """With every seed better than all others; or worse."""
     sign = 1.0 if (variant.run.main_metric.goal == "min") != worst else -1.0
     own = max((sign * value for value in _chosen(variant, claim)), default=math.nan)
@@ -209,25 +221,25 @@ def _beside(label: str, own: float, theirs: Mapping[str, float], sign: float) ->
     return f"{label} {sign * own:.3g}, " + "; ".join(f"{other} {sign * value:.3g}" for other, value in theirs.items())
 
 
-def _grows(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+def _grows(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
     ratios = [float(series.iloc[-1]) / max(float(series.iloc[0]), 1e-300) for series in _runs(variant, claim)]
     smallest = min(ratios, default=math.nan)
     return smallest >= claim.factor, f"grows by {smallest:.3g}; at least {claim.factor:g}"
 
 
-def _stays_below(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+def _stays_below(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
     highest = max((float(series.max()) for series in _runs(variant, claim)), default=math.nan)
     return highest <= claim.factor, f"highest value {highest:.3g}; limit {claim.factor:g}"
 
 
-def _vectors(variant: Measured, claim: Claim, last: bool) -> list[np.ndarray]:
+def _vectors(variant: VariantData, claim: Claim, last: bool) -> list[np.ndarray]:
     """Of every finished run, the vector that a claim is about, as it was logged first or last."""
     rows = variant.traces[variant.traces["name"] == claim.metric]
     found = [rows[rows["run"] == run.id].sort_values("iteration")["values"] for run in variant.finished]
     return [np.asarray(vectors.iloc[-1 if last else 0], dtype=float) for vectors in found if len(vectors)]
 
 
-def _left(claim: Claim, variant: Measured, last: bool = True) -> list[float]:
+def _left(claim: Claim, variant: VariantData, last: bool = True) -> list[float]:
     """What is left of a gradient over the sequence: of the norms by step, the first by the last; of a map of all states
     by all inputs, the mean over the largest quarter of lags by that over the states' own inputs.
     """
@@ -243,17 +255,17 @@ def _left_of_map(flat: np.ndarray) -> float:
     return float(np.mean(by_lag[-max(1, length // 4) :]) / by_lag[0])
 
 
-def _remembers(claim: Claim, variant: Measured, others: list[Measured], last: bool = True) -> tuple[bool, str]:
+def _remembers(claim: Claim, variant: VariantData, others: list[VariantData], last: bool = True) -> tuple[bool, str]:
     least = min(_left(claim, variant, last), default=math.nan)
     return least >= claim.factor, f"{least:.2g} of it is left over the sequence; at least {claim.factor:g}"
 
 
-def _forgets(claim: Claim, variant: Measured, others: list[Measured], last: bool = True) -> tuple[bool, str]:
+def _forgets(claim: Claim, variant: VariantData, others: list[VariantData], last: bool = True) -> tuple[bool, str]:
     most = max(_left(claim, variant, last), default=math.nan)
     return most <= claim.factor, f"{most:.2g} of it is left over the sequence; at most {claim.factor:g}"
 
 
-def _forgets_more(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+def _forgets_more(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
     """By how far back it reaches, since what is left at the far end may be too small for a float."""
     before, after = ([_reach(one) for one in _vectors(variant, claim, last)] for last in (False, True))
     held = bool(after) and all(late < early for early, late in zip(before, after, strict=True))
@@ -267,12 +279,12 @@ def _reach(norms: np.ndarray) -> int:
     return int(small.argmax()) if small.any() else len(norms)
 
 
-def _near_one(claim: Claim, variant: Measured, others: list[Measured]) -> tuple[bool, str]:
+def _near_one(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
     farthest = max((float(abs(vector - 1).max()) for vector in _vectors(variant, claim, last=True)), default=math.nan)
     return farthest <= claim.factor, f"at most {farthest:.2g} from 1, over all steps; limit {claim.factor:g}"
 
 
-CHECKS: dict[str, Callable[[Claim, Measured, list[Measured]], tuple[bool, str]]] = {
+CHECKS: dict[str, Callable[[Claim, VariantData, list[VariantData]], tuple[bool, str]]] = {
     "ends_below": _ends_below,
     "ends_above": _ends_above,
     "stays_above": _stays_above,

@@ -8,6 +8,7 @@ caption's seeds 0 and 1 give in SciPy's sampler of its time (D-37); the seed of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +51,7 @@ def trajectories(system: System, steps: int = STEPS) -> npt.NDArray[np.float64]:
     return np.stack(course, axis=1)
 
 
-def dynamics() -> dict[str, Any]:
+def toy_dynamics() -> dict[str, Any]:
     """Every panel: its matrix, that matrix's eigenvalues as [re, im], and the trajectories."""
     return {
         "panels": [
@@ -65,3 +66,7 @@ def dynamics() -> dict[str, Any]:
             for system in SYSTEMS
         ]
     }
+
+
+COMPUTATIONS: dict[str, Callable[[], dict[str, Any]]] = {"toy_dynamics": toy_dynamics}
+"""The computations of the papers' studies, by the name that the study gives."""

@@ -1,0 +1,69 @@
+"""A study of a paper: what happens inside models, with the runs or the computation that it needs."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Preset = Literal["paper", "quick"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class StudyRun(_Record):
+    """A run of a study; `settings` override those of the task, the paper and the preset."""
+
+    figure: str
+    task: str
+    model: str
+    settings: dict[str, Any] = {}
+
+
+class StudyRuns(_Record):
+    """Runs of a study that share a task: each of the models with each of the `points`."""
+
+    preset: Preset
+    figure: str
+    task: str
+    models: list[str]
+    settings: dict[str, Any] = Field({}, description="settings of all these runs")
+    points: list[dict[str, Any]] = Field([{}], description="settings of one run each")
+
+    def runs(self) -> list[StudyRun]:
+        """Return the runs, model by model."""
+        return [
+            StudyRun(figure=self.figure, task=self.task, model=model, settings={**point, **self.settings})
+            for model in self.models
+            for point in self.points
+        ]
+
+
+class Study(_Record):
+    """A study: trained runs, a computation, or a benchmark.
+
+    `finding` says what the paper's figure shows; `assumptions` say what it leaves open and what is taken here.
+    """
+
+    name: str
+    title: str
+    figure: str = Field(description="its figure or table in the paper")
+    finding: str
+    assumptions: str
+    drawing: Literal["orthogonality", "gradient_norms", "heat_maps", "sizes", "jacobians", "trajectories", "times"]
+    run: list[StudyRuns] = []
+    computation: Literal["", "toy_dynamics"] = Field("", description="a function of `orthobench.analysis.dynamics`")
+    benchmark: str = Field("", description="the name of a benchmark of `orthobench bench`")
+    other_seconds: dict[str, float] = Field({}, description="seconds per epoch that another source prints")
+    source: str = Field("", description="the paper's citation")
+
+    def runs(self, preset: Preset) -> list[StudyRun]:
+        """Return the runs at the paper's sizes, or in the quick version."""
+        return [run for group in self.run if group.preset == preset for run in group.runs()]
+
+    @property
+    def record(self) -> str:
+        """Return the name of its records in the database."""
+        return self.benchmark or f"study {self.name}"
