@@ -231,10 +231,10 @@ def test_a_failing_run_is_told_and_ends_no_other(orthobench, monkeypatch):
 
     train = job.train
 
-    def failing(config, *arguments):
+    def failing(config, *arguments, **options):
         if config.spec.model == "lstm":
             raise ArithmeticError("on purpose")
-        return train(config, *arguments)
+        return train(config, *arguments, **options)
 
     monkeypatch.setattr(job, "train", failing)
     outcome = orthobench("study", "gradient-norms", "--preset", "quick")

@@ -147,7 +147,7 @@ def test_check_fails_what_is_lower(plugin, tmp_path, orthobench):
             shifted = shifted.replace(str(value), str(value + by))
         file.write_text(shifted)
         outcome = orthobench("check", "--json", *options)
-        assert (outcome.code, json.loads(outcome.out)["claim_results"][0]["verdict"]) == (code, verdict)
+        assert (outcome.code, json.loads(outcome.out)["findings"][0]["verdict"]) == (code, verdict)
     file.write_text(text.replace('direction = "max"', 'direction = "min"'))
     outcome = orthobench("check", *options)
     assert outcome.code == 2
