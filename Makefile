@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: demo install test test-all mutants mutants reproduce-quick reproduce check lint bench clean
+.PHONY: demo install test test-all mutants reproduce-quick reproduce check lint bench clean
 
 install: $(INSTALLED)
 
@@ -24,10 +24,6 @@ test: $(INSTALLED)
 
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -m ''
-
-# Break the code in small ways and list the breaks that no test notices: at most twenty minutes on two cores.
-mutants: $(INSTALLED)
-	$(BIN)/python tests/mutants.py
 
 # Break the code in small ways and list the breaks that no test notices: at most twenty minutes on two cores.
 mutants: $(INSTALLED)
