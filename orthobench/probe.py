@@ -1,4 +1,4 @@
-"""What a probe plugin is: a measurement of what happens inside a model, taken beside training."""
+"""The base class of probes: measurements of a model during training."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from orthobench.task import Batch, Task
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What a probe looks at: the model as it stands, and one batch that stays the same for the whole run."""
+class ProbeContext:
+    """The model, its task, and a batch that stays the same for the whole run."""
 
     model: Model
     task: Task
@@ -21,20 +21,24 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What a probe found: numbers and vectors, by names that begin with the probe's. A table is kept as its rows."""
+class ProbeResult:
+    """A probe's numbers and vectors, by names that begin with the probe's. A matrix is stored row by row."""
 
     values: Mapping[str, float] = field(default_factory=dict)
     vectors: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 class Probe(ABC):
-    """Base of the probe plugins.
+    """The base class of probe plugins.
 
-    Class attributes: `title`, what is measured; `paper`, where it was first shown; `every_epochs`, the schedule: the
-    probe is taken before the first iteration, at the end, and in between after so many epochs each (0: not at all);
-    `default`, whether every run has it. The others are asked for by `-s probes=name`. What a probe costs is in the
-    run's account of seconds.
+    A probe measures before the first iteration, at the end of the run, and after every `every_epochs` epochs. The
+    run's account of seconds includes its time.
+
+    Attributes:
+        title: the measured quantity.
+        paper: the paper that showed it first.
+        every_epochs: number of epochs between two measurements; 0: only before training and after it.
+        default: whether every run has the probe; the setting `-s probes=name` adds other probes.
     """
 
     title: ClassVar[str]
@@ -43,5 +47,5 @@ class Probe(ABC):
     default: ClassVar[bool] = False
 
     @abstractmethod
-    def __call__(self, subject: Subject) -> Reading:
-        """Measure. Neither the model nor its gradients nor torch's random stream may be changed by it."""
+    def __call__(self, context: ProbeContext) -> ProbeResult:
+        """Measure, and leave the model, its gradients and torch's random stream unchanged."""

@@ -30,8 +30,8 @@ class Identity(Model):
 
     def states(self, inputs, state, trace):
         x = nn.functional.linear(inputs, self.input_weight)
-        h = recurrence(x, self.recurrent_weight, *state, RELU, trace=trace)
-        return h, (h[-1],)
+        h, final = recurrence(x, self.recurrent_weight, state, trace, RELU)
+        return h, final
 
     def recurrent_matrices(self):
         return {"W": self.recurrent_weight}
@@ -127,20 +127,21 @@ def test_a_file_that_is_none_is_told_in_one_line(orthobench, write, name, text, 
 
 FAULTS = {
     "self.recurrent_weight = nn.Parameter(torch.eye(n))": [
-        ("self.recurrent_weight = nn.Parameter(torch.randn(n, n))", "chance_comes_from_the_generator"),
-        ("self.recurrent_weight = torch.eye(n)", "the_state_dict_is_the_model"),
+        ("self.recurrent_weight = nn.Parameter(torch.randn(n, n))", "random_numbers_come_from_the_generator"),
+        ("self.recurrent_weight = torch.eye(n)", "the_state_dict_is_complete"),
         (
             "self.recurrent_weight = nn.Parameter(torch.eye(n)); self.idle = nn.Parameter(torch.eye(n))",
             "every_parameter",
         ),
     ],
-    "return h, (h[-1],)": [
-        ("return h, (h[0],)", "the_state_goes_on"),
-        ("return h[:, :, :1].expand_as(h).detach(), (h[-1],)", "every_parameter_is_trained_once"),
+    "return h, final": [
+        ("return h, (h[0],)", "the_final_state_continues_a_sequence"),
+        ("return h, (2 * h[-1],)", "outputs_have_the_signatures_shape"),
+        ("return h[:, :, :1].expand_as(h).detach(), final", "every_parameter_is_trained_once"),
     ],
-    ", trace=trace)": [(")", "the_gradient_is_traced")],
-    'title = "identity start"': [('title = "identity start"; orthogonal = True', "matrices_are_what_they_say")],
-    'return {"W": self.recurrent_weight}': [('return {"W": self.input_weight}', "matrices_are_what_they_say")],
+    "state, trace, RELU": [("state, None, RELU", "the_gradient_is_traced")],
+    'title = "identity start"': [('title = "identity start"; orthogonal = True', "matrices_are_square_and_orthogonal")],
+    'return {"W": self.recurrent_weight}': [('return {"W": self.input_weight}', "matrices_are_square_and_orthogonal")],
 }
 
 

@@ -1,1 +1,1 @@
-"""The probes: one file each, named as the probe; the class in it is found by `orthobench.plugins`."""
+"""The probes: each file has the class of the probe of its name."""

@@ -1,7 +1,7 @@
-"""Jacobians of a model's step and of its whole course, for any model, back end and number of state tensors.
+"""Jacobians of one step and of a whole sequence, for any model, back end and number of state tensors.
 
-The joint state s_t is all tensors that the model carries from step to step, side by side: for an LSTM [h_t, c_t].
-Every row of a Jacobian is a sequence of its own in one batch, so that one forward and one backward pass make many rows.
+The joint state s_t is the concatenation of the tensors that a model carries from step to step: for an LSTM [h_t, c_t].
+Every row of a Jacobian is a sequence of its own in one batch, so one forward and one backward pass compute many rows.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from torch import Tensor
 from orthobench.model import Model, State
 
 ROWS = 1 << 16
-"""Steps of all sequences in one batch, about: it bounds the memory."""
+"""Approximate limit of steps times sequences in one batch, which bounds the memory."""
 
 
 def start(model: Model, batch_size: int) -> State:
-    """The model's own start, apart from what it is made of."""
+    """Return the model's initial state, tensors `[B, n]`, detached from its parameters."""
     return tuple(part.detach() for part in model.initial_state(batch_size))
 
 
 def advance(model: Model, inputs: Tensor, state: State) -> State:
-    """The state after inputs `[T, B, m]`, T possibly 0."""
+    """Return the state after inputs `[T, B, m]`; T may be 0."""
     if not len(inputs):
         return state
     with torch.no_grad():
@@ -32,25 +32,25 @@ def advance(model: Model, inputs: Tensor, state: State) -> State:
 
 
 def state_jacobian(model: Model, inputs: Tensor, state: State) -> Tensor:
-    """ds_T / ds_0, `[B, N, N]`, where s_0 is `state`, tensors `[B, n]`, and s_T follows inputs x `[T, B, m]`."""
+    """Return ds_T / ds_0, `[B, N, N]`: s_0 is `state`, tensors `[B, n]`, and s_T follows inputs x `[T, B, m]`."""
     pieces = [torch.autograd.grad(total, before)[0] for total, before, _ in _rows(model, inputs, state)]
     return torch.cat([piece.unflatten(0, (inputs.shape[1], -1)) for piece in pieces], dim=1)
 
 
 def step_jacobians(model: Model, x: Tensor, state: State) -> tuple[Tensor, Tensor]:
-    """ds_1 / ds_0 `[B, N, N]` and ds_1 / dx_1 `[B, N, m]` of the step from `state`, tensors `[B, n]`, by x `[B, m]`."""
-    found = []
+    """Return ds_1 / ds_0 `[B, N, N]` and ds_1 / dx_1 `[B, N, m]` of a step by x `[B, m]` from `state`."""
+    pieces = []
     for total, before, inputs in _rows(model, x.unsqueeze(0), state):
         by_state, by_input = torch.autograd.grad(total, (before, inputs))
-        found.append([part.unflatten(0, (len(x), -1)) for part in (by_state, by_input[0])])
-    by_state, by_input = (torch.cat(pieces, dim=1) for pieces in zip(*found, strict=True))
+        pieces.append([part.unflatten(0, (len(x), -1)) for part in (by_state, by_input[0])])
+    by_state, by_input = (torch.cat(parts, dim=1) for parts in zip(*pieces, strict=True))
     return by_state, by_input
 
 
 def _rows(model: Model, inputs: Tensor, state: State) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """For some components of s_T at a time: their sum over sequences that end in one each, and the leaves of these.
+    """Yield, for R components of s_T at a time, a sum whose gradients are the Jacobian's rows, and its leaves.
 
-    Those of every sample are copies of it: leaves s_0 `[B R, N]` and inputs `[T, B R, m]` for R components.
+    The leaves are R copies of every sample: s_0 `[B R, N]` and inputs `[T, B R, m]`. Each copy adds one component.
     """
     steps, batch, _ = inputs.shape
     sizes = [part.shape[-1] for part in state]

@@ -2,8 +2,8 @@
 
     J_t = ds_t / ds_{t-1}   at steps t spread over the sequence,   and   ds_T / ds_0   over the whole of it
 
-s_t is the joint state: h_t, for an LSTM [h_t, c_t]. The sequence is the first of the run's probe batch. The study's own
-protocol is not printed; numbers of steps are ours.
+s_t is the joint state: h_t, for an LSTM [h_t, c_t]. The sequence is the first of the run's probe batch. The study does
+not print its protocol: the numbers of steps are this project's choice.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.probe import Probe, Reading, Subject
+from orthobench.probe import Probe, ProbeContext, ProbeResult
 from orthobench.probes._jacobians import advance, start, state_jacobian
 
 STEPS, CLOUDS = 16, 4
-"""Steps at which moduli are taken, and those of them of which every eigenvalue is kept: spread from first to last."""
+"""Number of steps with recorded moduli, and number of these with all eigenvalues; both spread over the sequence."""
 
 
 class Jacobian(Probe):
-    """By step (`jacobian/steps`): mean and standard deviation of the eigenvalues' moduli; clouds as re, im, re, im."""
+    """Mean and standard deviation of the eigenvalues' moduli at each of `jacobian/steps`; clouds as re, im, re, im."""
 
     title = "eigenvalues of the state's Jacobian"
     paper = "Chang, Chen, Haber, Chi 2019"
     every_epochs = 0
 
-    def __call__(self, subject: Subject) -> Reading:
-        model, inputs = subject.model, subject.batch.inputs[:, :1]
+    def __call__(self, context: ProbeContext) -> ProbeResult:
+        model, inputs = context.model, context.batch.inputs[:, :1]
         steps = spread(STEPS, len(inputs))
-        clouds = [steps[place - 1] for place in spread(CLOUDS, len(steps))]
+        clouds = [steps[position - 1] for position in spread(CLOUDS, len(steps))]
         vectors: dict[str, Sequence[float]] = {"jacobian/steps": steps}
         moduli, state, reached = [], start(model, 1), 0
         for t in steps:
             state, reached = advance(model, inputs[reached : t - 1], state), t - 1
-            found = eigenvalues(state_jacobian(model, inputs[t - 1 : t], state)[0])
-            moduli.append(found.abs())
+            values_t = eigenvalues(state_jacobian(model, inputs[t - 1 : t], state)[0])
+            moduli.append(values_t.abs())
             if t in clouds:
-                vectors[f"jacobian/eigenvalues/{t}"] = torch.view_as_real(found).flatten().tolist()
+                vectors[f"jacobian/eigenvalues/{t}"] = torch.view_as_real(values_t).flatten().tolist()
         whole = eigenvalues(state_jacobian(model, inputs, start(model, 1))[0])
         along = torch.stack(moduli)
         vectors |= {
@@ -53,17 +53,17 @@ class Jacobian(Probe):
             "jacobian/end_to_end_modulus_mean": float(whole.abs().mean()),
             "jacobian/end_to_end_modulus_std": float(whole.abs().std(correction=0)),
         }
-        return Reading(values, vectors)
+        return ProbeResult(values, vectors)
 
 
 def spread(count: int, length: int) -> list[int]:
-    """`count` of the numbers 1 to `length`, evenly from the first to the last; all of them where there are fewer."""
+    """Return `count` of the numbers 1 to `length`, evenly spread; all numbers where there are fewer."""
     return [int(t) for t in np.unique(np.linspace(1, length, min(count, length)).round())]
 
 
 def eigenvalues(matrix: Tensor) -> Tensor:
-    """Of a matrix `[N, N]`, complex in double precision; NaN where it is not finite, as a diverged model's."""
+    """Return the eigenvalues `[N]` of a matrix `[N, N]`, complex128; NaN for one that is not finite."""
     if not matrix.isfinite().all():
         return torch.full((len(matrix),), complex("nan+nanj"), dtype=torch.complex128)
-    found: Tensor = torch.linalg.eigvals(matrix.detach().double().cpu())
-    return found
+    values: Tensor = torch.linalg.eigvals(matrix.detach().double().cpu())
+    return values

@@ -1,7 +1,7 @@
-"""How far a recurrent matrix is from orthogonal or unitary: ||W* W - I||_F (scoRNN paper, figure 4).
+"""The distance of a recurrent matrix from orthogonal or unitary: ||W* W - I||_F (scoRNN paper, figure 4).
 
-The stored numbers are measured twice: with the product in double precision, which shows them as they are, and in the
-run's own precision, in which single products round off by about as much as a well kept matrix is off.
+Each matrix is measured twice. The product in double precision shows the stored numbers exactly. The product in the
+run's own precision adds rounding about as large as the distance of a well constrained matrix.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from orthobench.probe import Probe, Reading, Subject
+from orthobench.probe import Probe, ProbeContext, ProbeResult
 
 
 def orthogonality(weight: Tensor, dtype: torch.dtype = torch.float64) -> float:
-    """||W* W - I||_F of the stored numbers `[n, n]`, real or complex, computed in real numbers of this type."""
+    """Return ||W* W - I||_F of a real or complex matrix `[n, n]`, computed in this real type."""
     w = weight.to(dtype.to_complex() if weight.is_complex() else dtype)
     identity = torch.eye(w.shape[-1], dtype=w.dtype, device=w.device)
     return float(torch.linalg.matrix_norm(w.mH @ w - identity))
@@ -25,9 +25,9 @@ class Orthogonality(Probe):
     default = True
 
     @torch.no_grad()
-    def __call__(self, subject: Subject) -> Reading:
+    def __call__(self, context: ProbeContext) -> ProbeResult:
         values = {}
-        for name, matrix in subject.model.recurrent_matrices().items():
+        for name, matrix in context.model.recurrent_matrices().items():
             values[f"orthogonality/{name}"] = orthogonality(matrix)
             values[f"orthogonality_own_precision/{name}"] = orthogonality(matrix, matrix.dtype.to_real())
-        return Reading(values)
+        return ProbeResult(values)

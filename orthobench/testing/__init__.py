@@ -1,12 +1,12 @@
-"""The contract of plugins, for their authors to run.
+"""The contract of plugins, as tests that their authors can run.
 
     from orthobench.testing import problems
 
     def test_my_model():
         assert problems("model", MyModel) == []
 
-or without writing a test: `orthobench plugins --plugin my_model.py --check`. What is checked stands in the names
-and first lines of the functions in `orthobench.testing.model`, `.task` and `.probe`.
+or without writing a test: `orthobench plugins --plugin my_model.py --check`. The functions in
+`orthobench.testing.model`, `.task` and `.probe` are the checks.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ CHECKS: dict[PluginKind, tuple[Callable[[Any], None], ...]] = {
 
 
 def problems(kind: PluginKind, plugin: Any) -> list[str]:
-    """What a task, model or probe class does not meet: one line a broken point, none if it meets the contract."""
-    found = []
+    """Return a line for each check that a task, model or probe class fails."""
+    failures = []
     for check in CHECKS[kind]:
         try:
             check(plugin)
         except Exception as error:
-            told = str(error).splitlines()[0] if str(error) else type(error).__name__
-            found.append(f"{check.__name__}: {told}")
-    return found
+            message = str(error).splitlines()[0] if str(error) else type(error).__name__
+            failures.append(f"{check.__name__}: {message}")
+    return failures

@@ -1,4 +1,4 @@
-"""What every model plugin must do."""
+"""The checks of model plugins."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ TIME, BATCH, INPUTS, OUTPUTS, HIDDEN = 7, 3, 2, 4, 8
 
 def _make(model_class: Any, readout: Any = "all", seed: int = 1) -> Model:
     settings = model_class.Settings.read({"hidden_size": HIDDEN})
-    made = model_class(settings, Signature(INPUTS, OUTPUTS, readout), torch.Generator().manual_seed(seed))
-    require(isinstance(made, Model), "the class does not make a Model")
-    model: Model = made
+    model = model_class(settings, Signature(INPUTS, OUTPUTS, readout), torch.Generator().manual_seed(seed))
+    require(isinstance(model, Model), "the class is not derived from Model")
+    assert isinstance(model, Model)
     return model
 
 
@@ -29,23 +29,23 @@ def _inputs(time: int = TIME) -> torch.Tensor:
 
 
 def settings_have_names_of_their_own(model_class: Any) -> None:
-    """No setting is called as one of the training settings."""
+    """No setting has the name of a training setting."""
     require_apart(model_class.Settings.model_fields, TrainingSettings.model_fields, "the training")
 
 
-def outputs_have_the_shape_asked_for(model_class: Any) -> None:
+def outputs_have_the_signatures_shape(model_class: Any) -> None:
     """[B, p] for readout "last", [T, B, p] for "all", finite; the last of "all" is "last"."""
     last, _ = _make(model_class, "last")(_inputs())
     everything, _ = _make(model_class, "all")(_inputs())
     require(last.shape == (BATCH, OUTPUTS), f"readout last gives {list(last.shape)}, not {[BATCH, OUTPUTS]}")
-    wanted = [TIME, BATCH, OUTPUTS]
-    require(list(everything.shape) == wanted, f"readout all gives {list(everything.shape)}, not {wanted}")
+    shape = [TIME, BATCH, OUTPUTS]
+    require(list(everything.shape) == shape, f"readout all gives {list(everything.shape)}, not {shape}")
     require(bool(everything.isfinite().all()), "outputs are not finite")
     torch.testing.assert_close(everything[-1], last)
 
 
-def the_state_goes_on(model_class: Any) -> None:
-    """Two halves of a sequence, the second from the first's final state, give what the whole gives."""
+def the_final_state_continues_a_sequence(model_class: Any) -> None:
+    """Two halves of a sequence give the outputs of the whole: the second half starts from the first's final state."""
     model = _make(model_class)
     whole, _ = model(_inputs())
     first, state = model(_inputs()[:3])
@@ -53,13 +53,13 @@ def the_state_goes_on(model_class: Any) -> None:
     torch.testing.assert_close(torch.cat((first, second)), whole, rtol=1e-4, atol=1e-5)
 
 
-def chance_comes_from_the_generator(model_class: Any) -> None:
-    """The same generator gives the same model, another one another, and torch's own stream is left alone."""
+def random_numbers_come_from_the_generator(model_class: Any) -> None:
+    """The same generator gives the same model, another gives another, and torch's own stream is unchanged."""
     before = torch.get_rng_state()
-    one, same, other = (_make(model_class, seed=seed).state_dict() for seed in (1, 1, 2))
+    first, second, third = (_make(model_class, seed=seed).state_dict() for seed in (1, 1, 2))
     require(bool((torch.get_rng_state() == before).all()), "the model draws from torch's global generator")
-    require(all(torch.equal(one[name], same[name]) for name in one), "the same generator gives another model")
-    require(any(not torch.equal(one[name], other[name]) for name in one), "another generator gives the same model")
+    require(all(torch.equal(first[name], second[name]) for name in first), "the same generator gives another model")
+    require(any(not torch.equal(first[name], third[name]) for name in first), "another generator gives the same model")
 
 
 def every_parameter_is_trained_once(model_class: Any) -> None:
@@ -81,14 +81,14 @@ def the_gradient_is_traced(model_class: Any) -> None:
     outputs, _ = model(_inputs(), trace=trace)
     torch.testing.assert_close(outputs, model(_inputs())[0])
     outputs.square().mean().backward()
-    require("h" in trace.norms, "the trace received no state called h: hand it on to the recurrence")
+    require("h" in trace.norms, "the trace received no state called h: pass it to the recurrence")
     for state, norms in trace.norms.items():
         require(norms.shape == (TIME, BATCH), f"the trace of {state} is {list(norms.shape)}, not {[TIME, BATCH]}")
         require(bool((norms[-1] > 0).all()), f"no gradient reached the last {state}")
 
 
-def matrices_are_what_they_say(model_class: Any) -> None:
-    """Recurrent matrices are square; an orthogonal model's are orthogonal, at the start and after five steps."""
+def matrices_are_square_and_orthogonal(model_class: Any) -> None:
+    """Recurrent matrices are square; those of an orthogonal model are orthogonal, before and after five steps."""
     model = _make(model_class)
     optimizers = [make_optimizer(g.optimizer, g.parameters, 10 * g.learning_rate) for g in model.parameter_groups()]
     for _ in range(6):
@@ -106,20 +106,20 @@ def matrices_are_what_they_say(model_class: Any) -> None:
             model.after_step()
 
 
-def the_state_dict_is_the_model(model_class: Any) -> None:
+def the_state_dict_is_complete(model_class: Any) -> None:
     """A model loaded with another's state_dict gives its outputs, bit for bit."""
-    one, other = _make(model_class, seed=1), _make(model_class, seed=2)
-    other.load_state_dict(one.state_dict())
-    require(torch.equal(one(_inputs())[0], other(_inputs())[0]), "the state_dict does not hold the whole model")
+    source, target = _make(model_class, seed=1), _make(model_class, seed=2)
+    target.load_state_dict(source.state_dict())
+    require(torch.equal(source(_inputs())[0], target(_inputs())[0]), "the state_dict is not the whole model")
 
 
 CHECKS = (
     settings_have_names_of_their_own,
-    outputs_have_the_shape_asked_for,
-    the_state_goes_on,
-    chance_comes_from_the_generator,
+    outputs_have_the_signatures_shape,
+    the_final_state_continues_a_sequence,
+    random_numbers_come_from_the_generator,
     every_parameter_is_trained_once,
     the_gradient_is_traced,
-    matrices_are_what_they_say,
-    the_state_dict_is_the_model,
+    matrices_are_square_and_orthogonal,
+    the_state_dict_is_complete,
 )

@@ -1,4 +1,4 @@
-"""What every task plugin must do."""
+"""The checks of task plugins."""
 
 from __future__ import annotations
 
@@ -47,27 +47,27 @@ def settings_have_names_of_their_own(task_class: Any) -> None:
 
 
 def batches_fit_the_signature(task_class: Any) -> None:
-    """Inputs are finite, [T, B, m]; examples come as asked for, in any order."""
+    """Inputs are finite, `[T, B, m]`, and a batch has its examples in the requested order."""
     task = _make(task_class)
     for split in filter(None, (task.train, task.validation, task.test)):
         require(len(split) >= BATCH, f"a split holds {len(split)} examples")
         inputs = _first(split).inputs
-        wanted = [inputs.shape[0], BATCH, task.signature.input_size]
-        require(list(inputs.shape) == wanted, f"inputs are {list(inputs.shape)}, not [T, B, m] = {wanted}")
+        shape = [inputs.shape[0], BATCH, task.signature.input_size]
+        require(list(inputs.shape) == shape, f"inputs are {list(inputs.shape)}, not [T, B, m] = {shape}")
         require(bool(inputs.isfinite().all()), "inputs are not finite")
         turned = split.batch(torch.arange(BATCH).flip(0)).inputs
-        require(torch.equal(turned, inputs.flip(1)), "examples do not come in the order asked for")
+        require(torch.equal(turned, inputs.flip(1)), "a batch does not have its examples in the requested order")
 
 
 def the_seed_makes_the_data(task_class: Any) -> None:
-    """The same seed gives the same data, training and test data differ, and torch's own stream is left alone."""
+    """The same seed gives the same data, training and test data differ, and torch's own stream is unchanged."""
     before = torch.get_rng_state()
-    one, same = _make(task_class), _make(task_class)
+    task, twin = _make(task_class), _make(task_class)
     require(bool((torch.get_rng_state() == before).all()), "the task draws from torch's global generator")
-    for first, second in ((one.train, same.train), (one.test, same.test)):
+    for first, second in ((task.train, twin.train), (task.test, twin.test)):
         require(torch.equal(_first(first).inputs, _first(second).inputs), "the same seed gives other inputs")
         require(torch.equal(_first(first).targets, _first(second).targets), "the same seed gives other targets")
-    require(not torch.equal(_first(one.train).inputs, _first(one.test).inputs), "training and test data are the same")
+    require(not torch.equal(_first(task.train).inputs, _first(task.test).inputs), "training and test data are the same")
 
 
 def the_loss_can_be_minimised(task_class: Any) -> None:
@@ -106,8 +106,8 @@ def metrics_add_up(task_class: Any) -> None:
         require(abs(joined - float(total) / weight) < 1e-5, f"{name} depends on the size of the test batches")
 
 
-def streams_go_on(task_class: Any) -> None:
-    """Where the state is carried, splits can be read in columns, the first of which does not depend on the others."""
+def streams_have_columns(task_class: Any) -> None:
+    """If the task carries the state, its splits can be read in columns; the first does not depend on the others."""
     if not task_class.carries_state:
         return
     task = _make(task_class)
@@ -117,10 +117,10 @@ def streams_go_on(task_class: Any) -> None:
         first, last = (stream.piece(position, 1).inputs for position in (0, stream.pieces(1) - 1))
         require(stream.pieces(1) == 1 or not torch.equal(first, last), "all pieces are the same")
         for position in range(min(2, stream.pieces(BATCH))):
-            alone, beside = stream.piece(position, 1).inputs, stream.piece(position, BATCH).inputs
-            wanted = [len(beside), BATCH, task.signature.input_size]
-            require(list(beside.shape) == wanted, f"a piece is {list(beside.shape)}, not [T, B, m] = {wanted}")
-            require(torch.equal(beside[:, 0], alone[: len(beside), 0]), f"piece {position} is not its column's")
+            single, several = stream.piece(position, 1).inputs, stream.piece(position, BATCH).inputs
+            shape = [len(several), BATCH, task.signature.input_size]
+            require(list(several.shape) == shape, f"a piece is {list(several.shape)}, not [T, B, m] = {shape}")
+            require(torch.equal(several[:, 0], single[: len(several), 0]), f"piece {position} is not its column's")
 
 
 CHECKS = (
@@ -129,5 +129,5 @@ CHECKS = (
     the_seed_makes_the_data,
     the_loss_can_be_minimised,
     metrics_add_up,
-    streams_go_on,
+    streams_have_columns,
 )

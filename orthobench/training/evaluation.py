@@ -11,7 +11,7 @@ from torch import Tensor
 
 from orthobench import environment
 from orthobench.model import State
-from orthobench.probe import Probe, Subject
+from orthobench.probe import Probe, ProbeContext
 from orthobench.recurrence.dispatch import last_used
 from orthobench.store import MetricRow, TraceRow
 from orthobench.task import Batch, Split
@@ -117,7 +117,7 @@ class Evaluator:
         trainer, iteration = self.trainer, self.trainer.state.iteration
         self.task.epoch = 0  # so a task that draws new data in every epoch gives the same batch
         examples = torch.arange(self.training.batch_size, device=trainer.device)
-        subject = Subject(trainer.model, self.task, self.task.train.batch(examples))
+        context = ProbeContext(trainer.model, self.task, self.task.train.batch(examples))
         rows: list[MetricRow] = []
         vectors: list[TraceRow] = []
         for name, probe in self.probes.items():
@@ -125,9 +125,9 @@ class Evaluator:
             if not (scheduled or iteration in (0, trainer.total_iterations)):
                 continue
             with trainer.timer(f"probe {name}"):
-                reading = probe(subject)
-            rows += [MetricRow("probe", name, epoch, iteration, value) for name, value in reading.values.items()]
-            vectors += [TraceRow(name, epoch, iteration, vector) for name, vector in reading.vectors.items()]
+                result = probe(context)
+            rows += [MetricRow("probe", name, epoch, iteration, value) for name, value in result.values.items()]
+            vectors += [TraceRow(name, epoch, iteration, vector) for name, vector in result.vectors.items()]
         return rows, vectors
 
     def _update_plateau(self, value: float) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from orthobench.probe import Probe, Subject
+from orthobench.probe import Probe, ProbeContext
 from orthobench.task import Batch, Split
 from orthobench.training.batches import as_stream
 from orthobench.training.loop import TrainingLoop
@@ -67,4 +67,4 @@ def _try_step(trainer: Trainer, probe: Probe | None, batch: Batch) -> None:
     with torch.no_grad():
         trainer.step()
     if probe is not None:
-        probe(Subject(trainer.model, trainer.task, batch))
+        probe(ProbeContext(trainer.model, trainer.task, batch))

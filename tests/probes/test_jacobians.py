@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from support.models import make
 
 from orthobench.plugins import Catalog
-from orthobench.probe import Subject
+from orthobench.probe import ProbeContext
 from orthobench.probes import _jacobians as jacobians
 from orthobench.probes.heat_map import HeatMap
 from orthobench.probes.jacobian import Jacobian, eigenvalues, spread
@@ -106,9 +106,9 @@ def test_steps_are_spread_from_the_first_to_the_last():
     assert spread(4, 1) == [1]
 
 
-def subject(model, inputs) -> Subject:
+def context(model, inputs) -> ProbeContext:
     task = Adding(AddingSettings(sequence_length=9, train_size=6, test_size=6), 0, torch.device("cpu"))
-    return Subject(model, task, Batch(inputs, inputs.new_zeros(inputs.shape[1], 1)))
+    return ProbeContext(model, task, Batch(inputs, inputs.new_zeros(inputs.shape[1], 1)))
 
 
 def as_complex(flat) -> np.ndarray:
@@ -125,39 +125,39 @@ def test_eigenvalues_along_a_sequence_are_those_of_the_written_out_rnn():
     """h_t = tanh(W h_{t-1} + U x_t + b) has J_t = diag(1 - h_t^2) W."""
     model = model_of("rnn")
     inputs = inputs_of(20)
-    reading = Jacobian()(subject(model, inputs))
+    result = Jacobian()(context(model, inputs))
     p = {name: value.detach().numpy() for name, value in model.named_parameters()}
     h, steps, whole = np.zeros(8), [], np.eye(8)
     for x in inputs[:, 0].numpy():
         h = np.tanh(p["recurrent_weight"] @ h + p["input_weight"] @ x + p["bias"])
         steps.append(np.diag(1 - h**2) @ p["recurrent_weight"])
         whole = steps[-1] @ whole
-    measured = reading.vectors["jacobian/steps"]
+    measured = result.vectors["jacobian/steps"]
     assert measured == sorted(set(measured))
     assert (measured[0], measured[-1], len(measured)) == (1, 20, 16)
     moduli = np.array([np.abs(np.linalg.eigvals(steps[t - 1])) for t in measured])
-    np.testing.assert_allclose(reading.vectors["jacobian/modulus_mean"], moduli.mean(1), rtol=1e-8)
-    np.testing.assert_allclose(reading.vectors["jacobian/modulus_std"], moduli.std(1), rtol=1e-8)
-    assert reading.values["jacobian/modulus_mean"] == pytest.approx(moduli.mean())
-    assert reading.values["jacobian/modulus_std"] == pytest.approx(moduli.std())
-    clouds = {int(name.split("/")[2]): v for name, v in reading.vectors.items() if name.count("/") == 2}
+    np.testing.assert_allclose(result.vectors["jacobian/modulus_mean"], moduli.mean(1), rtol=1e-8)
+    np.testing.assert_allclose(result.vectors["jacobian/modulus_std"], moduli.std(1), rtol=1e-8)
+    assert result.values["jacobian/modulus_mean"] == pytest.approx(moduli.mean())
+    assert result.values["jacobian/modulus_std"] == pytest.approx(moduli.std())
+    clouds = {int(name.split("/")[2]): v for name, v in result.vectors.items() if name.count("/") == 2}
     assert sorted(clouds) == [1, measured[5], measured[10], 20]
     for t, cloud in clouds.items():
         assert_same_points(as_complex(cloud), np.linalg.eigvals(steps[t - 1]), 1e-8)
     exact = np.linalg.eigvals(whole)
-    assert_same_points(as_complex(reading.vectors["jacobian/end_to_end"]), exact, 1e-6)
-    assert reading.values["jacobian/end_to_end_modulus_mean"] == pytest.approx(np.abs(exact).mean(), rel=1e-5)
+    assert_same_points(as_complex(result.vectors["jacobian/end_to_end"]), exact, 1e-6)
+    assert result.values["jacobian/end_to_end_modulus_mean"] == pytest.approx(np.abs(exact).mean(), rel=1e-5)
 
 
 def test_the_lstms_eigenvalues_are_those_of_both_states():
     model = model_of("lstm", 3)
     inputs = inputs_of()
-    reading = Jacobian()(subject(model, inputs))
+    result = Jacobian()(context(model, inputs))
     one = inputs[:, :1]
     state = jacobians.advance(model, one[:2], jacobians.start(model, 1))
     expected = np.linalg.eigvals(by_differences(model, one[2:3], state)[0][0])
     assert len(expected) == 6
-    assert_same_points(as_complex(reading.vectors["jacobian/eigenvalues/3"]), expected, 1e-6)
+    assert_same_points(as_complex(result.vectors["jacobian/eigenvalues/3"]), expected, 1e-6)
 
 
 def test_a_diverged_models_eigenvalues_are_told_from_numbers():
@@ -175,13 +175,13 @@ def test_a_diverged_models_eigenvalues_are_told_from_numbers():
 def test_a_heat_map_is_what_moved_inputs_do(name, parts):
     model = model_of(name)
     inputs = inputs_of()
-    reading = HeatMap()(subject(model, inputs))
-    assert set(reading.vectors) == {f"heat_map/{part}" for part in parts}
+    result = HeatMap()(context(model, inputs))
+    assert set(result.vectors) == {f"heat_map/{part}" for part in parts}
     start = jacobians.start(model, B)
     for tau in range(1, T + 1):
         _, by_input = by_differences(model, inputs[:tau], start)  # [tau, B, N, m]
         for part, features in parts.items():
-            row = np.reshape(reading.vectors[f"heat_map/{part}"], (T, T))[tau - 1]
+            row = np.reshape(result.vectors[f"heat_map/{part}"], (T, T))[tau - 1]
             expected = np.sqrt((by_input[:, :, features] ** 2).sum((-2, -1))).mean(1)
             np.testing.assert_allclose(row[:tau], expected, rtol=1e-5, atol=1e-9)
             assert (row[tau:] == 0).all()
@@ -198,7 +198,7 @@ def test_orthogonality_is_measured_in_both_precisions():
     assert orthogonality(unitary, torch.float32) == 0
 
     model = model_of("rnn").float()
-    values = Orthogonality()(subject(model, inputs_of().float())).values
+    values = Orthogonality()(context(model, inputs_of().float())).values
     w = model.recurrent_weight.detach().numpy()
     exact = np.linalg.norm(w.T.astype(float) @ w.astype(float) - np.eye(8))
     assert values["orthogonality/W"] == pytest.approx(exact, rel=1e-12)

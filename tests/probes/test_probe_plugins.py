@@ -15,15 +15,15 @@ from orthobench.task import TrainingSettings
 from orthobench.testing import problems
 
 PROBE = """
-from orthobench.probe import Probe, Reading
+from orthobench.probe import Probe, ProbeResult
 
 class Weights(Probe):
     title, paper = "norm of the output map", "none"
     every_epochs = EVERY
     default = DEFAULT
 
-    def __call__(self, subject):
-        return Reading({"weights/V": float(subject.model.output_weight.detach().norm())})
+    def __call__(self, context):
+        return ProbeResult({"weights/V": float(context.model.output_weight.detach().norm())})
 """
 
 
@@ -81,7 +81,7 @@ def test_a_probe_is_taken_on_its_schedule(orthobench, write, tiny_options, tmp_p
 
 def test_a_probe_sees_the_same_batch_throughout(orthobench, write, small_data, tmp_path):
     """Of a task too whose noise is another in every epoch."""
-    path = write(text=PROBE.replace("subject.model.output_weight.detach()", "subject.batch.inputs"))
+    path = write(text=PROBE.replace("context.model.output_weight.detach()", "context.batch.inputs"))
     sizes = "validation_size=20", "train_size=40", "test_size=20", "batch_size=10", "epochs=2", "hidden_size=4"
     given = ("-s", "noise_padded=true", "-s", "probes=weights", *(word for size in sizes for word in ("-s", size)))
     done = orthobench("run", "cifar10", "rnn", *given, "--plugin", str(path))
@@ -121,16 +121,26 @@ def test_probes_are_listed(orthobench):
     assert "(-s probes=heat_map)" in orthobench("plugins").out
 
 
+NORM = "float(context.model.output_weight.detach().norm())"
+RESULT = f'ProbeResult({{"weights/V": {NORM}}})'
 FAULTS = [
-    ("float(subject.model.output_weight.detach().norm())", "float('nan')", "readings_are_finite"),
-    ("float(subject.model.output_weight.detach().norm())", "subject.model.output_weight", "readings_are_finite"),
-    ('Reading({"weights/V": float(subject.model.output_weight.detach().norm())})', "Reading()", "readings_are_finite"),
-    ("return Reading({", "self.n = getattr(self, 'n', 0) + 1\n        return Reading({'n': self.n, ", "the_same_model"),
-    ("return", "subject.model.output_weight.data.zero_()\n        return", "the_model_is_left_alone"),
-    ("return", "subject.model.output_weight.square().sum().backward()\n        return", "the_model_is_left_alone"),
-    ("return", "subject.model.eval()\n        return", "the_model_is_left_alone"),
-    ("return", "subject.model.output_weight.detach().bernoulli(0.5)\n        return", "the_model_is_left_alone"),
-    ("every_epochs = EVERY", "every_epochs = None", "the_schedule_is_one"),
+    (NORM, "float('nan')", "values_are_finite"),
+    (NORM, "context.model.output_weight", "values_are_finite"),
+    (
+        'ProbeResult({"weights/V": float(context.model.output_weight.detach().norm())})',
+        "ProbeResult()",
+        "values_are_fin",
+    ),
+    (
+        "return ProbeResult({",
+        "self.n = getattr(self, 'n', 0) + 1\n        return ProbeResult({'n': self.n, ",
+        "the_same_co",
+    ),
+    ("return", "context.model.output_weight.data.zero_()\n        return", "the_model_is_left_alone"),
+    ("return", "context.model.output_weight.square().sum().backward()\n        return", "the_model_is_left_alone"),
+    ("return", "context.model.eval()\n        return", "the_model_is_left_alone"),
+    ("return", "context.model.output_weight.detach().bernoulli(0.5)\n        return", "the_model_is_left_alone"),
+    ("every_epochs = EVERY", "every_epochs = None", "the_schedule_is_a_number"),
 ]
 
 

@@ -7,18 +7,18 @@ from orthobench.tasks.adding import Adding, AddingSettings
 
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
-from orthobench.probe import Subject
+from orthobench.probe import ProbeContext
 from orthobench.probes.gradient_norm import GradientNorm
 from orthobench.probes.orthogonality import Orthogonality, orthogonality
 from orthobench.recurrence import GradientTrace
 
 
-def subject(model_name: str) -> Subject:
+def context(model_name: str) -> ProbeContext:
     task = Adding(AddingSettings(sequence_length=9, train_size=6, test_size=6), 0, torch.device("cpu"))
     cls = Catalog().load("model", model_name)
     signature = Signature(2, 1, "last")
     model = cls(cls.Settings.read({"hidden_size": 5}), signature, torch.Generator().manual_seed(0))
-    return Subject(model, task, task.train.batch(torch.arange(6)))
+    return ProbeContext(model, task, task.train.batch(torch.arange(6)))
 
 
 def test_orthogonality_is_numpys():
@@ -30,17 +30,17 @@ def test_orthogonality_is_numpys():
 
 
 def test_orthogonality_looks_at_every_matrix():
-    names = set(Orthogonality()(subject("lstm")).values)
+    names = set(Orthogonality()(context("lstm")).values)
     assert {name for name in names if name.startswith("orthogonality/")} == {
         f"orthogonality/W_{gate}" for gate in "ifgo"
     }
-    assert Orthogonality()(subject("scornn")).values["orthogonality/W"] < 1e-5
+    assert Orthogonality()(context("scornn")).values["orthogonality/W"] < 1e-5
 
 
 @pytest.mark.parametrize("model_name", ["scornn", "rnn", "lstm", "gru"])
 def test_gradient_norms_are_the_derivatives_by_perturbed_states(model_name):
     """dL/dh_t is what the loss does when h_t is shifted and the rest of the sequence is run from there."""
-    about = subject(model_name)
+    about = context(model_name)
     model, batch = about.model.double(), about.batch
     inputs, targets = batch.inputs.double(), batch.targets.double()
     trace = GradientTrace()
@@ -55,14 +55,14 @@ def test_gradient_norms_are_the_derivatives_by_perturbed_states(model_name):
 
 
 def test_the_probe_measures_and_leaves_the_model_alone():
-    about = subject("scornn")
+    about = context("scornn")
     before = {name: value.clone() for name, value in about.model.state_dict().items()}
-    reading = GradientNorm()(about)
+    result = GradientNorm()(about)
     assert all(torch.equal(value, before[name]) for name, value in about.model.state_dict().items())
     assert all(parameter.grad is None for parameter in about.model.parameters())
     trace = GradientTrace()
     outputs, _ = about.model(about.batch.inputs, trace=trace)
     about.task.loss(outputs, about.batch.targets).backward()
     norms = trace.norms["h"].numpy()
-    np.testing.assert_allclose(reading.vectors["gradient_norm/h"], np.sqrt((norms**2).sum(1)), rtol=1e-5)
-    np.testing.assert_allclose(reading.vectors["gradient_norm_per_sample/h"], norms.mean(1), rtol=1e-5)
+    np.testing.assert_allclose(result.vectors["gradient_norm/h"], np.sqrt((norms**2).sum(1)), rtol=1e-5)
+    np.testing.assert_allclose(result.vectors["gradient_norm_per_sample/h"], norms.mean(1), rtol=1e-5)

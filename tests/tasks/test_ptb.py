@@ -177,16 +177,22 @@ PIECE, PIECES = Text.piece, Text.pieces
     ("wrong", "told"),
     [
         ({}, []),
-        ({"piece": lambda self, k, columns: PIECE(self, 0, columns)}, ["streams_go_on: all pieces are the same"]),
+        (
+            {"piece": lambda self, k, columns: PIECE(self, 0, columns)},
+            ["streams_have_columns: all pieces are the same"],
+        ),
         (
             {"piece": lambda self, k, columns: PIECE(self, k, min(columns, 2))},
-            [f"streams_go_on: a piece is [5, 2, {len(ALPHABET)}], not [T, B, m] = [5, 5, {len(ALPHABET)}]"],
+            [f"streams_have_columns: a piece is [5, 2, {len(ALPHABET)}], not [T, B, m] = [5, 5, {len(ALPHABET)}]"],
         ),
         (
             {"piece": lambda self, k, columns: PIECE(self, k + (columns > 1), columns)},
-            ["streams_go_on: piece 0 is not its column's"],
+            ["streams_have_columns: piece 0 is not its column's"],
         ),
-        ({"pieces": lambda self, columns: columns}, ["streams_go_on: two columns make more pieces than one"]),
+        (
+            {"pieces": lambda self, columns: columns},
+            ["streams_have_columns: two columns make more pieces than one"],
+        ),
     ],
 )
 def test_the_contract_holds_streams_to_their_order(wrong, told, write, monkeypatch):
