@@ -1,5 +1,6 @@
-"""Reports, made of the database and the papers alone: no plugin is needed to read what was measured."""
+"""Reports, made from the database and the papers alone: reading results needs no plugin."""
 
+from orthobench.report.export import paper_table
 from orthobench.report.html import load_views, write_html, write_study, write_whole
 
-__all__ = ["load_views", "write_html", "write_study", "write_whole"]
+__all__ = ["load_views", "paper_table", "write_html", "write_study", "write_whole"]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+import pandas as pd
 
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.statistics import Summary
+from orthobench.errors import UsageError
+from orthobench.report.html import load_views
 from orthobench.report.pages import PaperView, leaderboard
+from orthobench.store import Store
 
 Format = Literal["csv", "json", "markdown", "latex"]
 MINUS, PLUS_MINUS = "−", "±"
@@ -33,6 +36,30 @@ def sheets(view: PaperView, artifact: str | None = None) -> list[Sheet]:
     """A paper's tables, or the one of this name: printed beside measured."""
     tables = [part.table for part in view.artifacts if part.table and artifact in (None, part.artifact.name)]
     return [_paper_sheet(table) for table in tables]
+
+
+def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, str]) -> pd.DataFrame:
+    """Return a table of a paper, printed beside measured: one row per printed number.
+
+    Columns: row, column, model, parameters, printed, printed_error, quoted, lost, measured, measured_half_width, seeds,
+    difference, verdict, command, tags. `measured` is the mean over the finished seeds, in the metric's unit;
+    `measured_half_width` that of its 95 % interval; `difference` is measured minus printed.
+
+    Args:
+        paper: the paper's key, such as "helfrich2018".
+        name: the table's number ("1") or whole name ("table 1").
+        variant_keys: by the identity of each paper's experiment, the variant of its runs.
+
+    Raises:
+        UsageError: the paper or the table is unknown.
+    """
+    _, (view,), _ = load_views(store, None, None, paper, variant_keys)
+    tables = [part.artifact.name for part in view.artifacts if part.table]
+    whole_name = next((table for table in (f"table {name}", name) if table in tables), None)
+    if whole_name is None:
+        raise UsageError(f"{paper} has no table {name}; it has {', '.join(tables) or 'none'}")
+    (sheet,) = sheets(view, whole_name)
+    return pd.DataFrame(sheet.records).drop(columns=["paper", "artifact"])
 
 
 def condition_sheet(condition: Condition) -> Sheet:
@@ -138,11 +165,7 @@ def write(form: Format, tables: Sequence[Sheet]) -> str:
 
 def _csv(tables: Sequence[Sheet]) -> str:
     records = [record for sheet in tables for record in sheet.records]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(dict.fromkeys(name for record in records for name in record)))
-    writer.writeheader()
-    writer.writerows({name: _inert(value) for name, value in record.items()} for record in records)
-    return out.getvalue()
+    return pd.DataFrame(records, dtype=object).map(_inert).to_csv(index=False)
 
 
 def _inert(value: Any) -> Any:
@@ -192,18 +215,17 @@ LATEX = {
 
 
 def _latex(tables: Sequence[Sheet]) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return " & ".join(_latex_text(cell) for cell in cells) + r" \\"
-
     parts = []
     for sheet in tables:
-        columns = "l" + "r" * (len(sheet.header) - 1)
-        body = "\n".join(map(line, sheet.rows))
-        parts.append(
-            f"% \\usepackage{{booktabs}}\n\\begin{{table}}\n\\centering\n\\caption{{{_latex_text(sheet.title)}}}\n"
-            f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{line(sheet.header)}\n\\midrule\n{body}\n\\bottomrule\n"
-            "\\end{tabular}\n\\end{table}\n"
+        cells = [[_latex_text(cell) for cell in row] for row in sheet.rows]
+        frame = pd.DataFrame(cells, columns=[_latex_text(heading) for heading in sheet.header])
+        table = frame.style.hide(axis="index").to_latex(
+            column_format="l" + "r" * (len(sheet.header) - 1),
+            caption=_latex_text(sheet.title),
+            position_float="centering",
+            hrules=True,
         )
+        parts.append(f"% \\usepackage{{booktabs}}\n{table}")
     return "\n".join(parts)
 
 

@@ -10,7 +10,9 @@ import pytest
 from support.made import Made, experiment, paper
 
 from orthobench.analysis.conditions import collect
-from orthobench.papers import Claim, Printed
+from orthobench.errors import UsageError
+from orthobench.papers import Claim, Printed, find_paper
+from orthobench.report import paper_table
 from orthobench.report.pages import leaderboard
 from orthobench.store import MetricRow, Status, open_store
 
@@ -218,6 +220,28 @@ def test_tables_are_exported(orthobench, tiny_options, tmp_path):
         0.973,
         "not measured",
     )
+
+
+def test_a_papers_table_is_a_data_frame(made):
+    """Against values computed by hand: the mean of 0.95 and 0.97, Student's interval, the differences."""
+    found = find_paper("helfrich2018")
+    (first, *_) = [one for one in found.experiments_in("table 1") if one.task == "mnist" and one.model == "scornn"]
+    for seed, value in enumerate((0.95, 0.97)):
+        made.run(first, seed, test=[0.1, value])
+    keys = {first.identity: made.store.runs()[0].variant}
+    for name in ("1", "table 1"):
+        frame = paper_table(made.store, "helfrich2018", name, keys)
+        assert frame.shape[0] == sum(len(one.printed_in("table 1")) for one in found.experiments_in("table 1"))
+        (row,) = frame[frame["seeds"] > 0].to_dict("records")
+        assert (row["row"], row["column"], row["model"]) == (first.label, "MNIST", "scornn")
+        assert (row["printed"], row["seeds"]) == (0.973, 2)
+        assert row["measured"] == pytest.approx(0.96)
+        assert row["measured_half_width"] == pytest.approx(12.7062 * 0.01, rel=1e-5)
+        assert row["difference"] == pytest.approx(0.96 - 0.973)
+        assert row["verdict"] == "within the interval"
+        assert set(frame.loc[frame["seeds"] == 0, "verdict"]) <= {"not measured", "not run here"}
+    with pytest.raises(UsageError, match="has no table 9; it has table 1"):
+        paper_table(made.store, "helfrich2018", "9", keys)
 
 
 @pytest.mark.parametrize(
