@@ -62,11 +62,9 @@ class Condition:
         return f"{self.task}, T = {length}" if length else self.task
 
 
-def collect(
-    store: Store, task: str | None = None, model: str | None = None, keys: Sequence[str] | None = None
-) -> list[Condition]:
-    """Everything measured (of the runs of these keys), by condition, in the order it was begun."""
-    runs = store.runs(task=task, model=model, keys=keys)
+def collect(store: Store, runs: Sequence[Run] | None = None) -> list[Condition]:
+    """Return the conditions of these runs (default: all runs) with all measurements, in the order of their start."""
+    runs = store.runs() if runs is None else runs
     ids = [run.id for run in runs]
     curves = _by_run(pd.DataFrame(store.metric_values(ids), columns=CURVES))
     traces = _by_run(

@@ -97,7 +97,7 @@ def narrow(
     for key, accepted in conditions.items():
         if key not in known:
             raise unknown("column or setting", key, known)
-        matching = [(item, values) for item, values in described if _meets(key, values.get(key), accepted)]
+        matching = [(item, values) for item, values in described if meets(key, values.get(key), accepted)]
         if not matching:
             _check_values(key, accepted, [values.get(key) for _, values in described])
             before = describe({name: conditions[name] for name in list(conditions)[: list(conditions).index(key)]})
@@ -108,7 +108,8 @@ def narrow(
     return [item for item, _ in described]
 
 
-def _meets(key: str, value: Any, accepted: Sequence[str]) -> bool:
+def meets(key: str, value: Any, accepted: Sequence[str]) -> bool:
+    """Return whether a value, or any entry of a list, is one of the accepted values."""
     if key in ("key", "variant", "condition"):  # as with git, the first digits are enough
         return any(str(value).startswith(start) for start in accepted)
     return any(same(entry, choice) for entry in _entries(value) for choice in accepted)

@@ -41,11 +41,12 @@ def command(
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:
-    """Compare selections of runs: settings, environment, code and the metric.
+    """Compare selections of runs.
 
-    The first selection is compared with each other selection. Runs are paired by their common seeds where both
-    sides have them. The output names the test and has the effect size and the smallest p that these seeds allow.
-    --task, --model, --tag, --status and --where restrict all selections; `orthobench ls --help` explains conditions.
+    Settings, environment, code and the metric of the first selection are compared with those of each other selection.
+    Runs are paired by their common seeds where both sides have them. The output names the test and has the effect
+    size and the smallest p that these seeds allow. --task, --model, --tag, --status and --where restrict all
+    selections; `orthobench ls --help` explains conditions.
     """
     from orthobench.analysis.compare import adjusted, contrast, select
     from orthobench.cli import records

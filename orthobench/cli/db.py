@@ -20,10 +20,14 @@ from orthobench.cli.options import (
     Where,
     checkpoint_root,
     conditions,
+    print_help,
 )
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="Inspect, upgrade, copy, merge or export the database."
+    callback=print_help,
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    help="Inspect, upgrade, copy, merge or export the database.",
 )
 
 

@@ -120,6 +120,12 @@ DataFolder = Annotated[
 DEFAULT_DATABASE = "results.db"
 
 
+def print_help(context: typer.Context) -> None:
+    """Print the help of a group of commands that is called without one."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
 def conditions(where: list[str] | None, **columns: str | int | None) -> Conditions:
     """Return the conditions of `--where` and of its short forms, such as `task="adding"`.
 

@@ -31,7 +31,7 @@ def command(
     data_dir: DataFolder = None,
     json: Json = False,
 ) -> None:
-    """List tasks, models and probes, or explain the settings of one of them.
+    """List tasks, models and probes, or explain one.
 
     `orthobench plugins scornn` shows every setting of scornn: its default, its values, its meaning and the values
     that the papers used. `orthobench plugins training` explains batch size, epochs and the other settings of training.

@@ -1,99 +1,85 @@
-"""`orthobench report`: the page, its tables and its figures."""
+"""`orthobench report`: write the page, tables, figures or the account of the reproduction."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, Database, ModelFilter, TaskFilter
-
-FORMATS = ("html", "csv", "json", "markdown", "latex", "png", "pdf", "reproduction")
+from orthobench.cli.options import (
+    DEFAULT_DATABASE,
+    Database,
+    ModelFilter,
+    StatusFilter,
+    TagFilter,
+    TaskFilter,
+    Where,
+    conditions,
+)
 
 
 def command(
-    html: Annotated[bool, typer.Option("--html", help="Write one self-contained page.")] = False,
-    csv: Annotated[bool, typer.Option("--csv", help="Print tables as CSV.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print tables as JSON.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print tables as Markdown.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print tables as LaTeX, with booktabs.")] = False,
-    png: Annotated[bool, typer.Option("--png", help="Write figures as PNG.")] = False,
-    pdf: Annotated[bool, typer.Option("--pdf", help="Write figures as PDF.")] = False,
-    account: Annotated[
-        bool, typer.Option("--reproduction", help="Write REPRODUCTION.md: printed, measured, claims, machines, hours.")
-    ] = False,
+    form: Annotated[
+        Literal["html", "csv", "json", "markdown", "latex", "png", "pdf", "reproduction"] | None,
+        typer.Option(
+            "--format",
+            help="html: one page; csv, json, markdown, latex: tables; png, pdf: figures; reproduction: REPRODUCTION.md "
+            "with printed and measured results, claims, machines and hours.",
+        ),
+    ] = None,
+    html: Annotated[bool, typer.Option("--html", help="Short for --format html.")] = False,
     out: Annotated[
         Path | None,
-        typer.Option("-o", "--out", help="The page's or tables' file, or the figures' folder [reports/...]."),
+        typer.Option(
+            "-o", "--out", metavar="PATH", help="The file of the page or the tables, or the folder of the figures."
+        ),
+    ] = None,
+    paper: Annotated[str | None, typer.Option("--paper", metavar="KEY", help="Restrict to this paper.")] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="NUMBER", help="Restrict to this table (with --paper).")
+    ] = None,
+    figure: Annotated[
+        str | None, typer.Option("--figure", metavar="NUMBER", help="Restrict to this figure (with --paper).")
     ] = None,
     task: TaskFilter = None,
     model: ModelFilter = None,
-    paper: Annotated[str | None, typer.Option("--paper", metavar="KEY", help="Only this paper.")] = None,
-    table: Annotated[str | None, typer.Option("--table", metavar="N", help="Of the paper, only this table.")] = None,
-    figure: Annotated[str | None, typer.Option("--figure", metavar="N", help="Of the paper, only this figure.")] = None,
+    tag: TagFilter = None,
+    status: StatusFilter = None,
+    where: Where = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Show what was measured beside what was printed.
+    """Write measured results beside the papers' printed results.
 
-    --html writes a page that opens without a network: papers' tables and figures, leaderboards, every run. Tables are
-    the paper's where one is named, else those of everything measured.
+    --html writes reports/report.html: one page that needs no network, with the papers' tables and figures,
+    leaderboards and every run. Tables and figures are those of --paper, or else of all measured tasks; tables go to
+    the terminal unless --out names a file. `orthobench ls --help` explains the filters.
     """
     from orthobench.errors import UsageError
 
-    given = (html, csv, json, markdown, latex, png, pdf, account)
-    asked = [name for name, on in zip(FORMATS, given, strict=True) if on]
-    if (table or figure) and not paper:
-        raise UsageError("--table and --figure are of a paper: add --paper helfrich2018")
-    if len(asked) > 1:
-        raise UsageError(f"--{' and --'.join(asked)} are different reports: ask for one at a time")
-    if not asked:
-        raise UsageError(f"say which kind of report, one of --{', --'.join(FORMATS)}")
-    (form,) = asked
+    if html and form not in (None, "html"):
+        raise UsageError(f"--html and --format {form} are different reports: give one of them")
+    form = "html" if html else form
+    if form is None:
+        raise UsageError(
+            "say which kind of report: --html for the page, or --format csv, json, markdown, latex, png, pdf or "
+            "reproduction"
+        )
+    selected = conditions(where, task=task, model=model, tag=tag, status=status)
 
+    from orthobench.cli.records import status_in
     from orthobench.plugins import Catalog
-    from orthobench.report import load_views, write_html, write_whole
+    from orthobench.report import Scope, write_report
     from orthobench.store import open_store
     from orthobench.sweep.paper import variant_keys
 
+    Scope(selected, paper, table, figure)  # refuses a wrong combination before the database is opened
     with open_store(db) as store:
+        scope = Scope(selected, paper, table, figure, status_in(store, db))
         keys, _ = variant_keys(Catalog())
-        if form == "html":
-            typer.echo(write_html(store, out or Path("reports/report.html"), task, model, paper, keys))
-            return
-        conditions, views, studies = load_views(store, task, model, paper, keys)
-        if form == "reproduction":
-            from orthobench.report import reproduction
-
-            file = out or Path("reports/REPRODUCTION.md")
-            text = reproduction.reproduction(conditions, views, studies)
-            write_whole(file, reproduction.keep_authors(file, text).encode())
-            typer.echo(file.resolve())
-            return
-    if not paper:
-        views = []
-    kind, number = ("table", table) if table else ("figure", figure)
-    artifact = None
-    if number is not None:
-        names = [part.artifact.name for view in views for part in view.artifacts]
-        artifact = next((name for name in (f"{kind} {number}", number) if name in names), None)
-        if artifact is None:
-            raise UsageError(f"{paper} has no {kind} {number}; it has {', '.join(names)}")
-    if form in ("png", "pdf"):
-        from orthobench.report.images import write_images
-
-        image = cast(Literal["png", "pdf"], form)
-        for path in write_images(conditions, views, artifact, image, out or Path("reports")):
-            typer.echo(path)
-        return
-    from orthobench.report.export import Format, condition_sheet, sheets, write
-
-    tables = [sheet for view in views for sheet in sheets(view, artifact)]
-    if not paper:
-        tables = [condition_sheet(condition) for condition in conditions]
-    text = write(cast(Format, form), tables)
-    if out is None:
-        typer.echo(text, nl=False)
+        result = write_report(store, form, scope, keys, out)
+    if isinstance(result, str):
+        typer.echo(result, nl=False)
     else:
-        write_whole(out, text.encode())
-        typer.echo(out.resolve())
+        for file in result:
+            typer.echo(file)

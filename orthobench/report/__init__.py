@@ -2,5 +2,17 @@
 
 from orthobench.report.export import paper_table
 from orthobench.report.html import load_views, write_html, write_study, write_whole
+from orthobench.report.scope import Scope
+from orthobench.report.write import FORMATS, ReportFormat, write_report
 
-__all__ = ["load_views", "paper_table", "write_html", "write_study", "write_whole"]
+__all__ = [
+    "FORMATS",
+    "ReportFormat",
+    "Scope",
+    "load_views",
+    "paper_table",
+    "write_html",
+    "write_report",
+    "write_study",
+    "write_whole",
+]

@@ -32,10 +32,9 @@ class Sheet:
     rows: list[list[str]]
 
 
-def sheets(view: PaperView, artifact: str | None = None) -> list[Sheet]:
-    """A paper's tables, or the one of this name: printed beside measured."""
-    tables = [part.table for part in view.artifacts if part.table and artifact in (None, part.artifact.name)]
-    return [_paper_sheet(table) for table in tables]
+def sheets(view: PaperView) -> list[Sheet]:
+    """Return a paper's tables: printed beside measured."""
+    return [_paper_sheet(part.table) for part in view.artifacts if part.table]
 
 
 def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, str]) -> pd.DataFrame:

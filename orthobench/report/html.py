@@ -23,6 +23,7 @@ from orthobench.papers import Study, find_paper, papers
 from orthobench.report import figures
 from orthobench.report.pages import ArtifactView, PaperView, distinguishing_settings, leaderboard, tasks, view_paper
 from orthobench.report.runs import run_records
+from orthobench.report.scope import Scope
 from orthobench.report.studies import StudyResult, draw, figures_of, find, study_results
 from orthobench.report.styles import PALETTE, Styles
 from orthobench.store import Status, Store, atomic
@@ -34,24 +35,17 @@ PAPER_FIGURES: dict[str, Callable[[Condition, Styles], go.Figure | None]] = {
 }
 
 
-def write_html(
-    store: Store,
-    out: Path,
-    task: str | None = None,
-    model: str | None = None,
-    paper: str | None = None,
-    variant_keys: Mapping[str, str] | None = None,
-) -> Path:
-    """Write the page of everything in the database, or of one task, model or paper; without studies of a task or model.
+def write_html(store: Store, out: Path, scope: Scope, variant_keys: Mapping[str, str]) -> Path:
+    """Write the page and return its path. A scope with conditions shows no studies.
 
     Args:
-        variant_keys: by the identity of every paper's experiment, the variant that its runs are of; only those runs
-            are shown as the paper's.
+        variant_keys: by the identity of every paper's experiment, the variant of its runs; only those runs are shown
+            as the paper's.
 
     Raises:
-        UsageError: the file cannot be written, or there is no such paper.
+        UsageError: no run is in scope, the file cannot be written, or the paper is unknown.
     """
-    conditions, views, _ = load_views(store, task, model, paper, variant_keys or {})
+    conditions, views, _ = load_views(store, scope, variant_keys)
     found = {part.artifact.study: part.found for view in views for part in view.artifacts if part.found}
     write_whole(out, _render(conditions, views, list(found.values())).encode())
     return out.resolve()
@@ -69,18 +63,19 @@ def write_study(store: Store, out: Path, study: Study) -> Path:
 
 
 def load_views(
-    store: Store, task: str | None, model: str | None, paper: str | None, variant_keys: Mapping[str, str]
+    store: Store, scope: Scope, variant_keys: Mapping[str, str]
 ) -> tuple[list[Condition], list[PaperView], list[StudyResult]]:
-    """What the page shows, for exports: everything measured, the papers (or one) beside it, the studies asked for.
+    """Return the measured conditions, the papers and the studies in scope.
 
     Raises:
-        UsageError: there is no such paper.
+        UsageError: no run is in scope, or the paper, table or figure is unknown.
     """
-    shown = [find_paper(paper)] if paper else papers()
-    conditions = collect(store, task, model)
-    found = [] if task or model else study_results(store)
-    by_name = {one.study.name: one for one in found}
-    return conditions, [view_paper(one, conditions, variant_keys, by_name) for one in shown], found
+    shown = [find_paper(scope.paper)] if scope.paper else papers()
+    conditions = collect(store, scope.select(store))
+    studies = [] if scope.conditions else study_results(store)
+    by_name = {each.study.name: each for each in studies}
+    views = [view_paper(paper, conditions, variant_keys, by_name) for paper in shown]
+    return conditions, scope.restrict(views), studies
 
 
 def write_whole(out: Path, content: bytes) -> None:

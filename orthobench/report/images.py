@@ -17,9 +17,9 @@ WIDTH, HEIGHT, SCALE = 720, 440, 2
 
 
 def write_images(
-    conditions: list[Condition], views: list[PaperView], artifact: str | None, form: Literal["png", "pdf"], folder: Path
+    conditions: list[Condition], views: list[PaperView], form: Literal["png", "pdf"], folder: Path
 ) -> list[Path]:
-    """Write the panels of papers' figures (of one, if named); without papers, every condition's learning curves.
+    """Write the panels of the papers' figures; without papers, the learning curves of every condition.
 
     Raises:
         UsageError: Kaleido or Chromium is not there, or the folder cannot be written.
@@ -29,12 +29,11 @@ def write_images(
         f"{view.paper.key}-{part.artifact.name}-{panel.title}": draw_panel(part, panel, styles)
         for view in views
         for part in view.artifacts
-        if artifact in (None, part.artifact.name)
         for panel in part.panels
     }
     for view in views:
         for part in view.artifacts:
-            if part.is_study and part.found and part.found.is_whole and artifact in (None, part.artifact.name):
+            if part.is_study and part.found and part.found.is_whole:
                 for name, (_, drawn) in figures_of(part.artifact, draw(part.found, styles)).items():
                     figures[f"{view.paper.key}-{part.artifact.name}-{name}"] = drawn
     if not views:

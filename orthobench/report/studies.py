@@ -71,7 +71,9 @@ def find(store: Store, study: Study) -> StudyResult | None:
         return None
     record = next((one for one in reversed(records) if not _is_small(one)), records[-1])
     named = record.results.get("figures", {})
-    conditions = [(figure, condition) for figure, keys in named.items() for condition in collect(store, keys=keys)]
+    conditions = [
+        (figure, condition) for figure, keys in named.items() for condition in collect(store, store.runs(keys=keys))
+    ]
     return StudyResult(study, record, conditions)
 
 

@@ -156,7 +156,10 @@ def _check_file(file: Path, create: bool) -> None:
         raise UsageError(f"database {file} is a folder: give a file, such as {file / 'results.db'}")
     if not file.exists():
         if not create:
-            raise DatabaseNotFoundError(f"there is no database {file}: `orthobench run` makes one, --db names another")
+            raise DatabaseNotFoundError(
+                f"there is no database {file}: make one with `orthobench run adding scornn --preset quick`, or "
+                "name another with --db"
+            )
         if not file.parent.is_dir():
             raise UsageError(f"database {file} cannot be made: there is no folder {file.parent}")
         return
