@@ -57,7 +57,7 @@ reproduce: $(INSTALLED)
 	    rusch2022lem helfrich2017; do \
 	  $(BIN)/orthobench sweep --paper $$paper --seeds $(SEEDS); done
 	$(BIN)/orthobench report --html
-	$(BIN)/orthobench report --reproduction
+	$(BIN)/orthobench report --format reproduction
 
 check: $(INSTALLED)
 	$(BIN)/orthobench check

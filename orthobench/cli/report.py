@@ -56,7 +56,9 @@ def command(
     the terminal unless --out names a file. `orthobench ls --help` explains the filters.
     """
     from orthobench.errors import UsageError
+    from orthobench.report import Scope, write_report
 
+    scope = Scope(conditions(where, task=task, model=model, tag=tag, status=status), paper, table, figure)
     if html and form not in (None, "html"):
         raise UsageError(f"--html and --format {form} are different reports: give one of them")
     form = "html" if html else form
@@ -65,21 +67,15 @@ def command(
             "say which kind of report: --html for the page, or --format csv, json, markdown, latex, png, pdf or "
             "reproduction"
         )
-    selected = conditions(where, task=task, model=model, tag=tag, status=status)
+
+    from dataclasses import replace
 
     from orthobench.cli.records import status_in
     from orthobench.plugins import Catalog
-    from orthobench.report import Scope, write_report
     from orthobench.store import open_store
     from orthobench.sweep.paper import variant_keys
 
-    Scope(selected, paper, table, figure)  # refuses a wrong combination before the database is opened
     with open_store(db) as store:
-        scope = Scope(selected, paper, table, figure, status_in(store, db))
         keys, _ = variant_keys(Catalog())
-        result = write_report(store, form, scope, keys, out)
-    if isinstance(result, str):
-        typer.echo(result, nl=False)
-    else:
-        for file in result:
-            typer.echo(file)
+        result = write_report(store, form, replace(scope, status_of=status_in(store, db)), keys, out)
+    typer.echo(result if isinstance(result, str) else "\n".join(map(str, result)), nl=not isinstance(result, str))

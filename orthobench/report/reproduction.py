@@ -6,6 +6,7 @@ again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from orthobench.report.pages import ArtifactView, PaperView, distinguishing_sett
 from orthobench.report.studies import StudyResult
 from orthobench.store import Run, Status
 
-MARK = "<!-- From here on written by `orthobench report --reproduction`. -->"
+ANY_MARK = "<!-- From here on written by .*? -->"
+MARK = "<!-- From here on written by `orthobench report --format reproduction`. -->"
 TITLE = "# What was reproduced\n"
 
 
@@ -42,7 +44,7 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
 
 def keep_authors(file: Path, written: str) -> str:
     """The file's text up to the mark, if there is such a file, and what is written anew after it."""
-    before = file.read_text("utf-8").partition(MARK)[0].rstrip() + "\n" if file.is_file() else TITLE
+    before = re.split(ANY_MARK, file.read_text("utf-8"))[0].rstrip() + "\n" if file.is_file() else TITLE
     return f"{before}\n{MARK}\n\n{written}"
 
 

@@ -435,8 +435,8 @@ def test_figures_become_files(orthobench, tiny_options, tmp_path):
     if not shutil.which("chromium"):
         pytest.skip("needs chromium")
     orthobench("run", "adding", "rnn", *tiny_options)
-    (png,) = orthobench("report", "--png", "-o", "figures").out.split()
+    (png,) = orthobench("report", "--format", "png", "-o", "figures").out.split()
     assert Path(png).read_bytes().startswith(b"\x89PNG")
-    (pdf,) = orthobench("report", "--pdf", "-o", "figures").out.split()
+    (pdf,) = orthobench("report", "--format", "pdf", "-o", "figures").out.split()
     assert Path(pdf).read_bytes().startswith(b"%PDF")
     assert Path(pdf).parent == tmp_path / "figures"

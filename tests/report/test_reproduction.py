@@ -62,10 +62,10 @@ def test_the_authors_words_are_kept(tmp_path, orthobench):
     file = tmp_path / "reports" / "REPRODUCTION.md"
     with open_store("results.db", create=True):
         pass
-    assert orthobench("report", "--reproduction").out.strip() == str(file)
+    assert orthobench("report", "--format", "reproduction").out.strip() == str(file)
     assert file.read_text("utf-8").startswith("# What was reproduced\n")
     file.write_text(f"# Mine\n\nMy words.\n\n{MARK}\n\nold", "utf-8")
-    assert orthobench("report", "--reproduction").code == 0
+    assert orthobench("report", "--format", "reproduction").code == 0
     text = file.read_text("utf-8")
     assert text.startswith(f"# Mine\n\nMy words.\n\n{MARK}\n\n## Where it was run\n")
     assert "old" not in text

@@ -130,6 +130,6 @@ def test_conditions_of_one_title_are_told_apart_and_tags_exported(orthobench, ti
         conditions = collect(store)
     assert [distinguishing_settings(one, conditions) for one in conditions] == ["test_size 20", "test_size 30"]
     assert distinguishing_settings(conditions[0], conditions[:1]) == ""
-    records = list(csv.DictReader(io.StringIO(orthobench("report", "--csv").out)))
+    records = list(csv.DictReader(io.StringIO(orthobench("report", "--format", "csv").out)))
     assert {record["tags"] for record in records} == {"'=sum(A1)"}
-    assert "| =sum(A1) |" in orthobench("report", "--markdown").out
+    assert "| =sum(A1) |" in orthobench("report", "--format", "markdown").out

@@ -199,20 +199,20 @@ def test_the_leaderboard_is_ordered_and_knows_what_is_efficient(made):
 
 def test_tables_are_exported(orthobench, tiny_options, tmp_path):
     assert orthobench("sweep", "adding", "--models", "rnn,lstm", "--seeds", "2", *tiny_options).code == 0
-    records = list(csv.DictReader(io.StringIO(orthobench("report", "--csv").out)))
+    records = list(csv.DictReader(io.StringIO(orthobench("report", "--format", "csv").out)))
     assert {record["model"] for record in records} == {"rnn", "lstm"}
     with open_store(str(tmp_path / "results.db")) as store:
         values = [run.final_value for run in store.runs(model="rnn")]
     (rnn,) = (record for record in records if record["model"] == "rnn")
     assert float(rnn["final"]) == pytest.approx(sum(values) / 2)
-    assert orthobench("report", "--markdown").out.startswith("**adding, T = 10**\n\n| model |")
-    assert "tags" not in orthobench("report", "--markdown").out
-    latex = orthobench("report", "--latex", "-o", "table.tex")
+    assert orthobench("report", "--format", "markdown").out.startswith("**adding, T = 10**\n\n| model |")
+    assert "tags" not in orthobench("report", "--format", "markdown").out
+    latex = orthobench("report", "--format", "latex", "-o", "table.tex")
     assert latex.out.strip() == str(tmp_path / "table.tex")
     assert r"\toprule" in (tmp_path / "table.tex").read_text("utf-8")
     assert r"$\pm$" in (tmp_path / "table.tex").read_text("utf-8")
 
-    (table,) = json.loads(orthobench("report", "--json", "--paper", "helfrich2018", "--table", "1").out)
+    (table,) = json.loads(orthobench("report", "--format", "json", "--paper", "helfrich2018", "--table", "1").out)
     row = table["rows"][0]
     assert (row["row"], row["column"], row["printed"], row["verdict"]) == (
         "scornn, n = 170",
@@ -248,10 +248,14 @@ def test_a_papers_table_is_a_data_frame(made):
     ("arguments", "message"),
     [
         ([], "say which kind of report"),
-        (["--html", "--csv"], "--html and --csv are different reports"),
-        (["--csv", "--table", "1"], "add --paper"),
+        (["--html", "--format", "csv"], "--html and --format csv are different reports"),
+        (["--csv"], "--csv is now --format csv"),
+        (["--reproduction"], "--reproduction is now --format reproduction"),
+        (["--format", "cvs"], "'cvs' is not one of 'html', 'csv'"),
+        (["--format", "csv", "--table", "1"], "add --paper"),
+        (["--html", "--paper", "helfrich2018", "--table", "1", "--figure", "1"], "give one of them"),
         (["--table", "1"], "add --paper"),
-        (["--csv", "--paper", "helfrich2018", "--table", "9"], "has no table 9; it has figure 1"),
+        (["--format", "csv", "--paper", "helfrich2018", "--table", "9"], "has no table 9; it has figure 1"),
         (["--html", "--paper", "helfrich"], "unknown paper"),
     ],
 )

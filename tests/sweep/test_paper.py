@@ -121,5 +121,5 @@ def test_a_scaled_figure_is_trained_and_is_not_the_papers(orthobench):
     assert {(run["task"], run["model"], run["status"]) for run in listed} == {("adding", "ornn", "finished")}
     assert orthobench("report", "--html").code == 0
     assert "0 missing" not in orthobench(*command, "--dry-run", "--no-probe").out
-    (sheet,) = json.loads(orthobench("report", "--json").out)
+    (sheet,) = json.loads(orthobench("report", "--format", "json").out)
     assert sheet["title"] == "adding, T = 10"
