@@ -86,7 +86,8 @@ def check_small(store: Store, artifact: Artifact, keys: Sequence[str]) -> list[C
     study = find_study(artifact.study) if artifact.study else None
     if study and study.computation:
         return check_panels(small, COMPUTATIONS[study.computation]()["panels"])
-    return check_runs(small, [variant for condition in collect(store, store.runs(keys=keys)) for variant in condition.variants])
+    conditions = collect(store, store.runs(keys=keys))
+    return check_runs(small, [variant for condition in conditions for variant in condition.variants])
 
 
 def undecided(claim: Claim, reason: str) -> ClaimResult:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.selection import COLUMNS, Conditions, meets, select_runs
 from orthobench.errors import UsageError
 from orthobench.papers import Experiment
 from orthobench.report.pages import ArtifactView, PaperView
-from orthobench.report.tables import Cell, Table
 from orthobench.store import Run, Store
 
 RUN_COLUMNS = frozenset(COLUMNS) - {"task", "model"}
@@ -89,7 +89,7 @@ class Scope:
         return replace(
             part,
             table=part.table and _restricted_table(part.table, identities),
-            findings=[finding for finding in part.findings if finding.held is not None],
+            claim_results=[result for result in part.claim_results if result.held is not None],
             missing=[experiment for experiment in part.missing if experiment.identity in identities],
             printed=printed,
         )
@@ -103,7 +103,7 @@ class Scope:
         )
 
 
-def _restricted_table(table: Table, identities: set[str]) -> Table:
+def _restricted_table(table: PaperTable, identities: set[str]) -> PaperTable:
     """Return the table with the cells of these experiments, without empty rows and columns."""
 
     def is_shown(cell: Cell) -> bool:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from support.made import Made, experiment, paper
 
+from orthobench.analysis.conditions import collect
 from orthobench.analysis.selection import parse_conditions
 from orthobench.errors import UsageError
 from orthobench.papers import Printed
-from orthobench.report.collect import collect
 from orthobench.report.scope import Scope
 from orthobench.store import open_store
 
