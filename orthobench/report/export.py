@@ -16,6 +16,7 @@ from orthobench.analysis.statistics import Summary
 from orthobench.errors import UsageError
 from orthobench.report.html import load_views
 from orthobench.report.pages import PaperView, leaderboard
+from orthobench.report.scope import Scope
 from orthobench.store import Store
 
 Format = Literal["csv", "json", "markdown", "latex"]
@@ -52,12 +53,12 @@ def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, 
     Raises:
         UsageError: the paper or the table is unknown.
     """
-    _, (view,), _ = load_views(store, None, None, paper, variant_keys)
-    tables = [part.artifact.name for part in view.artifacts if part.table]
-    whole_name = next((table for table in (f"table {name}", name) if table in tables), None)
-    if whole_name is None:
+    _, (view,), _ = load_views(store, Scope(paper=paper), variant_keys)
+    tables = {part.artifact.name: part.table for part in view.artifacts if part.table}
+    table = tables.get(f"table {name}") or tables.get(name)
+    if table is None:
         raise UsageError(f"{paper} has no table {name}; it has {', '.join(tables) or 'none'}")
-    (sheet,) = sheets(view, whole_name)
+    sheet = _paper_sheet(table)
     return pd.DataFrame(sheet.records).drop(columns=["paper", "artifact"])
 
 

@@ -17,6 +17,7 @@ from orthobench.plugins import Catalog
 from orthobench.report.figures import learning_curves, pareto
 from orthobench.report.html import write_html
 from orthobench.report.pages import leaderboard
+from orthobench.report.scope import Scope
 from orthobench.report.styles import Styles
 from orthobench.store import MetricRow, Status, open_store
 from orthobench.sweep.search import Search
@@ -94,7 +95,7 @@ def test_ranks_claims_and_figures(made, tmp_path):
     ):
         assert figure.layout.yaxis.title.text == "test balance of the sums (points)"
         assert figure.layout.yaxis.range is None  # a minimised metric's axis would end near its baseline
-    page = write_html(made.store, tmp_path / "page.html").read_text()
+    page = write_html(made.store, tmp_path / "page.html", Scope(), {}).read_text()
     assert "Higher is better" in page
     assert "Lower is better" not in page
 
