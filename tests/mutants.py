@@ -24,7 +24,7 @@ ROOMS = {
     "models": ["orthobench/models/*.py"],
     "report": ["orthobench/report/*.py"],
 }
-TESTS = ["tests/matrices", "tests/models", "tests/report", "tests/training"]
+TESTS = ["tests/matrices", "tests/models", "tests/papers/test_sizes.py", "tests/report", "tests/training"]
 CONFIG = """
 [tool.mutmut]
 source_paths = ["orthobench"]

@@ -116,9 +116,15 @@ def test_bad_settings_are_told_in_one_line(given, told):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("texts", [["hidden_size"], ["=3"], ["a="], ["a=1", "a=2"], [""]])
-def test_bad_assignments_are_refused(texts):
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        *(([text], f"'{text}' is not a setting: write key=value") for text in ("hidden_size", "=3", "a=", "")),
+        (["a=1", "a=2"], r"a is given twice \(1 and 2\)"),
+    ],
+)
+def test_bad_assignments_are_refused(texts, message):
+    with pytest.raises(UsageError, match=message):
         parse_assignments(texts)
 
 

@@ -146,6 +146,7 @@ def test_files_are_measured_in_processes_of_their_own(tmp_path):
     for file, predicted in zip(files, predictions, strict=True):
         estimate, reference = rebuild(predicted, stft(read(file)))
         single.append(quality(reference, estimate))
+    assert set(means) == set(single[0])
     for name, mean in means.items():
         assert mean == pytest.approx(np.mean([one[name] for one in single]))
     assert 0.5 < means["stoi"] < 1
@@ -157,6 +158,7 @@ def test_a_stop_ends_the_processes_and_undefined_values_are_left_out(tmp_path, c
     soundfile.write(files[0], np.zeros(8000), 8000)
     predictions = [log_magnitude(stft(read(file)))[1:] for file in files]
     means = quality_of_predictions(files, predictions, lambda *_: None)
+    assert set(means) == {"segsnr_db", "stoi", "pesq"}
     assert all(math.isfinite(mean) for mean in means.values())
     assert "segsnr_db is not defined for 1 of 3 files" in caplog.text
 

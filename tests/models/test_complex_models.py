@@ -13,7 +13,6 @@ from orthobench.errors import UsageError
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
 from orthobench.probes.orthogonality import orthogonality
-from orthobench.testing import problems
 from orthobench.training.optimizers import make_optimizer
 
 NAMES = ["scurnn", "urnn", "full_urnn", "kru"]
@@ -125,11 +124,6 @@ def test_gradients(name, settings, forms_weight):
     model = make(name, **({"hidden_size": 4} | settings), inputs=2, outputs=2)
     model.forms_weight = forms_weight
     assert_gradients(model)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_contract(name):
-    assert problems("model", Catalog().load("model", name)) == []
 
 
 @pytest.mark.parametrize(

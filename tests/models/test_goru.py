@@ -9,9 +9,7 @@ from support.models import assert_gradients, expected_outputs, make, run, sigmoi
 from support.rotations import literal_product
 
 from orthobench.errors import UsageError
-from orthobench.plugins import Catalog
 from orthobench.recurrence import native, use_backend
-from orthobench.testing import problems
 
 STYLES = [{}, {"style": "tunable"}, {"style": "tunable", "capacity": 6}]
 
@@ -104,7 +102,3 @@ def test_nonsense_is_refused(settings, told):
     with pytest.raises(UsageError) as error:
         make_goru(**settings)
     assert told in str(error.value)
-
-
-def test_contract():
-    assert not problems("model", Catalog().load("model", "goru"))

@@ -159,9 +159,11 @@ def test_printed_numbers_are_the_papers():
 
 
 def test_what_is_quoted_is_marked():
-    for experiment in EXPERIMENTS:
-        if any(note.startswith("Quoted") for note in experiment.notes):
-            assert all(printed.quoted for printed in experiment.printed), experiment
+    quotations = [e for e in EXPERIMENTS if any(note.startswith("Quoted") for note in e.notes)]
+    assert quotations
+    for experiment in quotations:
+        assert experiment.printed
+        assert all(printed.quoted for printed in experiment.printed), experiment
 
 
 @pytest.mark.parametrize("given", [{}, {"value": 0.9, "lost": True}, {"value": 1.0, "outcome": "falls"}])
@@ -173,7 +175,7 @@ def test_a_printed_result_says_one_thing(given):
 def test_unknown_papers_and_keys_are_refused():
     with pytest.raises(UsageError, match="did you mean helfrich201"):
         find_paper("helfrich2019")
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError, match="should be 'ends_below', .*input_value='wins'"):
         Claim(text="", check="wins", model="lstm")
     with pytest.raises(ValidationError, match="a model or a panel"):
         Claim(text="", check="first")

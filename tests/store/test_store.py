@@ -214,10 +214,17 @@ def test_what_cannot_be_read_is_told_in_one_line(tmp_path, make, told):
     assert (path.read_bytes() if path.is_file() else None) == before
 
 
-@pytest.mark.parametrize("location", ["nowhere/r.db", "strange://host/db", "sqlite+pysqlcipher:///x"])
-def test_places_that_are_none(tmp_path, monkeypatch, location):
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("nowhere/r.db", "there is no folder nowhere"),
+        ("strange://host/db", "is not a database: give a file, or a URL"),
+        ("sqlite+pysqlcipher:///x", "needs a driver that is not installed"),
+    ],
+)
+def test_places_that_are_none(tmp_path, monkeypatch, location, message):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=message):
         open_store(location, create=True)
     assert list(tmp_path.iterdir()) == []
 

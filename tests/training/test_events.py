@@ -104,7 +104,7 @@ def test_an_exception_of_a_sink_fails_the_run(config, tmp_path):
         def on_evaluation(self, evaluation):
             raise RuntimeError("no space left in the exporter")
 
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="no space left in the exporter"):
         train_with(config, tmp_path, Broken())
     with open_store(str(tmp_path / "r.db")) as store:
         (run,) = store.runs()
