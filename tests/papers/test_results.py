@@ -175,7 +175,7 @@ def test_a_printed_result_says_one_thing(given):
 def test_unknown_papers_and_keys_are_refused():
     with pytest.raises(UsageError, match="did you mean helfrich201"):
         find_paper("helfrich2019")
-    with pytest.raises(ValidationError, match="should be 'ends_below', .*input_value='wins'"):
+    with pytest.raises(ValidationError, match=r"should be 'ends_below', .*input_value='wins'"):
         Claim(text="", check="wins", model="lstm")
     with pytest.raises(ValidationError, match="a model or a panel"):
         Claim(text="", check="first")
