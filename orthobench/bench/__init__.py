@@ -1,5 +1,5 @@
-"""How fast a training step is here: our back ends, PyTorch's own means, and the machine's matrix product.
+"""Time a training step by each back end, by PyTorch's own modules, and beside them the machine's matrix product.
 
-Everything of a table is measured in one process and interleaved, round by round: the speed of a shared machine changes
-within minutes, and only what was measured side by side can be compared.
+One process measures all rows of a table, interleaved round by round. The speed of a shared machine changes within
+minutes, so only numbers measured side by side can be compared.
 """

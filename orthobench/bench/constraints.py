@@ -1,4 +1,4 @@
-"""The ways to make a recurrent matrix W of a free parameter, started as in training."""
+"""Constraints: maps from a free parameter to a recurrent matrix W, with the parameter's start in training."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from orthobench.matrices.initial import half_circle_angles
 from orthobench.matrices.skew import block_rotation_entries
 from orthobench.matrices.spectral_radius import spectral_radius
 
-Made = tuple[Tensor, Callable[[Tensor], Tensor]]
+StartAndMap = tuple[Tensor, Callable[[Tensor], Tensor]]
 """The parameter's start, and the map from the parameter to W `[n, n]`."""
-Constraint = Callable[[int, Generator, torch.device], Made]
+Constraint = Callable[[int, Generator, torch.device], StartAndMap]
 
 
-def free(n: int, generator: Generator, device: torch.device) -> Made:
-    """W itself: a random matrix with eigenvalues in the unit disc."""
+def free(n: int, generator: Generator, device: torch.device) -> StartAndMap:
+    """Return W itself: a random matrix with eigenvalues in the unit disc."""
     return (torch.randn(n, n, generator=generator) / math.sqrt(n)).to(device), lambda weight: weight
 
 
-def cayley(n: int, generator: Generator, device: torch.device) -> Made:
+def cayley(n: int, generator: Generator, device: torch.device) -> StartAndMap:
     signs = minus_ones_last(n, n // 2).to(device)
     return _rotations(n, generator, device), lambda upper: scaled_cayley(upper, signs)
 
 
-def matrix_exponential(n: int, generator: Generator, device: torch.device) -> Made:
+def matrix_exponential(n: int, generator: Generator, device: torch.device) -> StartAndMap:
     return _rotations(n, generator, device), lambda upper: exponential(upper, n)
 
 
-def unit_radius(n: int, generator: Generator, device: torch.device) -> Made:
+def unit_radius(n: int, generator: Generator, device: torch.device) -> StartAndMap:
     start, _ = free(n, generator, device)
     return start, lambda weight: weight / spectral_radius(weight)
 
 
-def reflections(n: int, generator: Generator, device: torch.device) -> Made:
-    """As many as there are rows: every orthogonal matrix of its determinant."""
+def reflections(n: int, generator: Generator, device: torch.device) -> StartAndMap:
+    """Return n reflections, whose products are all orthogonal matrices of one determinant."""
     return torch.randn(n, n, generator=generator).to(device), householder_product
 
 
 def _rotations(n: int, generator: Generator, device: torch.device) -> Tensor:
-    """The skew-symmetric start of scoRNN."""
+    """Return the skew-symmetric start of scoRNN."""
     s = torch.tan(half_circle_angles(n, generator) / 2)
     return block_rotation_entries(s, n).float().to(device)
 

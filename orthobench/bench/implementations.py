@@ -1,4 +1,4 @@
-"""A training step as each implementation makes it: the same parameters, data and update, another recurrence."""
+"""A training step by each implementation: the same parameters, data and update, another recurrence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EAGER = "eager loop"
 
 
 class Network(nn.Module):
-    """y = V h + c over the states of a subclass, which are h_T `[B, n]` or, where all are read, `[T, B, n]`."""
+    """y = V h + c over the states of a subclass: h_T `[B, n]`, or all states `[T, B, n]` where the shape reads all."""
 
     gates = 1
 
@@ -69,7 +69,7 @@ class ScoRNN(Network):
 
 
 class EagerScoRNN(ScoRNN):
-    """The well-written loop: inputs projected at once, then unbound (indexing would cost T times T), W^T made once."""
+    """The loop at its best: one projection of all inputs, then unbound (indexing costs T times T), and one W^T."""
 
     def states(self, inputs: Tensor) -> Tensor:
         transposed = self.recurrent_weight(self.parameter).T.contiguous()
@@ -170,7 +170,7 @@ class TrainingStep:
 
 
 class GraphedStep:
-    """A training step on CUDA, captured once and replayed: what many small launches cost, it does not."""
+    """A training step on CUDA, captured once and replayed, without the cost of many small launches."""
 
     def __init__(self, step: TrainingStep) -> None:
         self.network, self.device = step.network, step.device
@@ -195,25 +195,25 @@ Step = TrainingStep | GraphedStep
 
 
 def implementations(shape: Shape, device: torch.device) -> dict[str, Callable[[], Step]]:
-    """What can make this shape's training step on this device, by name.
+    """Return the implementations of this shape's training step on this device, by name.
 
-    Called, each gives the step, or raises the ValueError or RuntimeError that says why it cannot serve here.
+    Each is a function that returns the step, or raises a ValueError or RuntimeError with the reason why it cannot.
     """
     backends = ("reference", "cuda" if device.type == "cuda" else "cpu")
     network, eager = (LSTM, EagerLSTM) if shape.cell == "lstm" else (ScoRNN, EagerScoRNN)
 
-    def ours(backend: str) -> Step:
+    def by_backend(backend: str) -> Step:
         size = network.gates * shape.hidden
         x, weight = torch.empty(1, 1, size, device=device), torch.empty(size, shape.hidden, device=device)
         with use_backend(backend):
             (lstm if shape.cell == "lstm" else recurrence).chosen_backend(x, weight)
         return TrainingStep(network(shape, device, backend))
 
-    found: dict[str, Callable[[], Step]] = {EAGER: lambda: TrainingStep(eager(shape, device))}
-    found |= {backend: partial(ours, backend) for backend in backends}
+    makers: dict[str, Callable[[], Step]] = {EAGER: lambda: TrainingStep(eager(shape, device))}
+    makers |= {backend: partial(by_backend, backend) for backend in backends}
     if device.type == "cuda" and (shape.hidden > MAX_ROW_FEATURES or shape.cell == "lstm"):
-        found["cuda, graph"] = lambda: GraphedStep(TrainingStep(network(shape, device, "cuda")))
+        makers["cuda, graph"] = lambda: GraphedStep(TrainingStep(network(shape, device, "cuda")))
     if shape.cell == "scornn":
-        found["nn.RNN"] = lambda: TrainingStep(TorchRNN(shape, device))
-    found["nn.LSTM"] = lambda: TrainingStep(TorchLSTM(shape, device))
-    return found
+        makers["nn.RNN"] = lambda: TrainingStep(TorchRNN(shape, device))
+    makers["nn.LSTM"] = lambda: TrainingStep(TorchLSTM(shape, device))
+    return makers

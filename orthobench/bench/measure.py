@@ -1,4 +1,4 @@
-"""Interleaved timing on a machine that others use too."""
+"""Interleaved timing on a shared machine."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Protocol
 import psutil
 
 SHORTEST = 0.25
-"""Seconds that a sample lasts at least: the system counts the others' time in hundredths of a second."""
+"""Minimum seconds of a sample: the system counts other processes' time in hundredths of a second."""
 PATIENCE = 20.0
-"""Seconds that all samples of one implementation may last."""
+"""Maximum seconds of all samples of one implementation."""
 FOREIGN = 0.1
-"""Share of the machine that others may take of a sample before it is left out."""
+"""A sample is left out if other processes took more than this share of the machine."""
 FEWEST = 3
-"""Unless fewer samples than this would be left."""
+"""No sample is left out if fewer samples than this would remain."""
 
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since some start."""
+        """Return the seconds since an arbitrary start."""
 
     def foreign(self) -> float:
-        """Core-seconds that other processes have used since some start."""
+        """Return the core-seconds of other processes since an arbitrary start."""
 
     @property
     def cores(self) -> int:
-        """How many cores there are to use."""
+        """The number of cores."""
 
 
 class SystemClock:
@@ -71,51 +71,51 @@ def interleave(
 ) -> dict[str, list[Sample]]:
     """Time all steps in every round, one after the other.
 
-    The first step of each pays for fresh memory and for what is made once; the second says how many steps make a
-    sample and how many samples fit into `patience`. One that takes longer than that is the only sample.
+    The first step of each pays for fresh memory and for compilation. The second gives the number of steps in a sample,
+    and the number of samples that fit into `patience`. A step that takes longer than that is the only sample.
     """
     samples: dict[str, list[Sample]] = {}
-    repeats, wanted = {}, {}
+    repeats, counts = {}, {}
     for name, step in steps.items():
         trial = _sample(step, 1, clock)
         if trial.seconds <= patience:
             trial = _sample(step, 1, clock)
         repeats[name] = max(1, math.ceil(shortest / max(trial.seconds, 1e-9)))
-        wanted[name] = min(rounds, int(patience / max(trial.seconds, shortest, 1e-9)))
-        samples[name] = [] if wanted[name] else [trial]
+        counts[name] = min(rounds, int(patience / max(trial.seconds, shortest, 1e-9)))
+        samples[name] = [] if counts[name] else [trial]
     for done in range(rounds):
         for name, step in steps.items():
-            if done < wanted[name]:
+            if done < counts[name]:
                 samples[name].append(_sample(step, repeats[name], clock))
     return samples
 
 
 def summarise(samples: Sequence[Sample]) -> Summary:
-    """Over the samples that others disturbed little, if there are enough of those, else over all."""
-    kept = _quiet([(sample.seconds, sample.foreign) for sample in samples])
-    median = statistics.median(kept)
-    return Summary(median, len(kept), (max(kept) - min(kept)) / median if median else 0.0)
+    """Summarise the samples that other processes disturbed little; all samples if these are too few."""
+    quiet = _quiet([(sample.seconds, sample.foreign) for sample in samples])
+    median = statistics.median(quiet)
+    return Summary(median, len(quiet), (max(quiet) - min(quiet)) / median if median else 0.0)
 
 
 def ratio(samples: Sequence[Sample], others: Sequence[Sample]) -> float:
-    """Seconds of these over seconds of the others, as the median of the rounds both took part in.
+    """Return the median over rounds of the samples' seconds divided by the others' seconds of the same round.
 
-    Round by round, since the machine's own speed may change between rounds.
+    The machine's speed may change between rounds.
     """
     pairs = list(zip(samples, others, strict=False))
     return statistics.median(_quiet([(a.seconds / b.seconds, max(a.foreign, b.foreign)) for a, b in pairs]))
 
 
-def _quiet(found: Sequence[tuple[float, float]]) -> list[float]:
-    """The values whose second number, the share that other processes took, is small; all where those are too few."""
-    quiet = [value for value, foreign in found if foreign <= FOREIGN]
-    return quiet if len(quiet) >= FEWEST else [value for value, _ in found]
+def _quiet(values: Sequence[tuple[float, float]]) -> list[float]:
+    """Return the first of each pair whose second, other processes' share, is small; all if these are too few."""
+    quiet = [value for value, foreign in values if foreign <= FOREIGN]
+    return quiet if len(quiet) >= FEWEST else [value for value, _ in values]
 
 
 def _sample(step: Callable[[], object], repeats: int, clock: Clock) -> Sample:
-    begun, foreign = clock.now(), clock.foreign()
+    start, foreign = clock.now(), clock.foreign()
     for _ in range(repeats):
         step()
-    spent = clock.now() - begun
+    spent = clock.now() - start
     share = (clock.foreign() - foreign) / (spent * clock.cores) if spent > 0 else 0.0
     return Sample(spent / repeats, min(1.0, max(0.0, share)))

@@ -15,17 +15,17 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 def peak_of_step(shape: Shape, implementation: str, threads: int) -> int | None:
-    """Bytes held at most during two steps, above those held before: model, data and libraries. None if untold.
+    """Return the peak bytes of two steps above the memory before them, or None where the system has no such count.
 
-    The system's own account of a process (ru_maxrss) starts at its parent's size, so this one resets and reads the
-    peak of its address space, which only Linux offers.
+    The memory before is the model, the data and the libraries. The system's count for a process (ru_maxrss) starts at
+    its parent's size, so the process resets and reads its own peak, which only Linux offers.
     """
     if not _CLEAR.exists():
         return None
     command = [sys.executable, "-m", __name__, json.dumps(asdict(shape)), implementation, str(threads)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: int | None = json.loads(done.stdout.splitlines()[-1])
-    return found
+    peak: int | None = json.loads(done.stdout.splitlines()[-1])
+    return peak
 
 
 def _measure(shape: Shape, implementation: str) -> int | None:

@@ -19,9 +19,9 @@ from orthobench.training.optimizers import make_optimizer
 BATCH, STEPS, PIXELS, CLASSES = 50, 784, 1, 10
 PER_EPOCH = 55_000 // BATCH
 COMMON = 128
-"""The size that all models are compared at: a power of two, as some of them ask for."""
+"""The hidden size of the comparison of all models: a power of two, which some of them need."""
 MEASURE = "scornn"
-"""The model that the others are measured against."""
+"""The model to which the ratios refer."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ModelStep:
 
 
 def step_on_noise(model_class: Any, device: torch.device, hidden_size: int, steps: int) -> ModelStep:
-    """A step of a model on noise in the images' shape."""
+    """Return a step of a model on noise in the images' shape."""
     generator = Generator().manual_seed(SEED)
     settings = model_class.Settings.read({"hidden_size": hidden_size})
     model = model_class(settings, Signature(PIXELS, CLASSES, "last"), generator).to(device)
@@ -84,9 +84,9 @@ def step_on_noise(model_class: Any, device: torch.device, hidden_size: int, step
 
 
 def measure_models(models: Mapping[str, type[Model]], plan: Plan) -> dict[str, Any]:
-    """Every model at the common size, then table 3's rows: seconds of a step, minutes of an epoch.
+    """Measure every model at the common size, then table 3's rows: seconds of a step, minutes of an epoch.
 
-    `ratio` says how many times longer than scoRNN's of the same size a step takes.
+    `ratio` is the seconds of a step divided by those of scoRNN's step of the same size.
     """
     common = [(name, COMMON) for name in models]
     printed = {(row.model, row.hidden_size): row.minutes for row in TABLE_3 if row.model in models}
@@ -101,8 +101,8 @@ def measure_models(models: Mapping[str, type[Model]], plan: Plan) -> dict[str, A
 def _compare(
     shape: str, rows: Sequence[tuple[str, int]], models: Mapping[str, type[Model]], plan: Plan
 ) -> dict[str, Any]:
-    wanted = sorted({*rows, *((MEASURE, hidden_size) for _, hidden_size in rows)})
-    labels = {row: f"{row[0]} {row[1]}" for row in wanted}
+    sized_models = sorted({*rows, *((MEASURE, hidden_size) for _, hidden_size in rows)})
+    labels = {row: f"{row[0]} {row[1]}" for row in sized_models}
     small = (8, 6)
     steps: dict[str, Callable[[], object]] = {
         label: step_on_noise(models[name], plan.device, *(small if plan.quick else (hidden_size, STEPS)))
@@ -110,10 +110,10 @@ def _compare(
     }
     plan.tell(f"{shape}: {', '.join(steps)}")
     timed = interleave(steps, plan.rounds, plan.clock, plan.shortest)
-    found = []
+    measured_rows = []
     for (name, hidden_size), label in labels.items():
         measured = timing(timed[label])
-        found.append(
+        measured_rows.append(
             {
                 "model": name,
                 "hidden_size": hidden_size,
@@ -124,5 +124,5 @@ def _compare(
                 "cost": models[name].cost,
             }
         )
-    found.sort(key=lambda row: (row["hidden_size"], row["seconds"]))
-    return {"shape": {"name": shape}, "rows": found}
+    measured_rows.sort(key=lambda row: (row["hidden_size"], row["seconds"]))
+    return {"shape": {"name": shape}, "rows": measured_rows}

@@ -30,7 +30,7 @@ class Shape:
         return 3 * 2 * self.batch * self.steps * gates * self.hidden**2 / 1e9
 
     def small(self) -> Shape:
-        """The same step in a few milliseconds, to see that it runs."""
+        """Return a small shape of the same kind, whose step takes milliseconds."""
         return replace(self, batch=4, steps=6, hidden=12, inputs=min(self.inputs, 5), outputs=min(self.outputs, 5))
 
 
@@ -49,10 +49,10 @@ SHAPES = {
 
 
 def select(names: Sequence[str]) -> list[Shape]:
-    """The shapes of these names in the table's order; all of them if none is named.
+    """Return the shapes of these names in the table's order; all shapes without a name.
 
     Raises:
-        UsageError: there is no such shape.
+        UsageError: a name is unknown.
     """
     for name in names:
         if name not in SHAPES:

@@ -1,4 +1,4 @@
-"""The two benchmarks, from shapes to results that JSON holds."""
+"""The benchmarks of recurrences and of constraints, from shapes to results as JSON values."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FREE = "free W"
 CONSTRAINED = [SHAPES[name] for name in ("mnist-170", "mnist-512", "ptb-1030")]
 """One shape of each of the papers' sizes."""
 WEIGHED = {"mnist-170": (EAGER, "cpu")}
-"""Whose peak memory is measured, by shape."""
+"""The implementations whose peak memory is measured, by shape."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How to measure; `quick` is to see that everything runs: its numbers mean nothing."""
+    """How to measure. `quick` only shows that everything runs: its numbers mean nothing."""
 
     device: torch.device
     rounds: int = 5
@@ -44,7 +44,7 @@ class Plan:
         return shape.small() if self.quick else shape
 
     def facts(self) -> dict[str, Any]:
-        """What the environment's record does not say."""
+        """Return facts that the environment's record lacks."""
         load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
         return {
             "device": self.device.type,
@@ -57,7 +57,7 @@ class Plan:
 
 
 class MatrixProduct:
-    """A product of square float32 matrices: the rate that the machine gives at this moment."""
+    """A product of square float32 matrices, which measures the machine's present rate."""
 
     def __init__(self, device: torch.device, quick: bool) -> None:
         self.n = 64 if quick else 4096 if device.type == "cuda" else 1024
@@ -76,8 +76,9 @@ class MatrixProduct:
 
 
 class ConstraintStep:
-    """W of its parameter, the gradient back to it, and a small move of it: to and fro, so that no time depends on how
-    many steps there were.
+    """W from its parameter, the gradient of the parameter, and a small move of it.
+
+    The moves alternate in direction, so that no time depends on the number of earlier steps.
     """
 
     def __init__(self, constraint: Constraint, n: int, device: torch.device) -> None:
@@ -99,21 +100,21 @@ class ConstraintStep:
 
 
 def measure_recurrences(shapes: Iterable[Shape], plan: Plan) -> dict[str, Any]:
-    """A training step by every implementation, shape by shape.
+    """Measure a training step by every implementation, shape by shape.
 
-    A row has the median seconds of a step over n samples and their spread, GFLOP/s in the recurrent products, that
-    rate as a fraction of the sgemm's beside it, and how many times faster than the eager loop (`ratio`). `left_out`
-    says why an implementation is missing, `peak_memory` is in bytes.
+    A row has the median seconds of a step over n samples, their spread, and GFLOP/s in the recurrent products. It also
+    has that rate as a fraction of the sgemm's, and the speed relative to the eager loop (`ratio`). `left_out` has the
+    reason why an implementation is missing; `peak_memory` is in bytes.
     """
     with flushed_denormals():
         return {**plan.facts(), "shapes": [_recurrences(plan.size(shape), plan) for shape in shapes]}
 
 
 def measure_constraints(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
-    """The ways to make W: seconds for W and its gradient, and their share of a training step with them.
+    """Measure the constraints: seconds for W and its gradient, and their share of a training step.
 
     Raises:
-        UsageError: a shape whose W is free.
+        UsageError: the W of a shape has no constraint.
     """
     for shape in shapes:
         if shape.cell != "scornn":
@@ -124,8 +125,8 @@ def measure_constraints(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
 
 @contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """As in training: states that die out would cost PyTorch's own means ten times their time."""
-    flushed = bool(torch.tensor(1e-40) * 1 == 0)  # torch sets it, but does not tell it
+    """Flush denormal numbers, as training does: vanishing states would slow PyTorch's modules ten times."""
+    flushed = bool(torch.tensor(1e-40) * 1 == 0)  # torch has no function that reads it
     torch.set_flush_denormal(True)
     try:
         yield
@@ -168,7 +169,7 @@ def _constraints(shape: Shape, plan: Plan) -> dict[str, Any]:
         SGEMM: MatrixProduct(plan.device, plan.quick),
         FREE: TrainingStep(ScoRNN(shape, plan.device, constraint=free)),
     }
-    steps |= {name: ConstraintStep(one, shape.hidden, plan.device) for name, one in CONSTRAINTS.items()}
+    steps |= {name: ConstraintStep(constraint, shape.hidden, plan.device) for name, constraint in CONSTRAINTS.items()}
     plan.tell(f"{shape.name}: {', '.join(steps)}")
     timed = interleave(steps, plan.rounds, plan.clock, plan.shortest)
     rows = []
@@ -179,5 +180,5 @@ def _constraints(shape: Shape, plan: Plan) -> dict[str, Any]:
 
 
 def timing(samples: Sequence[Sample]) -> dict[str, Any]:
-    """What a row says of its samples."""
+    """Return a row's summary and its samples."""
     return {**asdict(summarise(samples)), "samples": [asdict(sample) for sample in samples]}

@@ -1,4 +1,4 @@
-"""What a batch of each task costs beside the training step on it: data must never hold the recurrence up."""
+"""The time of a batch of each task beside the training step on it: data must not slow training."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from orthobench.spec import resolve
 from orthobench.training.batches import Batches
 
 MODEL = "scornn"
-"""One of the quickest models: beside it the data's share is largest."""
+"""A fast model, beside which the data's share is largest."""
 VARIATIONS: dict[str, tuple[dict[str, str], ...]] = {
     "mnist": ({}, {"permuted": "true"}),
     "cifar10": ({}, {"noise_padded": "true"}),
     "timit": ({"dataset": "timit_sample"},),
 }
-"""Settings to measure a task with, where its defaults are not all there is to it."""
+"""Settings with which a task is measured; by default its own defaults."""
 
 
 class NextBatch:
@@ -37,27 +37,27 @@ class NextBatch:
 
 
 def measure_tasks(catalog: Catalog, plan: Plan) -> dict[str, Any]:
-    """Every task in its paper's protocol: seconds to make a batch, seconds of the step on it, the batch's `share`.
+    """Measure every task in its paper's protocol: seconds of a batch, of the step on it, and the batch's `share`.
 
-    `left_out` says why a task is missing, such as data that is not here.
+    `left_out` has the reason why a task is missing, for example absent data.
     """
     rows, left_out = [], {}
     with flushed_denormals():
         for entry in catalog:
             if entry.kind != "task":
                 continue
-            for given in VARIATIONS.get(entry.name, ({},)):
-                name = " ".join([entry.name, *(f"{key}={value}" for key, value in given.items())])
+            for overrides in VARIATIONS.get(entry.name, ({},)):
+                name = " ".join([entry.name, *(f"{key}={value}" for key, value in overrides.items())])
                 plan.tell(name)
                 try:
-                    rows.append({"task": name, **_measure(catalog, entry.name, given, plan)})
+                    rows.append({"task": name, **_measure(catalog, entry.name, overrides, plan)})
                 except UsageError as error:
                     left_out[name] = str(error)
     return {**plan.facts(), "shapes": [{"shape": {"name": f"beside {MODEL}"}, "rows": rows, "left_out": left_out}]}
 
 
-def _measure(catalog: Catalog, task_name: str, given: dict[str, str], plan: Plan) -> dict[str, Any]:
-    config = resolve(catalog, task_name, MODEL, given, "quick" if plan.quick else "paper", SEED)
+def _measure(catalog: Catalog, task_name: str, overrides: dict[str, str], plan: Plan) -> dict[str, Any]:
+    config = resolve(catalog, task_name, MODEL, overrides, "quick" if plan.quick else "paper", SEED)
     task = config.task_class(config.task_settings, SEED, plan.device)
     model = config.model_class.build(config.model_settings, task.signature, seeds.generator(SEED, "model", MODEL))
     next_batch = NextBatch(Batches(task, config.training, SEED, plan.device))

@@ -1,7 +1,7 @@
 """The pointwise functions that follow h_t = act(x_t + W h_{t-1}), in the numerical forms of the papers' programs.
 
-z is the pre-activation `[..., n]`, b a trainable vector. In the complex forms unit j is held in the two real
-columns 2j (real part) and 2j+1 (imaginary part), and b has one entry per complex unit.
+z is the pre-activation `[..., n]`, b a trainable vector. In the complex forms unit j has two real columns, 2j (real
+part) and 2j+1 (imaginary part). b has one entry for each complex unit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Activation:
-    """One activation.
+    """An activation.
 
     * identity, tanh, relu, leaky_relu: f(z + b); `slope` is leaky ReLU's on the negative side.
     * modrelu: sign(z) max(q + b, 0) with q = |z| + epsilon and sign(0) = 0. epsilon is 0 for scoRNN, 0.01 in the
@@ -41,18 +41,18 @@ class Activation:
 
     def __post_init__(self) -> None:
         if self.kind is Kind.COMPLEX_MODRELU_SMOOTH and self.epsilon <= 0:
-            raise ValueError(f"{self.kind} divides by epsilon at z = 0: it has to be positive, not {self.epsilon}")
+            raise ValueError(f"{self.kind} divides by epsilon at z = 0: it must be positive, not {self.epsilon}")
 
     @property
     def is_complex(self) -> bool:
         return self.kind in (Kind.COMPLEX_MODRELU, Kind.COMPLEX_MODRELU_SMOOTH)
 
     def bias_size(self, features: int) -> int:
-        """Length of b for a state of this many real features."""
+        """Return the length of b for a state of this number of real features."""
         return features // 2 if self.is_complex else features
 
     def __call__(self, z: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Apply it to z `[..., n]`, elementwise or over pairs of columns; same shape."""
+        """Return act(z; b) for z `[..., n]`, elementwise or over pairs of columns; the shape is z's."""
         match self.kind:
             case Kind.MODRELU:
                 return z.sign() * _shifted(z.abs() + self.epsilon, bias)
@@ -74,7 +74,7 @@ class Activation:
         if self.kind is Kind.COMPLEX_MODRELU_SMOOTH:
             rho = (squared_modulus + self.epsilon).sqrt()
             return _shifted(rho, bias) / (rho + self.epsilon)
-        # The root has an infinite slope at 0, where the output is 0 whatever the scale: keep autograd off it.
+        # The root has an infinite slope at 0, which autograd must not reach; the output there is 0 for any scale.
         zero = squared_modulus == 0
         q = torch.where(zero, 1.0, squared_modulus).sqrt() + self.epsilon
         return torch.where(zero, 0.0, _shifted(q, bias) / q)

@@ -1,4 +1,4 @@
-"""Compiles the C back end on first use and keeps the result in the user's cache folder."""
+"""Compile the C back end on first use, into the user's cache folder."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ import filelock
 _SOURCE = Path(__file__).with_name("cpu.c")
 _HEADER = Path(__file__).with_name("vectors.h")
 _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
-_NATIVE = (("-march=native",), ("-mcpu=native",), ())  # the first of these that the compiler takes
+_NATIVE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler accepts is used
 
 _logger = logging.getLogger("orthobench.recurrence")
 
 
 class BuildError(Exception):
-    """No compiler, or it failed; the message says which."""
+    """There is no compiler, or it failed."""
 
 
 def cache_folder() -> Path:
-    """$ORTHOBENCH_CACHE, or the user's cache folder."""
+    """Return $ORTHOBENCH_CACHE, or the user's cache folder."""
     if folder := os.environ.get("ORTHOBENCH_CACHE"):
         return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orthobench"
@@ -37,7 +37,7 @@ def cache_folder() -> Path:
 
 @functools.cache
 def library(*extra_flags: str) -> ctypes.CDLL:
-    """Load the compiled back end, built if this machine's is not in the cache; `extra_flags` end the command line.
+    """Load the compiled back end, and build it if the cache lacks it; `extra_flags` end the command line.
 
     Raises:
         BuildError: it cannot be built or loaded.
@@ -49,7 +49,7 @@ def library(*extra_flags: str) -> ctypes.CDLL:
 
 
 def compiled(*extra_flags: str) -> Path:
-    """Path of the shared object for this source, compiler and processor; built when it is not there yet."""
+    """Return the path of the shared object for this source, compiler and processor; build it if it is missing."""
     compiler = _compiler()
     target = cache_folder() / "recurrence" / f"{_key(compiler, extra_flags)}.so"
     if target.exists():
@@ -67,7 +67,7 @@ def _compiler() -> list[str]:
         command = shlex.split(configured)
         if command and shutil.which(command[0]):
             return command
-        raise BuildError(f"$CC is {configured!r}, which is not there")
+        raise BuildError(f"$CC is {configured!r}, which does not exist")
     for name in ("cc", "gcc", "clang"):
         if shutil.which(name):
             return [name]
@@ -102,8 +102,8 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    wanted = ("model name", "flags", "Features", "CPU part")
-    description += sorted({line for line in lines if line.startswith(wanted)})
+    prefixes = ("model name", "flags", "Features", "CPU part")
+    description += sorted({line for line in lines if line.startswith(prefixes)})
     return "\n".join(description)
 
 

@@ -1,8 +1,8 @@
 """The CUDA back end: Triton kernels in float32 with a hand-written backward pass.
 
 Up to 256 features the whole time loop of `recurrence` and `gated_recurrence` is one launch (`triton_row`). Above, and
-for LSTM and GRU, it is one launch per step (`triton_step`), made to be captured with the rest of a training step in a
-CUDA graph. Weight gradients are one product over all steps afterwards.
+for LSTM and GRU, each step is one launch (`triton_step`). A CUDA graph should capture these together with the rest of a
+training step. Weight gradients are one product over all steps afterwards.
 
 Importing this module needs neither Triton nor a GPU; `unsupported` returns what a call lacks.
 """
@@ -77,7 +77,7 @@ def run(call: Call) -> Result:
 
 @dataclass(frozen=True)
 class _Cell:
-    """The pointwise part of a step, as the kernels take it."""
+    """The pointwise part of a step, as the kernels read it."""
 
     kind: str
     slope: float
@@ -124,37 +124,37 @@ class _Recurrence:
         bias = arguments.parameters.get("bias")
         b = x.new_zeros(n) if bias is None else bias
         states = x.new_empty(steps, batch, n)
-        kept = torch.empty_like(x) if cell.keeps else states
+        saved = torch.empty_like(x) if cell.keeps else states
         plan = cuda_launch.row_plan(n)
         shared = {**cell.scalars(), **cell.constants(), "KEEP": cell.keeps}
         if plan is not None:
             cuda_launch.kernels().row.row_forward[(batch,)](
-                x, weight.T.contiguous(), h0, b, states, kept, steps, batch, n, **shared, **plan.constants()
+                x, weight.T.contiguous(), h0, b, states, saved, steps, batch, n, **shared, **plan.constants()
             )
         else:
             kernel, constants = cuda_launch.step_launch("step_forward", x, batch, n)
             for t in range(steps):
                 previous, t_other = (states, t - 1) if t else (h0, 0)
-                kernel(x, weight, previous, b, states, kept, t, t_other, batch, **shared, **constants)
-        return (states,), (kept if cell.keeps else None,)
+                kernel(x, weight, previous, b, states, saved, t, t_other, batch, **shared, **constants)
+        return (states,), (saved if cell.keeps else None,)
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         cell, weight, (h0,), (states,) = _cell(arguments.parameters), arguments.weight, arguments.state, tape.states
-        kept = states if tape.saved[0] is None else tape.saved[0]
+        saved = states if tape.saved[0] is None else tape.saved[0]
         bias = arguments.parameters.get("bias")
         grad = tape.all_steps()
         norms = tape.norms[0] if tape.norms else None
         steps, batch, n = states.shape
         b = states.new_zeros(n) if bias is None else bias
-        dx = torch.empty_like(kept)
+        dx = torch.empty_like(saved)
         dbias = states.new_zeros(batch, n)
         plan = cuda_launch.row_plan(n)
         shared = {**cell.scalars(), **cell.constants(), "BIAS": bias is not None}
         if plan is not None:
             dh0 = torch.empty_like(h0)
             cuda_launch.kernels().row.row_backward[(batch,)](
-                grad, weight, kept, b, dx, dh0, dbias, dbias if norms is None else norms, steps, batch, n,
+                grad, weight, saved, b, dx, dh0, dbias, dbias if norms is None else norms, steps, batch, n,
                 **shared, TRACE=norms is not None, **plan.constants(),
             )  # fmt: skip
             d_mixed = dx[..., :n] + dx[..., n:] if cell.gates == 2 else dx
@@ -166,7 +166,7 @@ class _Recurrence:
             kernel, constants = cuda_launch.step_launch("step_backward", states, batch, n)
             for t in reversed(range(steps)):
                 kernel(
-                    grad, m, kept, b, dx, d_mixed, total, dbias, t, min(t + 1, steps - 1), batch,
+                    grad, m, saved, b, dx, d_mixed, total, dbias, t, min(t + 1, steps - 1), batch,
                     **shared, TOTAL=needs_total, LAST=t == steps - 1, **constants,
                 )  # fmt: skip
             dh0 = d_mixed[0] @ weight

@@ -1,7 +1,7 @@
 """LSTM and GRU on CUDA: kernels of one step each.
 
-cuDNN's cannot serve: their input projection cannot be left out, they do not return the cell states of all steps, and
-they hide the gradients that a `GradientTrace` records.
+cuDNN's cannot serve. Their input projection cannot be left out, and they do not return the cell states of all steps.
+They also hide the gradients that a `GradientTrace` records.
 """
 
 from __future__ import annotations

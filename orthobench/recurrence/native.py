@@ -1,6 +1,6 @@
-"""`cpu.c` as Python calls it: its library, the problems it is given, matrices in the order it reads them.
+"""Calls of `cpu.c` from Python: its library, its problems, and matrices in the order it reads them.
 
-No number depends on how many threads there are.
+No number depends on the number of threads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Problem(ctypes.Structure):
 
 @functools.cache
 def missing() -> str | None:
-    """Why this machine has no C kernels, or None. The first call builds them."""
+    """Return the reason why this machine has no C kernels, or None. The first call builds them."""
     try:
         kernels()
     except build.BuildError as error:
@@ -45,7 +45,7 @@ def missing() -> str | None:
 
 @functools.cache
 def kernels() -> ctypes.CDLL:
-    """The library for this machine; the first call builds it.
+    """Return the library for this machine; the first call builds it.
 
     Raises:
         BuildError: it cannot be built or loaded.
@@ -54,7 +54,7 @@ def kernels() -> ctypes.CDLL:
 
 
 def load(*flags: str) -> ctypes.CDLL:
-    """Load the kernels with their signatures, built with these flags at the end of the usual ones."""
+    """Load the kernels with their signatures, built with these additional compiler flags."""
     library = build.library(*flags)
     size, pointer = ctypes.c_int64, ctypes.c_void_p
     library.problem_size.restype = library.vector_length.restype = size
@@ -76,7 +76,7 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
     Args:
         function: its name in cpu.c.
         settings: numbers of its problem.
-        fields: tensors of its problem, and numbers; what is None or not given the kernel does without.
+        fields: tensors and numbers of its problem; an absent or None field is NULL.
     """
     fields |= settings or {}
     steps, batch, features = fields["h"].shape
@@ -99,12 +99,12 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
 
 
 def pack(weight: Tensor, gates: int = 1) -> Tensor:
-    """W `[gates * n, depth]` for h W^T; see `pack` in cpu.c."""
+    """Pack W `[gates * n, depth]` for h W^T; see `pack` in cpu.c."""
     return _packed(weight, weight.shape[0] // gates, weight.shape[1], weight.stride(0), 1, gates)
 
 
 def pack_transposed(weight: Tensor, gates: int = 1) -> Tensor:
-    """W `[depth, gates * n]` for dz W."""
+    """Pack W `[depth, gates * n]` for dz W."""
     return _packed(weight, weight.shape[1] // gates, weight.shape[0], 1, weight.stride(0), gates)
 
 
@@ -117,16 +117,16 @@ def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride
 
 
 def weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Tensor | None = None) -> Tensor:
-    """Sum over t and batch of dz_t^T state_{t-1}, or without an initial state of dz_t^T state_t.
+    """Return the sum over t and batch of dz_t^T state_{t-1}, or without an initial state of dz_t^T state_t.
 
-    dz is `[T, B, width]`, its rows possibly part of longer ones; the result is `[width, n]`. While a sum fits the cache
-    the steps are divided, by the sizes alone, and the parts' sums added in order; beyond, the columns of dz are divided
-    among the threads, which leaves every sum as it is.
+    dz is `[T, B, width]`, possibly with strided rows; the result is `[width, n]`. While a sum fits the cache the steps
+    are divided, by the sizes alone, and the parts' sums are added in order. Larger sums divide the columns of dz among
+    the threads, which changes no sum.
     """
     library = kernels()
     steps, batch, width = dz.shape
     n, rows = states.shape[-1], steps * batch
-    row_length = dz.stride(1) if batch > 1 else dz.stride(0)  # of an axis of length 1 the stride means nothing
+    row_length = dz.stride(1) if batch > 1 else dz.stride(0)  # the stride of an axis of length 1 is arbitrary
     result = dz.new_empty(width, n) if out is None else out
     by_columns = width * n > 1 << 17
     columns = threads.ranges(width, torch.get_num_threads() if by_columns else 1)
@@ -153,7 +153,7 @@ def weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Ten
 
 
 def total(per_row: Tensor) -> Tensor:
-    """Sum over the batch `[B, n]`, always in the same order."""
+    """Return the sum over the batch of `[B, n]`, always in the same order."""
     total = per_row.new_empty(per_row.shape[1:])
     kernels().add_parts(per_row.shape[0], total.numel(), per_row.data_ptr(), total.data_ptr())
     return total

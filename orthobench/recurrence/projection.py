@@ -1,7 +1,7 @@
 """The input projection x_t = U u_t + b of all steps in one product.
 
-`torch.nn.functional.linear` in value and gradient. On the CPU the result lies in reused memory: x is as large as all
-states, is dead once the recurrence has run, and its fresh pages would cost more time than the product.
+`torch.nn.functional.linear` in value and gradient. On the CPU the result is in reused memory. x is as large as all
+states and unused after the recurrence; fresh pages would cost more time than the product.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orthobench.recurrence import native, workspace
 
 
 def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """U u + b.
+    """Return x = U u + b.
 
     Args:
         inputs: `[T, B, m]`.
@@ -28,8 +28,8 @@ def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
         x `[T, B, n]`.
     """
     tensors = [inputs, weight] if bias is None else [inputs, weight, bias]
-    ours = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and inputs.numel()
-    if not ours or inputs.dim() != 3 or native.missing():
+    has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and inputs.numel()
+    if not has_kernel or inputs.dim() != 3 or native.missing():
         return torch.nn.functional.linear(inputs, weight, bias)
     result: Tensor = _Project.apply(inputs, weight, bias)
     return result
@@ -55,7 +55,7 @@ class _Project(Function):
         dinputs = dx @ weight if ctx.needs_input_grad[0] else None
         if not any(ctx.needs_input_grad[1:]):
             return dinputs, None, None
-        # The bias is the weight of one more input, which is always 1: both gradients in one pass over dx.
+        # The bias is the weight of an additional input 1: one pass over dx gives both gradients.
         if ctx.has_bias:
             inputs = torch.cat((inputs, inputs.new_ones(*inputs.shape[:2], 1)), dim=-1)
         dweight = native.weight_gradient(dx.contiguous(), inputs.contiguous(), None)

@@ -1,4 +1,4 @@
-"""Runs the parts of one call on as many threads as torch would use."""
+"""Run the parts of a call on torch's number of threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if hasattr(os, "register_at_fork"):  # threads do not survive a fork
 
 
 def run(tasks: Sequence[Callable[[], None]]) -> None:
-    """All tasks, in order of their list, on up to torch.get_num_threads() threads; the caller's is one of them."""
+    """Run all tasks, in the order of their list, on up to torch.get_num_threads() threads, the caller's included."""
     helpers = min(torch.get_num_threads(), len(tasks)) - 1
     waiting = deque(tasks)
 
@@ -41,6 +41,6 @@ def run(tasks: Sequence[Callable[[], None]]) -> None:
 
 
 def ranges(size: int, parts: int) -> list[tuple[int, int]]:
-    """[0, size) in at most `parts` ranges of nearly equal length."""
+    """Divide [0, size) into at most `parts` ranges of nearly equal length."""
     parts = max(1, min(parts, size))
     return [(size * i // parts, size * (i + 1) // parts) for i in range(parts)]

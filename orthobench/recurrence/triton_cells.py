@@ -1,6 +1,6 @@
-"""What happens inside one step, shared by the row kernels and the step kernels.
+"""The pointwise part of one step, shared by the row kernels and the step kernels.
 
-These functions are blind to the shape of their tile. HALF and INNER say how a tile, reshaped to (HALF, 2, INNER), holds
+These functions work on tiles of any shape. HALF and INNER say how a tile, reshaped to (HALF, 2, INNER), holds
 the pairs of a complex activation along its middle axis. `GATED` is the kind of the gated AntisymmetricRNN, the other
 kinds are those of `Activation`.
 """
@@ -91,24 +91,24 @@ def _activate(z, bias, slope, epsilon, KIND: tl.constexpr, HALF: tl.constexpr, I
 
 
 @triton.jit
-def activation_backward(g, kept, bias, slope, epsilon, KIND: tl.constexpr, HALF: tl.constexpr, INNER: tl.constexpr):
-    """dL/dz and the terms of dL/db from g = dL/du; `kept` is z for the complex kinds and u for the others."""
+def activation_backward(g, saved, bias, slope, epsilon, KIND: tl.constexpr, HALF: tl.constexpr, INNER: tl.constexpr):
+    """dL/dz and the terms of dL/db from g = dL/du; `saved` is z for the complex kinds and u for the others."""
     if KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth":
-        scale, d_scale, d_bias = _complex_scale(kept, bias, epsilon, KIND, HALF, INNER)
-        along = _pair_sum(kept * g, HALF, INNER)
-        dz = scale * g + kept * (d_scale * along)
+        scale, d_scale, d_bias = _complex_scale(saved, bias, epsilon, KIND, HALF, INNER)
+        along = _pair_sum(saved * g, HALF, INNER)
+        dz = scale * g + saved * (d_scale * along)
         db = d_bias * along
     elif KIND == "modrelu":
-        dz = tl.where(kept == 0, 0.0, g)
-        db = tl.where(kept < 0, -dz, dz)
+        dz = tl.where(saved == 0, 0.0, g)
+        db = tl.where(saved < 0, -dz, dz)
     else:
         dz = g
         if KIND == "tanh":
-            dz = g * (1.0 - kept * kept)
+            dz = g * (1.0 - saved * saved)
         elif KIND == "relu":
-            dz = tl.where(kept <= 0, 0.0, g)
+            dz = tl.where(saved <= 0, 0.0, g)
         elif KIND == "leaky_relu":
-            dz = tl.where(kept >= 0, g, slope * g)
+            dz = tl.where(saved >= 0, g, slope * g)
         db = dz
     return dz, db
 
@@ -120,36 +120,36 @@ def cell_forward(
 ):  # fmt: skip
     """One step from W h: the new state, and what `cell_backward` needs of it (twice; they differ when gated)."""
     if KIND == "gated":
-        kept = tanh(mixed + x)
-        kept_gate = sigmoid(mixed + gate)
-        update = kept * kept_gate
+        saved = tanh(mixed + x)
+        saved_gate = sigmoid(mixed + gate)
+        update = saved * saved_gate
     else:
         z = mixed + x
         update = _activate(z, bias, slope, epsilon, KIND, HALF, INNER)
-        kept = update
+        saved = update
         if KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth":
-            kept = z
-        kept_gate = kept
+            saved = z
+        saved_gate = saved
     if RESIDUAL:
         update = h + step_size * update
-    return update, kept, kept_gate
+    return update, saved, saved_gate
 
 
 @triton.jit
 def cell_backward(
-    g, kept, kept_gate, bias, step_size, slope, epsilon,
+    g, saved, saved_gate, bias, step_size, slope, epsilon,
     KIND: tl.constexpr, RESIDUAL: tl.constexpr, HALF: tl.constexpr, INNER: tl.constexpr,
 ):  # fmt: skip
     """From g = dL/dh_t: the gradients of W h_{t-1}, of x_t, of the gate's input, and the terms of dL/db."""
     if RESIDUAL:
         g = step_size * g
     if KIND == "gated":
-        dx = g * kept_gate * (1.0 - kept * kept)
-        d_gate = g * kept * kept_gate * (1.0 - kept_gate)
+        dx = g * saved_gate * (1.0 - saved * saved)
+        d_gate = g * saved * saved_gate * (1.0 - saved_gate)
         d_mixed = dx + d_gate
         d_bias = dx
     else:
-        dx, d_bias = activation_backward(g, kept, bias, slope, epsilon, KIND, HALF, INNER)
+        dx, d_bias = activation_backward(g, saved, bias, slope, epsilon, KIND, HALF, INNER)
         d_gate = dx
         d_mixed = dx
     return d_mixed, dx, d_gate, d_bias

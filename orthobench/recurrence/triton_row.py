@@ -1,11 +1,11 @@
 """Row kernels: the whole time loop of one batch row in one program, W in registers, exact float32.
 
-The product is a multiplication by the state and a sum over axis 0, never `tl.dot`: a batch row alone cannot feed tensor
+The product is a multiplication by the state and a sum over axis 0, never `tl.dot`. A batch row alone cannot feed tensor
 cores, and the exact dot spills. W is given as M with out_j = sum_k M[k, j] in_k, so both directions sum over axis 0.
 
 Up to 128 features (and from 193 to 256) M is one [N, N] tile and the state a vector. From 129 to 192 a tile of 256
-would waste half its work, so M is 3 x 3 tiles of 64 x 64 and the state a [64, 4] tile, unit c * 64 + r at (r, c); its
-last column is padding.
+would waste half its work. There M is 3 x 3 tiles of 64 x 64, and the state is a [64, 4] tile. Unit c * 64 + r is at
+(r, c); the last column is padding.
 """
 
 # mypy: ignore-errors
@@ -88,7 +88,7 @@ def row_forward(
     m = _load_matrix(m_ptr, n, N, THREE)
     h = tl.load(h0_ptr + row * n + unit, mask=ok, other=0.0)
     bias = tl.load(bias_ptr + (unit // 2 if COMPLEX else unit), mask=ok, other=0.0)
-    width = 2 * n if GATED else n  # of a row of x, and of what is kept
+    width = 2 * n if GATED else n  # of a row of x, and of what is saved
     slab = tl.cast(B, tl.int64) * n
     wide_slab = tl.cast(B, tl.int64) * width
     x_ptr += row * width + unit
@@ -101,14 +101,14 @@ def row_forward(
         x_ptr += wide_slab
         x_2, gate_2 = _load(x_ptr + wide_slab, n, ok & (t + 2 < T), GATED)
         mixed = _product(m, h, THREE)
-        h, kept, kept_gate = cell_forward(
+        h, saved, saved_gate = cell_forward(
             mixed, x, gate, h, bias, step_size, slope, epsilon, KIND, RESIDUAL, HALF, INNER
         )  # fmt: skip
         tl.store(states_ptr, h, mask=ok)
         if KEEP:
-            tl.store(kept_ptr, kept, mask=ok)
+            tl.store(kept_ptr, saved, mask=ok)
         if GATED:
-            tl.store(kept_ptr + n, kept_gate, mask=ok)
+            tl.store(kept_ptr + n, saved_gate, mask=ok)
         states_ptr += slab
         kept_ptr += wide_slab
         x, gate, x_1, gate_1 = x_1, gate_1, x_2, gate_2
@@ -138,7 +138,7 @@ def row_backward(
     norms_ptr += (T - 1) * tl.cast(B, tl.int64) + row
     grad = tl.load(grad_ptr, mask=ok, other=0.0)
     grad_1 = tl.load(grad_ptr - slab, mask=ok & (T > 1), other=0.0)
-    kept, kept_gate = _load(kept_ptr, n, ok, GATED)
+    saved, saved_gate = _load(kept_ptr, n, ok, GATED)
     kept_1, kept_gate_1 = _load(kept_ptr - wide_slab, n, ok & (T > 1), GATED)
     carry = tl.zeros_like(grad)
     dbias = tl.zeros_like(grad)
@@ -152,7 +152,7 @@ def row_backward(
             tl.store(norms_ptr, tl.sqrt(tl.sum(g * g)))
             norms_ptr -= B
         d_mixed, dx, d_gate, dbias_t = cell_backward(
-            g, kept, kept_gate, bias, step_size, slope, epsilon, KIND, RESIDUAL, HALF, INNER
+            g, saved, saved_gate, bias, step_size, slope, epsilon, KIND, RESIDUAL, HALF, INNER
         )  # fmt: skip
         tl.store(dx_ptr, dx, mask=ok)
         if GATED:
@@ -163,7 +163,7 @@ def row_backward(
         carry = _product(m, d_mixed, THREE)
         if RESIDUAL:
             carry += g
-        grad, kept, kept_gate = grad_1, kept_1, kept_gate_1
+        grad, saved, saved_gate = grad_1, kept_1, kept_gate_1
         grad_1, kept_1, kept_gate_1 = grad_2, kept_2, kept_gate_2
     tl.store(dh0_ptr + row * n + unit, carry, mask=ok)
     if BIAS:

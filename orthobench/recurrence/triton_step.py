@@ -1,9 +1,9 @@
 """Step kernels: one launch per time step, product and pointwise part fused; for any n, and for LSTM and GRU.
 
 Launches cost more than the work, so a training step should be captured in a CUDA graph: shapes are static and nothing
-waits for the host. Products run on tensor cores as three of TF32, which keeps float32 accuracy; Triton's own "tf32x3"
-does the same in twice the instructions, the others being there to keep infinities (here they become NaN). The matrix is
-given as M `[columns, K]` with out_j = sum_k in_k M[j, k], the order in which both directions read it contiguously.
+waits for the host. Products run on tensor cores as three of TF32, which keeps float32 accuracy. Triton's own "tf32x3"
+needs twice the instructions, half of them to keep infinities (here these become NaN). The matrix is given
+as M `[columns, K]` with out_j = sum_k in_k M[j, k], the order in which both directions read it contiguously.
 
 n is a compile-time constant: its divisibility decides how wide loads may be (1030 is no multiple of 4).
 """
@@ -51,7 +51,7 @@ def _tile_product(
 
 
 @triton.jit
-def _place(B, n: tl.constexpr, BM: tl.constexpr, UNITS: tl.constexpr):
+def _tile_offsets(B, n: tl.constexpr, BM: tl.constexpr, UNITS: tl.constexpr):
     """Rows and units of this program's tile, the offsets in a `[B, n]` slab, and which exist."""
     rows = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     units = tl.program_id(1) * UNITS + tl.arange(0, UNITS)
@@ -82,7 +82,7 @@ def step_forward(
     """h_t from slab `t_other` of `previous` (h_0 alone, or the states)."""
     GATED: tl.constexpr = KIND == "gated"
     COMPLEX: tl.constexpr = KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth"
-    rows, units, offsets, ok = _place(B, n, BM, BN)
+    rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
     previous_ptr += t_other * slab
     mixed = _tile_product(previous_ptr, m_ptr, rows, units, units < n, B, n, n, BM, BN, BK)
@@ -100,15 +100,15 @@ def step_forward(
     if RESIDUAL:
         h = tl.load(previous_ptr + offsets, mask=ok, other=0.0)
     bias = tl.load(bias_ptr + (units // 2 if COMPLEX else units), mask=units < n, other=0.0)[None, :]
-    h, kept, kept_gate = cell_forward(
+    h, saved, saved_gate = cell_forward(
         mixed, x, gate, h, bias, step_size, slope, epsilon, KIND, RESIDUAL, BM * BN // 2, 1
     )  # fmt: skip
     tl.store(states_ptr + t * slab + offsets, h, mask=ok)
     if KEEP:
         kept_ptr += t * slab + wide
-        tl.store(kept_ptr, kept, mask=ok)
+        tl.store(kept_ptr, saved, mask=ok)
         if GATED:
-            tl.store(kept_ptr + n, kept_gate, mask=ok)
+            tl.store(kept_ptr + n, saved_gate, mask=ok)
 
 
 @_step
@@ -125,7 +125,7 @@ def step_backward(
     """
     GATED: tl.constexpr = KIND == "gated"
     COMPLEX: tl.constexpr = KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth"
-    rows, units, offsets, ok = _place(B, n, BM, BN)
+    rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
     g = tl.load(grad_ptr + t * slab + offsets, mask=ok, other=0.0)
     if not LAST:
@@ -140,13 +140,13 @@ def step_backward(
         dx_ptr += t * slab
         kept_ptr += t * slab
     kept_ptr += t * slab + wide
-    kept = tl.load(kept_ptr, mask=ok, other=0.0)
-    kept_gate = kept
+    saved = tl.load(kept_ptr, mask=ok, other=0.0)
+    saved_gate = saved
     if GATED:
-        kept_gate = tl.load(kept_ptr + n, mask=ok, other=0.0)
+        saved_gate = tl.load(kept_ptr + n, mask=ok, other=0.0)
     bias = tl.load(bias_ptr + (units // 2 if COMPLEX else units), mask=units < n, other=0.0)[None, :]
     d_mixed, dx, d_gate, dbias = cell_backward(
-        g, kept, kept_gate, bias, step_size, slope, epsilon, KIND, RESIDUAL, BM * BN // 2, 1
+        g, saved, saved_gate, bias, step_size, slope, epsilon, KIND, RESIDUAL, BM * BN // 2, 1
     )  # fmt: skip
     tl.store(mixed_ptr + t * slab + offsets, d_mixed, mask=ok)
     if GATED:
@@ -164,7 +164,7 @@ def lstm_forward(
     n: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """h_t, c_t and the gates i, f, g, o `[T, B, 4n]`."""
-    rows, _, offsets, ok = _place(B, n, BM, BN // 4)
+    rows, _, offsets, ok = _tile_offsets(B, n, BM, BN // 4)
     slab = tl.cast(B, tl.int64) * n
     i, f, g, o = _gate_products(h_previous_ptr + t_other * slab, m_ptr, rows, B, n, 4, BM, BN, BK)
     wide = 4 * t * slab + offsets + 3 * rows[:, None] * n
@@ -191,7 +191,7 @@ def lstm_backward(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """dL/dx_t; `carry_c` `[B, n]` holds the cells' gradient from later steps."""
-    rows, units, offsets, ok = _place(B, n, BM, BN)
+    rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
     gh = tl.load(grad_h_ptr + t * slab + offsets, mask=ok, other=0.0)
     gc = tl.load(grad_c_ptr + t * slab + offsets, mask=ok, other=0.0)
@@ -225,7 +225,7 @@ def gru_forward(
     n: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """h_t (reset after the product), and r, z, the candidate g and its recurrent part q `[T, B, 4n]`."""
-    rows, units, offsets, ok = _place(B, n, BM, BN // 4)
+    rows, units, offsets, ok = _tile_offsets(B, n, BM, BN // 4)
     slab = tl.cast(B, tl.int64) * n
     previous_ptr += t_other * slab
     r, z, q, _ = _gate_products(previous_ptr, m_ptr, rows, B, n, 3, BM, BN, BK)
@@ -250,7 +250,7 @@ def gru_backward(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """dL/dx_t, dL/d(W h_{t-1}) in `mixed` `[T, B, 3n]`; `carry` `[B, n]` holds the direct part of dL/dh_{t-1}."""
-    rows, units, offsets, ok = _place(B, n, BM, BN)
+    rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
     gh = tl.load(grad_ptr + t * slab + offsets, mask=ok, other=0.0)
     carry_ptr += offsets
@@ -286,7 +286,7 @@ def gru_gates_forward(
     n: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """First half of a step that resets before the product: r, z (in `gates` `[T, B, 3n]`), and r h_{t-1}."""
-    rows, _, offsets, ok = _place(B, n, BM, BN // 4)
+    rows, _, offsets, ok = _tile_offsets(B, n, BM, BN // 4)
     slab = tl.cast(B, tl.int64) * n
     previous_ptr += t_other * slab
     r, z, _, _ = _gate_products(previous_ptr, m_ptr, rows, B, n, 2, BM, BN, BK)
@@ -305,7 +305,7 @@ def gru_candidate_forward(
     n: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Second half: the candidate g (third in `gates`) and h_t."""
-    rows, units, offsets, ok = _place(B, n, BM, BN)
+    rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
     mixed = _tile_product(reset_ptr + t * slab, m_ptr, rows, units, units < n, B, n, n, BM, BN, BK)
     wide = 3 * t * slab + offsets + 2 * rows[:, None] * n
@@ -323,7 +323,7 @@ def gru_candidate_backward(
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """First half of the way back: dL/dx_t of z and g; `carry` `[B, n]` holds the direct part of dL/dh_{t-1}."""
-    rows, units, offsets, ok = _place(B, n, BM, BN)
+    rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
     gh = tl.load(grad_ptr + t * slab + offsets, mask=ok, other=0.0)
     carry_ptr += offsets
@@ -348,7 +348,7 @@ def gru_gates_backward(
     n: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Second half: dL/dx_t of r, and its share of `carry`."""
-    rows, units, offsets, ok = _place(B, n, BM, BN)
+    rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
     candidate_ptr = dx_ptr + 3 * t * slab + 2 * n
     d_reset = _tile_product(candidate_ptr, m_ptr, rows, units, units < n, B, 3 * n, n, BM, BN, BK)

@@ -1,7 +1,7 @@
-"""Large tensors whose memory is used again: fresh pages cost as much time as the arithmetic on them.
+"""Large tensors in reused memory: fresh pages cost as much time as the arithmetic on them.
 
-A tensor from here owns its memory like any other, for as long as anything (a view, a saved tensor, a user) holds its
-storage; only then does the memory go back to the pool.
+A tensor from this pool owns its memory like any other, while anything (a view, a saved tensor, a user) holds its
+storage. The memory then returns to the pool.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-_POOLED_FROM = 1 << 20  # bytes; below, the allocator of torch is as good
-_KEPT_FOR = 64  # takes after which an unused buffer is given back to the system
+_POOLED_FROM = 1 << 20  # bytes; for less, the allocator of torch is as good
+_RETENTION = 64  # calls of `take` after which an unused buffer is freed
 
 
 class Workspace:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._clock = 0
-        self._free: list[tuple[int, np.ndarray]] = []  # when it came back, the bytes
-        # Filled by finalizers, which may run anywhere, under the lock too: a deque's append needs none.
+        self._free: list[tuple[int, np.ndarray]] = []  # the clock at its return, the bytes
+        # Finalizers fill it. They may run while the lock is taken; a deque's append needs no lock.
         self._returned: deque[np.ndarray] = deque()
 
     def take(self, *shape: int) -> Tensor:
-        """Lend an uninitialised contiguous float32 tensor, aligned to 64 bytes."""
+        """Return an uninitialised contiguous float32 tensor of this shape, aligned to 64 bytes."""
         size = 4 * math.prod(shape)
         if size < _POOLED_FROM:
             return torch.empty(shape)
         buffer = self._buffer(size)
         start = -buffer.ctypes.data % 64
-        # A new array object for every loan: torch keeps it until the storage dies, which is what returns the buffer.
+        # torch keeps this new array object until the storage dies, which returns the buffer.
         loan = buffer[start : start + size].view(np.float32)
         weakref.finalize(loan, self._returned.append, buffer).atexit = False
         return torch.from_numpy(loan).view(shape)
@@ -48,7 +48,7 @@ class Workspace:
             if fitting:
                 chosen = min(fitting, key=lambda entry: entry[1].nbytes)
                 self._free = [entry for entry in self._free if entry is not chosen]
-            self._free = [entry for entry in self._free if self._clock - entry[0] < _KEPT_FOR]
+            self._free = [entry for entry in self._free if self._clock - entry[0] < _RETENTION]
         return chosen[1] if fitting else np.empty(size + 64, np.uint8)
 
 
