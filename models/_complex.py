@@ -1,7 +1,7 @@
 """The plain recurrence of n complex units, h_t = modReLU(W h_{t-1} + U x_t; b), as the uRNN papers' programs have it.
 
-States are 2n real features (`matrices.complex_form`); inputs and outputs are real, U is `[2n, m]`, and the output map
-reads real and imaginary parts. modReLU in the programs' smooth form with one b per unit.
+States are 2n real features (`matrices.complex_form`). Inputs and outputs are real, U is `[2n, m]`, and the output map
+reads real and imaginary parts. The programs' smooth form of modReLU has one b for each unit.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ._plain import PlainRNN
 
 
 class ComplexRNN(PlainRNN):
-    """A model of complex units whose unitary matrix is made by `unitary`.
+    """A model of complex units whose unitary matrix `unitary` makes.
 
-    U and V start Glorot-uniform, b as U(-0.01, 0.01), and h_0 is trained, from Glorot's vector; a subclass fills anew
-    what its program starts otherwise.
+    U and V start Glorot-uniform, b as U(-0.01, 0.01), and h_0 is trained, from Glorot's vector. A subclass overwrites
+    the parameters that its program starts otherwise.
     """
 
     activation = Activation(Kind.COMPLEX_MODRELU_SMOOTH, epsilon=1e-5)
@@ -41,7 +41,7 @@ class ComplexRNN(PlainRNN):
 
     @abstractmethod
     def unitary(self) -> Tensor:
-        """W, complex `[n, n]`, with the gradient to what it is made of."""
+        """Return W, complex `[n, n]`, as a differentiable function of its parameters."""
 
     def weight(self) -> Tensor:
         return real_form(self.unitary())

@@ -1,4 +1,4 @@
-"""The plain recurrence h_t = act(W h_{t-1} + U x_t; b), which most of the papers' models are: they differ in W."""
+"""The plain recurrence h_t = act(W h_{t-1} + U x_t; b) of most of the papers' models, which differ in W."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orthobench.recurrence import Activation, GradientTrace, Multiply, project, 
 
 
 class MatrixSettings(ModelSettings):
-    """Settings of models that train what W is made of apart from everything else."""
+    """Settings of models with an optimiser of its own for the parameters of W."""
 
     recurrent_optimizer: OptimizerName = Field(
         "rmsprop_tf1", description="optimiser of the parameters that W is made of"
@@ -23,14 +23,15 @@ class MatrixSettings(ModelSettings):
 
 
 class PlainRNN(Model):
-    """A model whose recurrent matrix is made once an iteration, by `weight`.
+    """A model whose method `weight` makes the recurrent matrix once an iteration.
 
-    Where W has a structure that is cheaper to apply in every step than to form, a subclass clears `forms_weight` and
-    says by `multiplier` how.
+    A subclass sets `activation`. It overwrites `input_weight` (U, `[n, m]`, here U(-0.01, 0.01)) and `bias` (b, here 0)
+    where its paper starts them otherwise.
 
-    A subclass sets `activation`, fills `input_weight` (U, `[n, m]`, here U(-0.01, 0.01)) and `bias` (b, here 0) anew
-    where its paper starts them otherwise, and names in `matrix_parameters` the parameters W is made of, which then
-    are trained by the settings' recurrent optimiser. `start`, if set to a parameter `[n]`, is a trained h_0.
+    Attributes:
+        matrix_parameters: names of the parameters of W, which the settings' recurrent optimiser trains.
+        forms_weight: false where W is cheaper to apply in every step, by `multiplier`, than to form.
+        start: a parameter `[n]`, if h_0 is trained.
     """
 
     activation: Activation
@@ -49,10 +50,10 @@ class PlainRNN(Model):
 
     @abstractmethod
     def weight(self) -> Tensor:
-        """W `[n, n]`, with the gradient to what it is made of."""
+        """Return W `[n, n]` as a differentiable function of its parameters."""
 
     def multiplier(self) -> Multiply:
-        """What takes rows h `[B, n]` to h W^T by W's structure; asked for once an iteration."""
+        """Return the function that maps rows h `[B, n]` to h W^T by W's structure; called once an iteration."""
         raise NotImplementedError
 
     def initial_state(self, batch_size: int) -> State:

@@ -3,7 +3,7 @@
     h_t = h_{t-1} + eps tanh((M - M^T - gamma I) h_{t-1} + V x_t + b)
 
 B. Chang, M. Chen, E. Haber, E. Chi, "AntisymmetricRNN: A Dynamical System View on Recurrent Neural Networks",
-ICLR 2019. M is held as a strictly upper triangular matrix. Start: V ~ N(0, 1 / m), M ~ N(0, sigma^2 / n), b = 0.
+ICLR 2019. M is a strictly upper triangular matrix. Start: V ~ N(0, 1 / m), M ~ N(0, sigma^2 / n), b = 0.
 The paper's choices of eps, gamma, sigma, optimiser and rate per task are not reported: the defaults are ours, out of
 its grids.
 """
@@ -54,11 +54,11 @@ class Antisymmetric(Model):
 
     @staticmethod
     def entries(n: int) -> int:
-        """How many numbers the recurrent matrix is made of."""
+        """Return the number of entries of M that are trained."""
         return n * (n - 1) // 2
 
     def weight(self) -> Tensor:
-        """M - M^T - gamma I, `[n, n]`."""
+        """Return M - M^T - gamma I, `[n, n]`."""
         antisymmetric = skew(self.recurrent_entries, self.hidden_size)
         identity = torch.eye(self.hidden_size, dtype=antisymmetric.dtype, device=antisymmetric.device)
         return antisymmetric - self.diffusion * identity

@@ -4,9 +4,9 @@
     y_t = y_{t-1} + dt z_t
 
 T. K. Rusch, S. Mishra, "Coupled Oscillatory Recurrent Neural Network (coRNN)", ICLR 2021. y is position, read by the
-output map, z velocity; both start at 0. As in the program W_y, W_z, V and b are one linear map of m + 2n inputs, which
-starts as torch's Linear does, and so does the output map; z_{t-1} is damped, not z_t. The defaults are its sequential
-MNIST (permuted: dt 0.076, gamma 0.4, eps 8, rate 0.0054; adding: n = 128, dt 0.06, gamma 66, eps 15, rate 0.02).
+output map, z velocity; both start at 0. As in the program W_y, W_z, V and b are one linear map of m + 2n inputs. It
+and the output map start as torch's Linear, and z_{t-1} is damped, not z_t. The defaults are those of sequential MNIST.
+Permuted MNIST: dt 0.076, gamma 0.4, eps 8, rate 0.0054. Adding: n = 128, dt 0.06, gamma 66, eps 15, rate 0.02.
 """
 
 from __future__ import annotations

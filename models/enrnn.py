@@ -104,13 +104,13 @@ class ENRNN(PlainRNN):
         self.register_buffer("normalised", torch.zeros((), dtype=torch.bool))
 
     def radius(self) -> Tensor:
-        """rho(T)."""
+        """Return rho(T), a scalar."""
         if not self.short_weight.numel():
             return self.short_weight.new_zeros(())
         return spectral_radius(self.short_weight)
 
     def blocks(self) -> tuple[Tensor, Tensor]:
-        """W_L `[q, q]` and W_S `[s, s]`."""
+        """Return W_L `[q, q]` and W_S `[s, s]`."""
         short = self.short_weight / (self.radius() + self.epsilon) if self.normalised else self.short_weight
         return scaled_cayley(self.skew_entries, self.signs), short
 

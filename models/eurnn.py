@@ -6,10 +6,10 @@ L. Jing, Y. Shen, T. Dubcek, J. Peurifoy, S. Skirlo, Y. LeCun, M. Tegmark, M. So
 Neural Networks (EUNN) and their application to RNNs", ICML 2017. A layer F turns pairs of units, each by its angle and
 phase (`matrices.rotations`): L layers of neighbours in the tunable style, log2 n layers of units n / 2, n / 4, ..., 1
 apart in the FFT style. With real units there are angles alone. As in the program, modReLU takes |z| + 0.01 for the
-modulus, the direction of real units is sign(z), and the output map reads the real part alone.
+modulus, and the direction of real units is sign(z). The output map reads only the real part.
 
 The count of complex units, 2 angles + n + 2 m n + n + n p + p, is the program's. The sizes that the scoRNN paper prints
-for this cell, 3k and 7k, come out without w and with U counted once.
+for this cell, 3k and 7k, follow without w and with U counted once.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from orthobench.recurrence import Activation, Kind, Multiply
 from ._plain import PlainRNN
 
 FORMED_UP_TO, FEW_LAYERS = 1024, 24
-"""Beyond so many features, fewer layers than these are faster applied in every step, on two AVX-512 cores.
+"""With more features and fewer layers than these, applying W in every step is faster, on two AVX-512 cores.
 
-Else W is formed once an iteration.
+Otherwise W is formed once an iteration.
 """
 
 
@@ -63,12 +63,12 @@ class EURNNSettings(RotationSettings):
 
 
 def random_angles(count: int, generator: torch.Generator) -> nn.Parameter:
-    """U(-3.14, 3.14), as in the programs."""
+    """Draw angles U(-3.14, 3.14), as the programs."""
     return nn.Parameter(torch.empty(count).uniform_(-3.14, 3.14, generator=generator))
 
 
 def start_output(model: Model, signature: Signature, generator: torch.Generator) -> None:
-    """Start V as the programs: Glorot-uniform, but with the input's size in the place of the hidden one."""
+    """Start V as the programs: Glorot-uniform, but with the input's size instead of the hidden size."""
     bound = math.sqrt(6 / (signature.input_size + signature.output_size))
     nn.init.uniform_(model.output_weight, -bound, bound, generator=generator)
 
@@ -103,7 +103,7 @@ class EURNN(PlainRNN):
         return settings.hidden_size
 
     def structure(self) -> Multiply:
-        """What takes rows h `[B, n]`, complex where the units are, to h W^T."""
+        """Return the function that maps rows h `[B, n]`, complex if the units are, to h W^T."""
         angles = self.rotations.by_layer(self.theta)
         if self.phi is None or self.omega is None:
             return lambda rows: rotate(rows, self.rotations, angles)
@@ -112,7 +112,7 @@ class EURNN(PlainRNN):
         return lambda rows: rotate(rows, self.rotations, angles, phases) * last
 
     def matrix(self) -> Tensor:
-        """W `[n, n]`, complex where the units are."""
+        """Return W `[n, n]`, complex if the units are."""
         dtype = self.theta.dtype if self.phi is None else self.theta.dtype.to_complex()
         return self.structure()(torch.eye(self.hidden_size, dtype=dtype, device=self.theta.device)).T
 

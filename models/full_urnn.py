@@ -8,9 +8,9 @@ J. Le Roux, L. Atlas, "Full-Capacity Unitary Recurrent Neural Networks", NIPS 20
 matrices, so its rounding adds up (scoRNN paper, figure 4). The MNIST program divides G by the root of its running
 mean square first: recurrent_optimizer=cayley_rmsprop_keras1 with a rate of 1e-6.
 
-The released program holds W = A + iB as [[A^T, B^T], [-B^T, A^T]], for rows [Re h, Im h], and takes G from the upper
-blocks alone: what comes through Re h (D-04). The default is the gradient from both occurrences of A and B. B is that
-of this paper; scoRNN's first version prints another (D-03).
+The released program stores W = A + iB as [[A^T, B^T], [-B^T, A^T]], for rows [Re h, Im h]. It takes G only from the
+upper blocks, that is, through Re h (D-04). The default here is the gradient from both occurrences of A and B. The
+definition of B is this paper's; scoRNN's first version prints another (D-03).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     h_t = g h_{t-1} + (1 - g) modReLU(r (Q h_{t-1}) + U_c x_t; b_c)
 
 L. Jing, C. Gulcehre, J. Peurifoy, Y. Shen, M. Tegmark, M. Soljacic, Y. Bengio, "Gated Orthogonal Recurrent Units: On
-Learning to Forget", Neural Computation 31, 2019. Q is the real product of EURNN (`models/eurnn.py`), in the FFT style
-unless asked otherwise; its modReLU takes |z| + 0.001 for the modulus, as in the program. W_r and W_g are free.
+Learning to Forget", Neural Computation 31, 2019. Q is the real product of EURNN (`models/eurnn.py`), by default in the
+FFT style. As in the program, modReLU takes |z| + 0.001 for the modulus. W_r and W_g are free.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class GORU(Model):
         start_output(self, signature, generator)
 
     def product(self) -> Tensor:
-        """Q `[n, n]`."""
+        """Return Q `[n, n]`."""
         identity = torch.eye(self.hidden_size, dtype=self.theta.dtype, device=self.theta.device)
         return rotate(identity, self.rotations, self.rotations.by_layer(self.theta)).T
 

@@ -4,9 +4,9 @@
     loss + lambda sum_f ||W_f* W_f - I||^2
 
 n complex units, W_f of size P_f, the product of all P_f being n; W is unitary if every factor is. h_0 = 0. C. Jose,
-M. Cisse, F. Fleuret, "Kronecker Recurrent Units", ICML 2018. Ours, for want of what the authors had: modReLU with b
-starting at 0, factors starting as Haar-random unitary matrices, Glorot-uniform U and V, the optimiser and lambda. The
-printed counts have no b, which `bias` can take away; what modReLU then leaves of a recurrence is nearly linear.
+M. Cisse, F. Fleuret, "Kronecker Recurrent Units", ICML 2018. The paper omits the activation, the start, the optimiser
+and lambda. Here b starts at 0, the factors start as Haar-random unitary matrices, and U and V Glorot-uniform. The
+printed counts have no b. The setting `bias` removes it, and the recurrence is then nearly linear.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from orthobench.recurrence import Multiply
 from ._complex import ComplexRNN
 
 FORMED_UP_TO = 768
-"""Units up to which W is formed once an iteration; beyond, on two AVX-512 cores, applying its factors is faster."""
+"""W is formed once an iteration up to this number of units; with more, applying its factors is faster."""
 
 
 class KRUSettings(ModelSettings):
@@ -61,7 +61,7 @@ class KRUSettings(ModelSettings):
         return self
 
     def sizes(self) -> list[int]:
-        """P_1, ..., P_F; a 0 for what is no number."""
+        """Return P_1, ..., P_F, with 0 for text that is no number."""
         return [int(size) if size.isdecimal() else 0 for size in self.factor_sizes.split("x")]
 
 
@@ -80,7 +80,7 @@ class KRU(ComplexRNN):
         self.factors = nn.ParameterList(as_real(_haar(size, generator)).float() for size in settings.sizes())
 
     def complex_factors(self) -> list[Tensor]:
-        """W_1, ..., W_F, complex `[P_f, P_f]`."""
+        """Return W_1, ..., W_F, complex `[P_f, P_f]`."""
         return [as_complex(factor) for factor in self.factors]
 
     def unitary(self) -> Tensor:
@@ -103,7 +103,7 @@ class KRU(ComplexRNN):
 
 
 def _haar(size: int, generator: torch.Generator) -> Tensor:
-    """The unitary polar factor of a complex Gaussian matrix."""
+    """Return the unitary polar factor of a complex Gaussian matrix, `[size, size]`."""
     left, _, right = torch.linalg.svd(torch.randn(size, size, generator=generator, dtype=torch.complex128))
     polar: Tensor = left @ right
     return polar

@@ -1,13 +1,14 @@
 """LEM, long expressive memory: two states, each with a step length that it learns to choose.
 
     a_t  = dt s(W_1 y_{t-1} + V_1 x_t + b_1),   z_t = (1 - a_t) z_{t-1} + a_t tanh(W_z y_{t-1} + V_z x_t + b_z)
+
     a'_t = dt s(W_2 y_{t-1} + V_2 x_t + b_2),   y_t = (1 - a'_t) y_{t-1} + a'_t tanh(W_y z_t + V_y x_t + b_y)
 
 T. K. Rusch, S. Mishra, N. B. Erichson, M. W. Mahoney, "Long Expressive Memory for Sequence Modeling", ICLR 2022. The
 output map reads y; both states start at 0. As in the program every number of the cell starts as U(-1/sqrt(n),
-1/sqrt(n)), each bias b is the sum of two trained vectors, one with the input and one with the state, and the output
-weight starts as N(0, 2/n). The defaults are its sequential MNIST (permuted: dt 0.31, rate 0.0073; adding: dt 0.0242,
-rate 0.0026).
+1/sqrt(n)), and the output weight as N(0, 2/n). Each bias b is the sum of two trained vectors: of the input's map and of
+the state's. The defaults are those of sequential MNIST. Permuted MNIST: dt 0.31, rate 0.0073. Adding: dt 0.0242, rate
+0.0026.
 """
 
 from __future__ import annotations

@@ -2,16 +2,17 @@
 
     e_t = E x_t + b_e,   v_t = LayerNorm(e_t)
     s_t = lambda o s_{t-1} + exp(g) o (B v_t),   lambda = exp(-exp(nu) + i exp(theta))
+
     u_t = gelu(Re(C s_t) + D o v_t),   o_t = e_t + (P u_t + b_p) o sigmoid(Q u_t + b_q)
 
 A. Orvieto, S. L. Smith, A. Gu, A. Fernando, C. Gulcehre, R. Pascanu, S. De, "Resurrecting Recurrent Neural Networks
-for Long Sequences", ICML 2023. n complex units start with |lambda| uniform in area on the ring [r_min, r_max] and
-angles uniform in (0, theta_max), and g such that white noise keeps its power, exp(g)^2 = 1 - |lambda|^2. B ~ N(0,
-1 / 2d) and C ~ N(0, 1 / n) in each part, D ~ N(0, 1). B and what lambda and exp(g) are made of train more slowly.
+for Long Sequences", ICML 2023. The n complex units start with |lambda| uniform in area on the ring [r_min, r_max] and
+angles uniform in (0, theta_max). The gain g keeps the power of white noise: exp(g)^2 = 1 - |lambda|^2. B ~ N(0,
+1 / 2d) and C ~ N(0, 1 / n) in each part, D ~ N(0, 1). B and the parameters of lambda and exp(g) train more slowly.
 
 The paper stacks several such blocks, averages over time where a task has one answer, and uses batch normalisation,
-dropout and weight decay. Ours, to compare one recurrent layer with the other models: one block, the last step read,
-layer normalisation, neither dropout nor decay; dense weights start as N(0, 1 / inputs), their biases at 0.
+dropout and weight decay. Here one recurrent layer is compared with the other models: one block, the last step read,
+layer normalisation, neither dropout nor decay. Dense weights start as N(0, 1 / inputs), their biases at 0.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class LRU(Model):
     version = 1
     title = "LRU"
     paper = "Orvieto et al. Resurrecting Recurrent Neural Networks for Long Sequences. ICML 2023"
-    cost = "the state is two features a unit, and the recurrence runs in PyTorch"
+    cost = "a unit is two features, and the recurrence runs in PyTorch"
     Settings = LRUSettings
 
     def __init__(self, settings: LRUSettings, signature: Signature, generator: torch.Generator) -> None:
@@ -85,7 +86,7 @@ class LRU(Model):
         return settings.block_size
 
     def eigenvalues(self) -> Tensor:
-        """lambda, complex `[n]`."""
+        """Return lambda, complex `[n]`."""
         return torch.complex(-self.nu.exp(), self.theta.exp()).exp()
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:

@@ -2,11 +2,11 @@
 
     i, f, g, o = W x_t + R h_{t-1} + b,   c_t = s(f + beta) c_{t-1} + s(i) tanh(g),   h_t = s(o) tanh(c_t)
 
-As TensorFlow 1's basic cell, which the scoRNN papers ran: one Glorot-uniform kernel over the stacked (m + n) x 4n
-matrix, zero biases, zero start, the forget bias beta added to the pre-activation and not trained.
+The start is that of TensorFlow 1's basic cell, which the scoRNN papers ran. The stacked (m + n) x 4n matrix is one
+Glorot-uniform kernel; biases and states start at 0. The forget bias beta is added to the pre-activation, not trained.
 
-The uRNN papers' baseline programs also lead the new cell state to the output gate, by a full matrix: with
-`cell_to_output`, h_t = s(o + P c_t) tanh(c_t). What they print as its size is without P (D-31).
+In the uRNN papers' baseline programs a full matrix also maps the new cell state to the output gate. With
+`cell_to_output`, h_t = s(o + P c_t) tanh(c_t). The printed sizes are without P.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-r"""nnRNN: a recurrent matrix by its real Schur form, of which the orthogonal case is the start and not the whole.
+r"""nnRNN: a recurrent matrix by its real Schur form, which starts orthogonal and need not stay so.
 
     h_t = modReLU(W h_{t-1} + U x_t; b),   W = P (Theta + N) P^T,   P = exp(A),   A^T = -A
 
 Theta is block diagonal with blocks gamma_i [[cos theta_i, -sin theta_i], [sin theta_i, cos theta_i]]; N is strictly
 upper triangular, and zero at the start. G. Kerg, K. Goyette, M. Puelma Touzel, G. Gidel, E. Vorontsov, Y. Bengio,
 G. Lajoie, "Non-normal Recurrent Neural Network (nnRNN): Learning Long Time Dependencies While Improving Expressivity
-with Transient Dynamics", NeurIPS 2019. The loss has delta sum_i (gamma_i - 1)^2 added, N a weight decay of its own.
+with Transient Dynamics", NeurIPS 2019. The loss includes delta sum_i (gamma_i - 1)^2; N has a weight decay of its own.
 
-With "strict", the program's N, the entry above the diagonal inside each block of Theta is N's as well, and gamma_i is
-the modulus of an eigenvalue only while that is zero; with "block_strict" it always is. The defaults are the copying
-problem's of the paper's supplement. torch's `parametrizations.orthogonal` has the exponential too, but through
-`matrix_exp`, whose derivative is the exponential of a matrix twice as large; `matrices.exponential` has a cheaper one.
+With "block_strict" gamma_i is the modulus of an eigenvalue. With "strict", as in the program, N includes the entry
+above the diagonal inside each block of Theta. There gamma_i is a modulus only while this entry is zero. The defaults
+are the copying problem's of the paper's supplement. The derivative of torch's `matrix_exp` is the exponential of a
+matrix twice as large; `matrices.exponential` has a cheaper derivative.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class NNRNN(PlainRNN):
     activation = MODRELU
     matrix_parameters = ("skew_entries",)
 
-    places: Tensor
+    positions: Tensor
 
     def __init__(self, settings: NNRNNSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)
@@ -80,11 +80,11 @@ class NNRNN(PlainRNN):
         self.rotations = nn.Parameter(torch.empty(n // 2).uniform_(0, 6.28, generator=generator))
         self.moduli = nn.Parameter(torch.ones(n // 2))
         rows, columns = torch.triu_indices(n, n, offset=1)
-        places = rows * n + columns
+        positions = rows * n + columns
         if settings.triangle == "block_strict":
-            places = places[rows // 2 < columns // 2]
-        self.register_buffer("places", places, persistent=False)
-        self.triangle_entries = nn.Parameter(torch.zeros(len(places)))
+            positions = positions[rows // 2 < columns // 2]
+        self.register_buffer("positions", positions, persistent=False)
+        self.triangle_entries = nn.Parameter(torch.zeros(len(positions)))
         nn.init.uniform_(self.bias, -0.01, 0.01, generator=generator)
         if settings.map_start == "language":
             nn.init.kaiming_normal_(self.input_weight, nonlinearity="relu", generator=generator)
@@ -94,9 +94,9 @@ class NNRNN(PlainRNN):
                 nn.init.xavier_normal_(weight, generator=generator)
 
     def schur_form(self) -> Tensor:
-        """Theta + N, `[n, n]`."""
+        """Return Theta + N, `[n, n]`."""
         n = self.hidden_size
-        triangle = self.triangle_entries.new_zeros(n * n).scatter_(0, self.places, self.triangle_entries).view(n, n)
+        triangle = self.triangle_entries.new_zeros(n * n).scatter_(0, self.positions, self.triangle_entries).view(n, n)
         cosines = (self.moduli * self.rotations.cos()).repeat_interleave(2)
         sines = self.moduli * self.rotations.sin()
         sines = torch.stack((sines, torch.zeros_like(sines)), dim=1).flatten()[:-1]

@@ -3,14 +3,14 @@
     h_t = tanh(W h_{t-1} + U_x x_t + b),   W = U diag(s) V^T,   s_i = 1 + 2 mu (sigmoid(p_i) - 1/2)
 
 E. Vorontsov, C. Trabelsi, S. Kadoury, C. Pal, "On Orthogonality and Learning Recurrent Networks with Long Term
-Dependencies", ICML 2017. mu is the margin: 0 makes W orthogonal, and without one s = max(p, 0). The learning rate of p
-is divided by 2 mu, so that a step moves s as far whatever the margin. U and V are orthogonal and move by the
-multiplicative Cayley step M <- (I + eta/2 B)^{-1} (I - eta/2 B) M, B = G M^T - M G^T (the paper's first version; the
-program's G^T M - M^T G need not descend). They are trained as they stand, so torch's `parametrizations.orthogonal`,
-which would make them of other parameters, is not what is wanted.
+Dependencies", ICML 2017. The margin is mu. With mu = 0 W is orthogonal; without a margin s = max(p, 0). The learning
+rate of p is divided by 2 mu, so that a step moves s equally far for any margin. U and V are orthogonal and move by the
+multiplicative Cayley step M <- (I + eta/2 B)^{-1} (I - eta/2 B) M, B = G M^T - M G^T. This is the paper's first
+version; the program's G^T M - M^T G need not descend. They are parameters themselves, so torch's
+`parametrizations.orthogonal`, which makes them from other parameters, has no use here.
 
-Added to the loss, as in the program: a decay ||.||^2 of U_x, W and the output's matrix, and on request
-||W^T W - I||^2 or sum_i (s_i - 1)^2. U and V being orthogonal, those of W are sum_i s_i^2 and sum_i (s_i^2 - 1)^2.
+The loss includes a decay ||.||^2 of U_x, W and the output's matrix, as in the program. Settings add ||W^T W - I||^2 or
+sum_i (s_i - 1)^2. U and V being orthogonal, those of W are sum_i s_i^2 and sum_i (s_i^2 - 1)^2.
 
 W starts uniform among the orthogonal matrices, or Glorot-uniform; h_0 is trained, from zero. The copying runs have no
 nonlinearity.
@@ -96,7 +96,7 @@ class SoftOrthogonal(PlainRNN):
             self.start = nn.Parameter(torch.zeros(n))
 
     def singular_values(self) -> Tensor:
-        """S `[n]`."""
+        """Return the singular values s `[n]`."""
         if self.spectrum is None:
             return self.left.new_ones(self.hidden_size)
         if self.margin is None:

@@ -4,11 +4,11 @@
     U = H(u_1) ... H(u_k),   V = H(v_1) ... H(v_k),   H(u) = I - 2 u u^T / u^T u
 
 u_j and v_j are zero in their first j - 1 entries; r is the margin. J. Zhang, Q. Lei, I. Dhillon, "Stabilizing Gradients
-for Deep Neural Networks via Efficient SVD Parameterization", ICML 2018. As in the program: Glorot-uniform vectors, not
-of unit length before the first step and brought to it after every step, which changes the size of their gradients
-alone; sigma_i = 1 at the start; the output's matrix and bias from N(0, 0.1^2) cut off at 0.2. The learning rate is to
-fall by a factor an epoch: the training setting `learning_rate_decay`. torch's `parametrizations.orthogonal` has
-reflections too, but always n of them for a square matrix; `matrices.householder` takes k.
+for Deep Neural Networks via Efficient SVD Parameterization", ICML 2018. As in the program the
+vectors start Glorot-uniform, and every step scales them to unit length. This only changes the size of their gradients.
+The start is sigma_i = 1; the output's matrix and bias are N(0, 0.1^2) cut off at 0.2. The learning rate
+falls by a factor each epoch: the training setting `learning_rate_decay`. torch's `parametrizations.orthogonal` always
+has n reflections for a square matrix; `matrices.householder` takes k.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class SpectralRNN(PlainRNN):
         nn.init.trunc_normal_(self.output_weight, std=0.1, a=-0.2, b=0.2, generator=generator)
 
     def factors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """U `[n, n]`, sigma `[n]` and V `[n, n]`."""
+        """Return U `[n, n]`, sigma `[n]` and V `[n, n]`."""
         left, right = (
             householder_product(falling_vectors(entries, self.hidden_size, self.reflections))
             for entries in (self.left_entries, self.right_entries)

@@ -4,7 +4,7 @@
 
 n complex units. D_k are diagonal with entries e^{i theta}, R_k reflections, F the unitary Fourier transform and P a
 fixed random permutation; h_0 is trained. M. Arjovsky, A. Shah, Y. Bengio, "Unitary Evolution Recurrent Neural
-Networks", ICML 2016. Whether W is formed or applied in every step changes nothing but the time it takes.
+Networks", ICML 2016. Forming W and applying it in every step differ only in time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orthobench.recurrence import Multiply
 from ._complex import ComplexRNN
 
 FORMED_UP_TO = 512
-"""Units up to which W is formed once an iteration; beyond, on two AVX-512 cores, applying its parts is faster."""
+"""W is formed once an iteration up to this number of units; with more, applying its parts is faster."""
 
 
 class URNNSettings(ModelSettings):
@@ -34,7 +34,7 @@ class URNNSettings(ModelSettings):
 
 
 class URNNBase(ComplexRNN):
-    """What the uRNNs of restricted and of full capacity share: the start of b."""
+    """The common base of the uRNNs of restricted and of full capacity: the start of b."""
 
     def __init__(self, settings: URNNSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)

@@ -1,4 +1,4 @@
-"""Sizes that matrix products like: on rows of other lengths they take up to a third longer."""
+"""Sizes on which matrix products are fast; rows of other lengths take up to a third longer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ ALIGNED = 16  # numbers
 
 
 def aligned(matrix: Tensor) -> Tensor:
-    """With rows and columns of zeros up to aligned sizes; such zeros go through products, solves and gradients."""
+    """Return the matrix with zeros up to aligned sizes; products, solves and gradients keep such zeros apart."""
     rows, columns = matrix.shape
     return nn.functional.pad(matrix, (0, -columns % ALIGNED, 0, -rows % ALIGNED))

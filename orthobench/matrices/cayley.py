@@ -1,13 +1,14 @@
 r"""The scaled Cayley transform W = (I + A)^{-1} (I - A) D of a skew-symmetric A, D = diag(+-1).
 
 Every orthogonal matrix is reached for a suitable D with all |a_ij| <= 1 (Helfrich, Willmott, Ye, ICML 2018, theorem
-3.1). The derivative is their theorem 3.2: with G = dL/dW and V = (I + A)^{-T} G (D + W^T), dL/dA = V^T - V, where
+3.1). The derivative is their theorem 3.2: with G = dL/dW and V = (I + A)^{-T} G (D + W^T), dL/dA = V^T - V. Here
 dL/dA_ij moves a_ij by +d and a_ji by -d at once.
 
-With M = (I + A)^{-1} this is W = (2 M - I) D and V = 2 M^T G D M^T, which is how it is computed: the inverse in
-float64, so that W is orthogonal to the rounding of its own type, and the gradient in two products of that type.
-torch's own `parametrizations.orthogonal` has a Cayley map too, but without D (so never an eigenvalue -1), in the
-parameter's own precision, and differentiated through the solve.
+With M = (I + A)^{-1} the program computes W = (2 M - I) D and V = 2 M^T G D M^T. The inverse is in float64, so that W
+is orthogonal to the rounding of its own type; the gradient takes two products of that type.
+
+torch's `parametrizations.orthogonal` has a Cayley map without D, so its W never has an eigenvalue -1. It computes in
+the parameter's own precision and differentiates through the solve.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class _ScaledCayley(torch.autograd.Function):
 
 
 def scaled_cayley(upper: Tensor, signs: Tensor) -> Tensor:
-    """W `[n, n]`, orthogonal to the rounding of its own type.
+    """Return W `[n, n]`, orthogonal to the rounding of its own type.
 
     Args:
         upper: the entries of A above its diagonal, `[n (n - 1) / 2]`.
@@ -51,7 +52,7 @@ def scaled_cayley(upper: Tensor, signs: Tensor) -> Tensor:
 
 
 def minus_ones_last(n: int, negative_ones: int) -> Tensor:
-    """The diagonal of D: +1, then `negative_ones` times -1 (the place the scoRNN program gives them), `[n]`."""
+    """Return the diagonal of D `[n]`: +1, then `negative_ones` times -1, in the order of the scoRNN program."""
     signs = torch.ones(n)
     signs[n - negative_ones :] = -1
     return signs

@@ -1,14 +1,14 @@
 r"""The exponential of a skew-symmetric A: W = exp(A), orthogonal with determinant 1 (EXPRNN, Lezcano-Casado 2019).
 
 W = (E - O)^{-1} (E + O) with E even and O odd in A is orthogonal to rounding for any A: E is symmetric, O is skew, and
-the denominator is the numerator's transpose. Scaling by 2^-s is for the distance from exp(A) alone; each of the s
-squarings then doubles the rounding's distance from orthogonal. tanh(A / 2) is O / E; with
+the denominator is the numerator's transpose. Scaling by 2^-s only reduces the distance from exp(A). Each of the s
+squarings then doubles the rounding's distance from orthogonal. O / E approximates tanh(A / 2): with
 
     S = A^2,   T = A S,   X = alpha A + beta T,   O = A / 2 + T / 80,   E = I + (13 / 120 + alpha^2) S - X^2,
 
-beta^2 = 1 / 604800 and alpha beta = -1 / 2880, that holds up to order 9, so W is exp(A) up to order 10: as good as the
-[5/5] Pade approximant. It takes three products and a factorisation, its derivative three more and a solve, because only
-the skew part of dL/dA is asked for. torch's `matrix_exp` differentiates by the exponential of a matrix twice as large.
+beta^2 = 1 / 604800 and alpha beta = -1 / 2880, they agree up to order 9. So W is exp(A) up to order 10, as accurate as
+the [5/5] Pade approximant. W takes three products and a factorisation. The derivative takes three more and a solve,
+because only the skew part of dL/dA is needed. Torch's `matrix_exp` takes the exponential of a matrix of 2n rows.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Exponential(torch.autograd.Function):
             for power in reversed(powers):
                 g = g @ power.T + power.T @ g
         numerator = torch.linalg.lu_solve(factors, pivots, g, adjoint=True)
-        denominator = numerator @ powers[0].T  # less than nothing: its sign is turned where it is used
+        denominator = numerator @ powers[0].T  # with the opposite sign, which its uses change back
         even = numerator - denominator
         even = (even + even.T).div_(2)
         odd = numerator.add_(denominator)
@@ -83,6 +83,6 @@ class _Exponential(torch.autograd.Function):
 
 
 def exponential(upper: Tensor, n: int) -> Tensor:
-    """exp(A) `[n, n]` of the A with these entries above its diagonal, `[n (n - 1) / 2]`."""
+    """Return exp(A) `[n, n]` of the A with these entries above its diagonal, `[n (n - 1) / 2]`."""
     weight: Tensor = _Exponential.apply(upper, n)
     return weight

@@ -1,13 +1,13 @@
 r"""Products of reflections W = H(u_1) ... H(u_k), H(u) = I - 2 u u^T / (u^T u) (oRNN; Spectral RNN).
 
 The product is I - V S^{-1} V^T with V = [u_1 ... u_k] and S upper triangular, S = triu(V^T V, 1) + diag(V^T V) / 2
-(the UT transform; Joffrain et al., ACM TOMS 32, 2006): three matrix products and a triangular solve, where reflection
-by reflection is k passes over the matrix. Its derivative, with Y = V S^{-1} and P = G V S^{-T} for G = dL/dW, is
+(the UT transform; Joffrain et al., ACM TOMS 32, 2006). It takes three matrix products and a triangular solve, where
+single reflections take k passes over the matrix. The derivative, with Y = V S^{-1} and P = G V S^{-T} for G = dL/dW, is
 
     dL/dV = -P - G^T Y + V (K + K^T),   K = triu(Y^T P, 1) + diag(Y^T P) / 2.
 
-torch's `householder_product` asks for vectors that are 1 in their own row, and a vector whose entry there is near
-zero cannot be scaled to that.
+torch's `householder_product` needs vectors that are 1 in their own row. A vector whose entry in this row is near zero
+cannot be scaled so.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class _Product(torch.autograd.Function):
 
 
 def _upper(matrix: Tensor) -> Tensor:
-    """What stands above the diagonal, and half the diagonal."""
+    """Return the entries above the diagonal and half the diagonal, `[k, k]`."""
     upper = matrix.triu()
     upper.diagonal().div_(2)
     return upper
 
 
 def householder_product(vectors: Tensor) -> Tensor:
-    """H(u_1) H(u_2) ... H(u_k) `[n, n]` of the columns `[n, k]`; a column of zeros reflects nothing."""
+    """Return H(u_1) H(u_2) ... H(u_k) `[n, n]` of the columns `[n, k]`; a column of zeros reflects nothing."""
     n, k = vectors.shape
     if k == 0:
         return torch.eye(n, dtype=vectors.dtype, device=vectors.device)
@@ -61,28 +61,28 @@ def householder_product(vectors: Tensor) -> Tensor:
     return product[:n, :n]
 
 
-# Vectors of falling support, u_j zero in its first j - 1 entries, held as their other entries, row by row: as many as
-# the products of k reflections have dimensions, and one for the length of each vector.
+# In vectors of falling support u_j is zero in its first j - 1 entries; the parameters are the others, row by row. Their
+# number is the dimension of the products of k reflections plus k, for the lengths of the vectors.
 
 
 def falling_size(n: int, k: int) -> int:
-    """How many entries k such vectors of length n have."""
+    """Return the number of entries of k such vectors of length n."""
     return n * k - k * (k - 1) // 2
 
 
 @lru_cache(maxsize=16)
-def _falling_places(n: int, k: int, device: torch.device) -> Tensor:
+def _falling_positions(n: int, k: int, device: torch.device) -> Tensor:
     rows, columns = torch.tril_indices(n, k, device=device)
-    places: Tensor = rows * k + columns
-    return places
+    positions: Tensor = rows * k + columns
+    return positions
 
 
 def falling_vectors(entries: Tensor, n: int, k: int) -> Tensor:
-    """u_1 ... u_k, the columns of a lower triangular `[n, k]`."""
-    return entries.new_zeros(n * k).scatter_(0, _falling_places(n, k, entries.device), entries).view(n, k)
+    """Return u_1 ... u_k, the columns of a lower triangular `[n, k]`."""
+    return entries.new_zeros(n * k).scatter_(0, _falling_positions(n, k, entries.device), entries).view(n, k)
 
 
 def unit_entries(entries: Tensor, n: int, k: int) -> Tensor:
-    """The entries with every vector brought to length one; zeros stay zeros."""
+    """Return the entries with every vector scaled to length 1; a vector of zeros stays."""
     vectors = nn.functional.normalize(falling_vectors(entries, n, k), dim=0)
-    return vectors.view(-1).index_select(0, _falling_places(n, k, entries.device))
+    return vectors.view(-1).index_select(0, _falling_positions(n, k, entries.device))

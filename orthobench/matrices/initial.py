@@ -1,4 +1,4 @@
-"""Initial values that several of the papers share and torch does not have."""
+"""Initial values that several of the papers share and torch lacks."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from torch import Tensor
 
 @torch.no_grad()
 def glorot_vector_(vector: Tensor, generator: torch.Generator) -> Tensor:
-    """U(-s, s) with s = sqrt(3 / k) for a vector of length k: TensorFlow 1's default initialiser on a vector."""
+    """Fill a vector of length k with U(-s, s), s = sqrt(3 / k): TensorFlow 1's default initialiser on a vector."""
     bound = math.sqrt(3 / vector.numel())
     return vector.uniform_(-bound, bound, generator=generator)
 
 
 @torch.no_grad()
 def torch_linear_(tensor: Tensor, fan_in: int, generator: torch.Generator) -> Tensor:
-    """U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)): what torch's Linear starts its weight and its bias with."""
+    """Fill a tensor with U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)), the start of torch's Linear."""
     bound = 1 / math.sqrt(fan_in)
     return tensor.uniform_(-bound, bound, generator=generator)
 
 
 def half_circle_angles(n: int, generator: torch.Generator) -> Tensor:
-    """floor(n / 2) angles t ~ U(0, pi / 2), float64 (scoRNN, section 4.2; after Henaff et al. 2016)."""
+    """Return floor(n / 2) angles t ~ U(0, pi / 2), float64 (scoRNN, section 4.2; after Henaff et al. 2016)."""
     return torch.rand(n // 2, generator=generator, dtype=torch.float64) * (math.pi / 2)
 
 
 def exponential_angles(start: Literal["full_circle", "half_circle"], n: int, generator: torch.Generator) -> Tensor:
-    """floor(n / 2) angles of exp(A), float64, as EXPRNN's program draws them.
+    """Return floor(n / 2) angles of exp(A), float64, as EXPRNN's program draws them.
 
     full_circle: U(-pi, pi); half_circle: -tan(t / 2), the Cayley transform's entries taken as angles.
     """

@@ -1,16 +1,15 @@
 """Products of layers of 2 x 2 rotations (the EUNN of Jing et al. 2017).
 
-A layer splits n units into n / 2 pairs (a, b), a < b, each turned by an angle of its own; with complex units the pair's
-second unit is first multiplied by a phase:
+A layer splits n units into n / 2 pairs (a, b), a < b, and turns each by an angle of its own. With complex units a phase
+first multiplies the pair's second unit:
 
     [h_a]    [cos t   -sin t] [        h_a]
     [h_b] <- [sin t    cos t] [e^(i p) h_b]
 
-Layers are applied to the state one after another, the first first. Every layer can be undone, so what is kept for the
-derivative is only the rows that come out of the last; those in between are made again on the way back. With the rows y
-that come out of a layer and their gradient g, dL/dt = Re(sum over rows of g_b conj(y_a) - g_a conj(y_b)), and with
-those of the second unit after its phase, dL/dp = Im(sum of g_b conj(h_b)). So a product of n layers is formed in memory
-of the order n^2, where autograd's records would take n^3.
+The layers act on the state in their order. Every layer has an inverse, so only the rows after the last are saved; the
+backward pass computes the others again. From the rows y after a layer and their gradient g, with sums over rows,
+dL/dt = Re sum(g_b conj(y_a) - g_a conj(y_b)). With the second unit's rows and gradient after its phase,
+dL/dp = Im sum(g_b conj(h_b)). So a product of n layers takes memory of order n^2, where autograd would take n^3.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from torch.autograd.function import once_differentiable
 
 @dataclass(frozen=True)
 class Layer:
-    """Which units are paired: with the units rolled back by `shift`, j and j + `distance` of every 2 `distance`."""
+    """A pairing of the units: rolled back by `shift`, j and j + `distance` of every 2 `distance` are a pair."""
 
     distance: int
     shift: int = 0
@@ -34,17 +33,17 @@ class Layer:
 
 @dataclass(frozen=True)
 class Rotations:
-    """The layers of a product over n units, and how many angles it has."""
+    """The layers of a product over n units, and its number of angles."""
 
     units: int
     layers: tuple[Layer, ...]
     angle_count: int
 
     def by_layer(self, angles: Tensor) -> Tensor:
-        """The angles in order, `[angle_count]`, as a row for each layer, `[L, n / 2]`.
+        """Return angles `[angle_count]` as a row for each layer, `[L, n / 2]`.
 
-        Rolled by one, the tunable style's second layers pair the last unit with the first, which are not to be turned:
-        this pair comes last in its layer and gets the angle zero.
+        Rolled by one, every second layer of the tunable style pairs the last unit with the first. This pair is the last
+        of its layer; its angle is zero, since these units are not to be turned.
         """
         half = self.units // 2
         unturned = len(self.layers) * half - self.angle_count
@@ -54,7 +53,7 @@ class Rotations:
 
 
 def tunable(units: int, capacity: int) -> Rotations:
-    """The tunable style: `capacity` layers that pair (0, 1), (2, 3), ... and (1, 2), (3, 4), ... in turn.
+    """Return the tunable style: `capacity` layers that pair (0, 1), (2, 3), ... and (1, 2), (3, 4), ... in turn.
 
     Raises:
         ValueError: the number of units or of layers is odd, or the layers are not from 2 to the number of units.
@@ -67,7 +66,7 @@ def tunable(units: int, capacity: int) -> Rotations:
 
 
 def fft(units: int) -> Rotations:
-    """The FFT style: log2 n layers with pairs n / 2, n / 4, ..., 1 apart.
+    """Return the FFT style: log2 n layers with pairs n / 2, n / 4, ..., 1 apart.
 
     Raises:
         ValueError: the number of units is not a power of two.
@@ -79,12 +78,12 @@ def fft(units: int) -> Rotations:
 
 
 def rotate(rows: Tensor, rotations: Rotations, angles: Tensor, phases: Tensor | None = None) -> Tensor:
-    """Rows h `[B, n]` as h W^T, W the product of the layers.
+    """Return h W^T of rows h `[B, n]`; W is the product of the layers.
 
     Args:
         rows: real, or complex where there are phases.
         rotations: the layers.
-        angles: t of every pair, as `Rotations.by_layer` gives them, `[L, n / 2]`.
+        angles: t of every pair, `[L, n / 2]`, from `Rotations.by_layer`.
         phases: p of every pair, likewise.
     """
     result: Tensor = _Rotate.apply(rows, angles, phases, rotations.layers)
@@ -123,13 +122,13 @@ class _Rotate(torch.autograd.Function):
 
 
 def _coefficients(angles: Tensor, phases: Tensor | None) -> tuple[Iterable[Any], ...]:
-    """Cosines, sines and the factors e^(i p), or None, of each layer `[n / 2]`."""
+    """Return cosines, sines and the factors e^(i p), or None, of each layer `[n / 2]`."""
     factors = [None] * len(angles) if phases is None else torch.polar(torch.ones_like(phases), phases)
     return angles.cos(), angles.sin(), factors
 
 
 def _split(rows: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
-    """The pairs' first and second units, each `[B, n / (2 distance), distance]`."""
+    """Return the pairs' first and second units, each `[B, n / (2 distance), distance]`."""
     rolled = rows.roll(-layer.shift, -1) if layer.shift else rows
     first, second = rolled.reshape(len(rows), -1, 2, layer.distance).unbind(2)
     return first, second

@@ -4,10 +4,10 @@ For a simple leading eigenvalue lambda = alpha + i beta with T u = lambda u and 
 
     S = conj(v) u^T / (v* u),   d rho / dT = (alpha Re S + beta Im S) / rho.
 
-Which eigenvalue leads is ARPACK's to say: a few of the largest, in float32 and roughly. Those that may be the largest
-are then refined to rounding together with both their vectors, in float64, by inverse iteration with one factorisation
-in single precision whose error Olsen's correction takes out (Olsen, Jorgensen, Simons 1990). A full decomposition is
-the definition, and serves small matrices and those where this fails. All on the host, as in the authors' program.
+ARPACK approximates a few of the largest eigenvalues, in float32. Inverse iteration in float64 refines the candidates
+for the largest, with both their vectors, to rounding. It needs one factorisation in single precision, whose error
+Olsen's correction removes (Olsen, Jorgensen, Simons 1990). A full decomposition is the definition; it serves small
+matrices and failures of the iteration. All runs on the host, as in the authors' program.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 SMALL = 80  # rows up to which the full decomposition is as fast
-FOUND, SUBSPACE, TOLERANCE = 6, 60, 1e-3  # ARPACK's; the eigenvalues come out far better than to the tolerance
-RESTARTS = 1 / 16  # ARPACK's, for a row; more of them would take longer than the full decomposition
+COUNT, SUBSPACE, TOLERANCE = 6, 60, 1e-3  # ARPACK's; the eigenvalues are far more accurate than the tolerance
+RESTARTS = 1 / 16  # ARPACK's, for a row; more would take longer than the full decomposition
 NEAR = 1e-4  # relative distance within which another eigenvalue may be the largest
-SEPARATED = 3e-3  # that of the last one found: where it is less, larger ones may not have been found
+SEPARATED = 3e-3  # distance of the smallest eigenvalue; at less, ARPACK may have missed larger ones
 STEPS = 12
 RESIDUAL = 1e-10
 
@@ -43,7 +43,7 @@ class Leading:
 
 
 def leading_eigenpair(matrix: Matrix) -> Leading:
-    """Of a real float64 matrix `[n, n]`."""
+    """Return the leading eigenpair of a real float64 matrix `[n, n]`."""
     pairs = [_refine(matrix, value, right) for value, right in _largest(matrix)] if len(matrix) > SMALL else []
     refined = [pair for pair in pairs if pair is not None]
     if not refined or len(refined) < len(pairs):
@@ -52,7 +52,7 @@ def leading_eigenpair(matrix: Matrix) -> Leading:
 
 
 def by_decomposition(matrix: Matrix) -> Leading:
-    """By full decomposition: the definition."""
+    """Return the leading eigenpair by full decomposition, which is the definition."""
     decomposed: Any = scipy.linalg.eig(matrix, left=True)  # the stubs know the two values without left alone
     values, left, right = decomposed
     k = int(np.abs(values).argmax())
@@ -60,12 +60,17 @@ def by_decomposition(matrix: Matrix) -> Leading:
 
 
 def _largest(matrix: Matrix) -> list[tuple[complex, Matrix]]:
-    """Approximate eigenpairs, one of which is the leading one's; of two conjugates one. Empty if ARPACK cannot tell."""
+    """Return approximate eigenpairs that include the leading pair, one of two conjugates; none if ARPACK fails."""
     n = len(matrix)
-    start = np.random.default_rng(0).standard_normal(n, dtype=np.float32)  # always the same, so that runs are
+    start = np.random.default_rng(0).standard_normal(n, dtype=np.float32)  # a fixed start, for reproducible runs
     try:
         values, vectors = scipy.sparse.linalg.eigs(
-            matrix.astype(np.float32), k=FOUND, ncv=min(SUBSPACE, n), tol=TOLERANCE, v0=start, maxiter=int(RESTARTS * n)
+            matrix.astype(np.float32),
+            k=COUNT,
+            ncv=min(SUBSPACE, n),
+            tol=TOLERANCE,
+            v0=start,
+            maxiter=int(RESTARTS * n),
         )
     except (scipy.sparse.linalg.ArpackError, scipy.linalg.LinAlgError):
         return []
@@ -77,7 +82,7 @@ def _largest(matrix: Matrix) -> list[tuple[complex, Matrix]]:
 
 
 def _refine(matrix: Matrix, value: complex, right: Matrix) -> Leading | None:
-    """The eigenpair near this one with its left vector; None if that does not converge."""
+    """Return the eigenpair near this pair with its left vector, or None without convergence."""
     shifted = matrix.astype(np.complex64)
     np.fill_diagonal(shifted, shifted.diagonal() - np.complex64(value))
     factors = torch.linalg.lu_factor_ex(torch.from_numpy(shifted))
@@ -107,14 +112,14 @@ def _refine(matrix: Matrix, value: complex, right: Matrix) -> Leading | None:
 
 
 def _times(matrix: Matrix, vector: Matrix) -> Matrix:
-    """The product of a real matrix with a complex vector, without making the matrix complex."""
+    """Return the product of a real matrix with a complex vector, without a complex copy of the matrix."""
     real, imaginary = (matrix @ np.stack((vector.real, vector.imag), axis=1)).T
     product: Matrix = real + 1j * imaginary
     return product
 
 
 def _corrected(vector: Matrix, error: Matrix, inverse: Matrix) -> Matrix:
-    """Olsen's: x - M^{-1} r + eps M^{-1} x, with eps such that the step is orthogonal to x."""
+    """Return Olsen's correction x - M^{-1} r + eps M^{-1} x, with eps such that the step is orthogonal to x."""
     step: Matrix = np.vdot(vector, error) / np.vdot(vector, inverse) * inverse - error
     return vector + step
 
@@ -127,7 +132,7 @@ class _Radius(torch.autograd.Function):
             return matrix.new_tensor(torch.nan)
         pair = leading_eigenpair(matrix.detach().cpu().double().numpy())
         radius = abs(pair.value)
-        with np.errstate(divide="ignore", invalid="ignore"):  # not a number where there is no derivative
+        with np.errstate(divide="ignore", invalid="ignore"):  # NaN without a derivative
             weighted = np.divide(pair.value.conjugate(), radius * np.vdot(pair.left, pair.right)) * pair.right
         left = torch.from_numpy(np.stack((pair.left.real, pair.left.imag), axis=1))
         derivative = left @ torch.from_numpy(np.stack((weighted.real, weighted.imag)))
@@ -143,6 +148,6 @@ class _Radius(torch.autograd.Function):
 
 
 def spectral_radius(matrix: Tensor) -> Tensor:
-    """rho(T) of `[n, n]`, a scalar. Differentiable where the leading eigenvalue (or pair) is simple and not zero."""
+    """Return rho(T) of `[n, n]`, a scalar; differentiable where the leading eigenvalue is simple and not zero."""
     radius: Tensor = _Radius.apply(matrix)
     return radius

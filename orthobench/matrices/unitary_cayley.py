@@ -5,9 +5,8 @@ of scoRNN's theorem 3.2: with M = (I + A)^{-1} and G = dL/dRe W + i dL/dIm W,
 
     V = M* G (D* + W*) = 2 M* G D* M*,   dL/dA = V* - V,   dL/dtheta_j = Im (W* G)_jj,
 
-where dL/dA moves a_ij and a_ji at once; on the diagonal, where they are one, half of it is right. As in `cayley`, the
-inverse is taken in double precision, so that W is unitary to the rounding of its own type, and the gradient in that
-type.
+where dL/dA moves a_ij and a_ji at once; on the diagonal these are the same entry, and half of it is right. As in
+`cayley`, the inverse is in double precision, so that W is unitary to the rounding of its own type.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ class _UnitaryCayley(torch.autograd.Function):
 
 
 def unitary_cayley(entries: Tensor, phases: Tensor) -> Tensor:
-    """W, complex `[n, n]`, unitary to the rounding of its own type.
+    """Return W, complex `[n, n]`, unitary to the rounding of its own type.
 
     Args:
-        entries: the real numbers `[n, n]` that `skew_hermitian` makes A of.
+        entries: the real numbers `[n, n]` from which `skew_hermitian` makes A.
         phases: theta, `[n]`.
     """
     weight: Tensor = _UnitaryCayley.apply(entries, phases)

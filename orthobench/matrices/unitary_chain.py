@@ -1,7 +1,7 @@
 """Arjovsky's unitary matrix W = D_3 R_2 F^-1 D_2 P R_1 F D_1, applied in O(n log n): the uRNN of restricted capacity.
 
-D_k = diag(e^{i theta_k}), R_k = I - 2 u_k u_k* / u_k* u_k, F the unitary Fourier transform, P a permutation; the
-rightmost acts first (Arjovsky, Shah, Bengio, ICML 2016, equation 6). The program keeps the conjugates of our u_k.
+D_k = diag(e^{i theta_k}), R_k = I - 2 u_k u_k* / u_k* u_k, F the unitary Fourier transform, P a permutation. The
+rightmost acts first (Arjovsky, Shah, Bengio, ICML 2016, equation 6). The program has the conjugates of these u_k.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from orthobench.matrices.complex_form import as_complex
 
 
 def draw_unitary_chain(n: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """The program's start: theta `[3, n]` ~ U(-pi, pi), u `[2, n, 2]` Glorot-uniform as `[2, 2n]`, P `[n]` uniform."""
+    """Draw theta `[3, n]` ~ U(-pi, pi), u `[2, n, 2]` Glorot-uniform as `[2, 2n]`, and P `[n]`, as the program."""
     phases = torch.empty(3, n).uniform_(-math.pi, math.pi, generator=generator)
     reflections = nn.init.xavier_uniform_(torch.empty(2, 2 * n), generator=generator).view(2, n, 2)
     return phases, reflections, torch.randperm(n, generator=generator)
 
 
 def reflect(rows: Tensor, unit: Tensor) -> Tensor:
-    """Rows h `[..., n]` to (I - 2 u u*) h, u `[n]` of length 1."""
+    """Map rows h `[..., n]` to (I - 2 u u*) h; u `[n]` has length 1."""
     return rows - 2 * (rows @ unit.conj()).unsqueeze(-1) * unit
 
 
 def unitary_chain(phases: Tensor, reflections: Tensor, permutation: Tensor) -> Callable[[Tensor], Tensor]:
-    """What takes complex rows h `[..., n]` to h W^T.
+    """Return the function that maps complex rows h `[..., n]` to h W^T.
 
     Args:
         phases: theta_1, theta_2, theta_3, `[3, n]`.
@@ -46,7 +46,7 @@ def unitary_chain(phases: Tensor, reflections: Tensor, permutation: Tensor) -> C
 
 
 def unitary_chain_matrix(phases: Tensor, reflections: Tensor, permutation: Tensor) -> Tensor:
-    """W, complex `[n, n]`."""
+    """Return W, complex `[n, n]`."""
     identity = torch.eye(phases.shape[-1], dtype=phases.dtype.to_complex(), device=phases.device)
     transposed: Tensor = unitary_chain(phases, reflections, permutation)(identity)
     return transposed.T

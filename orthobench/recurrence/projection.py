@@ -1,7 +1,7 @@
 """The input projection x_t = U u_t + b of all steps in one product.
 
-`torch.nn.functional.linear` in value and gradient. On the CPU the result is in reused memory. x is as large as all
-states and unused after the recurrence; fresh pages would cost more time than the product.
+`torch.nn.functional.linear` in value and gradient. On the CPU the result is in reused memory. It is as large as
+all states and unused after the recurrence, and fresh pages would cost more time than the product.
 """
 
 from __future__ import annotations
