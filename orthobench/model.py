@@ -1,4 +1,4 @@
-"""What a model plugin is: an input map, a recurrence, an output map, and how its parameters are trained."""
+"""The base class of models: an input map, a recurrence, an output map, and the optimisers of its parameters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OptimizerName = Literal[
     "sgd",
     "sgd_momentum",
 ]
-"""The optimisers that `orthobench.training.optimizers` makes, by name."""
+"""The names of the optimisers of `orthobench.training.optimizers`."""
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -38,7 +38,7 @@ OutputBias = Literal["zeros", "glorot", "linear", "truncated_normal", "constant"
 
 
 class ModelSettings(Settings):
-    """The settings every model has; a model's own come in a subclass."""
+    """The settings of every model; a subclass has a model's own settings."""
 
     hidden_size: Count = Field(128, description="number of hidden units n")
     optimizer: OptimizerName = Field(
@@ -62,9 +62,9 @@ class ModelSettings(Settings):
 
 @dataclass(frozen=True)
 class Signature:
-    """What a task asks of a model: inputs `[T, B, input_size]`, and outputs of `output_size`.
+    """The shapes that a task requires of a model: inputs `[T, B, input_size]`, and outputs.
 
-    readout "last": outputs `[B, output_size]` after the last step; "all": `[T, B, output_size]`.
+    Outputs are `[B, output_size]` after the last step with readout "last", and `[T, B, output_size]` with "all".
     """
 
     input_size: int
@@ -74,7 +74,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that share an optimiser, its learning rate and a weight decay (d w is added to their gradient)."""
+    """Parameters with a common optimiser, learning rate and weight decay d: d w is added to the gradient of w."""
 
     parameters: list[nn.Parameter]
     optimizer: OptimizerName
@@ -83,12 +83,17 @@ class ParameterGroup:
 
 
 class Model(nn.Module, ABC):
-    """Base of the model plugins: subclasses make the states, this makes the outputs y = V h + c.
+    """The base class of model plugins: a subclass runs the recurrence, this class makes the outputs y = V h + c.
 
-    Class attributes: `version`, raised whenever the same settings come to mean other numbers; `title` and `paper`, what
-    it is and the reference; `Settings`, the hyper-parameters; `orthogonal`, whether every recurrent matrix is
-    orthogonal by construction, before and after training; `cost`, why a training step takes several times scoRNN's,
-    where it does. Every random draw of `__init__` comes from the generator it is given.
+    `__init__` draws all random numbers from its generator.
+
+    Attributes:
+        version: to be raised when the same settings give other numbers.
+        title: the model's name on pages and in tables.
+        paper: the reference.
+        Settings: the hyper-parameters.
+        orthogonal: whether every recurrent matrix is orthogonal by construction, before and after training.
+        cost: the reason why a training step takes several times scoRNN's, if it does.
     """
 
     version: ClassVar[int] = 1
@@ -121,9 +126,9 @@ class Model(nn.Module, ABC):
 
     @classmethod
     def build(cls, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> Self:
-        """The model that the settings ask for: with an embedding E `[e, m]`, U(-0.1, 0.1), it reads E x_t.
+        """Return a model with these settings; with an embedding E `[e, m]` it reads E x_t.
 
-        The start is that of the nnRNN program's embedding of characters.
+        E starts as U(-0.1, 0.1), as the embedding of characters in the nnRNN program.
         """
         if settings.embedding_size is None:
             return cls(settings, signature, generator)
@@ -134,20 +139,20 @@ class Model(nn.Module, ABC):
 
     @classmethod
     def state_features(cls, settings: ModelSettings) -> int:
-        """How many real features h has: two for each unit where units are complex."""
+        """Return the number of real features of h: two for each complex unit."""
         return settings.hidden_size
 
     @classmethod
     def output_features(cls, settings: ModelSettings) -> int:
-        """How many features the output map reads."""
+        """Return the number of features that the output map reads."""
         return cls.state_features(settings)
 
     def initial_state(self, batch_size: int) -> State:
-        """The state before the first step: zeros `[B, features]`, unless a model says otherwise."""
+        """Return the state before the first step, tensors `[B, features]`; zeros by default."""
         return (self.output_weight.new_zeros(batch_size, self.features),)
 
     def state_parts(self) -> dict[str, slice]:
-        """The parts of the state that are looked at apart: by name, which features of its tensors side by side."""
+        """Return the parts of the state that probes show apart: for each name, features of the concatenated tensors."""
         return {"h": slice(0, self.features)}
 
     @abstractmethod
@@ -169,30 +174,30 @@ class Model(nn.Module, ABC):
     def forward(
         self, inputs: Tensor, state: State | None = None, trace: GradientTrace | None = None
     ) -> tuple[Tensor, State]:
-        """The outputs that the signature asks for, and the final state, from the given or the model's own start."""
+        """Return the outputs, in the signature's shape, and the final state; `state` defaults to `initial_state`."""
         if self.embedding is not None:
             inputs = project(inputs, self.embedding)
         outputs, final = self.states(inputs, state or self.initial_state(inputs.shape[1]), trace)
         return nn.functional.linear(self.readout(outputs, final), self.output_weight, self.output_bias), final
 
     def penalty(self) -> Tensor | None:
-        """What training adds to the task's loss, a scalar; nothing by default."""
+        """Return a scalar that training adds to the task's loss, or None."""
         return None
 
     def after_step(self) -> None:
-        """Keep a constraint after the optimisers' step; nothing by default. Called without gradients."""
+        """Restore a constraint after the optimisers' step. Called without gradients."""
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Which optimiser and learning rate each parameter gets; every trainable parameter in exactly one group."""
+        """Return groups with an optimiser and a learning rate; each trainable parameter is in exactly one group."""
         return [ParameterGroup(list(self.parameters()), self.optimizer, self.learning_rate)]
 
     @abstractmethod
     def recurrent_matrices(self) -> dict[str, Tensor]:
-        """The square matrices that the state is multiplied by, by name ("W"; for gated cells one per gate).
+        """Return the square matrices that multiply the state, real or complex `[n, n]`, by name.
 
-        Complex ones are given as such, `[n, n]`.
+        The name is "W"; a gated cell has one matrix for each gate.
         """
 
     def parameter_count(self) -> int:
-        """Trainable real numbers, as the papers count them: a constrained matrix by its manifold's dimension."""
+        """Return the number of trainable real numbers; a constrained matrix counts its manifold's dimension."""
         return sum(parameter.numel() for parameter in self.parameters() if parameter.requires_grad)
