@@ -1,4 +1,4 @@
-"""What papers say of their figures, checked on the runs behind them."""
+"""Check the claims of papers about their figures on the stored runs."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ COMPARING = ("first", "best", "worst")
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim and whether it held: every seed has to agree, and every variant that it is about has to be there."""
+    """A claim, and whether it holds for every seed of every variant that it is about; None: not decided."""
 
     claim: Claim
-    held: bool | None
+    holds: bool | None
     reason: str
 
     @property
     def verdict(self) -> str:
-        return "not decided" if self.held is None else "held" if self.held else "did not hold"
+        return "not decided" if self.holds is None else "held" if self.holds else "did not hold"
 
 
 @dataclass(frozen=True)
 class ClaimSubject:
-    """What a claim may be about: a model with settings, and what was measured of it, if it was run."""
+    """A model with settings that a claim may be about, with its runs if there are any."""
 
     label: str
     model: str
@@ -50,7 +50,7 @@ class ClaimSubject:
 
 
 def check_claims(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantData]) -> list[ClaimResult]:
-    """The claims of a table or figure; `measured` has the variant of every experiment that was run, by identity."""
+    """Check the claims of a table or figure; `measured` has the variants of the experiments that ran, by identity."""
     subjects = [
         ClaimSubject(e.label, e.model, e.settings, e.task_settings, measured.get(e.identity), e.selection)
         for e in paper.experiments_in(artifact.name)
@@ -59,7 +59,7 @@ def check_claims(paper: Paper, artifact: Artifact, measured: Mapping[str, Varian
 
 
 def check_runs(artifact: Artifact, variants: Sequence[VariantData]) -> list[ClaimResult]:
-    """The claims of a figure on the variants that it shows, all of them there."""
+    """Check the claims of a figure on the variants that it shows."""
     subjects = []
     for variant in variants:
         spec = variant.run.spec
@@ -69,7 +69,7 @@ def check_runs(artifact: Artifact, variants: Sequence[VariantData]) -> list[Clai
 
 
 def check_panels(artifact: Artifact, panels: Sequence[Mapping[str, Any]]) -> list[ClaimResult]:
-    """The claims of a figure of trajectories."""
+    """Check the claims of a figure of trajectories."""
     courses = {panel["panel"]: np.array(panel["trajectories"]) for panel in panels}
     return [
         ClaimResult(claim, *PANEL_CHECKS[claim.check](claim, courses[claim.panel]))
@@ -108,7 +108,7 @@ def _check(claim: Claim, subjects: Sequence[ClaimSubject]) -> ClaimResult:
         if not (is_subject or is_other):
             continue
         if subject.variant is None or not subject.variant.finished or subject.variant.diverged:
-            missing.add(_lacking(subject))
+            missing.add(_missing_runs(subject))
         else:
             (about if is_subject else others).append(
                 replace(subject.variant, label=subject.label, selection=subject.selection)
@@ -116,22 +116,22 @@ def _check(claim: Claim, subjects: Sequence[ClaimSubject]) -> ClaimResult:
     if missing or not about or (claim.check in COMPARING and not others):
         return undecided(claim, f"needs {', '.join(sorted(missing)) or 'runs that are not there'}")
     results = [CHECKS[claim.check](claim, variant, others) for variant in about]
-    return ClaimResult(claim, all(held for held, _ in results), "; ".join(reason for _, reason in results))
+    return ClaimResult(claim, all(holds for holds, _ in results), "; ".join(reason for _, reason in results))
 
 
-def _lacking(subject: ClaimSubject) -> str:
-    """A subject that no claim can be checked by, in words."""
+def _missing_runs(subject: ClaimSubject) -> str:
+    """Name a subject without the runs that a check needs."""
     if subject.variant is None or not subject.variant.diverged:
         return subject.label
     return f"{subject.label}, of which {subject.variant.diverged} of {len(subject.variant.runs)} runs diverged"
 
 
 def _runs(variant: VariantData, claim: Claim) -> list[pd.Series]:
-    """Of every finished run, the values over iterations of the metric that a claim is about."""
+    """Return the claim's metric of every finished run, by iteration."""
     split, metric = ("probe", claim.metric) if claim.metric else ("test", variant.run.metric)
     rows = variant.series(split, metric)
-    found = [rows[rows["run"] == run.id].set_index("iteration")["value"].astype(float) for run in variant.finished]
-    return [series.sort_index() for series in found if len(series)]
+    curves = [rows[rows["run"] == run.id].set_index("iteration")["value"].astype(float) for run in variant.finished]
+    return [series.sort_index() for series in curves if len(series)]
 
 
 def _limit(claim: Claim, variant: VariantData) -> float:
@@ -147,8 +147,8 @@ def _finals(variant: VariantData, claim: Claim) -> list[float]:
     return [float(series.iloc[-1]) for series in _runs(variant, claim)]
 
 
-def _chosen(variant: VariantData, claim: Claim) -> list[float]:
-    """Of every finished run what stands in the paper's table: the value at the test that its rule selects."""
+def _selected(variant: VariantData, claim: Claim) -> list[float]:
+    """Return the value of every finished run at the evaluation that the paper's rule selects."""
     if claim.metric:
         return _finals(variant, claim)
     return values(variant, variant.selection, variant.run.metric, "test")
@@ -173,25 +173,25 @@ def _stays_above(claim: Claim, variant: VariantData, others: list[VariantData]) 
 
 
 def _reached(limit: float, claim: Claim, variant: VariantData) -> list[float]:
-    """The iterations at which the runs first stand at or below the limit; infinite for those that never do."""
-    return [_moment(series, limit) for series in _runs(variant, claim)]
+    """Return the first iteration of each run at or below the limit; infinity for a run that stays above it."""
+    return [_first_below(series, limit) for series in _runs(variant, claim)]
 
 
-def _moment(series: pd.Series, limit: float) -> float:
+def _first_below(series: pd.Series, limit: float) -> float:
     return float(min(series.index[series <= limit], default=math.inf))
 
 
 def _first(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
     own = max(_reached(_limit(claim, variant), claim, variant), default=math.inf)
-    theirs = {other.label: min(_reached(_limit(claim, other), claim, other), default=math.inf) for other in others}
-    told = "; ".join(f"{model} {_iteration(at)}" for model, at in theirs.items())
-    return math.isfinite(own) and own < min(theirs.values()), f"{variant.label} {_iteration(own)}, {told}"
+    rivals = {other.label: min(_reached(_limit(claim, other), claim, other), default=math.inf) for other in others}
+    text = "; ".join(f"{model} {_iteration(iteration)}" for model, iteration in rivals.items())
+    return math.isfinite(own) and own < min(rivals.values()), f"{variant.label} {_iteration(own)}, {text}"
 
 
 def _returns(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
-    """It comes down to the limit, and later stands within a tenth of the baseline again."""
+    """Check that the metric falls to the limit, and later rises to within a tenth of the baseline."""
     limit = _limit(claim, variant)
-    later = [series[series.index > _moment(series, limit)] for series in _runs(variant, claim)]
+    later = [series[series.index > _first_below(series, limit)] for series in _runs(variant, claim)]
     if not all(len(series) for series in later):
         return False, f"does not come down to {limit:.3g} before its last test"
     back = min((float(series.max()) for series in later), default=math.nan)
@@ -203,23 +203,22 @@ def _iteration(at: float) -> str:
 
 
 def _late(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
-    """Well past the start, or never: an untrained model may stand below the baseline by chance."""
+    """Check that the metric falls 5 % below the baseline after `factor` epochs or later, or never."""
     reached = min(_reached(0.95 * _baseline(variant), claim, variant), default=math.nan)
     passed = reached / variant.run.iterations_per_epoch
-    told = f"after {passed:.2g} epochs" if math.isfinite(passed) else "never"
-    return passed >= claim.factor, f"5 % below the baseline {told}"
+    moment = f"after {passed:.2g} epochs" if math.isfinite(passed) else "never"
+    return passed >= claim.factor, f"5 % below the baseline {moment}"
 
 
 def _best(claim: Claim, variant: VariantData, others: list[VariantData], worst: bool = False) -> tuple[bool, str]:
-    """With every seed better than all others; or worse."""
+    """Check that every seed is better than all seeds of the others; with `worst`, worse."""
     sign = 1.0 if (variant.run.main_metric.goal == "min") != worst else -1.0
-    own = max((sign * value for value in _chosen(variant, claim)), default=math.nan)
-    theirs = {other.label: min((sign * value for value in _chosen(other, claim)), default=math.nan) for other in others}
-    return own < min(theirs.values()), _beside(variant.label, own, theirs, sign)
-
-
-def _beside(label: str, own: float, theirs: Mapping[str, float], sign: float) -> str:
-    return f"{label} {sign * own:.3g}, " + "; ".join(f"{other} {sign * value:.3g}" for other, value in theirs.items())
+    own = max((sign * value for value in _selected(variant, claim)), default=math.nan)
+    rivals = {
+        other.label: min((sign * value for value in _selected(other, claim)), default=math.nan) for other in others
+    }
+    text = "; ".join(f"{label} {sign * value:.3g}" for label, value in rivals.items())
+    return own < min(rivals.values()), f"{variant.label} {sign * own:.3g}, {text}"
 
 
 def _grows(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
@@ -234,15 +233,17 @@ def _stays_below(claim: Claim, variant: VariantData, others: list[VariantData]) 
 
 
 def _vectors(variant: VariantData, claim: Claim, last: bool) -> list[np.ndarray]:
-    """Of every finished run, the vector that a claim is about, as it was logged first or last."""
+    """Return the claim's vector of every finished run, as logged last or first."""
     rows = variant.traces[variant.traces["name"] == claim.metric]
-    found = [rows[rows["run"] == run.id].sort_values("iteration")["values"] for run in variant.finished]
-    return [np.asarray(vectors.iloc[-1 if last else 0], dtype=float) for vectors in found if len(vectors)]
+    logged = [rows[rows["run"] == run.id].sort_values("iteration")["values"] for run in variant.finished]
+    return [np.asarray(vectors.iloc[-1 if last else 0], dtype=float) for vectors in logged if len(vectors)]
 
 
 def _left(claim: Claim, variant: VariantData, last: bool = True) -> list[float]:
-    """What is left of a gradient over the sequence: of the norms by step, the first by the last; of a map of all states
-    by all inputs, the mean over the largest quarter of lags by that over the states' own inputs.
+    """Return the share of a gradient that survives the sequence, for every run.
+
+    Of norms by step: the first over the last. Of a map of all states by all inputs: the mean over the largest quarter
+    of lags, over the mean at lag 0.
     """
     return [
         _left_of_map(vector) if claim.metric.startswith("heat_map/") else float(vector[0] / vector[-1])
@@ -267,15 +268,15 @@ def _forgets(claim: Claim, variant: VariantData, others: list[VariantData], last
 
 
 def _forgets_more(claim: Claim, variant: VariantData, others: list[VariantData]) -> tuple[bool, str]:
-    """By how far back it reaches, since what is left at the far end may be too small for a float."""
-    before, after = ([_reach(one) for one in _vectors(variant, claim, last)] for last in (False, True))
-    held = bool(after) and all(late < early for early, late in zip(before, after, strict=True))
-    told = "; ".join(f"{early} and {late}" for early, late in zip(before, after, strict=True))
-    return held, f"steps back to a thousandth of it, at first and at last: {told}"
+    """Compare how far back the gradient reaches; its share at the far end may be too small for a float."""
+    before, after = ([_reach(norms) for norms in _vectors(variant, claim, last)] for last in (False, True))
+    holds = bool(after) and all(late < early for early, late in zip(before, after, strict=True))
+    text = "; ".join(f"{early} and {late}" for early, late in zip(before, after, strict=True))
+    return holds, f"steps back to a thousandth of it, at first and at last: {text}"
 
 
 def _reach(norms: np.ndarray) -> int:
-    """How many steps back from the last the gradient's norms `[steps]` stay above a thousandth of it."""
+    """Count the steps, back from the last, in which the norms `[steps]` stay above a thousandth of the last."""
     small = norms[::-1] < 1e-3 * norms[-1]
     return int(small.argmax()) if small.any() else len(norms)
 
@@ -306,7 +307,7 @@ CHECKS: dict[str, Callable[[Claim, VariantData, list[VariantData]], tuple[bool, 
 
 
 def _distances(courses: np.ndarray) -> np.ndarray:
-    """Of the trajectories `[starts, steps + 1, 2]`: how many times as far from the origin they end as they start."""
+    """Return the final over the initial distance from the origin of trajectories `[starts, steps + 1, 2]`."""
     norms = np.linalg.norm(courses, axis=-1)
     ratios: np.ndarray = norms[:, -1] / norms[:, 0]
     return ratios
@@ -325,9 +326,9 @@ def _leaves(claim: Claim, courses: np.ndarray) -> tuple[bool, str]:
 def _keeps_distance(claim: Claim, courses: np.ndarray) -> tuple[bool, str]:
     ratios = _distances(courses)
     least, most = float(ratios.min()), float(ratios.max())
-    held = 1 / claim.factor <= least and most <= claim.factor
+    holds = 1 / claim.factor <= least and most <= claim.factor
     return (
-        held,
+        holds,
         f"ends at {least:.2f} to {most:.2f} times the distance it starts at; within a factor of {claim.factor:g}",
     )
 

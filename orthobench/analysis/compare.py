@@ -1,4 +1,4 @@
-"""Two selections of runs beside each other: what differs in them, and whether their results do."""
+"""Compare two selections of runs: their settings, environments and results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orthobench.store import Run, Status, Store
 
 @dataclass(frozen=True)
 class Selection:
-    """Runs, by the text that chose them."""
+    """Runs, and the text that selects them."""
 
     text: str
     runs: list[Run]
@@ -25,8 +25,10 @@ class Selection:
 class Contrast:
     """The first selection against another.
 
-    `settings` and `environment` have what differs: by name, the values that the runs of either side have. `paired`: by
-    seed.
+    Attributes:
+        settings: settings that differ: by name, the values of the first side's runs and of the second's.
+        environment: likewise for the environments.
+        paired: whether the values are paired by seed.
     """
 
     first: Selection
@@ -61,12 +63,12 @@ def select(
 
 
 def contrast(first: Selection, second: Selection, which: str = "final") -> Contrast:
-    """The first selection against the second in their runs' metric, at the end or at its best.
+    """Compare two selections in their runs' metric, at the end or at its best.
 
-    Paired over seeds where both have one run for each of at least two common seeds.
+    Values are paired by seed where both sides have one run for each of at least two common seeds.
 
     Raises:
-        UsageError: the two were measured in different metrics.
+        UsageError: the two have different metrics.
     """
     metrics = {run.metric for run in (*first.runs, *second.runs)}
     if len(metrics) > 1:
@@ -74,13 +76,13 @@ def contrast(first: Selection, second: Selection, which: str = "final") -> Contr
         hint = f"; narrow both to a task: {', '.join(f'task={task}' for task in tasks)}" if tasks else ""
         raise UsageError(f"the selections have different metrics: {', '.join(sorted(metrics))}{hint}")
     sides = [_values(selection, which) for selection in (first, second)]
-    ones, others = ({seed: values[0] for seed, values in side.items() if len(values) == 1} for side in sides)
-    common = sorted(ones.keys() & others.keys())
+    left, right = ({seed: values[0] for seed, values in side.items() if len(values) == 1} for side in sides)
+    common = sorted(left.keys() & right.keys())
     single = all(len(values) == 1 for side in sides for values in side.values())
     result: Comparison | None
     if single and len(common) > 1:
         paired = True
-        result = compare_paired([ones[seed] for seed in common], [others[seed] for seed in common])
+        result = compare_paired([left[seed] for seed in common], [right[seed] for seed in common])
     else:
         paired = False
         result = compare_unpaired(*([value for values in side.values() for value in values] for side in sides))
@@ -102,7 +104,7 @@ def contrast(first: Selection, second: Selection, which: str = "final") -> Contr
 
 
 def _values(selection: Selection, which: str) -> dict[int, list[float]]:
-    """By seed, the finished runs' values."""
+    """Return the finished runs' values, by seed."""
     values: dict[int, list[float]] = {}
     for run in selection.runs:
         value = run.best_value if which == "best" else run.final_value
@@ -121,21 +123,21 @@ def _facts(run: Run) -> dict[str, Any]:
     return {**facts, **packages, "device": run.device, "backend": run.backend}
 
 
-def _differences(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
-    """Of what the runs of either side have, what is not the same in all of them."""
-    told = {}
-    for name in dict.fromkeys(name for run in (*one, *other) for name in run):
-        left, right = (dict.fromkeys(str(run.get(name, "–")) for run in side) for side in (one, other))
+def _differences(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
+    """Return the values of either side that are not the same in all runs, by name."""
+    differences = {}
+    for name in dict.fromkeys(name for run in (*first, *second) for name in run):
+        left, right = (dict.fromkeys(str(run.get(name, "–")) for run in side) for side in (first, second))
         if len(left | right) > 1:
-            told[name] = ", ".join(left), ", ".join(right)
-    return told
+            differences[name] = ", ".join(left), ", ".join(right)
+    return differences
 
 
 def adjusted(contrasts: Sequence[Contrast]) -> list[float | None]:
-    """The contrasts' p values, adjusted by Holm for how many there are."""
+    """Return the contrasts' p values, adjusted by Holm for their number."""
     from orthobench.analysis.statistics import holm
 
-    tested = [number for number, one in enumerate(contrasts) if one.result is not None]
-    values = holm([one.result.p for one in contrasts if one.result is not None])
+    tested = [number for number, entry in enumerate(contrasts) if entry.result is not None]
+    values = holm([entry.result.p for entry in contrasts if entry.result is not None])
     by_number = dict(zip(tested, values, strict=True))
     return [by_number.get(number) for number in range(len(contrasts))]

@@ -1,4 +1,4 @@
-"""From the database to what a page shows: conditions, in each the models' curves and results."""
+"""Load stored runs by condition: the models' curves, vectors and results, beside the papers' experiments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRACES = ["run", "name", "epoch", "iteration", "values"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The paper's experiment nearest to a variant, and where the variant's settings differ from it."""
+    """The paper's experiment nearest to a variant, and the settings that differ: by name, the run's and the paper's."""
 
     experiment: Experiment
     differences: dict[str, tuple[Any, Any]]
@@ -28,11 +28,12 @@ class Comparison:
 
 @dataclass(frozen=True)
 class VariantData(Variant):
-    """A variant with everything that was logged of it.
+    """A variant with all its logged values.
 
-    `curves` has a row for every run, metric and iteration (columns run, split, name, epoch, iteration, value);
-    `traces` one for every run, vector and iteration (columns run, name, epoch, iteration, values). `selection`:
-    the rule by which the paper that it is looked at for chose among a run's tests.
+    Attributes:
+        curves: a row per run, metric and iteration; columns run, split, name, epoch, iteration, value.
+        traces: a row per run, vector and iteration; columns run, name, epoch, iteration, values.
+        selection: the paper's rule for choosing among a run's evaluations.
     """
 
     curves: pd.DataFrame
@@ -41,13 +42,13 @@ class VariantData(Variant):
     selection: str = "last"
 
     def series(self, split: str, name: str) -> pd.DataFrame:
-        """The logged values of one metric."""
+        """Return the logged values of a metric: the rows of `curves`."""
         return self.curves[(self.curves["split"] == split) & (self.curves["name"] == name)]
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One task with one set of task settings: what is inside may be compared."""
+    """A task with one set of task settings, and its variants, which may be compared."""
 
     key: str
     task: str
@@ -78,7 +79,7 @@ def _by_run(rows: pd.DataFrame) -> dict[Any, pd.DataFrame]:
 
 
 def condition_of(runs: list[Run], key: str, members: list[VariantData]) -> Condition:
-    """A condition of these variants, all of which have the first run's task and metric."""
+    """Return a condition of these variants; all have the first run's task and metric."""
     first = runs[0]
     return Condition(
         key,
@@ -97,8 +98,8 @@ def _condition(runs: list[Run], curves: dict[Any, pd.DataFrame], traces: dict[An
 
 def _measured(variant: Variant, curves: dict[Any, pd.DataFrame], traces: dict[Any, pd.DataFrame]) -> VariantData:
     def joined(rows: dict[Any, pd.DataFrame], columns: list[str]) -> pd.DataFrame:
-        found = [rows[run.id] for run in variant.runs if run.id in rows]
-        return pd.concat(found) if found else pd.DataFrame(columns=columns)
+        parts = [rows[run.id] for run in variant.runs if run.id in rows]
+        return pd.concat(parts) if parts else pd.DataFrame(columns=columns)
 
     return VariantData(
         variant.label, variant.runs, joined(curves, CURVES), joined(traces, TRACES), _compare(variant.run)

@@ -2,8 +2,8 @@
 
     vanilla:  h <- tanh(W h)          feedback:  h <- h + eps tanh(W h)
 
-T = 50 steps from three starts, eps = 0.1. The matrices of (c) and (d) are the reflection and the rotation that the
-caption's seeds 0 and 1 give in SciPy's sampler of its time (D-37); the seed of (a) is not printed, NumPy's 0 is taken.
+T = 50 steps from three starts, eps = 0.1. The matrices of (c) and (d) are a reflection and a rotation. SciPy's sampler
+of that time draws them from the caption's seeds 0 and 1 (D-37). The seed of (a) is not printed; NumPy's 0 is taken.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SYSTEMS = (
 
 
 def trajectories(system: System, steps: int = STEPS) -> npt.NDArray[np.float64]:
-    """h_0, ..., h_steps from every start, `[3, steps + 1, 2]`."""
+    """Return h_0, ..., h_steps from every start, `[3, steps + 1, 2]`."""
     w, h = np.array(system.matrix), np.array(STARTS)
     course = [h]
     for _ in range(steps):
@@ -52,7 +52,7 @@ def trajectories(system: System, steps: int = STEPS) -> npt.NDArray[np.float64]:
 
 
 def toy_dynamics() -> dict[str, Any]:
-    """Every panel: its matrix, that matrix's eigenvalues as [re, im], and the trajectories."""
+    """Return every panel's matrix, its eigenvalues as [re, im], and the trajectories."""
     return {
         "panels": [
             {

@@ -1,4 +1,4 @@
-"""A paper's tables: printed beside measured, with a verdict on every cell."""
+"""Set a paper's printed tables beside the measured values, with a verdict on every cell."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMES = {"minutes_per_epoch": 60.0, "seconds_per_epoch": 1.0}
 
 @dataclass(frozen=True)
 class Cell:
-    """One printed result and what was measured of it, by the paper's own rule of selection."""
+    """A printed result and the measured values, chosen by the paper's own rule."""
 
     printed: Printed
     experiment: Experiment | None
@@ -31,7 +31,7 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        """Measured less printed."""
+        """Return measured minus printed; None without either."""
         if self.measured is None or self.printed.value is None:
             return None
         return self.measured.mean - self.printed.value
@@ -39,7 +39,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: cells by the label of their column."""
+    """A row of a table; `cells` by the label of their column."""
 
     label: str
     model: str
@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of a paper as it was measured."""
+    """A table of a paper, printed beside measured."""
 
     paper: Paper
     artifact: Artifact
@@ -63,7 +63,7 @@ class PaperTable:
 
 
 def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantData]) -> PaperTable:
-    """The table of an artifact; `measured` has the variant of every experiment that was run, by its identity."""
+    """Return the table of an artifact; `measured` has the variants of the experiments that ran, by identity."""
     rows: dict[str, Row] = {}
     for experiment in paper.experiments_in(artifact.name):
         for printed in experiment.printed_in(artifact.name):
@@ -90,34 +90,36 @@ def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantD
 
 
 def fill_command(artifact: Artifact, experiment: Experiment) -> str:
-    """The command that runs an experiment, with the others of its model in the table or figure."""
+    """Return the command that runs an experiment and the others of its model in the table or figure."""
     kind, _, number = artifact.name.partition(" ")
     option = f"--{kind} {number}" if kind in ("table", "figure") else f'--table "{artifact.name}"'
     return f"orthobench sweep --paper {experiment.paper} {option} --models {experiment.model} --seeds 3"
 
 
 def values(variant: VariantData, selection: str, metric: str, split: str) -> list[float]:
-    """A metric of every finished run, at the test that the paper's rule selects; of times, the run's own.
+    """Return a metric of every finished run, at the evaluation that the paper's rule selects.
 
-    best_test and best_valid: the iteration at which the task's metric is best on that split; else the last.
+    Args:
+        selection: "best_test" and "best_valid": where the task's main metric is best on that split; else the last.
+        metric: a metric's name, or a time (`TIMES`), which is the run's own.
     """
     if metric in TIMES:
         seconds = [run.seconds_per_epoch for run in variant.finished]
-        return [one / TIMES[metric] for one in seconds if one is not None]
+        return [value / TIMES[metric] for value in seconds if value is not None]
     best = {"best_test": "test", "best_valid": "valid"}.get(selection)
-    judged = variant.series(best, variant.run.metric) if best else None
-    shown = variant.series(split, metric)
-    found = (_selected(judged, shown, run.id, variant.run.main_metric.goal) for run in variant.finished)
-    return [value for value in found if value is not None and math.isfinite(value)]
+    ranking = variant.series(best, variant.run.metric) if best else None
+    rows = variant.series(split, metric)
+    selected = (_selected(ranking, rows, run.id, variant.run.main_metric.goal) for run in variant.finished)
+    return [value for value in selected if value is not None and math.isfinite(value)]
 
 
-def _selected(judged: pd.DataFrame | None, shown: pd.DataFrame, run: int, goal: str) -> float | None:
-    values = _by_iteration(shown, run)
+def _selected(ranking: pd.DataFrame | None, rows: pd.DataFrame, run: int, goal: str) -> float | None:
+    values = _by_iteration(rows, run)
     if values.empty:
         return None
-    if judged is None or len(values) == 1:  # a metric that is measured once, after the last iteration
+    if ranking is None or len(values) == 1:  # a metric measured once, after the last iteration
         return float(values.iloc[-1])
-    ranks = _by_iteration(judged, run).dropna()
+    ranks = _by_iteration(ranking, run).dropna()
     if ranks.empty:
         return None
     at = ranks.idxmin() if goal == "min" else ranks.idxmax()
@@ -125,13 +127,12 @@ def _selected(judged: pd.DataFrame | None, shown: pd.DataFrame, run: int, goal: 
 
 
 def _by_iteration(rows: pd.DataFrame, run: int) -> pd.Series:
-    """One run's values, by iteration."""
+    """Return the values of a run, by iteration."""
     return rows[rows["run"] == run].set_index("iteration")["value"].astype(float).sort_index()
 
 
 def _cell(experiment: Experiment, printed: Printed, variant: VariantData | None, command: str) -> Cell:
-    found = values(variant, experiment.selection, printed.metric, printed.split) if variant else []
-    measured = summarize(found)
+    measured = summarize(values(variant, experiment.selection, printed.metric, printed.split) if variant else [])
     if variant is None or measured is None:
         verdict = "diverged" if variant and variant.diverged == len(variant.runs) else "not measured"
         return Cell(printed, experiment, None, verdict, command)
@@ -141,8 +142,9 @@ def _cell(experiment: Experiment, printed: Printed, variant: VariantData | None,
 
 
 def _verdict(printed: Printed, measured: Summary, metric: Metric | None) -> str:
-    """Return in words whether the mean lies within its interval or the tolerance of the printed value, else which is
-    better; without the metric's declaration that is not known.
+    """Return in words whether the printed value lies within the mean's interval or the tolerance, else which is better.
+
+    Without the metric's declaration the verdict is "differs".
     """
     if printed.value is None:
         return "no number printed"

@@ -37,9 +37,9 @@ def parse_conditions(texts: Iterable[str]) -> Conditions:
         UsageError: a text has no key or no value, or two conditions have the same key.
     """
     conditions: dict[str, list[str]] = {}
-    for given in texts:
+    for condition in texts:
         key = ""
-        for part in given.split(","):
+        for part in condition.split(","):
             name, equals, value = (word.strip() for word in part.partition("="))
             if equals:
                 key = SHORT_NAMES.get(name, name)
@@ -48,7 +48,7 @@ def parse_conditions(texts: Iterable[str]) -> Conditions:
             else:
                 value = name
             if not (key and value):
-                raise UsageError(f"'{given}' is not a condition: write KEY=VALUE, for example model=scornn")
+                raise UsageError(f"'{condition}' is not a condition: write KEY=VALUE, for example model=scornn")
             conditions.setdefault(key, []).append(value)
     return {key: tuple(values) for key, values in conditions.items()}
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean of n values with the 95 % Student-t interval of the mean; half_width is None for fewer than two."""
+    """Mean of n values with the half width of its 95 % Student-t interval; None for fewer than two values."""
 
     n: int
     mean: float
@@ -25,7 +25,7 @@ class Summary:
 
 
 def summarize(values: Sequence[float]) -> Summary | None:
-    """The summary of the finite values; None if there is none."""
+    """Return the summary of the finite values; None without any."""
     finite = [value for value in values if math.isfinite(value)]
     n = len(finite)
     if n == 0:
@@ -40,17 +40,19 @@ def summarize(values: Sequence[float]) -> Summary | None:
 
 
 TOO_FEW = 5
-"""Fewer values a side than this are called too few in words."""
+"""Number of values a side below which a comparison is called weak."""
 DRAWS = 9_999
-"""Of permutations; where there are no more, all are tried, and the test is exact."""
+"""Permutations to draw; with no more than these, all are tried and the test is exact."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two samples: the difference of means (first less second), its test, and how large it is.
+    """Two samples: the difference of means (first minus second), its test and its size.
 
-    `effect` is the mean difference in units of the differences' standard deviation (paired, d_z) or of the pooled one
-    (Cohen's d); None where that is zero. `smallest_p` is the least p that samples of these sizes could give.
+    Attributes:
+        effect: the mean difference over the differences' standard deviation (paired, d_z) or over the pooled one
+            (Cohen's d); None where the deviation is zero.
+        smallest_p: the smallest p that samples of these sizes can give.
     """
 
     n: tuple[int, int]
@@ -63,15 +65,15 @@ class Comparison:
 
     @property
     def words(self) -> str:
-        """What the numbers do not say."""
+        """Return a warning about few seeds; empty if there are enough."""
         if self.smallest_p > 0.05:
             return f"too few seeds: no difference, however large, could give p below {self.smallest_p:.2g}"
         return "few seeds: a small difference will not show" if min(self.n) < TOO_FEW else ""
 
 
 def compare_paired(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
-    """Pairs compared by the exact test over all changes of the differences' signs; None for fewer than two."""
-    differences = [one - other for one, other in zip(first, second, strict=True)]
+    """Compare pairs by the sign-flip permutation test of their differences; None for fewer than two."""
+    differences = [left - right for left, right in zip(first, second, strict=True)]
     n = len(differences)
     summary = summarize(differences)
     if summary is None or n < 2:
@@ -88,7 +90,7 @@ def compare_paired(first: Sequence[float], second: Sequence[float]) -> Compariso
 
 
 def compare_unpaired(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
-    """Independent samples compared by the permutation test of the means; None for fewer than two on a side."""
+    """Compare independent samples by the permutation test of the means; None for fewer than two on a side."""
     n, m = len(first), len(second)
     if min(n, m) < 2:
         return None
@@ -110,7 +112,7 @@ def compare_unpaired(first: Sequence[float], second: Sequence[float]) -> Compari
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjustment: the chance that any of these is below its value by chance alone is at most that value."""
+    """Return the p values with Holm's adjustment for the number of tests (Holm, 1979)."""
     adjusted = [0.0] * len(p_values)
     highest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):

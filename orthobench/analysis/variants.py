@@ -1,4 +1,4 @@
-"""Runs that differ by seed alone, taken together: their label and their results over seeds."""
+"""Group runs that differ only by seed: their label and their results over seeds."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from orthobench.store import Run, Status
 
 @dataclass(frozen=True)
 class Variant:
-    """One model with one set of settings, over its seeds."""
+    """A model with one set of settings, over its seeds."""
 
     label: str
     runs: list[Run]
 
     @property
     def run(self) -> Run:
-        """Any of the runs, for what they share."""
+        """Return one of the runs, for the values that all share."""
         return self.runs[0]
 
     @property
@@ -33,17 +33,17 @@ class Variant:
 
     @property
     def tags(self) -> list[str]:
-        """All tags that any of the runs has."""
+        """Return the tags of all runs, sorted."""
         return sorted({tag for run in self.runs for tag in run.tags})
 
     @property
     def final(self) -> Summary | None:
-        """The test metric at the end, over the finished runs."""
+        """Return the final test metric over the finished runs."""
         return summarize([run.final_value for run in self.finished if run.final_value is not None])
 
     @property
     def best(self) -> Summary | None:
-        """The best test metric of each finished run."""
+        """Return the best test metric over the finished runs."""
         return summarize([run.best_value for run in self.finished if run.best_value is not None])
 
     @property
@@ -52,7 +52,7 @@ class Variant:
 
 
 def group(runs: Sequence[Run], by: Callable[[Run], str]) -> list[list[Run]]:
-    """Runs that agree, in the order of their first."""
+    """Group runs by a value, in the order of each group's first run."""
     groups: dict[str, list[Run]] = {}
     for run in runs:
         groups.setdefault(by(run), []).append(run)
@@ -60,7 +60,7 @@ def group(runs: Sequence[Run], by: Callable[[Run], str]) -> list[list[Run]]:
 
 
 def variants(runs: Sequence[Run]) -> list[Variant]:
-    """The variants among these runs; labels are the model's name and what tells its variants apart."""
+    """Return the variants of these runs, labelled by the model and the settings that distinguish its variants."""
     groups = group(runs, lambda run: run.variant)
     return [Variant(_label(members[0], [other[0] for other in groups]), members) for members in groups]
 
@@ -68,12 +68,12 @@ def variants(runs: Sequence[Run]) -> list[Variant]:
 def _label(run: Run, all_runs: list[Run]) -> str:
     own = settings_of(run)
     others = [settings_of(other) for other in all_runs if other.model == run.model and other is not run]
-    telling = [name for name, value in own.items() if any(other.get(name) != value for other in others)]
-    return " ".join([run.model, *(f"{name}={text(own[name])}" for name in telling)])
+    distinguishing = [name for name, value in own.items() if any(other.get(name) != value for other in others)]
+    return " ".join([run.model, *(f"{name}={text(own[name])}" for name in distinguishing)])
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Everything but the seed; versions too, as they may be all that differs."""
+    """Return all settings and versions of a run, without the seed."""
     spec = run.spec
     versions = {"task_version": spec["task_version"], "model_version": spec["model_version"]}
     return merged_settings(spec) | versions

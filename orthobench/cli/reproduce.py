@@ -107,6 +107,6 @@ def _print(found: list[tuple[Paper, Artifact, list[ClaimResult]]]) -> bool:
             table.add_row(name, escape(one.claim.text), one.verdict, escape(one.reason))
     console().print(table)
     claim_results = [one for _, _, some in found for one in some]
-    held = sum(one.held is True for one in claim_results)
+    held = sum(one.holds is True for one in claim_results)
     typer.echo(f"{held} of {len(claim_results)} claims held")
     return held == len(claim_results)

@@ -1,4 +1,4 @@
-"""Long curves with fewer points, and no peak lost."""
+"""Thin long curves without losing a peak."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from numpy.typing import ArrayLike, NDArray
 LIMIT = 400
 
 
-def kept(curves: list[ArrayLike], limit: int = LIMIT) -> NDArray[np.intp]:
-    """Which points of curves over the same x to keep: of every stretch, each curve's lowest and highest, and the ends.
+def thinned(curves: list[ArrayLike], limit: int = LIMIT) -> NDArray[np.intp]:
+    """Return the indices of about `limit` points of curves over the same x; all points if they are fewer.
 
-    All points, if they are no more than the limit; else at most about the limit.
+    They are both ends, and of every stretch each curve's lowest and highest point.
     """
     arrays = [np.asarray(curve, dtype=float) for curve in curves]
     length = len(arrays[0])

@@ -1,4 +1,4 @@
-"""Tables as CSV, JSON, Markdown and LaTeX."""
+"""Export tables as CSV, JSON, Markdown, LaTeX and pandas DataFrames."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MINUS, PLUS_MINUS = "−", "±"
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table in two forms: flat records for machines, and cells as a reader sees them."""
+    """A table in two forms: flat records for programs, and cells of text for readers."""
 
     title: str
     records: list[dict[str, Any]]
@@ -63,7 +63,7 @@ def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, 
 
 
 def condition_sheet(condition: Condition) -> Sheet:
-    """What was measured under one condition, the best first, then what did not finish."""
+    """Return the results under a condition, the best first, then the variants without a finished run."""
     ranked = [row.variant for row in leaderboard(condition)]
     labels = {variant.label for variant in ranked}
     tagged = any(variant.tags for variant in condition.variants)
@@ -147,19 +147,19 @@ def _pair(cell: Cell | None) -> tuple[str, str]:
 
 
 def _numbers(name: str, summary: Summary | None) -> dict[str, float | None]:
-    """A summary as two columns: mean, and half width of its 95 % interval."""
+    """Return a summary as two columns: mean, and half width of its 95 % interval."""
     if summary is None:
         return {name: None, f"{name}_half_width": None}
     return {name: summary.mean, f"{name}_half_width": summary.half_width}
 
 
 def spread(summary: Summary | None) -> str:
-    """The mean and the half width of its interval; nothing where nothing was measured."""
+    """Return the mean and the half width of its interval as text; empty without a measurement."""
     return "" if summary is None else str(summary)
 
 
 def write(form: Format, tables: Sequence[Sheet]) -> str:
-    """The tables as text in this format."""
+    """Return the tables as text in this format."""
     return WRITERS[form](tables)
 
 
@@ -169,7 +169,7 @@ def _csv(tables: Sequence[Sheet]) -> str:
 
 
 def _inert(value: Any) -> Any:
-    """Text that no spreadsheet takes for a formula."""
+    """Return text that no spreadsheet takes for a formula; other values unchanged."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
@@ -191,7 +191,7 @@ def _markdown(tables: Sequence[Sheet]) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    """Text in which nothing is markup."""
+    """Escape the characters that are markup."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
 
 

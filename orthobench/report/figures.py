@@ -1,4 +1,4 @@
-"""The figures, as Plotly figures without colours of their own ground: the page gives them its light or dark one."""
+"""Draw the figures with Plotly. They have no ground colour: the page gives them its light or dark one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.report.decimate import kept
+from orthobench.report.decimate import thinned
 from orthobench.report.styles import Style, Styles
 
 
 def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
-    """The test metric over epochs: the mean over seeds, in the band from the lowest seed to the highest."""
+    """Draw the test metric over epochs: the mean over seeds, in a band from the lowest seed to the highest."""
     figure = empty_figure("epoch", f"test {condition.metric.axis}")
     last = 0.0
     for variant, style in styled(condition, styles, figure):
@@ -41,7 +41,7 @@ def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
 
 
 def orthogonality(condition: Condition, styles: Styles) -> go.Figure | None:
-    """||W^T W - I||_F over epochs; one line a matrix, log scale."""
+    """Draw ||W^T W - I||_F over epochs on a log scale, a line per matrix; None without data."""
     figure = empty_figure("epoch", "‖WᵀW − I‖<sub>F</sub>", logarithmic=True)
     for variant, style in styled(condition, styles, figure):
         probed = variant.curves[variant.curves["name"].str.startswith("orthogonality/")]
@@ -54,7 +54,7 @@ def orthogonality(condition: Condition, styles: Styles) -> go.Figure | None:
 
 
 def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
-    """||dL/dh_t||_F over the steps of the sequence: dotted before training, solid at the end; mean over seeds."""
+    """Draw ||dL/dh_t||_F over the steps, mean over seeds: dotted before training, solid after; None without data."""
     figure = empty_figure("step t", "‖∂L/∂h<sub>t</sub>‖<sub>F</sub>", logarithmic=True)
     for variant, style in styled(condition, styles, figure):
         traced = variant.traces[variant.traces["name"].str.startswith("gradient_norm/")]
@@ -74,7 +74,7 @@ def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
 
 
 def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
-    """What a model costs against what it reaches: cost is "parameters" or "seconds per epoch"; best test value."""
+    """Draw the best test value over a cost, "parameters" or "seconds per epoch"; None for fewer than two variants."""
     figure = empty_figure(cost, f"test {condition.metric.axis}")
     for variant, style in styled(condition, styles, figure):
         price = variant.run.parameter_count if cost == "parameters" else variant.seconds_per_epoch
@@ -100,7 +100,7 @@ def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
 
 
 def styled(condition: Condition, styles: Styles, *figures: go.Figure) -> Iterator[tuple[VariantData, Style]]:
-    """The variants with their styles; what is drawn of one in these figures meanwhile is marked as its."""
+    """Yield the variants with their styles, and mark traces that the caller adds meanwhile as the variant's."""
     for variant in condition.variants:
         before = [len(figure.data) for figure in figures]
         yield variant, styles.of(condition, variant)
@@ -111,16 +111,16 @@ def styled(condition: Condition, styles: Styles, *figures: go.Figure) -> Iterato
 
 
 def over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
-    """By iteration, over seeds: mean, lowest and highest value. What is not finite counts for nothing."""
+    """Return mean, minimum, maximum and count over seeds, by iteration, of the finite values."""
     finite = rows[np.isfinite(rows["value"].astype(float))]
     return finite.groupby("iteration")["value"].agg(["mean", "min", "max", "count"])
 
 
 def add_band(figure: go.Figure, x: np.ndarray, band: pd.DataFrame, label: str, style: Style) -> None:
-    """The mean over seeds and its band. Their points are thinned where there are more than a screen can show."""
+    """Add the mean over seeds and its band, thinned to the points that a screen can show."""
     name = html.escape(label)
     seeds = band["count"].max()
-    points = kept([band[column] for column in (("mean", "min", "max") if seeds > 1 else ("mean",))])
+    points = thinned([band[column] for column in (("mean", "min", "max") if seeds > 1 else ("mean",))])
     x, band = x[points].astype(np.float32), band.iloc[points].astype(np.float32)
     if seeds > 1:
         edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "legendgroup": name}
@@ -139,6 +139,7 @@ def add_band(figure: go.Figure, x: np.ndarray, band: pd.DataFrame, label: str, s
 
 
 def empty_figure(x_title: str, y_title: str, logarithmic: bool = False) -> go.Figure:
+    """Return a figure with these axes; `logarithmic` is of the y axis."""
     y_axis = {"title": {"text": y_title}, "exponentformat": "power", "automargin": True}
     if logarithmic:
         y_axis["type"] = "log"

@@ -1,13 +1,15 @@
-"""The page: one file that holds its data, its figures and the script that draws them."""
+"""Write the page: one HTML file with its data, its figures and the script that draws them."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from orthobench.report import figures
 from orthobench.report.pages import ArtifactView, PaperView, distinguishing_settings, leaderboard, tasks, view_paper
 from orthobench.report.runs import run_records
 from orthobench.report.scope import Scope
-from orthobench.report.studies import StudyResult, draw, figures_of, find, study_results
+from orthobench.report.studies import StudyResult, draw, figures_of, find_result, study_results
 from orthobench.report.styles import PALETTE, Styles
 from orthobench.store import Status, Store, atomic
 
@@ -46,19 +48,19 @@ def write_html(store: Store, out: Path, scope: Scope, variant_keys: Mapping[str,
         UsageError: no run is in scope, the file cannot be written, or the paper is unknown.
     """
     conditions, views, _ = load_views(store, scope, variant_keys)
-    found = {part.artifact.study: part.found for view in views for part in view.artifacts if part.found}
-    write_whole(out, _render(conditions, views, list(found.values())).encode())
+    results = {part.artifact.study: part.study_result for view in views for part in view.artifacts if part.study_result}
+    write_whole(out, _render(conditions, views, list(results.values())).encode())
     return out.resolve()
 
 
 def write_study(store: Store, out: Path, study: Study) -> Path:
-    """Write the page of one study.
+    """Write the page of one study, and return its path.
 
     Raises:
         UsageError: the file cannot be written.
     """
-    found = find(store, study)
-    write_whole(out, _render([], [], [found] if found else []).encode())
+    result = find_result(store, study)
+    write_whole(out, _render([], [], [result] if result else []).encode())
     return out.resolve()
 
 
@@ -70,19 +72,19 @@ def load_views(
     Raises:
         UsageError: no run is in scope, or the paper, table or figure is unknown.
     """
-    shown = [find_paper(scope.paper)] if scope.paper else papers()
+    selected = [find_paper(scope.paper)] if scope.paper else papers()
     conditions = collect(store, scope.select(store))
-    studies = [] if scope.conditions else study_results(store)
-    by_name = {each.study.name: each for each in studies}
-    views = [view_paper(paper, conditions, variant_keys, by_name) for paper in shown]
-    return conditions, scope.restrict(views), studies
+    results = [] if scope.conditions else study_results(store)
+    by_name = {result.study.name: result for result in results}
+    views = [view_paper(paper, conditions, variant_keys, by_name) for paper in selected]
+    return conditions, scope.restrict(views), results
 
 
 def write_whole(out: Path, content: bytes) -> None:
-    """Write or replace a file of a report; its folder is made.
+    """Write or replace a file of a report, with its folder.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +93,7 @@ def write_whole(out: Path, content: bytes) -> None:
         raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with --out") from error
 
 
-def _render(conditions: list[Condition], views: list[PaperView], found: list[StudyResult]) -> str:
+def _render(conditions: list[Condition], views: list[PaperView], results: list[StudyResult]) -> str:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orthobench", "report"),
         autoescape=True,
@@ -100,10 +102,11 @@ def _render(conditions: list[Condition], views: list[PaperView], found: list[Stu
         lstrip_blocks=True,
     )
     environment.filters["number"] = shown_number
-    shown = [condition for one in found for _, condition in one.conditions]
-    styles = Styles([*conditions, *shown])
-    sections = [draw(one, styles) for one in found]
-    counted = {run.id for c in (*conditions, *shown) for variant in c.variants for run in variant.runs}
+    environment.filters["citations"] = citations
+    studied = [condition for result in results for _, condition in result.conditions]
+    styles = Styles([*conditions, *studied])
+    sections = [draw(result, styles) for result in results]
+    counted = {run.id for c in (*conditions, *studied) for variant in c.variants for run in variant.runs}
     drawn = {condition.key: _figures(condition, styles) for condition in conditions}
     drawn |= {
         panel.key: {"paper": (f"{part.artifact.name}: {panel.title}", figure)} if figure else {}
@@ -113,7 +116,7 @@ def _render(conditions: list[Condition], views: list[PaperView], found: list[Stu
         for figure in [draw_panel(part, panel, styles)]
     }
     everything = drawn | {f"study-{section.study.name}": section.figures for section in sections}
-    plots = {key: {name: _plain(f) for name, (_, f) in made.items()} for key, made in everything.items()}
+    plots = {key: {name: _plain(f) for name, (_, f) in drawings.items()} for key, drawings in everything.items()}
     return environment.get_template("page.html.j2").render(
         conditions=conditions,
         tasks=tasks(conditions),
@@ -126,11 +129,11 @@ def _render(conditions: list[Condition], views: list[PaperView], found: list[Stu
         figures_of=figures_of,
         styles=styles,
         papers={paper.key: paper for paper in papers()},
-        plotly=Markup(get_plotlyjs()),  # the one script that is not ours; it is not text to escape
+        plotly=Markup(get_plotlyjs()),  # a script, not text to escape
         css=Markup(_resource("page.css")),
         js=Markup(_resource("page.js")),
         data=Markup(_script_json({"figures": plots, "palette": PALETTE, **run_records(conditions, styles)})),
-        made=datetime.now(UTC),
+        created_at=datetime.now(UTC),
         version=__version__,
         runs=len(counted),
         counts=_counts(conditions, views),
@@ -142,16 +145,16 @@ def _render(conditions: list[Condition], views: list[PaperView], found: list[Stu
 
 
 def draw_panel(part: ArtifactView, panel: Condition, styles: Styles) -> go.Figure | None:
-    """A panel of a paper's figure; None without data."""
+    """Draw a panel of a paper's figure; None without data."""
     return PAPER_FIGURES[part.artifact.shows](panel, styles)
 
 
 def _counts(conditions: list[Condition], views: list[PaperView]) -> dict[str, Any]:
-    """What the overview begins with."""
+    """Return the counts at the top of the overview."""
     statuses = [run.status for c in conditions for variant in c.variants for run in variant.runs]
     measured, results = (sum(view.coverage[part] for view in views) for part in (0, 1))
     verdicts = sum((view.verdicts for view in views), Counter[str]())
-    held = [finding.held for view in views for finding in view.claim_results]
+    claims = [result.holds for view in views for result in view.claim_results]
     return {
         "runs": len(statuses),
         "finished": statuses.count(Status.FINISHED),
@@ -159,26 +162,26 @@ def _counts(conditions: list[Condition], views: list[PaperView]) -> dict[str, An
         "results": results,
         "verdicts": {group: verdicts[group] for group in ("agree", "better", "worse", "other")},
         "compared": verdicts["agree"] + verdicts["better"] + verdicts["worse"],
-        "claims": len(held),
-        "decided": len(held) - held.count(None),
-        "held": held.count(True),
+        "claims": len(claims),
+        "decided": len(claims) - claims.count(None),
+        "held": claims.count(True),
     }
 
 
 def _unfinished(conditions: list[Condition]) -> str:
-    """What there is of runs that have no final result, in words; nothing if all have one."""
+    """Return the number of runs by status, in words; empty if all runs are finished."""
     counts = Counter(run.status for c in conditions for variant in c.variants for run in variant.runs)
     finished = counts.pop(Status.FINISHED, 0)
     if not counts:
         return ""
-    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    others = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
     rest = f"{finished} finished" if finished else "none finished: there are no results to compare yet"
-    return f"Of {finished + sum(counts.values())} runs: {told}; {rest}."
+    return f"Of {finished + sum(counts.values())} runs: {others}; {rest}."
 
 
 def _figures(condition: Condition, styles: Styles) -> dict[str, tuple[str, go.Figure]]:
-    """By name, the caption and the figure; those without data are left out."""
-    made = {
+    """Return the figures that have data, with their captions, by name."""
+    drawings = {
         "curves": (
             "Learning curves: mean over seeds, band from the lowest to the highest seed; dashed: the baseline.",
             figures.learning_curves(condition, styles),
@@ -200,12 +203,18 @@ def _figures(condition: Condition, styles: Styles) -> dict[str, tuple[str, go.Fi
             figures.pareto(condition, styles, "seconds per epoch"),
         ),
     }
-    return {name: (caption, figure) for name, (caption, figure) in made.items() if figure is not None}
+    return {name: (caption, figure) for name, (caption, figure) in drawings.items() if figure is not None}
 
 
 def shown_number(value: float | None, digits: int = 4) -> str:
-    """A number as the report writes it."""
+    """Write a number as the report does."""
     return "–" if value is None else f"{value:.{digits}g}"
+
+
+def citations(text: str) -> list[tuple[str, str]]:
+    """Split a text after each cited discrepancy such as D-14: the text before it, and the number or nothing."""
+    parts = re.split(r"\b(D-\d+)\b", text)
+    return list(zip_longest(parts[::2], parts[1::2], fillvalue=""))
 
 
 def _plain(figure: go.Figure) -> Any:
@@ -213,7 +222,7 @@ def _plain(figure: go.Figure) -> Any:
 
 
 def _script_json(value: Any) -> str:
-    """JSON that cannot end the script element it stands in; what is not finite is null."""
+    """Return JSON that cannot end its script element, with null for numbers that are not finite."""
     return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False, default=str).replace("<", "\\u003c")
 
 

@@ -1,4 +1,4 @@
-"""Figures as files, by Plotly's Kaleido and a Chromium of the system's."""
+"""Write figures as PNG or PDF files, with Plotly's Kaleido and the system's Chromium."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_images(
     """Write the panels of the papers' figures; without papers, the learning curves of every condition.
 
     Raises:
-        UsageError: Kaleido or Chromium is not there, or the folder cannot be written.
+        UsageError: Kaleido or Chromium is missing, or the folder cannot be written.
     """
     styles = Styles(conditions)
     figures = {
@@ -33,11 +33,12 @@ def write_images(
     }
     for view in views:
         for part in view.artifacts:
-            if part.is_study and part.found and part.found.is_whole:
-                for name, (_, drawn) in figures_of(part.artifact, draw(part.found, styles)).items():
+            result = part.study_result if part.is_study else None
+            if result and result.is_whole:
+                for name, (_, drawn) in figures_of(part.artifact, draw(result, styles)).items():
                     figures[f"{view.paper.key}-{part.artifact.name}-{name}"] = drawn
     if not views:
-        figures = {f"{one.title}-{one.key}": learning_curves(one, styles) for one in conditions}
+        figures = {f"{c.title}-{c.key}": learning_curves(c, styles) for c in conditions}
     written = []
     for name, figure in figures.items():
         if figure is None:

@@ -19,7 +19,7 @@
       paper_bgcolor: colour("--ground"),
       plot_bgcolor: colour("--ground"),
       font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 13 },
-      showlegend: false, // the page has its own, of buttons
+      showlegend: false, // the page has its own legend of buttons
       margin: { ...layout.margin, t: 10 },
       hoverlabel: { bgcolor: colour("--card"), font: { color: colour("--ink") } },
       xaxis: { ...layout.xaxis, ...axis },
@@ -33,108 +33,108 @@
 
   // Figures
 
-  // A model's colour on this ground: the palette's own are too dim on a dark one.
+  // Return a model's colour for this ground: the palette's own colours are too dim on a dark one.
   function onGround(hex) {
     const number = palette.indexOf(hex);
     return number < 0 ? hex : colour(`--model-${number}`);
   }
 
   function themed(trace) {
-    const made = { ...trace };
+    const result = { ...trace };
     for (const part of ["line", "marker"]) {
-      if (trace[part] && typeof trace[part].color === "string") made[part] = { ...trace[part], color: onGround(trace[part].color) };
+      if (trace[part] && typeof trace[part].color === "string") result[part] = { ...trace[part], color: onGround(trace[part].color) };
     }
     if (trace.fillcolor) {
       const band = /^rgba\((\d+),(\d+),(\d+),/.exec(trace.fillcolor);
       const hex = "#" + band.slice(1).map((part) => Number(part).toString(16).padStart(2, "0")).join("").toUpperCase();
-      made.fillcolor = onGround(hex) + "2e";
+      result.fillcolor = onGround(hex) + "2e";
     }
-    return made;
+    return result;
   }
 
-  function figureOf(place) {
-    if (place.figure) return place.figure;
-    const figure = figures[place.dataset.condition][place.dataset.figure];
+  function figureOf(container) {
+    if (container.figure) return container.figure;
+    const figure = figures[container.dataset.condition][container.dataset.figure];
     const [model, tag] = ["model", "tag"].map(chosen);
-    if (!(model || tag) || place.dataset.condition.startsWith("study-")) return figure;
+    if (!(model || tag) || container.dataset.condition.startsWith("study-")) return figure;
     const fits = ({ meta }) => !meta || ((!model || meta.model === model) && (!tag || meta.tags.includes(tag)));
     return { ...figure, data: figure.data.filter(fits) };
   }
 
-  function draw(place) {
-    const figure = figureOf(place);
-    if (!place.drawn) workByKeys(place);
-    place.drawn = true;
-    place.off ??= new Set();
+  function draw(container) {
+    const figure = figureOf(container);
+    if (!container.drawn) workByKeys(container);
+    container.drawn = true;
+    container.off ??= new Set();
     const data = figure.data.map(themed);
-    for (const trace of data) if (place.off.has(entryOf(trace))) trace.visible = false;
-    Plotly.react(place, data, inPageColours(figure.layout), options);
-    if (figure.layout.showlegend !== false) showLegend(place, data);
+    for (const trace of data) if (container.off.has(entryOf(trace))) trace.visible = false;
+    Plotly.react(container, data, inPageColours(figure.layout), options);
+    if (figure.layout.showlegend !== false) showLegend(container, data);
   }
 
-  // What the mouse does by dragging: a figure with the focus is zoomed about its middle, moved, and shown whole again
+  // Keys do what dragging does with the mouse: zoom a focused figure about its middle, move it, show it whole again
 
   const ZOOMS = { "+": 0.5, "=": 0.5, "-": 2 };
   const MOVES = { ArrowLeft: ["xaxis", -0.25], ArrowRight: ["xaxis", 0.25], ArrowDown: ["yaxis", -0.25], ArrowUp: ["yaxis", 0.25] };
 
-  function workByKeys(place) {
-    place.tabIndex = 0;
-    place.setAttribute("aria-keyshortcuts", ["+", "-", ...Object.keys(MOVES), "0"].join(" "));
-    place.onkeydown = (event) => {
+  function workByKeys(container) {
+    container.tabIndex = 0;
+    container.setAttribute("aria-keyshortcuts", ["+", "-", ...Object.keys(MOVES), "0"].join(" "));
+    container.onkeydown = (event) => {
       const zoom = ZOOMS[event.key];
       const [moved, share] = MOVES[event.key] ?? [];
       if (event.ctrlKey || event.altKey || event.metaKey || !(zoom || moved || event.key === "0")) return;
       event.preventDefault();
-      if (event.key === "0") return draw(place);
+      if (event.key === "0") return draw(container);
       const ranges = {};
       for (const axis of moved ? [moved] : ["xaxis", "yaxis"]) {
-        const [from, to] = place.layout[axis].range;
+        const [from, to] = container.layout[axis].range;
         const [middle, reach] = [(from + to) / 2 + (share ?? 0) * (to - from), (zoom ?? 1) * (to - from) / 2];
         ranges[axis + ".range"] = [middle - reach, middle + reach];
       }
-      Plotly.relayout(place, ranges);
+      Plotly.relayout(container, ranges);
     };
   }
 
-  // Legends: a button for every model or line, so that they can be reached and pressed by keys and by thumbs
+  // Legends: a button for every model or line, for keys and thumbs
 
   function entryOf(trace) {
     return trace.meta?.label ?? plain(trace.name ?? "");
   }
 
-  // Plotly's names are markup of its own; only their text is wanted.
+  // Return the text of a name, which Plotly reads as markup.
   function plain(markup) {
     return new DOMParser().parseFromString(markup, "text/html").body.textContent;
   }
 
-  function showLegend(place, data) {
+  function showLegend(container, data) {
     const shown = new Map();
     for (const trace of data) if (trace.showlegend !== false) shown.set(entryOf(trace), trace);
-    let legend = place.legend;
+    let legend = container.legend;
     if (!legend) {
-      legend = place.legend = element("div", null);
+      legend = container.legend = element("div", null);
       legend.className = "legend";
       legend.setAttribute("role", "group");
       legend.setAttribute("aria-label", "Shown in this figure");
-      place.before(legend);
+      container.before(legend);
     }
     if ([...legend.children].map((button) => button.entry).join("\n") !== [...shown.keys()].join("\n")) {
-      legend.replaceChildren(...[...shown.keys()].map((entry) => legendButton(place, entry)));
+      legend.replaceChildren(...[...shown.keys()].map((entry) => legendButton(container, entry)));
     }
     for (const button of legend.children) {
-      button.setAttribute("aria-pressed", String(!place.off.has(button.entry)));
+      button.setAttribute("aria-pressed", String(!container.off.has(button.entry)));
       button.querySelector("svg")?.remove();
       button.prepend(sample(shown.get(button.entry)));
     }
   }
 
-  function legendButton(place, entry) {
+  function legendButton(container, entry) {
     const button = element("button", null, element("span", entry));
     button.type = "button";
     button.entry = entry;
     button.addEventListener("click", () => {
-      if (!place.off.delete(entry)) place.off.add(entry);
-      draw(place);
+      if (!container.off.delete(entry)) container.off.add(entry);
+      draw(container);
     });
     return button;
   }
@@ -149,12 +149,12 @@
   };
   const DASHES = { dash: "6 4", dot: "2 3", dashdot: "6 3 2 3", longdash: "10 4", longdashdot: "10 3 2 3" };
 
-  // A bit of the line, and a dot where it has markers.
+  // Return a sample of the line, with a dot if it has markers.
   function sample({ line, marker, mode }) {
     const make = (kind, attributes) => {
-      const made = document.createElementNS("http://www.w3.org/2000/svg", kind);
-      for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-      return made;
+      const node = document.createElementNS("http://www.w3.org/2000/svg", kind);
+      for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+      return node;
     };
     const svg = make("svg", { width: 26, height: 12, "aria-hidden": "true" });
     const own = line?.color ?? marker?.color ?? colour("--faint");
@@ -178,23 +178,23 @@
   );
 
   function redraw() {
-    for (const place of document.querySelectorAll(".plot")) {
-      if (!place.drawn) continue;
-      if (place.offsetParent) draw(place);
-      else place.drawn = false;
+    for (const container of document.querySelectorAll(".plot")) {
+      if (!container.drawn) continue;
+      if (container.offsetParent) draw(container);
+      else container.drawn = false;
     }
   }
 
   function watch(root) {
-    for (const place of root.querySelectorAll(".plot")) {
-      sight.unobserve(place);
-      sight.observe(place);
+    for (const container of root.querySelectorAll(".plot")) {
+      sight.unobserve(container);
+      sight.observe(container);
     }
   }
 
   // Pages
 
-  // A page by its name; pages' own ids differ, so that the browser does not scroll to them past the head.
+  // Return a page by its name. Ids of pages differ from names, so the browser does not scroll past the header.
   function at(name) {
     return name && (document.getElementById("view-" + name) || document.getElementById(name));
   }
@@ -220,7 +220,7 @@
 
   function filter() {
     const [task, model, seed, tag] = ["task", "model", "seed", "tag"].map(chosen);
-    const misses = (dataset, name, wanted) => wanted && name in dataset && dataset[name] !== wanted;
+    const misses = (dataset, name, value) => value && name in dataset && dataset[name] !== value;
     const untagged = ({ tags }) => tag && tags !== undefined && !JSON.parse(tags).includes(tag);
     for (const part of document.querySelectorAll("[data-task]")) {
       const { dataset } = part;
@@ -243,10 +243,10 @@
   // A run's page
 
   function element(kind, text, ...children) {
-    const made = document.createElement(kind);
-    if (text !== null) made.textContent = text;
-    made.append(...children);
-    return made;
+    const node = document.createElement(kind);
+    if (text !== null) node.textContent = text;
+    node.append(...children);
+    return node;
   }
 
   function table(title, record) {
@@ -265,10 +265,10 @@
   }
 
   function plot(title, series, xTitle, logarithmic, color) {
-    const place = element("div", null);
-    place.className = "plot small";
-    place.setAttribute("role", "img");
-    place.setAttribute("aria-label", title);
+    const container = element("div", null);
+    container.className = "plot small";
+    container.setAttribute("role", "img");
+    container.setAttribute("aria-label", title);
     const data = series.map(({ name, x, y }, number) => ({
       x: axes[x], y, name: escape(name), mode: "lines", line: { color, width: 2, dash: ["solid", "dash", "dot", "dashdot"][number % 4] },
     }));
@@ -277,8 +277,8 @@
       yaxis: { automargin: true, type: logarithmic ? "log" : "linear", exponentformat: "power" },
       margin: { l: 60, r: 16, t: 24, b: 48 }, hovermode: "x unified", showlegend: series.length > 1,
     };
-    place.figure = { data, layout };
-    return element("figure", null, place, element("figcaption", title));
+    container.figure = { data, layout };
+    return element("figure", null, container, element("figcaption", title));
   }
 
   function escape(text) {
@@ -289,8 +289,8 @@
     const run = runs[key];
     const { label, condition, spec, environment, color, curves, traces, ...facts } = run;
     const settings = { ...spec.task_settings, ...spec.model_settings, ...spec.training };
-    const given = Object.entries(settings).map(([name, value]) => `-s ${name}=${value ?? "none"}`);
-    const reproduce = ["orthobench run", spec.task, spec.model, "--seed", spec.seed, ...given].join(" ");
+    const overrides = Object.entries(settings).map(([name, value]) => `-s ${name}=${value ?? "none"}`);
+    const reproduce = ["orthobench run", spec.task, spec.model, "--seed", spec.seed, ...overrides].join(" ");
     const plots = element("div", null);
     plots.className = "pair";
     for (const curve of curves) plots.append(plot(curve.name, [curve], "iteration", curve.name.startsWith("probe "), color));
@@ -299,11 +299,11 @@
     const copy = element("button", "copy");
     copy.type = "button";
     copy.addEventListener("click", () => navigator.clipboard?.writeText(reproduce).then(() => { copy.textContent = "copied"; }));
-    const place = document.getElementById("view-run");
-    place.replaceChildren(
+    const container = document.getElementById("view-run");
+    container.replaceChildren(
       element("h2", `Run ${key}`), element("p", `${label} on ${condition}, seed ${run.seed}${run.tags ? ` · ${run.tags}` : ""}`),
       plots,
-      element("h3", "To make it again"), element("pre", reproduce), copy,
+      element("h3", "To reproduce this run"), element("pre", reproduce), copy,
       element("h3", "Result"), table("Result", facts),
       element("h3", "Settings"), table("Settings", { ...settings, task_version: spec.task_version, model_version: spec.model_version }),
       element("h3", "Environment"), table("Environment", environments[environment]),

@@ -1,4 +1,4 @@
-"""What the report shows of each paper, and over everything: views of the data, without any markup."""
+"""Views of the data for the report, without markup: the papers' tables and figures, leaderboards, tasks."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from orthobench.report.studies import StudyResult
 
 @dataclass(frozen=True)
 class ArtifactView:
-    """A table, or a figure's panels, with what is claimed of it.
+    """A table, or a figure's panels, with the results of its claims.
 
-    `study` shows it, alone or beside its experiments; `found` is what there is of that study.
+    `study` shows it, alone or beside its experiments; `study_result` is that study's data, if there is any.
     """
 
     artifact: Artifact
@@ -28,7 +28,7 @@ class ArtifactView:
     printed: list[Experiment]
     key: str
     study: Study | None = None
-    found: StudyResult | None = None
+    study_result: StudyResult | None = None
 
     @property
     def is_study(self) -> bool:
@@ -36,11 +36,9 @@ class ArtifactView:
 
     @property
     def coverage(self) -> tuple[int, int]:
-        """How many of its results are measured, and how many there are: cells of a table, curves of a figure; a study
-        is one.
-        """
+        """Return the number of measured results and of all: cells of a table, curves of a figure; a study counts 1."""
         if self.is_study:
-            return int(self.found is not None and self.found.is_whole), 1
+            return int(self.study_result is not None and self.study_result.is_whole), 1
         if self.table:
             cells = [cell for cell in self.table.cells if cell.experiment]
             return sum(cell.measured is not None for cell in cells), len(cells)
@@ -48,7 +46,7 @@ class ArtifactView:
 
     @property
     def commands(self) -> list[str]:
-        """What makes the runs that are missing."""
+        """Return the commands that train the missing runs."""
         return list(dict.fromkeys(fill_command(self.artifact, experiment) for experiment in self.missing))
 
 
@@ -58,7 +56,7 @@ GROUPS = {
     "better": "better",
     "worse": "worse",
 }
-"""Verdicts as an overview counts them; what is measured beside no number is "other"."""
+"""Verdicts as an overview counts them; a result without a printed number is "other"."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +68,21 @@ class PaperView:
 
     @property
     def coverage(self) -> tuple[int, int]:
-        """How many of its results are measured, and how many there are: cells of tables, curves of figures."""
+        """Return the number of measured results and of all: cells of tables, curves of figures."""
         measured, total = zip(*(view.coverage for view in self.artifacts), strict=True)
         return sum(measured), sum(total)
 
     @property
     def verdicts(self) -> Counter[str]:
-        """How many of its measured results are in which group of verdicts (`GROUPS`)."""
+        """Return the number of measured results in each group of verdicts (`GROUPS`)."""
         cells = [cell for view in self.artifacts if view.table for cell in view.table.cells if cell.measured]
-        found = Counter(GROUPS.get(cell.verdict, "other") for cell in cells)
-        found["other"] += self.coverage[0] - len(cells)
-        return found
+        counts = Counter(GROUPS.get(cell.verdict, "other") for cell in cells)
+        counts["other"] += self.coverage[0] - len(cells)
+        return counts
 
     @property
     def claim_results(self) -> list[ClaimResult]:
-        return [finding for view in self.artifacts for finding in view.claim_results]
+        return [result for view in self.artifacts for result in view.claim_results]
 
 
 def view_paper(
@@ -93,17 +91,17 @@ def view_paper(
     variant_keys: Mapping[str, str],
     studies: Mapping[str, StudyResult] | None = None,
 ) -> PaperView:
-    """What was measured of a paper.
+    """Return a paper's tables and figures with their measured values.
 
     Args:
-        variant_keys: for every experiment's identity the variant its runs are of.
-        studies: what there is of studies, by their names.
+        variant_keys: the variant of each experiment's runs, by the experiment's identity.
+        studies: the results of studies, by their names.
     """
-    found = {variant.run.variant: variant for condition in conditions for variant in condition.variants}
+    by_key = {variant.run.variant: variant for condition in conditions for variant in condition.variants}
     measured = {
-        identity: found[key]
+        identity: by_key[key]
         for experiment in paper.experiments()
-        if (key := variant_keys.get(identity := experiment.identity)) in found
+        if (key := variant_keys.get(identity := experiment.identity)) in by_key
     }
     views = []
     for number, artifact in enumerate(paper.artifacts()):
@@ -111,8 +109,8 @@ def view_paper(
         elsewhere = any(other.artifact == artifact.name for other in paper.elsewhere)
         if not (experiments or elsewhere or artifact.study):
             continue
-        carried_out = (studies or {}).get(artifact.study)
-        missing = [e for e in experiments if (one := measured.get(e.identity)) is None or not one.finished]
+        study_result = (studies or {}).get(artifact.study)
+        missing = [e for e in experiments if (variant := measured.get(e.identity)) is None or not variant.finished]
         key = f"{paper.key}-{number}"
         is_table, is_study = artifact.shows == "table", artifact.shows == "study"
         views.append(
@@ -120,35 +118,35 @@ def view_paper(
                 artifact,
                 make_table(paper, artifact, measured) if is_table else None,
                 [] if is_table else _panels(key, experiments, measured),
-                _check_study(artifact, carried_out) if is_study else check_claims(paper, artifact, measured),
+                _check_study(artifact, study_result) if is_study else check_claims(paper, artifact, measured),
                 missing,
                 experiments,
                 key,
                 find_study(artifact.study) if artifact.study else None,
-                carried_out,
+                study_result,
             )
         )
     return PaperView(paper, views)
 
 
-def _check_study(artifact: Artifact, found: StudyResult | None) -> list[ClaimResult]:
-    """The claims of a figure that is a study, where that was carried out whole and at the paper's size."""
-    if found is None or not found.is_whole:
+def _check_study(artifact: Artifact, result: StudyResult | None) -> list[ClaimResult]:
+    """Check the claims of a figure that is a study, once the study is complete at the paper's size."""
+    if result is None or not result.is_whole:
         reason = f"needs orthobench study {artifact.study}"
-        if found is not None and found.is_small:
+        if result is not None and result.is_small:
             reason += "; only the small version is there"
-        elif found is not None:
-            reason += "; {} of {} runs are finished".format(*found.progress)
+        elif result is not None:
+            reason += "; {} of {} runs are finished".format(*result.progress)
         return [undecided(claim, reason) for claim in artifact.claims]
-    if panels := found.record.results.get("panels"):
+    if panels := result.record.results.get("panels"):
         return check_panels(artifact, panels)
-    shown = [one for figure, one in found.conditions if figure == artifact.name]
-    conditions = shown or [one for _, one in found.conditions]
+    own = [condition for figure, condition in result.conditions if figure == artifact.name]
+    conditions = own or [condition for _, condition in result.conditions]
     return check_runs(artifact, [variant for condition in conditions for variant in condition.variants])
 
 
 def _panels(key: str, experiments: list[Experiment], measured: Mapping[str, VariantData]) -> list[Condition]:
-    """The measured experiments by the condition they ran under, each labelled as in the figure."""
+    """Group the measured experiments by condition, each labelled as in the figure."""
     own = [(experiment, measured[experiment.identity]) for experiment in experiments if experiment.identity in measured]
     by_condition: dict[str, list[VariantData]] = {}
     for experiment, variant in own:
@@ -162,14 +160,14 @@ def _panels(key: str, experiments: list[Experiment], measured: Mapping[str, Vari
 
 @dataclass(frozen=True)
 class LeaderboardRow:
-    """A line of a leaderboard; `efficient`: nothing else there is both better and smaller."""
+    """A row of a leaderboard; `efficient` if no other variant is both better and smaller."""
 
     variant: VariantData
     efficient: bool
 
 
 def leaderboard(condition: Condition) -> list[LeaderboardRow]:
-    """The variants of a condition that finished, the best final mean first."""
+    """Rank the variants of a condition that have finished runs by their final mean, the best first."""
     scored = [
         (condition.metric.sign * variant.final.mean, variant)
         for variant in condition.variants
@@ -190,7 +188,7 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
 
 
 def distinguishing_settings(condition: Condition, among: Sequence[Condition]) -> str:
-    """What tells a condition from others of its title, in words; nothing where it is the only one."""
+    """Return the settings that distinguish a condition from others of its title, in words; empty without others."""
     same = [other.settings for other in among if other.title == condition.title]
     names = dict.fromkeys(name for settings in same for name in settings)
     differing = [name for name in names if len({str(settings.get(name)) for settings in same}) > 1]
@@ -198,7 +196,7 @@ def distinguishing_settings(condition: Condition, among: Sequence[Condition]) ->
 
 
 def tasks(conditions: Sequence[Condition]) -> list[list[Condition]]:
-    """The conditions by task, in the order they were begun."""
+    """Group the conditions by task, in the order of their start."""
     by_task: dict[str, list[Condition]] = {}
     for condition in conditions:
         by_task.setdefault(condition.task, []).append(condition)

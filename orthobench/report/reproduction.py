@@ -1,6 +1,6 @@
-"""The account of a reproduction, in Markdown: what the papers print beside what was measured, where, in how many hours.
+"""Write the account of a reproduction in Markdown: printed beside measured, with machines and hours.
 
-It follows a line of its own in the file; what stands above that line is its author's and is kept when it is written
+The account follows a mark in the file. The text above the mark is its author's and stays when the account is written
 again.
 """
 
@@ -23,16 +23,16 @@ TITLE = "# What was reproduced\n"
 
 
 def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], studies: Sequence[StudyResult]) -> str:
-    """What was run where; then every paper of which something was, its studies, and what belongs to no paper."""
+    """Return the account: machines, runs in progress, the papers with results, studies, and runs of no paper."""
     parts = ["## Where it was run\n", _markdown([_machines(conditions)])]
     if cut := _cut_off(conditions):
         parts += ["## Cut off so far\n\nNo result yet, and no claim is decided by them.\n", _markdown([cut])]
     for view in views:
         parts += _paper(view)
     if studies:
-        parts += ["## Studies\n", *(_study(one) for one in studies)]
+        parts += ["## Studies\n", *(_study(result) for result in studies)]
     papers = {key for view in views for part in view.artifacts for key in _keys(part)}
-    papers |= {run.key for one in studies for run in one.runs}
+    papers |= {run.key for result in studies for run in result.runs}
     others = [c for c in conditions if not all(run.key in papers for run in _all_runs([c]))]
     if others:
         parts += [
@@ -43,19 +43,19 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
 
 
 def keep_authors(file: Path, written: str) -> str:
-    """The file's text up to the mark, if there is such a file, and what is written anew after it."""
+    """Return the file's text up to the mark, then the mark and the new account."""
     before = re.split(ANY_MARK, file.read_text("utf-8"))[0].rstrip() + "\n" if file.is_file() else TITLE
     return f"{before}\n{MARK}\n\n{written}"
 
 
 def _paper(view: PaperView) -> list[str]:
-    found = [part for part in view.artifacts if _keys(part) or any(f.held is not None for f in part.claim_results)]
-    if not found:
+    parts = [part for part in view.artifacts if _keys(part) or any(r.holds is not None for r in part.claim_results)]
+    if not parts:
         return []
     measured, total = view.coverage
     paper = view.paper
     head = f"## {paper.authors} {paper.year}: {paper.title}\n\n{measured} of {total} printed results measured.\n"
-    return [head, *(text for part in found for text in _artifact(part))]
+    return [head, *(text for part in parts for text in _artifact(part))]
 
 
 def _artifact(part: ArtifactView) -> list[str]:
@@ -63,21 +63,21 @@ def _artifact(part: ArtifactView) -> list[str]:
     name = artifact.name[:1].upper() + artifact.name[1:]
     texts = [f"### {name}{': ' if artifact.title else ''}{artifact.title}\n"]
     cells = [(row, label, cell) for row in part.table.rows for label, cell in row.cells.items()] if part.table else []
-    measured = [one for one in cells if one[2].measured is not None]
+    measured = [entry for entry in cells if entry[2].measured is not None]
     if measured:
         texts.append(_markdown([_cells(measured)]))
     if part.panels:
         texts.append(_markdown([_curves(panel) for panel in part.panels]))
-    if decided := [finding for finding in part.claim_results if finding.held is not None]:
-        rows = [[one.claim.text, one.verdict, one.reason] for one in decided]
+    if decided := [result for result in part.claim_results if result.holds is not None]:
+        rows = [[result.claim.text, result.verdict, result.reason] for result in decided]
         texts.append(_markdown([Sheet("Claims", [], ["the paper says", "here", "measured"], rows)]))
     if part.missing:
-        labels = list(dict.fromkeys(_place(one.label, one.task_settings) for one in part.missing))
+        labels = list(dict.fromkeys(_with_length(e.label, e.task_settings) for e in part.missing))
         texts.append(f"Not measured: {', '.join(labels)}.\n")
     return texts
 
 
-def _place(label: str, settings: dict[str, object]) -> str:
+def _with_length(label: str, settings: dict[str, object]) -> str:
     length = settings.get("sequence_length")
     return f"{label} (T = {length})" if length else label
 
@@ -99,7 +99,7 @@ def _cells(cells: Sequence[tuple[Row, str, Cell]]) -> Sheet:
 
 
 def _curves(condition: Condition) -> Sheet:
-    """The variants of a figure's panel, as numbers."""
+    """Return the variants of a figure's panel, as numbers."""
     rows = [
         [
             variant.label,
@@ -116,11 +116,11 @@ def _curves(condition: Condition) -> Sheet:
     return Sheet(f"{condition.title}{baseline}", [], header, rows)
 
 
-def _study(found: StudyResult) -> str:
-    runs = found.runs
+def _study(result: StudyResult) -> str:
+    runs = result.runs
     of = f", {len(runs)} run{'s' * (len(runs) != 1)}, {_hours(runs)} hours" if runs else ""
-    small = " In the small version." if found.is_small else ""
-    return f"* {found.study.title} ({found.study.figure}){of}.{small} The paper: {found.study.finding}\n"
+    small = " In the small version." if result.is_small else ""
+    return f"* {result.study.title} ({result.study.figure}){of}.{small} The paper: {result.study.finding}\n"
 
 
 def _machines(conditions: Sequence[Condition]) -> Sheet:
@@ -129,15 +129,15 @@ def _machines(conditions: Sequence[Condition]) -> Sheet:
         facts = run.environment.facts
         threads = facts.get("threads")
         on = f", {threads} thread{'s' * (threads != 1)}" if threads else ""
-        place = facts.get("accelerator") or f"{facts.get('cpu')}{on}"
+        machine = facts.get("accelerator") or f"{facts.get('cpu')}{on}"
         torch = facts.get("packages", {}).get("torch", "")
-        by_machine.setdefault((place, torch, (facts.get("commit") or "")[:10]), []).append(run)
+        by_machine.setdefault((machine, torch, (facts.get("commit") or "")[:10]), []).append(run)
     rows = [[*which, str(len(runs)), _hours(runs)] for which, runs in sorted(by_machine.items())]
     return Sheet("", [], ["machine", "torch", "commit", "runs", "hours"], rows)
 
 
 def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
-    """Runs that have not come to their end, and how they stood."""
+    """Return the runs without a result, with their progress and values."""
     rows = [
         [
             ", ".join(filter(None, (condition.title, distinguishing_settings(condition, conditions)))),
@@ -158,7 +158,7 @@ def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
 
 
 def _keys(part: ArtifactView) -> set[str]:
-    """The runs behind a table or figure."""
+    """Return the keys of the runs behind a table or figure."""
     cells = part.table.cells if part.table else []
     return {run.key for run in _all_runs(part.panels)} | {key for cell in cells for key in cell.runs}
 

@@ -1,4 +1,4 @@
-"""From the database to the sections of the papers' studies."""
+"""Load the results of the papers' studies and draw their sections of the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orthobench.store import Benchmark, Run, Status, Store
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What the database holds of a study: its record, and by the paper's figure the conditions its runs make."""
+    """A study's newest record, and the conditions of its runs with the paper's figure that each belongs to."""
 
     study: Study
     record: Benchmark
@@ -24,30 +24,33 @@ class StudyResult:
 
     @property
     def is_small(self) -> bool:
-        """Whether it was asked for in the small version."""
+        """Return whether the record is of the small version."""
         return _is_small(self.record)
 
     @property
     def runs(self) -> list[Run]:
-        """Its runs as far as they are begun, each once: figures may share them."""
-        by_key = {run.key: run for _, one in self.conditions for variant in one.variants for run in variant.runs}
+        """Return the runs that have started, each once: figures may share them."""
+        variants = (variant for _, condition in self.conditions for variant in condition.variants)
+        by_key = {run.key: run for variant in variants for run in variant.runs}
         return list(by_key.values())
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How many of its runs have come to an end, which may be that they diverged, and how many there are to be."""
+        """Return the number of finished or diverged runs, and of all."""
         keys = {key for keys in self.record.results.get("figures", {}).values() for key in keys}
         return sum(Status(run.status).is_final for run in self.runs), len(keys)
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything is there, at the paper's size."""
-        finished, wanted = self.progress
-        return not self.is_small and finished == wanted
+        """Return whether all runs are finished, at the paper's size."""
+        finished, total = self.progress
+        return not self.is_small and finished == total
 
 
 @dataclass(frozen=True)
 class StudyTable:
+    """A table of a study's section; cells are text."""
+
     caption: str
     headings: tuple[str, ...]
     rows: list[tuple[str, ...]]
@@ -55,7 +58,7 @@ class StudyTable:
 
 @dataclass(frozen=True)
 class Section:
-    """A study as the page shows it: figures by name, with their captions; `panels`: they are small, parts of one."""
+    """A study as the page shows it: captions and figures by name; with `panels` they are small parts of one figure."""
 
     study: Study
     remark: str
@@ -64,12 +67,12 @@ class Section:
     panels: bool = False
 
 
-def find(store: Store, study: Study) -> StudyResult | None:
-    """The newest record of a study, one at the paper's sizes before a small one; None if it was never asked for."""
+def find_result(store: Store, study: Study) -> StudyResult | None:
+    """Return the newest result of a study, preferably at the paper's size; None without a record."""
     records = store.benchmarks(study.record)
     if not records:
         return None
-    record = next((one for one in reversed(records) if not _is_small(one)), records[-1])
+    record = next((entry for entry in reversed(records) if not _is_small(entry)), records[-1])
     named = record.results.get("figures", {})
     conditions = [
         (figure, condition) for figure, keys in named.items() for condition in collect(store, store.runs(keys=keys))
@@ -78,46 +81,46 @@ def find(store: Store, study: Study) -> StudyResult | None:
 
 
 def study_results(store: Store) -> list[StudyResult]:
-    """The studies that were asked for."""
-    return [found for study in studies() if (found := find(store, study))]
+    """Return the results of all studies that have a record."""
+    return [result for study in studies() if (result := find_result(store, study))]
 
 
-def draw(found: StudyResult, styles: Styles) -> Section:
-    """Its figures and tables, as far as there is data for them."""
-    made: dict[str, tuple[str, go.Figure]] = {}
+def draw(result: StudyResult, styles: Styles) -> Section:
+    """Draw the figures and tables of a study that have data."""
+    drawings: dict[str, tuple[str, go.Figure]] = {}
     tables = []
-    if found.study.drawing == "trajectories":
-        return Section(found.study, "", study_figures.trajectories(found.record.results["panels"]), [], panels=True)
-    if found.study.drawing == "times":
-        made["table 3"] = study_figures.minutes(found.record.results, styles)
-        tables = [_table_3(found.record), _lstms(found), _equal_size(found.record)]
+    if result.study.drawing == "trajectories":
+        return Section(result.study, "", study_figures.trajectories(result.record.results["panels"]), [], panels=True)
+    if result.study.drawing == "times":
+        drawings["table 3"] = study_figures.minutes(result.record.results, styles)
+        tables = [_table_3(result.record), _lstms(result), _equal_size(result.record)]
     else:
-        for number, (figure, condition) in enumerate(found.conditions):
-            for name, drawn in study_figures.DRAWINGS[found.study.drawing](figure, condition, styles).items():
-                made[f"{number} {name}"] = drawn
-    return Section(found.study, _remark(found), made, tables)
+        for number, (figure, condition) in enumerate(result.conditions):
+            for name, drawn in study_figures.DRAWINGS[result.study.drawing](figure, condition, styles).items():
+                drawings[f"{number} {name}"] = drawn
+    return Section(result.study, _remark(result), drawings, tables)
 
 
 def figures_of(artifact: Artifact, section: Section) -> dict[str, tuple[str, go.Figure]]:
-    """Those of a study's figures that a paper's figure consists of."""
-    wanted = f" {artifact.panel} " if artifact.panel else ""
-    return {name: drawn for name, drawn in section.figures.items() if wanted in f" {name} "}
+    """Return the drawings of a study that belong to a paper's figure."""
+    word = f" {artifact.panel} " if artifact.panel else ""
+    return {name: drawn for name, drawn in section.figures.items() if word in f" {name} "}
 
 
 def _is_small(record: Benchmark) -> bool:
     return record.results.get("preset") == "quick" or record.results.get("quick") is True
 
 
-def _remark(found: StudyResult) -> str:
-    """What the figures are not."""
-    results, parts = found.record.results, []
+def _remark(result: StudyResult) -> str:
+    """Return the limits of the figures, in words."""
+    results, parts = result.record.results, []
     if results.get("quick"):
         parts.append("Toy sizes: the times mean nothing.")
-    elif found.is_small:
+    elif result.is_small:
         parts.append("Here in the small version (--preset quick).")
-    finished, wanted = found.progress
-    if finished < wanted:
-        parts.append(f"{finished} of {wanted} runs are finished.")
+    finished, total = result.progress
+    if finished < total:
+        parts.append(f"{finished} of {total} runs are finished.")
     return " ".join(parts)
 
 
@@ -142,10 +145,10 @@ def _table_3(record: Benchmark) -> StudyTable:
     )
 
 
-def _lstms(found: StudyResult) -> StudyTable:
-    rows = [row for row in _rows(found.record, "table 3") if row["model"] == "lstm"]
+def _lstms(result: StudyResult) -> StudyTable:
+    rows = [row for row in _rows(result.record, "table 3") if row["model"] == "lstm"]
     measured = [(f"here, n = {row['hidden_size']}", f"{60 * row['minutes']:.3g}") for row in rows]
-    printed = [(f"printed, {name}", f"{seconds:.4g}") for name, seconds in found.study.other_seconds.items()]
+    printed = [(f"printed, {name}", f"{seconds:.4g}") for name, seconds in result.study.other_seconds.items()]
     return StudyTable(
         "The LSTM's seconds per epoch, beside those on slides about AntisymmetricRNN (sizes not stated).",
         ("LSTM", "seconds"),
@@ -164,8 +167,9 @@ def _equal_size(record: Benchmark) -> StudyTable:
 
 
 def _rows(record: Benchmark, shape: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = next(one["rows"] for one in record.results["shapes"] if one["shape"]["name"] == shape)
-    return found
+    shapes = record.results["shapes"]
+    rows: list[dict[str, Any]] = next(entry["rows"] for entry in shapes if entry["shape"]["name"] == shape)
+    return rows
 
 
 def _machine(record: Benchmark) -> str:

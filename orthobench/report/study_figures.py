@@ -1,4 +1,4 @@
-"""The figures of the papers' studies, as `figures` has those of every run."""
+"""Draw the figures of the papers' studies."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from orthobench.report.figures import add_band, empty_figure, over_seeds, styled
 from orthobench.report.styles import PALETTE, Style, Styles
 
 Drawn = dict[str, tuple[str, go.Figure]]
-"""By name, the caption and the figure."""
+"""Captions and figures, by name."""
 
 UNIT_CIRCLE = np.exp(2j * np.pi * np.linspace(0, 1, 181))
 GREY = "#888888"
 
 
 def orthogonality(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """The distances in double precision, and as thin dotted lines those in the run's own."""
+    """Draw the distances from orthogonal in double precision, and as thin dotted lines in the run's own."""
     figure = figures.orthogonality(condition, styles)
     if figure is None:
         return {}
@@ -48,6 +48,7 @@ def orthogonality(figure_name: str, condition: Condition, styles: Styles) -> Dra
 
 
 def gradient_norms(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
+    """Draw the norms of the gradient by the state at every step."""
     figure = figures.gradient_norms(condition, styles)
     if figure is None:
         return {}
@@ -56,7 +57,7 @@ def gradient_norms(figure_name: str, condition: Condition, styles: Styles) -> Dr
 
 
 def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """A map for every part of a model's state, after training, over the same range of colours."""
+    """Draw a map for every part of a model's state after training, all over the same range of colours."""
     drawn: Drawn = {}
     for variant, _ in styled(condition, styles):
         maps = {
@@ -89,13 +90,13 @@ def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
 
 
 def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """The test metric over epochs for every size, and where each ends."""
+    """Draw the test metric over epochs for every size, and the final values over sizes."""
     ordered = sorted(condition.variants, key=_short_size)
     most = max(max(_short_size(variant) for variant in ordered), 1)
     courses = figures.learning_curves(condition, styles)
     courses.data = [trace for trace in courses.data if trace.name and trace.name.startswith("baseline")]
     ends = empty_figure("short-term units", f"test {condition.metric.axis} at the end")
-    found = []
+    ends_by_size = []
     for variant in ordered:
         short = _short_size(variant)
         colour = sample_colorscale("Viridis", 0.1 + 0.8 * short / most, colortype="rgb")[0]
@@ -109,16 +110,16 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
             name=f"{long} long-term + {short} short-term",
             line={"color": colour, "width": 2},
         )
-        found += [(short, run.final_value) for run in variant.finished if run.final_value is not None]
+        ends_by_size += [(short, run.final_value) for run in variant.finished if run.final_value is not None]
     style = styles.of(condition, ordered[0])
-    by_size = pd.DataFrame(found, columns=["short", "value"]).groupby("short")["value"]
+    by_size = pd.DataFrame(ends_by_size, columns=["short", "value"]).groupby("short")["value"]
     points = by_size.agg(["mean", "min", "max", "count"])
     if len(points):
         add_band(ends, points.index.to_numpy(), points, ordered[0].run.model, replace(style, dash="solid"))
         ends.update_traces(mode="lines+markers", selector={"name": ordered[0].run.model})
         ends.update_yaxes(type="log", rangemode="normal")
-    kept = "the long-term state fixed" if figure_name == "figure 6" else "all units fixed"
-    what = f"test {condition.metric.label or condition.metric.name} by size, {kept}"
+    constraint = "the long-term state fixed" if figure_name == "figure 6" else "all units fixed"
+    what = f"test {condition.metric.label or condition.metric.name} by size, {constraint}"
     return {
         f"{figure_name} curves": (_caption(figure_name, what, condition), courses),
         f"{figure_name} ends": (_caption(figure_name, f"{what}, at the end; band over seeds", condition), ends),
@@ -126,7 +127,7 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
 
 
 def jacobians(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """Moduli along the sequence, and the clouds of the trained models: of single steps and of the whole sequence."""
+    """Draw the eigenvalues' moduli along the sequence, and in the plane: of single steps and of the whole sequence."""
     along = empty_figure("step t", "|λ| of ∂s<sub>t</sub>/∂s<sub>t−1</sub>")
     single, whole = _plane(), _plane()
     for variant, style in styled(condition, styles, along, single, whole):
@@ -158,7 +159,7 @@ DRAWINGS: dict[str, Callable[[str, Condition, Styles], Drawn]] = {
 
 
 def trajectories(panels: list[dict[str, Any]]) -> Drawn:
-    """Trajectories that darken from their starts (stars) on, and the field tanh(W h) of the feedback systems."""
+    """Draw trajectories that darken from their starts (stars), and the field tanh(W h) of the feedback systems."""
     drawn: Drawn = {}
     for panel in panels:
         figure = empty_figure("h<sub>1</sub>", "h<sub>2</sub>")
@@ -180,8 +181,8 @@ def trajectories(panels: list[dict[str, Any]]) -> Drawn:
 
 
 def minutes(results: dict[str, Any], styles: Styles) -> tuple[str, go.Figure]:
-    """Measured minutes over printed ones; what lies on a parallel to the diagonal has the table's shape."""
-    rows = [row for one in results["shapes"] for row in one["rows"] if row["printed"] is not None]
+    """Draw measured over printed minutes; points on a parallel to the diagonal have the table's shape."""
+    rows = [row for entry in results["shapes"] for row in entry["rows"] if row["printed"] is not None]
     figure = empty_figure("printed minutes per epoch", "measured minutes per epoch", logarithmic=True)
     figure.update_xaxes(type="log")
     base = next(row for row in rows if row["model"] == "rnn")
@@ -220,14 +221,14 @@ def _short_size(variant: VariantData) -> int:
 
 
 def _mean_at_the_end(rows: pd.DataFrame) -> npt.NDArray[np.float64]:
-    """The vector logged last, over seeds."""
+    """Return the last logged vector, its mean over seeds."""
     last = rows[rows["iteration"] == rows["iteration"].max()]["values"].tolist()
-    found: npt.NDArray[np.float64] = np.mean(last, axis=0)
-    return found
+    mean: npt.NDArray[np.float64] = np.mean(last, axis=0)
+    return mean
 
 
 def _readings(variant: VariantData, name: str) -> Iterator[tuple[bool, npt.NDArray[np.float64]]]:
-    """A vector before and after training, over seeds; whether it is the last."""
+    """Yield a vector's mean over seeds at each iteration, with whether that is the last."""
     rows = variant.traces[variant.traces["name"] == name]
     for iteration, same in rows.groupby("iteration"):
         yield iteration == rows["iteration"].max(), np.mean(same["values"].tolist(), axis=0)
@@ -277,7 +278,7 @@ def _add_cloud(figure: go.Figure, clouds: list[list[float]], label: str, style: 
 
 
 def _field(matrix: npt.NDArray[np.float64], reach: float, count: int = 11) -> tuple[list[Any], list[Any]]:
-    """The field tanh(W h) on a grid, as arrows of a shaft and two barbs each, with gaps between them."""
+    """Return the field tanh(W h) on a grid, as arrows of a shaft and two barbs each, with gaps between them."""
     side = np.linspace(-0.9, 0.9, count) * reach
     h = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     arrow = np.tanh(h @ matrix.T) * 0.12 * reach

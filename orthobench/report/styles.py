@@ -1,4 +1,4 @@
-"""Colours and lines: the same for a model on every page, whatever else is on it."""
+"""Colours and lines of models: the same for a model on every page."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.papers import papers
 
-# Okabe and Ito's palette, told apart with every common colour blindness; yellow and black are left out as they
-# vanish on a light or a dark ground. Models that share a colour differ by their dashes and, where they are points, by
-# symbols; a model's variants by markers.
+# Okabe and Ito's palette, which is distinguishable with every common colour blindness. Yellow and black are left out:
+# they vanish on a light or a dark ground. Models that share a colour differ by dashes and, as points, by symbols.
+# Variants of a model differ by markers.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
@@ -26,7 +26,7 @@ class Style:
 
     @property
     def number(self) -> int:
-        """Its colour's place in the palette, under which the page has a brighter one for a dark ground."""
+        """Return the colour's index in the palette; by it the page has a brighter colour for a dark ground."""
         return PALETTE.index(self.color)
 
     @property
@@ -36,12 +36,12 @@ class Style:
 
 
 class Styles:
-    """A style for every model: by its place among the papers' models, then among those that no paper has."""
+    """A style for every model, by its rank among the papers' models, followed by all other models."""
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         ranked = dict.fromkeys(experiment.model for paper in papers() for experiment in paper.experiments())
-        found = {variant.run.model for condition in conditions for variant in condition.variants}
-        ranked |= dict.fromkeys(sorted(found - ranked.keys()))
+        models = {variant.run.model for condition in conditions for variant in condition.variants}
+        ranked |= dict.fromkeys(sorted(models - ranked.keys()))
         self._ranks = {model: rank for rank, model in enumerate(ranked)}
 
     def of_model(self, model: str) -> Style:

@@ -13,7 +13,7 @@ from orthobench.analysis.claims import check_panels, check_runs
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Artifact, find_paper, find_study
 from orthobench.report.pages import distinguishing_settings, view_paper
-from orthobench.report.studies import find
+from orthobench.report.studies import find_result
 from orthobench.store import TraceRow, open_store
 
 
@@ -37,7 +37,7 @@ def test_claims_on_trajectories(check, factor, last, held):
     """From (1, 0) to `last` in a straight line."""
     panel = {"panel": "x", "trajectories": [np.linspace([1.0, 0.0], last, 5).tolist()]}
     (finding,) = check_panels(figure(check=check, panel="x", factor=factor), [panel])
-    assert finding.held is held
+    assert finding.holds is held
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def traced(orthobench, tiny_options):
 )
 def test_claims_on_gradients(traced, check, metric, factor, held):
     (finding,) = check_runs(figure(check=check, model="rnn", metric=metric, factor=factor), traced)
-    assert finding.held is held
+    assert finding.holds is held
 
 
 def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
@@ -92,7 +92,7 @@ def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
         assert (before.coverage, before.study.name) == ((0, 1), "toy-dynamics")
         assert {finding.verdict for finding in before.claim_results} == {"not decided"}
         assert before.claim_results[0].reason == "needs orthobench study toy-dynamics"
-        found = find(store, find_study("toy-dynamics"))
+        found = find_result(store, find_study("toy-dynamics"))
         after = view_paper(paper, [], {}, {"toy-dynamics": found}).artifacts[0]
         assert after.coverage == (1, 1)
         assert [finding.verdict for finding in after.claim_results] == ["held"] * 8
@@ -110,16 +110,16 @@ def test_a_small_study_decides_nothing(orthobench, tiny_options):
         with open_store("results.db") as store:
             results = {"preset": preset, "figures": {"figures 4 and 5": [store.runs()[0].key]}}
             store.add_benchmark("study heat-maps", results, "e", {})
-            found = {"heat-maps": find(store, find_study("heat-maps"))}
+            found = {"heat-maps": find_result(store, find_study("heat-maps"))}
         return {part.artifact.name: part.claim_results for part in view_paper(paper, [], {}, found).artifacts}
 
     paper = find_paper("maduranga2020")
     (small,) = claim_results("quick")["figure 4"]
-    assert small.held is None
+    assert small.holds is None
     assert "only the small version is there" in small.reason
     whole = claim_results("paper")
-    assert all(finding.held is not None for name in ("figure 4", "figure 5") for finding in whole[name])
-    assert all(finding.held is None for name in ("figure 6", "figure 7") for finding in whole[name])
+    assert all(finding.holds is not None for name in ("figure 4", "figure 5") for finding in whole[name])
+    assert all(finding.holds is None for name in ("figure 6", "figure 7") for finding in whole[name])
 
 
 def test_conditions_of_one_title_are_told_apart_and_tags_exported(orthobench, tiny_options):

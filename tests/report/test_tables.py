@@ -123,7 +123,7 @@ def test_claims(made, check, factor, curves, held):
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
     view = made.view(paper(*both, artifacts=[artifact]))
     (finding,) = view.claim_results
-    assert finding.held is held
+    assert finding.holds is held
     assert finding.reason
     assert view.coverage == (len(curves), 2)
 
@@ -144,7 +144,7 @@ def test_every_seed_has_to_agree_and_none_to_diverge(made, curves, statuses, hel
     claim = Claim(text="", check="ends_below", model="rnn", factor=0.1)
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
     (finding,) = made.view(paper(one, artifacts=[artifact])).claim_results
-    assert finding.held is held
+    assert finding.holds is held
     assert ("1 of 2 runs diverged" in finding.reason) == (Status.DIVERGED in statuses)
 
 
@@ -164,7 +164,7 @@ def test_the_best_is_told_by_the_papers_own_rule(made, selection, held):
     claim = Claim(text="", check="best", model="rnn", others=["lstm"])
     artifact = {"name": "table 1", "shows": "table", "claims": [claim]}
     (finding,) = made.view(paper(first, second, artifacts=[artifact])).claim_results
-    assert finding.held is held
+    assert finding.holds is held
 
 
 def test_probes_carry_claims(made):
@@ -181,7 +181,7 @@ def test_probes_carry_claims(made):
     ]
     artifact = {"name": "figure 1", "shows": "orthogonality", "claims": claims}
     view = made.view(paper(one, artifacts=[artifact]))
-    assert [finding.held for finding in view.claim_results] == [True, False, True, False]
+    assert [finding.holds for finding in view.claim_results] == [True, False, True, False]
 
 
 def test_the_leaderboard_is_ordered_and_knows_what_is_efficient(made):

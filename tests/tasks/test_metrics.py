@@ -88,7 +88,7 @@ def test_ranks_claims_and_figures(made, tmp_path):
         claim = Claim(text="", check=check, model=model)
         artifact = {"name": "table 1", "shows": "learning_curves", "claims": [claim]}
         view = made.view(paper(low, high, artifacts=[artifact]))
-        assert [finding.held for finding in view.claim_results] == [held]
+        assert [finding.holds for finding in view.claim_results] == [held]
     for figure in (
         learning_curves(condition, Styles([condition])),
         pareto(condition, Styles([condition]), "parameters"),
