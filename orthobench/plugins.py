@@ -1,6 +1,6 @@
-"""Finds tasks, models and probes: built in, installed by other packages (entry points), and in single files.
+"""Find tasks, models and probes: built in, installed by other packages (entry points), and in single files.
 
-Listing names imports no plugin. What cannot be loaded is kept with its reason and stops nothing else.
+Listing names imports no plugin. A plugin that cannot be loaded is listed with the reason and stops nothing else.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from orthobench.errors import UsageError, unknown
 
 PluginKind = Literal["task", "model", "probe"]
 KINDS: tuple[PluginKind, ...] = ("task", "model", "probe")
-WANTED: dict[PluginKind, tuple[str, ...]] = {
+REQUIRED: dict[PluginKind, tuple[str, ...]] = {
     "task": ("title", "Settings", "metrics"),
     "model": ("title", "paper", "Settings"),
     "probe": ("title", "paper"),
 }
-"""The class attributes that have no default."""
+"""The class attributes without a default, by kind."""
 
 
 class PluginError(Exception):
-    """Why a plugin cannot be used."""
+    """A plugin cannot be used; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A task, model or probe by name; `load` imports it and raises PluginError with the reason where that fails.
+    """A task, model or probe by name.
 
-    `revision` is added to the class's version number: for a single file a digest of its text, since such a file is
-    edited between tries without a thought for version numbers.
+    `load` imports it and raises PluginError with the reason if that fails. `revision` is added to the class's version
+    number. For a single file it is a digest of the text: such a file changes often, and its version number does not.
     """
 
     kind: PluginKind
@@ -51,7 +51,10 @@ class Plugin:
 
 
 class Catalog:
-    """All plugins of one process, by kind and name."""
+    """All plugins of one process, by kind and name.
+
+    `broken` has the plugins that cannot be listed, each with the reason.
+    """
 
     def __init__(self, files: Iterable[Path] = ()) -> None:
         self._plugins: dict[tuple[PluginKind, str], Plugin] = {}
@@ -72,10 +75,10 @@ class Catalog:
         return sorted(name for plugin_kind, name in self._plugins if plugin_kind == kind)
 
     def find(self, kind: PluginKind, name: str) -> Plugin:
-        """The plugin of this name.
+        """Return the plugin of this kind and name.
 
         Raises:
-            UsageError: there is none; the message names the nearest.
+            UsageError: no plugin has this name; the message has the nearest names.
         """
         try:
             return self._plugins[kind, name]
@@ -83,7 +86,7 @@ class Catalog:
             raise unknown(kind, name, self.names(kind)) from None
 
     def find_any(self, name: str) -> Plugin:
-        """Return the plugin of this name, of any kind; `model/NAME` names the kind where several kinds have the name.
+        """Return the plugin of this name, of any kind; "model/lstm" also names the kind.
 
         Raises:
             UsageError: no plugin has this name, or several have it.
@@ -100,10 +103,10 @@ class Catalog:
         return plugins[0]
 
     def load(self, kind: PluginKind, name: str) -> Any:
-        """The plugin's class.
+        """Return the class of a plugin.
 
         Raises:
-            UsageError: there is no such plugin, or it cannot be loaded.
+            UsageError: no plugin has this name, or it cannot be loaded.
         """
         plugin = self.find(kind, name)
         try:
@@ -111,22 +114,22 @@ class Catalog:
         except PluginError as error:
             raise UsageError(f"{kind} '{name}' ({plugin.origin}) cannot be used: {error}") from error
 
-    def probes(self, asked: Iterable[str]) -> dict[str, Any]:
-        """The probe classes of a run by name: those that every run has, and those asked for.
+    def probes(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return the probe classes of a run by name: the default probes and the named ones.
 
         Raises:
-            UsageError: one that is asked for does not exist, cannot be loaded, or is in every run.
+            UsageError: a named probe is unknown, cannot be loaded, or is a default probe.
         """
-        chosen = {name: self.load("probe", name) for name in asked}
-        for name, probe in chosen.items():
+        selected = {name: self.load("probe", name) for name in names}
+        for name, probe in selected.items():
             if probe.default:
                 raise UsageError(f"probe '{name}' is in every run: leave it out")
         for name in self.names("probe"):
-            with suppress(PluginError):  # it is listed by `orthobench plugins`, and its run can do without
+            with suppress(PluginError):  # `orthobench plugins` lists the reason; runs work without the probe
                 probe = self.find("probe", name).load()
                 if probe.default:
-                    chosen[name] = probe
-        return dict(sorted(chosen.items()))
+                    selected[name] = probe
+        return dict(sorted(selected.items()))
 
     def __iter__(self) -> Iterator[Plugin]:
         return iter(sorted(self._plugins.values(), key=lambda plugin: (KINDS.index(plugin.kind), plugin.name)))
@@ -154,10 +157,10 @@ def _installed(kind: PluginKind) -> Iterator[Plugin]:
 
 
 def _from_file(file: Path) -> Iterator[Plugin]:
-    """The tasks, models and probes a file defines; each is named by its `name` attribute, or else as the file.
+    """Yield the tasks, models and probes of a file, each with the name in its attribute `name`, or of the file.
 
     Raises:
-        UsageError: the file is not there, cannot be run, or defines none.
+        UsageError: the file cannot be read or run, or defines no plugin.
     """
     try:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
@@ -173,15 +176,15 @@ def _from_file(file: Path) -> Iterator[Plugin]:
         _guarded(lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
     except PluginError as error:
         raise UsageError(f"plugin file {file}: {error}") from error
-    found = [(kind, cls) for kind in KINDS for cls in _defined(kind, module)]
-    if not found:
+    classes = [(kind, cls) for kind in KINDS for cls in _defined(kind, module)]
+    if not classes:
         if unfinished := [cls for kind in KINDS for cls in _derived(kind, module)]:
-            told = "; ".join(f"{cls.__name__} does not define {_lacking(cls)}" for cls in unfinished)
-            raise UsageError(f"plugin file {file}: {told}")
+            missing = "; ".join(f"{cls.__name__} does not define {_missing_methods(cls)}" for cls in unfinished)
+            raise UsageError(f"plugin file {file}: {missing}")
         raise UsageError(
             f"plugin file {file} defines no task and no model, nor a probe: derive a class from Task, Model or Probe"
         )
-    for kind, cls in found:
+    for kind, cls in classes:
         plugin_name = getattr(cls, "name", file.stem)
         yield Plugin(kind, plugin_name, str(file), lambda kind=kind, cls=cls: _checked(kind, cls), digest)  # type: ignore[misc]
 
@@ -204,7 +207,7 @@ def _import(path: str) -> ModuleType:
 
 
 def _derived(kind: PluginKind, module: ModuleType) -> list[type]:
-    """The classes of this kind that a module defines, also those that lack a method."""
+    """Return the classes of this kind that a module defines, also incomplete ones."""
     base = _base(kind)
     return [
         value
@@ -217,8 +220,8 @@ def _defined(kind: PluginKind, module: ModuleType) -> list[type]:
     return [cls for cls in _derived(kind, module) if not inspect.isabstract(cls)]
 
 
-def _lacking(cls: Any) -> str:
-    """The methods that a class of a plugin has to define yet."""
+def _missing_methods(cls: Any) -> str:
+    """Return the names of the abstract methods that a class does not define."""
     return ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
 
 
@@ -230,13 +233,17 @@ def _only_class(kind: PluginKind, module: ModuleType) -> Any:
 
 
 def _checked(kind: PluginKind, cls: Any) -> Any:
-    """The class, if it is what its kind asks for."""
+    """Return the class if it is a complete plugin of this kind.
+
+    Raises:
+        PluginError: it has another base, or lacks a method or an attribute.
+    """
     base = _base(kind)
     if not (inspect.isclass(cls) and issubclass(cls, base)):
         raise PluginError(f"{cls!r} is not a class derived from orthobench.{kind}.{base.__name__}")
     if inspect.isabstract(cls):
-        raise PluginError(f"it does not define {_lacking(cls)}")
-    missing = [attribute for attribute in WANTED[kind] if not hasattr(cls, attribute)]
+        raise PluginError(f"it does not define {_missing_methods(cls)}")
+    missing = [attribute for attribute in REQUIRED[kind] if not hasattr(cls, attribute)]
     if missing:
         raise PluginError(f"it does not set {', '.join(missing)}")
     return cls

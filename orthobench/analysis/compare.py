@@ -59,7 +59,10 @@ def select(
     if "=" not in text:
         return Selection(text, [store.get(text)])
     conditions = parse_conditions([*([describe(shared)] if shared else []), text])
-    return Selection(text, select_runs(store.runs(), conditions, status_of))
+    runs = select_runs(store.runs(), conditions, status_of)
+    if not runs:
+        raise UsageError("the database holds no runs yet: make one with `orthobench run`")
+    return Selection(text, runs)
 
 
 def contrast(first: Selection, second: Selection, which: str = "final") -> Contrast:

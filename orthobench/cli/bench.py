@@ -1,4 +1,4 @@
-"""`orthobench bench`: how fast a training step is here."""
+"""`orthobench bench`: time a training step on this machine."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ import typer
 
 from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, Device, Json
 
-WORTH_A_REASON = 2.0
-"""Times scoRNN's seconds from which on the reason is printed."""
+SLOW = 2.0
+"""Models that take more than this multiple of scoRNN's seconds are listed with the reason."""
 
 
 def command(
     shape: Annotated[
-        list[str] | None, typer.Option("--shape", metavar="NAME", help="Only this shape; may be repeated.")
+        list[str] | None, typer.Option("--shape", metavar="NAME", help="Restrict to this shape; may be repeated.")
     ] = None,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="How often each is timed.")] = 5,
-    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Threads of the CPU.")] = None,
-    device: Device = "auto",
     constraints: Annotated[
-        bool, typer.Option("--constraints", help="The ways to make W instead, and their share of the step.")
+        bool, typer.Option("--constraints", help="Time the constraints on W, and their share of a step.")
     ] = False,
-    models: Annotated[bool, typer.Option("--models", help="Every model instead, and table 3 of the scoRNN paper.")] = (
-        False
-    ),
+    models: Annotated[
+        bool, typer.Option("--models", help="Time every model, beside the minutes of the scoRNN paper's table 3.")
+    ] = False,
     tasks: Annotated[
-        bool, typer.Option("--tasks", help="Every task's data instead: a batch's share of the training step.")
+        bool, typer.Option("--tasks", help="Time the data of every task, and its share of a step.")
     ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Toy sizes, to see that it runs: the times mean nothing.")] = (
-        False
-    ),
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of timings of each implementation.")] = 5,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help="Number of CPU threads.")] = None,
+    device: Device = "auto",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Use toy sizes, as a test of the command; the times mean nothing.")
+    ] = False,
     db: Database = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     json: Json = False,
 ) -> None:
     """Time a training step at the papers' shapes.
 
-    Every back end beside the eager loop, nn.RNN, nn.LSTM and the machine's matrix product, in turns; the slow ones
-    fewer times. Takes minutes. The table goes into the database.
+    Every back end is timed beside the eager loop, nn.RNN, nn.LSTM and the machine's matrix product, in alternation.
+    Slow implementations have fewer rounds. The command takes minutes and stores its results in the database.
     """
     import torch
 
@@ -52,14 +52,14 @@ def command(
     from orthobench.store import open_store
     from orthobench.training.lifecycle import pick_device
 
-    for option, given in (("--models", models), ("--tasks", tasks)):
-        if given and (constraints or shape or (models and tasks)):
-            raise UsageError(f"{option} has shapes of its own: give it alone")
+    for option, is_given in (("--models", models), ("--tasks", tasks)):
+        if is_given and (constraints or shape or (models and tasks)):
+            raise UsageError(f"{option} has shapes of its own: leave out --shape and the other tables")
     selected = shapes.select(shape or ())
-    where = pick_device(device)
+    torch_device = pick_device(device)
     if threads is not None:
         torch.set_num_threads(threads)
-    plan = suite.Plan(where, rounds, quick, tell=lambda message: typer.echo(message, err=True))
+    plan = suite.Plan(torch_device, rounds, quick, tell=lambda message: typer.echo(message, err=True))
     with open_store(db, create=True) as store:
         if constraints:
             name = "constraints"
@@ -73,10 +73,14 @@ def command(
         else:
             name = "recurrence"
             results = suite.measure_recurrences(selected, plan)
-        facts = environment.describe(where)
-        kept = store.add_benchmark(name, results, environment.digest(facts), facts)
+        facts = environment.describe(torch_device)
+        benchmark = store.add_benchmark(name, results, environment.digest(facts), facts)
     if json:
-        header = {"benchmark": kept.id, "name": name, "created_at": kept.created_at.isoformat(timespec="seconds")}
+        header = {
+            "benchmark": benchmark.id,
+            "name": name,
+            "created_at": benchmark.created_at.isoformat(timespec="seconds"),
+        }
         records.print_json({**header, "environment": facts, **results})
         return
     console = records.console()
@@ -92,10 +96,10 @@ def recurrence_table(results: dict[str, Any]) -> Any:
     table = Table("shape", "implementation", box=None)
     for heading in ("s/step", "GFLOP/s", "of sgemm", "x eager", "n", "spread"):
         table.add_column(heading, justify="right")
-    for one in results["shapes"]:
-        for number, row in enumerate(one["rows"]):
+    for group in results["shapes"]:
+        for number, row in enumerate(group["rows"]):
             table.add_row(
-                "" if number else one["shape"]["name"],
+                "" if number else group["shape"]["name"],
                 row["implementation"],
                 f"{row['seconds']:.3g}",
                 f"{row['gflops']:.3g}",
@@ -113,12 +117,12 @@ def constraints_table(results: dict[str, Any]) -> Any:
     table = Table("shape", "constraint", box=None)
     for heading in ("n x n", "ms", "of the step", "n", "spread"):
         table.add_column(heading, justify="right")
-    for one in results["shapes"]:
-        for number, row in enumerate(one["rows"]):
+    for group in results["shapes"]:
+        for number, row in enumerate(group["rows"]):
             table.add_row(
-                "" if number else one["shape"]["name"],
+                "" if number else group["shape"]["name"],
                 row["constraint"],
-                str(one["shape"]["hidden"]),
+                str(group["shape"]["hidden"]),
                 f"{1000 * row['seconds']:.3g}",
                 f"{row['share']:.1%}",
                 str(row["n"]),
@@ -134,17 +138,17 @@ def models_table(results: dict[str, Any]) -> Any:
     for heading in ("n", "s/step", "x scornn", "min/epoch", "printed"):
         table.add_column(heading, justify="right")
     table.add_column("why")
-    for one in results["shapes"]:
-        for number, row in enumerate(one["rows"]):
+    for group in results["shapes"]:
+        for number, row in enumerate(group["rows"]):
             table.add_row(
-                "" if number else one["shape"]["name"],
+                "" if number else group["shape"]["name"],
                 row["model"],
                 str(row["hidden_size"]),
                 f"{row['seconds']:.3g}",
                 f"{row['ratio']:.2f}",
                 f"{row['minutes']:.2f}",
                 "" if row["printed"] is None else str(row["printed"]),
-                row["cost"] if row["ratio"] > WORTH_A_REASON else "",
+                row["cost"] if row["ratio"] > SLOW else "",
             )
     return table
 
@@ -155,8 +159,8 @@ def tasks_table(results: dict[str, Any]) -> Any:
     table = Table("task", box=None)
     for heading in ("steps x batch x inputs", "ms/batch", "ms/step", "share", "n", "spread"):
         table.add_column(heading, justify="right")
-    for one in results["shapes"]:
-        for row in one["rows"]:
+    for group in results["shapes"]:
+        for row in group["rows"]:
             table.add_row(
                 row["task"],
                 " x ".join(map(str, row["shape"])),
@@ -170,17 +174,19 @@ def tasks_table(results: dict[str, Any]) -> Any:
 
 
 def notes(results: dict[str, Any]) -> list[str]:
-    """What the table's columns do not hold."""
+    """Return the lines below the table: implementations left out, memory, load of the machine."""
     lines = []
-    for one in results["shapes"]:
-        name = one["shape"]["name"]
-        lines += [f"{name}: without {left}: {reason}" for left, reason in one.get("left_out", {}).items()]
-        held = [f"{who} {size / 1e6:.0f} MB" for who, size in one.get("peak_memory", {}).items() if size is not None]
-        if held:
-            lines.append(f"{name}: peak memory of a step above model and data: {', '.join(held)}")
+    for group in results["shapes"]:
+        name = group["shape"]["name"]
+        lines += [f"{name}: without {left}: {reason}" for left, reason in group.get("left_out", {}).items()]
+        memory = [
+            f"{who} {size / 1e6:.0f} MB" for who, size in group.get("peak_memory", {}).items() if size is not None
+        ]
+        if memory:
+            lines.append(f"{name}: peak memory of a step above model and data: {', '.join(memory)}")
     if results["quick"]:
         return [*lines, "toy sizes (--quick): the times mean nothing"]
-    foreign = [sample["foreign"] for one in results["shapes"] for row in one["rows"] for sample in row["samples"]]
+    foreign = [sample["foreign"] for group in results["shapes"] for row in group["rows"] for sample in row["samples"]]
     share, worst = sum(foreign) / len(foreign), max(foreign)
     lines.append(
         f"{results['device']}, {results['threads']} threads; others took {share:.0%} of the cores, {worst:.0%} at worst"

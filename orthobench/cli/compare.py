@@ -43,10 +43,10 @@ def command(
 ) -> None:
     """Compare selections of runs.
 
-    Settings, environment, code and the metric of the first selection are compared with those of each other selection.
-    Runs are paired by their common seeds where both sides have them. The output names the test and has the effect
-    size and the smallest p that these seeds allow. --task, --model, --tag, --status and --where restrict all
-    selections; `orthobench ls --help` explains conditions.
+    The first selection is compared with each other selection: settings, environment, code and the metric.
+    Runs are paired by their common seeds where both sides have them. The output names the test, the effect size and
+    the smallest p that these seeds allow. --task, --model, --tag, --status and --where restrict all selections.
+    `orthobench ls --help` explains conditions.
     """
     from orthobench.analysis.compare import adjusted, contrast, select
     from orthobench.cli import records

@@ -112,8 +112,8 @@ def merge(
 ) -> None:
     """Add the runs of other databases to this one; the other databases do not change.
 
-    Each run is added once. Where both databases have a run, the more advanced one is kept: finished before diverged
-    before unfinished, then the one with more iterations, then the one in this database.
+    Each run is added once. If both databases have a run, the more advanced copy is kept. Finished copies come first,
+    then diverged ones, then those with more iterations, then the copy in this database.
     """
     from orthobench.errors import UsageError
     from orthobench.store import open_store

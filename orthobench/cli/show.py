@@ -1,4 +1,4 @@
-"""`orthobench show`: everything about one run."""
+"""`orthobench show`: show one run."""
 
 from __future__ import annotations
 
@@ -10,41 +10,40 @@ from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
 
 
 def command(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name, or its first digits.")],
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="The run's key, or its first digits; `orthobench ls` lists them.")
+    ],
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:
-    """Show one run.
-
-    What it is, where it was made, what came out, and how to make it again.
-    """
+    """Show one run: settings, environment, results, and the command that repeats it."""
     from orthobench.cli import records
     from orthobench.store import open_store
 
     with open_store(db) as store:
-        found = store.get(run)
-        metrics = store.metrics([found.id])
-        brief = records.brief(found, records.status_in(store, db)(found))
+        stored = store.get(run)
+        metrics = store.metrics([stored.id])
+        brief = records.brief(stored, records.status_in(store, db)(stored))
     series: dict[str, list[dict[str, Any]]] = {}
     for row in metrics:
         point = {"epoch": row.epoch, "iteration": row.iteration, "value": row.value}
         series.setdefault(f"{row.split}/{row.name}", []).append(point)
     record = brief | {
-        "tags": found.tags,
-        "message": found.message,
-        "iterations": found.iterations,
-        "of": found.total_iterations,
-        "best_iteration": found.best_iteration,
-        "baselines": found.baselines,
-        "device": found.device,
-        "backend": found.backend,
-        "seconds": found.seconds,
-        "seconds_per_epoch": found.seconds_per_epoch,
-        "peak_memory": found.peak_memory,
-        "created_at": found.created_at.isoformat(timespec="seconds"),
-        "reproduce": reproduce(found.spec),
-        "spec": found.spec,
-        "environment": found.environment.facts,
+        "tags": stored.tags,
+        "message": stored.message,
+        "iterations": stored.iterations,
+        "of": stored.total_iterations,
+        "best_iteration": stored.best_iteration,
+        "baselines": stored.baselines,
+        "device": stored.device,
+        "backend": stored.backend,
+        "seconds": stored.seconds,
+        "seconds_per_epoch": stored.seconds_per_epoch,
+        "peak_memory": stored.peak_memory,
+        "created_at": stored.created_at.isoformat(timespec="seconds"),
+        "reproduce": reproduce(stored.spec),
+        "spec": stored.spec,
+        "environment": stored.environment.facts,
         "metrics": series,
     }
     if json:
@@ -67,20 +66,20 @@ def command(
 
 
 def reproduce(spec: dict[str, Any]) -> str:
-    """The command that makes the run again, whatever the defaults have become."""
+    """Return the command that repeats the run, also after a change of the defaults."""
     from orthobench.papers import experiments
     from orthobench.settings import merged_settings, text
 
     settings = merged_settings(spec)
-    papers = set().union(*(one.settings for one in experiments(spec["task"], spec["model"])))
-    if papers - settings.keys():  # at a neutral value, which the record leaves out: a paper's would be taken for it
+    papers = set().union(*(each.settings for each in experiments(spec["task"], spec["model"])))
+    if papers - settings.keys():  # the record leaves out neutral values; a paper's value would replace them
         settings = _neutral(spec) | settings
-    given = " ".join(f"-s {name}={text(value)}" for name, value in settings.items())
-    return f"orthobench run {spec['task']} {spec['model']} --seed {spec['seed']} {given}"
+    overrides = " ".join(f"-s {name}={text(value)}" for name, value in settings.items())
+    return f"orthobench run {spec['task']} {spec['model']} --seed {spec['seed']} {overrides}"
 
 
 def _neutral(spec: dict[str, Any]) -> dict[str, Any]:
-    """What a record may leave out, at the value that it then has; nothing where the plugins are not here."""
+    """Return the neutral settings, which a record may leave out; nothing if the plugins are not installed."""
     from orthobench.errors import UsageError
     from orthobench.plugins import Catalog
     from orthobench.task import TrainingSettings

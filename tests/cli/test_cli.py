@@ -47,6 +47,47 @@ def test_every_command_has_help(orthobench, command):
     assert "Usage: orthobench" in outcome.out
 
 
+def test_without_a_command_it_says_what_to_do_first(orthobench, tmp_path):
+    outcome = orthobench()
+    assert (outcome.code, outcome.err) == (0, "")
+    steps = [line.split("#")[0].split() for line in outcome.out.splitlines() if line.startswith("  orthobench")]
+    assert [words[1] for words in steps] == ["run", "sweep", "report"]
+    listed = re.findall(r"^  (\w+)  ", outcome.out, re.M)
+    assert listed[:2] == ["run", "sweep"]
+    assert set(listed) >= {"ls", "show", "compare", "report", "check", "plugins", "data", "db", "bench"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_command_is_in_a_group_of_the_help():
+    import typer
+
+    from orthobench.cli import GROUPS, app
+
+    assert set(typer.main.get_command(app).commands) <= {name for names in GROUPS.values() for name in names}
+
+
+@pytest.mark.parametrize("group", ["data", "db"])
+def test_a_group_without_a_command_shows_its_help(orthobench, group):
+    outcome = orthobench(group)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert f"Usage: orthobench {group}" in outcome.out
+
+
+def test_an_empty_database_says_what_to_do_first(orthobench, tmp_path):
+    from orthobench.store import open_store
+
+    with open_store("results.db", create=True):
+        pass
+    assert (
+        orthobench("ls").out == "results.db holds no runs yet. Make one: orthobench run adding scornn --preset quick\n"
+    )
+    assert orthobench("ls", "--model", "lstm").code == 0
+    for arguments in (("compare", "model=rnn", "model=lstm"), ("db", "export", "out")):
+        refused = orthobench(*arguments)
+        assert refused.code == 2
+        assert "orthobench run" in refused.err
+
+
 def test_run_show_ls_and_run_again(orthobench, tiny_options):
     first = orthobench("run", "adding", "scornn", *tiny_options)
     assert first.code == 0
@@ -226,6 +267,16 @@ BAD = [
     (("sweep", "adding", "--models", "lstm", "--grid", "hidden_size=1,x"), "hidden_size=x"),
     (("sweep", "adding", "--models", "lstm", "--seeds", "0"), "'--seeds': Input should be greater than or equal to 1"),
     (("ls",), "there is no database results.db"),
+    (("ls",), "make one with `orthobench run adding scornn --preset quick`"),
+    (("show",), "Missing argument 'RUN'. (help: orthobench show --help)"),
+    (("ls", "--modle", "lstm"), "No such option: --modle"),
+    (("ls", "--seed", "x"), "--seed"),
+    (("compare", "model=rnn"), "name two selections"),
+    (("db", "expotr"), "Did you mean 'export'?"),
+    (("data", "get", "minst"), "did you mean mnist"),
+    (("bench", "--shape", "scron"), "scron"),
+    (("plugins", "adding", "--plugin", "none.py"), "plugin file none.py cannot be read"),
+    (("check", "none.toml"), "baseline none.toml cannot be read"),
     (("show", "abc"), "there is no database results.db"),
     (("report", "--html"), "there is no database results.db"),
     (("report",), "--html"),
