@@ -54,7 +54,7 @@ def command(
 
     for option, is_given in (("--models", models), ("--tasks", tasks)):
         if is_given and (constraints or shape or (models and tasks)):
-            raise UsageError(f"{option} has shapes of its own: leave out --shape and the other tables")
+            raise UsageError(f"{option} has shapes of its own: give it alone")
     selected = shapes.select(shape or ())
     torch_device = pick_device(device)
     if threads is not None:
