@@ -1,6 +1,10 @@
 """Every model of the package meets the contract that authors of plugins meet."""
 
+from typing import get_args
+
 import pytest
+import torch
+from support.models import make
 
 from orthobench.plugins import Catalog
 from orthobench.testing import problems
@@ -9,3 +13,22 @@ from orthobench.testing import problems
 @pytest.mark.parametrize("name", Catalog().names("model"))
 def test_meets_the_contract(name):
     assert problems("model", Catalog().load("model", name)) == []
+
+
+def choices() -> list[tuple[str, str, object]]:
+    """Every value that a setting of a model chooses from a few: texts, and true or false."""
+    combinations = []
+    for name in Catalog().names("model"):
+        for setting, field in Catalog().load("model", name).Settings.model_fields.items():
+            values = (True, False) if field.annotation is bool else get_args(field.annotation)
+            combinations += [(name, setting, value) for value in values if isinstance(value, str | bool)]
+    return combinations
+
+
+@pytest.mark.parametrize(("name", "setting", "value"), choices())
+def test_every_choice_draws_from_the_given_generator_alone(name, setting, value):
+    needs = {("soft_orthogonal", "glorot"): {"margin": None}}.get((name, value), {})
+    before = torch.get_rng_state()
+    one, again = (make(name, **{"hidden_size": 8, setting: value, **needs}).state_dict() for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(one[key], again[key]) for key in one)

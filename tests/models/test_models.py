@@ -154,6 +154,20 @@ def test_ornn(reflections):
     np.testing.assert_allclose(outputs, wanted, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_ornns_last_of_all_reflections_is_a_sign(sign):
+    """Of as many reflections as units the last, on one coordinate, is the sign of its only entry."""
+    model = make("ornn", reflections=7).double()
+    with torch.no_grad():
+        model.entries[-1] = sign * model.entries[-1].abs()
+    vectors = np.zeros((7, 7))
+    vectors[np.tril_indices(7)] = model.entries.detach().numpy()
+    w = np.eye(7)
+    for u in vectors.T[:-1]:
+        w = w @ (np.eye(7) - 2 * np.outer(u, u) / (u @ u))
+    np.testing.assert_allclose(model.weight().detach(), w @ np.diag([1.0] * 6 + [sign]), atol=1e-12)
+
+
 @pytest.mark.parametrize("coupling", [True, False])
 @pytest.mark.parametrize("normalised", [True, False])
 def test_enrnn(coupling, normalised):
@@ -212,6 +226,38 @@ def test_dtriv_stays_orthogonal():
     steps(model, 200, 10)
     w = model.weight().double()
     assert torch.linalg.matrix_norm(w.T @ w - torch.eye(7)) < 10 * 7 * torch.finfo(torch.float32).eps
+
+
+def test_dtriv_projects_its_base_after_every_few_changes():
+    """A base that rounding has taken away from the orthogonal matrices comes back with the third change."""
+    model = make("dtriv", rebase_every=2, project_every=3)
+    with torch.no_grad():
+        model.base.mul_(1.01)
+        scales = []
+        for _ in range(8):
+            model.after_step()
+            scales.append(torch.linalg.svdvals(model.weight()))
+    torch.testing.assert_close(torch.stack(scales[:5]), torch.full((5, 7), 1.01))
+    torch.testing.assert_close(torch.stack(scales[5:]), torch.ones(3, 7))
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "dimension"),
+    [
+        ("lstm", ["W_i", "W_f", "W_g", "W_o"], 0),
+        ("gru", ["W_r", "W_z", "W_g"], 0),
+        ("lem", ["W_1", "W_z", "W_2", "W_y"], 0),
+        ("cornn", ["W_y", "W_z"], 1),
+    ],
+)
+def test_recurrent_matrices_are_the_parts_of_the_stacked_weight(name, names, dimension):
+    model = make(name)
+    matrices = model.recurrent_matrices()
+    assert list(matrices) == names
+    weight = model.recurrent_weight.detach().numpy()
+    for i, matrix in enumerate(matrices.values()):
+        part = weight[7 * i : 7 * i + 7] if dimension == 0 else weight[:, 7 * i : 7 * i + 7]
+        np.testing.assert_array_equal(matrix.detach(), part)
 
 
 def test_ornn_keeps_its_vectors_at_unit_length():
