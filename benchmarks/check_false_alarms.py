@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orthobench.check.baseline import CheckedRun, read_baseline
-from orthobench.check.measured import Measured
+from orthobench.check.results import SeedResult
 from orthobench.check.verdict import judge
 
 BASELINE = Path(__file__).parents[1] / "checks" / "baseline.toml"
@@ -67,7 +67,7 @@ def drawn(runs: Sequence[CheckedRun], group: int) -> list[str]:
             for name, metric in run.metrics.items()
         }
         now = {
-            seed: Measured({metric.key(name): metric.values[seed] for name, metric in run.metrics.items()})
+            seed: SeedResult({metric.key(name): metric.values[seed] for name, metric in run.metrics.items()})
             for seed in taken
         }
         found = judge(run.model_copy(update={"metrics": left}), None, now, False)

@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 
@@ -72,3 +74,16 @@ def test_an_installed_wheel_runs(wheel, tmp_path):
     tiny = ("sequence_length=5", "train_size=20", "test_size=10", "batch_size=10", "epochs=1")
     assert "finished" in orthobench("run", "adding", "rnn", *(option for value in tiny for option in ("-s", value)))
     assert Path(orthobench("report", "--html").strip()).is_file()
+
+
+def test_the_minimum_versions_are_those_that_are_tested():
+    """`constraints-minimum.txt` pins each lower bound of pyproject.toml, so that CI tests what is claimed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    claimed = [*project["dependencies"], *(line for name in extras if name != "dev" for line in extras[name])]
+    lines = (ROOT / "constraints-minimum.txt").read_text("utf-8").splitlines()
+    pinned = {line.partition("==")[0]: line.partition("==")[2] for line in lines if not line.startswith("#")}
+    for requirement in map(Requirement, claimed):
+        assert [str(bound) for bound in requirement.specifier] == [f">={pinned[requirement.name]}"], requirement
+    tools = {"pytest", "hypothesis"}
+    assert set(pinned) == {Requirement(line).name for line in claimed} | tools

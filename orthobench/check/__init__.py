@@ -1,1 +1,1 @@
-"""Whether the numbers are still what they were: a baseline, runs of today, and a verdict on each metric."""
+"""The check of a baseline: its values, the results of today's runs, and a verdict on each metric."""

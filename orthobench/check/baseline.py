@@ -1,35 +1,39 @@
-"""The baseline file: TOML, written by hand where it says what to run, by `check --update` where it says what came out.
+"""The baseline: a TOML file by authors (runs, settings, tolerances), a JSON file by `check --update` (values).
 
-[task.adding]                    # what runs on a task share
-preset = "quick"
-seeds = [0, 1, 2, 3, 4]
-settings = { hidden_size = 32 }
+checks/baseline.toml, with comments:
 
-[[run]]
-task = "adding"
-model = "lstm"
-settings = { learning_rate = 1e-2 }
+    [task.adding]                    # shared by the runs on a task
+    preset = "quick"
+    seeds = [0, 1, 2, 3, 4]
+    settings = { hidden_size = 32 }
 
-[run.metrics.mse]
-direction = "min"
-allowed_loss = 0.01
-values = { 0 = 0.0123, ... }     # by seed, from here on measured
+    [[run]]
+    task = "adding"
+    model = "lstm"
+    settings = { learning_rate = 1e-2 }
+
+    [run.metrics.mse]                # optional: the task's own metric otherwise
+    direction = "min"
+    allowed_loss = 0.01              # optional: measured otherwise
+
+checks/baseline.measured.json, beside it: values by seed, the speed of a step, and each update's reason and environment.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
-import statistics
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from orthobench.check.inference import Direction
-from orthobench.errors import UsageError, unknown
+from orthobench.errors import StorageError, UsageError, unknown
 from orthobench.spec import Preset, RunConfig, RunSpec
 from orthobench.store import atomic
 
@@ -42,13 +46,21 @@ class _Record(BaseModel):
 
 
 class MetricBaseline(_Record):
-    direction: Direction = Field(description="which way is better")
-    take: Literal["final", "best"] = Field("final", description="of a run's tests the last, or the best")
-    allowed_loss: float | None = Field(None, ge=0, description="in the metric's unit; none: measured by the update")
+    """How a metric is judged, and its measured values by seed."""
+
+    direction: Direction = Field(description="better direction")
+    take: Literal["final", "best"] = Field("final", description="the last test of a run, or its best")
+    allowed_loss: float | None = Field(None, ge=0, description="in the metric's unit; none: the measured margin")
+    measured_margin: float | None = Field(None, ge=0, description="the loss that an update measured as allowable")
     values: dict[Seed, float] = {}
 
+    @property
+    def margin(self) -> float | None:
+        """The loss that passes: the authors', or the measured one."""
+        return self.measured_margin if self.allowed_loss is None else self.allowed_loss
+
     def key(self, name: str) -> tuple[str, str]:
-        """Where `Measured` has this metric's value."""
+        """Return the key of this metric in `SeedResult.values`."""
         return name, "final" if self.take == "final" else self.direction
 
 
@@ -58,23 +70,23 @@ class SpeedBaseline(_Record):
 
 
 class CheckedRun(_Record):
-    """One model on one task: what to run, and what came out when the baseline was written."""
+    """A model on a task: what to run, and the values of the last update."""
 
     task: str
     model: str
-    name: str = Field("", description="task/model unless given")
+    name: str = Field("", description="task/model unless set")
     preset: Preset = "paper"
     seeds: Seeds = (0, 1, 2, 3, 4)
     settings: dict[str, str | int | float | bool] = {}
-    exact: bool = Field(False, description="every seed's value to the last bit, on one kind of machine")
+    exact: bool = Field(False, description="compare each seed's value to the last bit, on one kind of machine")
     metrics: dict[str, MetricBaseline] = {}
     speed: SpeedBaseline | None = None
-    condition: str = Field("", description="names the task's settings that the values were measured with")
+    condition: str = Field("", description="hash of the task's settings at the last update")
 
     @model_validator(mode="before")
     @classmethod
     def _name(cls, values: Any) -> Any:
-        return {"name": f"{values.get('task')}/{values.get('model')}"} | values if isinstance(values, dict) else values
+        return {"name": run_name(values)} | values if isinstance(values, dict) else values
 
     @model_validator(mode="after")
     def _each_seed_once(self) -> Self:
@@ -83,17 +95,17 @@ class CheckedRun(_Record):
         return self
 
     @property
-    def measured(self) -> bool:
-        """Whether there is anything to compare with."""
+    def has_values(self) -> bool:
+        """Whether an update has measured this run."""
         return any(metric.values for metric in self.metrics.values())
 
 
 class Update(_Record):
-    """Where the values of these runs come from."""
+    """The provenance of measured values: reason, code and machine."""
 
     reason: str
     date: str
-    commit: str = Field("", description="of the repository the baseline is in; with '+changes' if not as committed")
+    commit: str = Field("", description="of the baseline's repository; '+changes' marks uncommitted changes")
     versions: dict[str, str]
     machine: dict[str, str]
     runs: tuple[str, ...]
@@ -104,10 +116,10 @@ class Baseline(_Record):
     update: tuple[Update, ...] = ()
 
     def select(self, names: Sequence[str]) -> list[CheckedRun]:
-        """The runs of these names, or all.
+        """Return the runs of these names, or all runs.
 
         Raises:
-            UsageError: there is no run of a name.
+            UsageError: no run has such a name.
         """
         by_name = {run.name: run for run in self.run}
         for name in names:
@@ -116,7 +128,7 @@ class Baseline(_Record):
         return [run for run in self.run if not names or run.name in names]
 
     def origin(self, run: CheckedRun) -> Update | None:
-        """The update that measured a run."""
+        """Return the update that measured a run."""
         return next((update for update in reversed(self.update) if run.name in update.runs), None)
 
 
@@ -136,17 +148,25 @@ def check_directions(run: CheckedRun, config: RunConfig) -> None:
 
 
 def condition(spec: RunSpec) -> str:
-    """The condition as the baseline keeps it: of a task in a file, its version counts and not the file's text."""
-    from dataclasses import replace
-
+    """Return the condition as the baseline stores it: a task file counts by its version, not by its text."""
     return replace(spec, task_version=spec.task_version.partition("+")[0]).condition
 
 
+def run_name(run: Mapping[str, Any]) -> str:
+    """Return the name of a run in the baseline file."""
+    return str(run.get("name") or f"{run.get('task')}/{run.get('model')}")
+
+
+def measured_file(file: Path) -> Path:
+    """Return the file of the measured values beside a baseline."""
+    return file.with_suffix(".measured.json")
+
+
 def read_baseline(file: Path) -> Baseline:
-    """Read and validate.
+    """Read a baseline with its measured values.
 
     Raises:
-        UsageError: the file cannot be read, or something in it does not fit; one line with the place.
+        UsageError: a file cannot be read, or an entry is invalid; the line names the entry.
     """
     try:
         content = tomllib.loads(file.read_text("utf-8"))
@@ -158,132 +178,148 @@ def read_baseline(file: Path) -> Baseline:
     runs = content.get("run", [])
     if not isinstance(shared, dict) or not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise UsageError(f"baseline {file}: write [task.NAME] for what runs share and [[run]] for each run")
-    content["run"] = [_laid_over(shared, run) for run in runs]
+    measured = _read_measured(measured_file(file))
+    for run in runs:
+        _refuse_values(file, run)
+    names = [run_name(run) for run in runs]
+    content["run"] = [
+        _with_measured(_with_shared(shared, run), measured["runs"].get(name, {}))
+        for run, name in zip(runs, names, strict=True)
+    ]
+    content["update"] = measured["updates"]
     try:
         baseline = Baseline.model_validate(content)
     except ValidationError as error:
-        raise UsageError(f"baseline {file}: " + "; ".join(_explain(one, runs) for one in error.errors())) from error
-    names = [run.name for run in baseline.run]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise UsageError(f"baseline {file}: {', '.join(sorted(twice))} is there twice: give one of them a name")
+        problems = "; ".join(_explain(problem, runs) for problem in error.errors())
+        raise UsageError(f"baseline {file}: {problems}") from error
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise UsageError(f"baseline {file}: {', '.join(sorted(repeated))} is there twice: give one of them a name")
     return baseline
 
 
-def _laid_over(shared: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+def _read_measured(file: Path) -> dict[str, Any]:
+    """Return the content of the file of measured values; without a file, nothing is measured."""
+    try:
+        content = json.loads(file.read_text("utf-8"))
+        return {"runs": dict(content["runs"]), "updates": list(content["updates"])}
+    except FileNotFoundError:
+        return {"runs": {}, "updates": []}
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{file} is damaged: restore it, or delete it and measure again with --update") from error
+
+
+def _refuse_values(file: Path, run: Mapping[str, Any]) -> None:
+    """Refuse measured values in the authors' file.
+
+    Raises:
+        UsageError: a run has a condition, a speed ratio or values.
+    """
+    metrics, speed = run.get("metrics"), run.get("speed")
+    tables = list(metrics.values()) if isinstance(metrics, dict) else []
+    entries = [("condition", run), ("ratio", speed)]
+    entries += [(word, table) for table in tables for word in ("values", "measured_margin")]
+    words = [word for word, table in entries if isinstance(table, dict) and word in table]
+    if words:
+        raise UsageError(
+            f"baseline {file}: run {run_name(run)} has {words[0]}: remove them; "
+            f"`check --update` writes them into {measured_file(file).name}"
+        )
+
+
+def _with_shared(shared: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run with the entries that the runs of its task share; its own entries win."""
     common = shared.get(str(run.get("task")), {})
     return {**common, **run, "settings": {**common.get("settings", {}), **run.get("settings", {})}}
 
 
+def _with_measured(run: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run with its measured entries. Values of another direction or choice of tests do not count."""
+    merged = {"condition": measured.get("condition", ""), "metrics": measured.get("metrics", {}), **run}
+    if run.get("metrics"):
+        merged["metrics"] = _merged(run["metrics"], measured.get("metrics", {}))
+    if "speed" in measured:
+        merged["speed"] = {"ratio": measured["speed"]} | run.get("speed", {})
+    else:
+        merged.pop("speed", None)
+    return merged
+
+
+def _merged(authored: Any, measured: Mapping[str, Any]) -> Any:
+    if not isinstance(authored, dict) or not all(isinstance(metric, dict) for metric in authored.values()):
+        return authored  # which the validation refuses
+    metrics = {}
+    for name, metric in authored.items():
+        entries = measured.get(name, {})
+        same = (metric.get("direction"), metric.get("take", "final")) == (entries.get("direction"), entries.get("take"))
+        metrics[name] = {**(entries if same else {}), **metric}
+    return metrics
+
+
 def _explain(problem: Any, runs: Sequence[Mapping[str, Any]]) -> str:
-    place = list(problem["loc"])
-    if place[:1] == ["run"] and len(place) > 1:
-        run = runs[place[1]]
-        place[:2] = [f"run {run.get('task')}/{run.get('model')}"]
+    path = list(problem["loc"])
+    if path[:1] == ["run"] and len(path) > 1:
+        run = runs[path[1]]
+        path[:2] = [f"run {run.get('task')}/{run.get('model')}"]
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{' '.join(map(str, place))}: {message[0].lower()}{message[1:]}"
+    return f"{' '.join(map(str, path))}: {message[0].lower()}{message[1:]}"
 
 
-def write_baseline(file: Path, measured: Sequence[CheckedRun], update: Update) -> None:
-    """Put what was measured into the file, which else stays as it is with its comments; whole or not at all.
+def write_measured(file: Path, runs: Sequence[CheckedRun], update: Update) -> None:
+    """Write the values of these runs beside a baseline, in one step; the values of its other runs stay.
 
-    Updates that no run's values come from any more are dropped.
+    Updates whose values are all replaced go, and so do runs that the baseline no longer has.
 
     Raises:
-        UsageError: the file cannot be written.
+        StorageError: the file cannot be written.
     """
-    import tomlkit
-
-    text, comments = _comments_taken(file.read_text("utf-8"))
-    document: Any = tomlkit.parse(text)
-    by_name = {run.name: run for run in measured}
-    for table in document["run"]:
-        run = by_name.get(table.get("name", f"{table['task']}/{table['model']}"))
-        if run is None:
-            continue
-        table["condition"] = run.condition
-        if run.speed is not None:
-            table["speed"] = _inline(run.speed.model_dump())
-        metrics = table.setdefault("metrics", tomlkit.table(is_super_table=True))
-        for name, metric in run.metrics.items():
-            entry = metrics.setdefault(name, tomlkit.table())
-            for key, value in metric.model_dump(exclude={"values"}, exclude_defaults=True).items():
-                if entry.get(key) != value:
-                    entry[key] = value
-            entry["values"] = _inline({str(seed): value for seed, value in sorted(metric.values.items())})
-            entry["values"].comment(_summary(list(metric.values.values())))
-    earlier = []
-    for one in document.get("update", ()):
-        one["runs"] = [name for name in one["runs"] if name not in by_name]
-        if one["runs"]:
-            earlier.append(one)
-    document.pop("update", None)
-    updates = tomlkit.aot()
-    for one in (*earlier, update.model_dump()):
-        table = tomlkit.table()
-        for key, value in one.items():
-            table[key] = _inline(value) if isinstance(value, dict) else value
-        table["runs"] = tomlkit.array()
-        for name in one["runs"]:
-            table["runs"].append(name)
-        table["runs"].multiline(True)
-        updates.append(table)
-    document["update"] = updates
-    text = re.sub(r"(?<=[^\n])\n(?=\[\[)", "\n\n", tomlkit.dumps(document))
-    write_whole(file, _comments_put_back(text, comments))
+    baseline = read_baseline(file)
+    replaced = {run.name for run in runs}
+    latest = {run.name: run for run in (*baseline.run, *runs)}
+    entries = {name: _measured_entries(run) for name, run in latest.items() if run.has_values}
+    updates = [
+        one.model_copy(update={"runs": tuple(name for name in one.runs if name in entries and name not in replaced)})
+        for one in baseline.update
+    ]
+    kept = [one.model_dump() for one in updates if one.runs]
+    text = json.dumps({"runs": entries, "updates": [*kept, update.model_dump()]}, indent=1, ensure_ascii=False)
+    # Innermost objects and lists take one line each: a changed metric is a changed line.
+    write_text(measured_file(file), re.sub(r"[{\[][^][{}]*[]}]", _on_one_line, text) + "\n")
 
 
-MARK = "\ue000"  # of Unicode's private use
+def _measured_entries(run: CheckedRun) -> dict[str, Any]:
+    entries: dict[str, Any] = {"condition": run.condition}
+    if run.speed is not None:
+        entries["speed"] = run.speed.ratio
+    metrics = {}
+    for name, metric in run.metrics.items():
+        values = {str(seed): value for seed, value in sorted(metric.values.items())}
+        metrics[name] = metric.model_dump(exclude={"allowed_loss"}, exclude_none=True) | {"values": values}
+    return entries | {"metrics": metrics}
 
 
-def _comments_taken(text: str) -> tuple[str, list[str]]:
-    """The text with a mark at each [table] for the comments and blank lines above it, and these.
-
-    They speak of the table, but to TOML are the end of the one before, and what is added to that would stand below.
-    """
-    taken: list[str] = []
-
-    def take(found: re.Match[str]) -> str:
-        taken.append(found[1])
-        return f"{found[2]} #{MARK}{len(taken) - 1}"
-
-    return re.sub(r"((?:^[ \t]*(?:#.*)?\n)+)([ \t]*\[.*)", take, text, flags=re.MULTILINE), taken
-
-
-def _comments_put_back(text: str, taken: Sequence[str]) -> str:
-    marked = re.compile(rf"\n*^(.*) #{MARK}(\d+)$", re.MULTILINE)
-    return marked.sub(lambda found: f"\n{taken[int(found[2])]}{found[1]}", text).lstrip("\n")
-
-
-def _inline(values: Mapping[str, Any]) -> Any:
-    import tomlkit
-
-    table = tomlkit.inline_table()
-    table.update(values)
-    return table
-
-
-def _summary(values: Sequence[float]) -> str:
-    spread = f", deviation {statistics.stdev(values):.3g}" if len(values) > 1 else ""
-    return f"mean {statistics.fmean(values):.4g}{spread}"
+def _on_one_line(match: re.Match[str]) -> str:
+    return re.sub(r"(?<=,)\n *", " ", re.sub(r"(?<!,)\n *", "", match[0]))
 
 
 def check_folder(file: Path) -> None:
-    """Refuse a file that could not be written, before anything is trained for it.
+    """Check that a file can be written, before any training.
 
     Raises:
-        UsageError: its folder is not there or not to be written to.
+        UsageError: its folder does not exist or is not writable.
     """
     if not os.access(file.parent, os.W_OK) or file.is_dir():
         raise UsageError(f"{file} cannot be written: name a file in a folder that is there and writable")
 
 
-def write_whole(file: Path, text: str) -> None:
-    """Write or replace a file.
+def write_text(file: Path, text: str) -> None:
+    """Write or replace a file in one step.
 
     Raises:
-        UsageError: it cannot be written.
+        StorageError: the file cannot be written.
     """
     try:
         atomic.write_bytes(file, text.encode())
     except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}") from error
+        raise StorageError(f"{file} cannot be written: {error.strerror}") from error

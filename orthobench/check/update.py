@@ -1,4 +1,4 @@
-"""What `check --update` puts into the baseline."""
+"""Measured values for the baseline, as `check --update` writes them."""
 
 from __future__ import annotations
 
@@ -10,53 +10,53 @@ from pathlib import Path
 from typing import Any
 
 from orthobench import environment
-from orthobench.check.baseline import CheckedRun, MetricBaseline, SpeedBaseline, Update, condition
+from orthobench.check.baseline import CheckedRun, MetricBaseline, SpeedBaseline, Update, condition, measured_file
 from orthobench.check.inference import FEWEST, measured_margin
-from orthobench.check.measured import Measured, kind_of_machine
+from orthobench.check.results import SeedResult, machine_kind
 from orthobench.errors import UsageError
 from orthobench.spec import RunConfig
 
 
-class Unmeasured(Exception):
-    """A run gave no value to record."""
+class MissingValueError(Exception):
+    """A seed of a run has no value of a metric."""
 
 
 def check_seeds(runs: Sequence[CheckedRun]) -> None:
-    """Refuse what cannot become a baseline.
+    """Check that each run has enough seeds for a spread.
 
     Raises:
-        UsageError: there are too few seeds for a spread.
+        UsageError: a run has too few.
     """
     for run in runs:
         if not run.exact and len(run.seeds) < FEWEST:
             raise UsageError(f"run {run.name}: {FEWEST} seeds or more make a baseline, better 5; or set exact = true")
 
 
-def remeasured(run: CheckedRun, config: RunConfig, measured: Mapping[int, Measured]) -> CheckedRun:
-    """The run with what it gave now. What a person set, directions and allowed losses, is kept.
+def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, SeedResult]) -> CheckedRun:
+    """Return the run with the values of these results; without metrics, with those of the task's own metric.
 
-    Without metrics it is the task's own that is recorded; an allowed loss that is not set is measured.
+    A margin is measured for a metric whose authors set no allowed loss.
 
     Raises:
-        Unmeasured: a seed gave no value.
+        MissingValueError: a seed has no value of a metric.
     """
     task = config.task_class
     metrics = {}
     main = task.main_metric()
     for name, metric in (run.metrics or {main.name: MetricBaseline(direction=main.goal)}).items():
         values = {}
-        for seed, one in measured.items():
-            if metric.key(name) not in one.values:
-                why = "diverged" if one.diverged else one.missing or f"the task logs no metric '{name}'"
-                raise Unmeasured(f"run {run.name} seed {seed}: {why}")
-            value = one.values[metric.key(name)]
+        for seed, result in results.items():
+            if metric.key(name) not in result.values:
+                why = "diverged" if result.diverged else result.missing or f"the task logs no metric '{name}'"
+                raise MissingValueError(f"run {run.name} seed {seed}: {why}")
+            value = result.values[metric.key(name)]
             values[seed] = value if run.exact else float(f"{value:.6g}")
         changes: dict[str, Any] = {"values": values}
         if metric.allowed_loss is None and not run.exact:
             margin = measured_margin(list(values.values()), len(run.seeds), metric.direction)
-            changes["allowed_loss"] = float(f"{margin:.2g}")
+            changes["measured_margin"] = float(f"{margin:.2g}")
         metrics[name] = metric.model_copy(update=changes)
-    ratios = [one.speed for one in measured.values() if one.speed is not None]
+    ratios = [result.speed for result in results.values() if result.speed is not None]
     speed = run.speed
     if ratios:
         ratio = float(f"{statistics.median(ratios):.3g}")
@@ -64,31 +64,35 @@ def remeasured(run: CheckedRun, config: RunConfig, measured: Mapping[int, Measur
     return run.model_copy(update={"metrics": metrics, "condition": condition(config.spec), "speed": speed})
 
 
-def toothless(run: CheckedRun, config: RunConfig) -> list[str]:
-    """The metrics of a run in which one that has learnt nothing would pass, in words."""
+def vacuous_metrics(run: CheckedRun, config: RunConfig) -> list[str]:
+    """Return a line for each metric in which a model that has learnt nothing would pass."""
     chance = config.task_class.baselines(config.task_settings)
-    found = []
+    lines = []
     for name, metric in run.metrics.items():
         sign = 1 if metric.direction == "min" else -1
-        last = statistics.fmean(metric.values.values()) + sign * (metric.allowed_loss or 0.0)
+        last = statistics.fmean(metric.values.values()) + sign * (metric.margin or 0.0)
         if name in chance and sign * last >= sign * chance[name]:
-            found.append(f"{name} may go to {last:.3g}, and {chance[name]:.3g} is what remembering nothing scores")
-    return found
+            lines.append(f"{name} may go to {last:.3g}, and {chance[name]:.3g} is what remembering nothing scores")
+    return lines
 
 
 def provenance(file: Path, reason: str, facts: Mapping[str, Any], names: list[str]) -> Update:
-    """Where values measured now come from; `facts` are those of the environment."""
+    """Return the update record of values measured now.
+
+    Args:
+        file: the baseline; its own uncommitted changes do not count as changes of the code.
+        facts: the facts of this environment.
+    """
     folder = file.resolve().parent
     commit = environment.git(folder, "rev-parse", "HEAD") or ""
-    own = environment.git(folder, "ls-files", "--full-name", "--", file.name)
-    # Whether the baseline itself is as committed does not matter to what it says.
-    others = [":/", f":(top,exclude,literal){own}"] if own else [":/"]
+    own = environment.git(folder, "ls-files", "--full-name", "--", file.name, measured_file(file).name) or ""
+    others = [":/", *(f":(top,exclude,literal){name}" for name in own.splitlines())]
     changed = bool(commit and environment.git(folder, "status", "--porcelain", "--untracked-files=no", "--", *others))
     return Update(
         reason=reason,
         date=datetime.now(UTC).date().isoformat(),
         commit=commit + ("+changes" if changed else ""),
         versions={"python": facts["python"], **facts["packages"]},
-        machine={**kind_of_machine(facts), "cores": str(facts["cores"]), "system": platform.system()},
+        machine={**machine_kind(facts), "cores": str(facts["cores"]), "system": platform.system()},
         runs=tuple(names),
     )

@@ -1,4 +1,4 @@
-"""From what the baseline says and what runs gave to a verdict on each metric."""
+"""The verdict on each metric: the baseline's values against the results of today's runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from orthobench.check.baseline import CheckedRun, MetricBaseline, SpeedBaseline, Update
 from orthobench.check.inference import FEWEST, difference, is_worse, power
-from orthobench.check.measured import Measured, kind_of_machine
+from orthobench.check.results import SeedResult, machine_kind
 
 SPEED = "speed"
 UNRECORDED = "nothing is recorded: check --update --reason '...' does it"
@@ -26,9 +26,12 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One metric of one run: values by seed then and now, what was made of them, and why.
+    """The verdict on one metric of one run, with the values it follows from.
 
-    loss: how much worse the mean got, in the metric's unit; upper: what it stays below with 95 %.
+    before, now: the values of the baseline and of today, a value a seed.
+    loss: how much worse the mean got, in the metric's unit.
+    upper: the bound that the loss does not exceed with 95 % confidence.
+    allowed: the loss that passes. counts: whether this verdict can fail the check.
     """
 
     run: str
@@ -49,18 +52,22 @@ class Finding:
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """0: as good or better; 1: something is worse; 3: something could not be measured or decided."""
+    """Return 0 for as good or better, 1 for worse, 3 for a metric without a value or a decision."""
     failures = [finding.verdict for finding in findings if not finding.passes]
     return 1 if Verdict.WORSE in failures else 3 if failures else 0
 
 
 def refusal(run: CheckedRun, condition: str) -> Finding | None:
-    """Why no run of today could decide, if so: then none need be trained. `condition` is that of today's task."""
+    """Return the finding for a run that no training could decide, or None.
+
+    Args:
+        condition: the condition of today's task.
+    """
 
     def refused(verdict: Verdict, reason: str) -> Finding:
         return Finding(run.name, ", ".join(run.metrics) or "-", verdict, reason)
 
-    if not run.measured:
+    if not run.has_values:
         return refused(Verdict.MISSING, UNRECORDED)
     if run.condition != condition:
         reason = "the task's settings or version are not those of the baseline: check --update --reason '...'"
@@ -78,22 +85,28 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
 
 
 def judge(
-    run: CheckedRun, origin: Update | None, measured: Mapping[int, Measured], speed_counts: bool
+    run: CheckedRun, origin: Update | None, results: Mapping[int, SeedResult], speed_counts: bool
 ) -> list[Finding]:
-    """The verdict on each metric of a run, and on its speed if the baseline has one, of what each seed gave."""
-    findings = [_judge_metric(run, origin, name, metric, measured) for name, metric in run.metrics.items()]
-    return findings if run.speed is None else [*findings, _judge_speed(run.name, run.speed, measured, speed_counts)]
+    """Return the verdict on each metric of a run, and on its speed if the baseline has one.
+
+    Args:
+        origin: the update that measured the baseline's values.
+        results: the results of today's runs, by seed.
+        speed_counts: whether a slower step fails the check.
+    """
+    findings = [_judge_metric(run, origin, name, metric, results) for name, metric in run.metrics.items()]
+    return findings if run.speed is None else [*findings, _judge_speed(run.name, run.speed, results, speed_counts)]
 
 
 def _judge_metric(
-    run: CheckedRun, origin: Update | None, name: str, metric: MetricBaseline, measured: Mapping[int, Measured]
+    run: CheckedRun, origin: Update | None, name: str, metric: MetricBaseline, results: Mapping[int, SeedResult]
 ) -> Finding:
-    values = {seed: one.values.get(metric.key(name)) for seed, one in measured.items()}
-    found = {seed: value for seed, value in values.items() if value is not None}
+    values = {seed: result.values.get(metric.key(name)) for seed, result in results.items()}
+    values_now = {seed: value for seed, value in values.items() if value is not None}
     facts: dict[str, Any] = {
         "before": tuple(metric.values.values()),
-        "now": tuple(found.values()),
-        "allowed": 0.0 if run.exact else metric.allowed_loss,
+        "now": tuple(values_now.values()),
+        "allowed": 0.0 if run.exact else metric.margin,
     }
 
     def finding(verdict: Verdict, reason: str, **more: Any) -> Finding:
@@ -101,17 +114,17 @@ def _judge_metric(
 
     if not metric.values:
         return finding(Verdict.MISSING, UNRECORDED)
-    if diverged := [seed for seed, one in measured.items() if one.diverged]:
+    if diverged := [seed for seed, result in results.items() if result.diverged]:
         return finding(Verdict.WORSE, f"diverged: {_seeds(diverged)}")
     if lacking := [seed for seed, value in values.items() if value is None]:
-        reasons = dict.fromkeys(measured[seed].missing or f"the task logs no metric '{name}'" for seed in lacking)
+        reasons = dict.fromkeys(results[seed].missing or f"the task logs no metric '{name}'" for seed in lacking)
         return finding(Verdict.MISSING, f"{_seeds(lacking)}: {'; '.join(reasons)}")
     if run.exact:
-        return finding(*_exactly(metric, origin, found, measured))
-    if metric.allowed_loss is None:
+        return finding(*_exactly(metric, origin, values_now, results))
+    if metric.margin is None:
         return finding(Verdict.MISSING, "no allowed_loss: give it, or let check --update --reason '...' measure it")
 
-    before, now, allowed = list(metric.values.values()), list(found.values()), metric.allowed_loss
+    before, now, allowed = list(metric.values.values()), list(values_now.values()), metric.margin
     loss = difference(before, now, metric.direction)
     numbers = {
         "loss": loss.loss,
@@ -128,27 +141,27 @@ def _judge_metric(
 
 
 def _exactly(
-    metric: MetricBaseline, origin: Update | None, found: Mapping[int, float], measured: Mapping[int, Measured]
+    metric: MetricBaseline, origin: Update | None, values_now: Mapping[int, float], results: Mapping[int, SeedResult]
 ) -> tuple[Verdict, str]:
-    if unknown := [seed for seed in found if seed not in metric.values]:
+    if unknown := [seed for seed in values_now if seed not in metric.values]:
         return Verdict.MISSING, f"nothing is recorded for {_seeds(unknown)}"
     then = {**origin.machine, "torch": origin.versions.get("torch", "")} if origin else {}
-    for seed, one in measured.items():
-        now = kind_of_machine(one.facts) | {"torch": one.facts["packages"]["torch"]}
+    for seed, result in results.items():
+        now = machine_kind(result.facts) | {"torch": result.facts["packages"]["torch"]}
         if other := [f"{what} {then.get(what)}, now {value}" for what, value in now.items() if then.get(what) != value]:
             return Verdict.INCONCLUSIVE, f"exact on one kind of machine alone; {_seeds([seed])}: {'; '.join(other)}"
-    if all(value == metric.values[seed] for seed, value in found.items()):
+    if all(value == metric.values[seed] for seed, value in values_now.items()):
         return Verdict.SAME, "to the last bit"
-    changed = [seed for seed, value in found.items() if value != metric.values[seed]]
-    gain = statistics.fmean(found.values()) - statistics.fmean(metric.values[seed] for seed in found)
+    changed = [seed for seed, value in values_now.items() if value != metric.values[seed]]
+    gain = statistics.fmean(values_now.values()) - statistics.fmean(metric.values[seed] for seed in values_now)
     if (gain > 0) == (metric.direction == "max"):
         return Verdict.INCONCLUSIVE, f"{_seeds(changed)} changed, for the better on average: update, with the reason"
     return Verdict.WORSE, f"{_seeds(changed)} changed, for the worse on average"
 
 
-def _judge_speed(name: str, speed: SpeedBaseline, measured: Mapping[int, Measured], counts: bool) -> Finding:
+def _judge_speed(name: str, speed: SpeedBaseline, results: Mapping[int, SeedResult], counts: bool) -> Finding:
     """Whether a training step got slower by more than the wide factor allowed."""
-    ratios = tuple(one.speed for one in measured.values() if one.speed is not None)
+    ratios = tuple(result.speed for result in results.values() if result.speed is not None)
     facts: dict[str, Any] = {"before": (speed.ratio,), "now": ratios, "counts": counts}
     if not ratios:
         return Finding(name, SPEED, Verdict.MISSING, "no calibration stands beside these runs", **facts)

@@ -67,20 +67,21 @@ def command(
         check_directions,
         check_folder,
         condition,
+        measured_file,
         read_baseline,
-        write_baseline,
-        write_whole,
+        write_measured,
+        write_text,
     )
 
     content = read_baseline(baseline)
-    for file in (junit, markdown, baseline if update else None):
+    for file in (junit, markdown, measured_file(baseline) if update else None):
         if file is not None:
             check_folder(file)
     wanted = content.select(only or ())
     from orthobench import environment
     from orthobench.check import render, verdict
-    from orthobench.check.measured import collect
-    from orthobench.check.update import Unmeasured, check_seeds, provenance, remeasured, toothless
+    from orthobench.check.results import collect_results
+    from orthobench.check.update import MissingValueError, check_seeds, provenance, vacuous_metrics, with_new_values
     from orthobench.cli import records
     from orthobench.plugins import Catalog
     from orthobench.training.lifecycle import check_backend, pick_device
@@ -109,14 +110,14 @@ def command(
         # What is recorded is recorded as this code's, so for an update it has to be. In a new database all is, and what
         # is edited while it fills is not what trains.
         here = None if (db_only and not update) or (db is None and not db_only) else facts
-        measured = {name: collect(store, runs, here) for name, runs in config.items()}
+        results = {name: collect_results(store, runs, here) for name, runs in config.items()}
 
     findings = []
     for run in checked:
         if run.name in refused:
             findings.append(refused[run.name])
         else:
-            findings += verdict.judge(run, content.origin(run), measured[run.name], fail_on_speed)
+            findings += verdict.judge(run, content.origin(run), results[run.name], fail_on_speed)
     if update:
         typer.echo("beside the baseline as it was:", err=True)
     if json:
@@ -126,19 +127,19 @@ def command(
         typer.echo(render.summary(findings))
     for file, text in ((junit, render.junit), (markdown, render.markdown)):
         if file is not None:
-            write_whole(file, text(findings))
+            write_text(file, text(findings))
     if not update:
         raise typer.Exit(verdict.exit_code(findings))
 
     try:
-        anew = [remeasured(run, config[run.name][0], measured[run.name]) for run in wanted]
-    except Unmeasured as error:
+        anew = [with_new_values(run, config[run.name][0], results[run.name]) for run in wanted]
+    except MissingValueError as error:
         typer.echo(f"{error}; {baseline} is as it was", err=True)
         raise typer.Exit(3) from None
-    write_baseline(baseline, anew, provenance(baseline, str(reason), facts, [run.name for run in anew]))
-    typer.echo(f"{baseline}: {len(anew)} run{'s' * (len(anew) != 1)} written", err=True)
+    write_measured(baseline, anew, provenance(baseline, str(reason), facts, [run.name for run in anew]))
+    typer.echo(f"{measured_file(baseline)}: {len(anew)} run{'s' * (len(anew) != 1)} written", err=True)
     for run in anew:
-        for warning in toothless(run, config[run.name][0]):
+        for warning in vacuous_metrics(run, config[run.name][0]):
             typer.echo(f"{run.name}: {warning}", err=True)
 
 
@@ -156,14 +157,14 @@ def _train(
         UsageError: one cannot be started.
         Interrupted: the user asked to stop.
     """
-    from orthobench.check.measured import Calibration
+    from orthobench.check.results import calibrate
     from orthobench.execution import session as training
     from orthobench.sweep.plan import plan
 
     with training.stop_on_signals() as stop:
         session = training.Session(store, place, where, backend, 30.0, stop, plugins)
         planned = plan([(one, {}) for one in runs], store, session.checkpoints)
-        Calibration(store, where).beside(_trained(session, session.jobs(planned, _label)))
+        calibrate(store, where, _trained(session, session.jobs(planned, _label)))
 
 
 def _trained(session: Session, jobs: list[Job]) -> Iterator[Run]:

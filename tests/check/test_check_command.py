@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from orthobench.check.baseline import read_baseline
+from orthobench.check.baseline import measured_file, read_baseline
 
 TEXT = """\
 [task.adding]
@@ -46,12 +46,11 @@ def findings(outcome) -> dict[str, dict]:
 
 
 def change(file, model, by):
-    """As if the baseline had been so much more."""
-    run = next(run for run in read_baseline(file).run if run.model == model)
-    text = file.read_text()
-    for value in run.metrics["mse"].values.values():
-        text = text.replace(str(value), str(value + by))
-    file.write_text(text)
+    """As if the baseline's values had been greater by this much."""
+    content = json.loads(measured_file(file).read_text())
+    values = content["runs"][f"adding/{model}"]["metrics"]["mse"]["values"]
+    content["runs"][f"adding/{model}"]["metrics"]["mse"]["values"] = {seed: v + by for seed, v in values.items()}
+    measured_file(file).write_text(json.dumps(content))
 
 
 def test_unchanged_code_passes_anew_from_the_database_and_with_other_seeds(measured, file):
@@ -132,11 +131,11 @@ def test_two_seeds_are_refused_as_evidence_and_as_a_baseline(measured, file):
     outcome = measured("check", "--seeds", "2")
     assert (outcome.code, outcome.err) == (3, "")
     assert "2 seeds cannot be evidence" in outcome.out
-    before = file.read_text()
+    before = measured_file(file).read_text()
     outcome = measured("check", "--seeds", "2", "--update", "--reason", "hasty", "--db", "runs.db")
     assert outcome.code == 2
     assert "3 seeds or more make a baseline" in outcome.err
-    assert file.read_text() == before
+    assert measured_file(file).read_text() == before
 
 
 def test_exactly_one_seed(file, orthobench):
@@ -186,13 +185,15 @@ def test_the_update_says_where_the_values_come_from(file, orthobench, tmp_path):
 
 
 def test_an_update_keeps_what_a_person_set(measured, file):
-    text = file.read_text()
-    (allowed,) = {line for line in text.splitlines() if line.startswith("allowed_loss")} & set(
-        text.partition('model = "rnn"')[2].splitlines()
-    )
-    file.write_text(text.replace(allowed, "allowed_loss = 0.25 # our choice"))
+    margin = read_baseline(file).run[1].metrics["mse"].margin
+    assert margin is not None
+    assert margin != 0.25
+    text = file.read_text() + '\n[run.metrics.mse]\ndirection = "min"\nallowed_loss = 0.25 # our choice\n'
+    file.write_text(text)
+    assert read_baseline(file).run[1].metrics["mse"].margin == 0.25
     assert measured("check", "--update", "--reason", "again", "--db", "runs.db").code == 0
-    assert "allowed_loss = 0.25 # our choice" in file.read_text()
+    assert file.read_text() == text
+    assert read_baseline(file).run[1].metrics["mse"].margin == 0.25
 
 
 def test_an_update_that_could_not_measure_writes_nothing(file, orthobench, tmp_path):
@@ -206,6 +207,7 @@ def test_an_update_that_could_not_measure_writes_nothing(file, orthobench, tmp_p
     assert outcome.code == 3
     assert "run adding/bad seed 0: failed: ArithmeticError: on purpose" in outcome.err
     assert file.read_text() == before
+    assert not measured_file(file).exists()
 
 
 def test_a_margin_that_lets_everything_through_is_told(file, orthobench):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orthobench.check.baseline import CheckedRun, Update
-from orthobench.check.measured import Measured
+from orthobench.check.results import SeedResult
 from orthobench.check.verdict import Finding, Verdict, exit_code, judge, refusal
 
 FACTS = {"cpu": "abacus", "cpu_capability": "beads", "accelerator": None, "packages": {"torch": "2"}}
@@ -25,7 +25,7 @@ def checked(values=(1.0, 1.1, 0.9), direction="min", allowed=0.5, **more):
 
 
 def now(*values, **more):
-    return {seed: Measured({("mse", "final"): value}, facts=FACTS, **more) for seed, value in enumerate(values)}
+    return {seed: SeedResult({("mse", "final"): value}, facts=FACTS, **more) for seed, value in enumerate(values)}
 
 
 def verdict(run, measured) -> Finding:
@@ -56,12 +56,12 @@ def test_the_verdict_on_values_whose_baseline_is_about_one(values, wanted, direc
 
 
 def test_a_run_that_diverged_is_worse():
-    finding = verdict(checked(), now(1.0, 1.1) | {2: Measured(diverged=True)})
+    finding = verdict(checked(), now(1.0, 1.1) | {2: SeedResult(diverged=True)})
     assert (finding.verdict, finding.reason) == ("worse", "diverged: seed 2")
 
 
 def test_what_was_not_measured_is_missing():
-    finding = verdict(checked(), now(1.0) | {1: Measured(missing="failed: no"), 2: Measured({("x", "final"): 1.0})})
+    finding = verdict(checked(), now(1.0) | {1: SeedResult(missing="failed: no"), 2: SeedResult({("x", "final"): 1.0})})
     assert finding.verdict == "missing"
     assert finding.reason == "seeds 1, 2: failed: no; the task logs no metric 'mse'"
 
@@ -70,7 +70,8 @@ def test_the_best_test_is_the_directions():
     run = checked()
     best = run.metrics["mse"].model_copy(update={"take": "best"})
     run = run.model_copy(update={"metrics": {"mse": best}})
-    measured = {seed: Measured({("mse", "final"): 9.0, ("mse", "min"): 1.0, ("mse", "max"): 9.0}) for seed in range(3)}
+    values = {("mse", "final"): 9.0, ("mse", "min"): 1.0, ("mse", "max"): 9.0}
+    measured = {seed: SeedResult(values) for seed in range(3)}
     assert verdict(run, measured).verdict == "same"
 
 
@@ -95,7 +96,7 @@ def test_one_seed_will_do_where_it_is_exact():
 
 
 def test_exactly_is_undecided_on_another_machine_and_for_another_seed():
-    other = {0: Measured({("mse", "final"): 1.0}, facts={**FACTS, "cpu": "slide rule"})}
+    other = {0: SeedResult({("mse", "final"): 1.0}, facts={**FACTS, "cpu": "slide rule"})}
     finding = verdict(checked(exact=True), other)
     assert finding.verdict == "inconclusive"
     assert "cpu abacus, now slide rule" in finding.reason
@@ -129,7 +130,7 @@ def test_nothing_recorded_and_another_task_are_refused():
 def test_speed_counts_when_asked(ratios, wanted):
     run = checked(speed={"ratio": 4.0, "allowed_factor": 3.0})
     measured = {
-        seed: Measured({("mse", "final"): value}, facts=FACTS, speed=ratio)
+        seed: SeedResult({("mse", "final"): value}, facts=FACTS, speed=ratio)
         for seed, (value, ratio) in enumerate(zip((1.0, 1.1, 0.9), ratios, strict=True))
     }
     for counts in (False, True):

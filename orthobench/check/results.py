@@ -1,0 +1,125 @@
+"""The results of today's runs, seed by seed, and the speed of the machine.
+
+The seconds of a step mean nothing on another machine. So a product of two matrices is timed on one thread, before and
+after each run, and a step is measured in such products.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from orthobench import environment
+from orthobench.bench.measure import SystemClock, interleave
+from orthobench.bench.suite import SGEMM, MatrixProduct
+from orthobench.spec import RunConfig
+from orthobench.store import Run, Status, Store
+
+CALIBRATION = "calibration"
+"""The benchmark's name in the database; its results hold a run's key and seconds."""
+ROUNDS = 3
+CODE = "commit", "dirty", "changes", "packages"
+"""The facts of an environment that identify the code."""
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """The result of one seed: its test metrics, or the reason why it has none.
+
+    values: by metric and choice of tests: "final" (the last test), "min" and "max" (the best test).
+    speed: seconds of a training step over those of the calibration's product.
+    facts: the run's environment.
+    """
+
+    values: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    diverged: bool = False
+    missing: str = ""
+    speed: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def collect_results(
+    store: Store, configs: Sequence[RunConfig], code: Mapping[str, Any] | None = None
+) -> dict[int, SeedResult]:
+    """Return the stored results of configurations that differ by their seeds, by seed.
+
+    Args:
+        code: the facts of this environment; runs by other code then count as missing.
+    """
+    runs = {run.key: run for run in store.runs(keys=[config.spec.key for config in configs])}
+    products = {benchmark.results["run"]: benchmark.results["seconds"] for benchmark in store.benchmarks(CALIBRATION)}
+    results = {}
+    for config in configs:
+        run = runs.get(config.spec.key)
+        missing = _missing(run, code)
+        if run is None or missing:
+            results[config.spec.seed] = SeedResult(missing=missing)
+        else:
+            results[config.spec.seed] = _read(store, run, products.get(run.key))
+    return results
+
+
+def _missing(run: Run | None, code: Mapping[str, Any] | None) -> str:
+    """Return why a run does not count; empty if it does."""
+    if run is None:
+        return "not in the database"
+    if not Status(run.status).is_final:
+        return f"{run.status}: {run.message}" if run.message else run.status
+    facts = run.environment.facts
+    if code is not None and any(facts.get(name) != code.get(name) for name in CODE):
+        return "made by other code or versions: give a new database, or compare them as they are with --db-only"
+    return ""
+
+
+def _read(store: Store, run: Run, product: float | None) -> SeedResult:
+    facts = run.environment.facts
+    if run.status == Status.DIVERGED:
+        return SeedResult(diverged=True, facts=facts)
+    series: dict[str, list[float]] = {}
+    for row in store.metrics([run.id], "test"):
+        if row.value is not None:
+            series.setdefault(row.name, []).append(row.value)
+    values: dict[tuple[str, str], float] = {}
+    for name, tests in series.items():
+        finite = [value for value in tests if math.isfinite(value)]
+        if math.isfinite(tests[-1]):
+            values |= {(name, "final"): tests[-1], (name, "min"): min(finite), (name, "max"): max(finite)}
+    speed = run.seconds["train"] / run.iterations / product if product and run.iterations else None
+    return SeedResult(values, speed=speed, facts=facts)
+
+
+def calibrate(store: Store, device: torch.device, runs: Iterable[Run]) -> None:
+    """Time the product before and after each run, and store the mean of both with the run's key.
+
+    Args:
+        runs: trains a run for each item it yields.
+    """
+    product = MatrixProduct(device, quick=False)
+    before = _seconds(product)
+    for run in runs:
+        after = _seconds(product)
+        facts = environment.describe(device)
+        results = {"run": run.key, "seconds": (before + after) / 2}
+        store.add_benchmark(CALIBRATION, results, environment.digest(facts), facts)
+        before = after
+
+
+def _seconds(product: MatrixProduct) -> float:
+    """Return the median seconds of a product on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        samples = interleave({SGEMM: product}, ROUNDS, SystemClock(), shortest=0.0)[SGEMM]
+    finally:
+        torch.set_num_threads(threads)
+    return statistics.median(sample.seconds for sample in samples)
+
+
+def machine_kind(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the facts of a machine that its rounding depends on."""
+    return {name: str(facts[name]) for name in ("cpu", "cpu_capability", "accelerator")}
