@@ -1,4 +1,4 @@
-"""What a task plugin is: data made or opened from settings and a seed, a loss, metrics, and what chance would score."""
+"""The base class of tasks: data from settings and a seed, a loss, metrics and baselines; the settings of training."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ Size = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs `[T, B, m]` and the targets that the task's loss expects."""
+    """Inputs `[time, batch, features]` and the targets that the task's loss expects."""
 
     inputs: Tensor
     targets: Tensor
 
 
 class Split(Protocol):
-    """A part of the data. Batches are asked for by example numbers, so their order is the trainer's."""
+    """A part of the data. The trainer chooses batches by the numbers of examples."""
 
     def __len__(self) -> int: ...
 
     def batch(self, examples: Tensor) -> Batch:
-        """The examples with these numbers, `[B]`, on the task's device."""
+        """Return the examples with these numbers `[batch]`, on the task's device."""
 
 
 class Stream(Split, Protocol):
-    """A split that can be read on and on: cut into equal columns, the remainder dropped, and read downwards."""
+    """A split as one text: cut into equal columns, without the remainder, and read from top to bottom."""
 
     def pieces(self, columns: int) -> int:
-        """How many batches it takes to read this many columns; 0 if there is too little for so many."""
+        """Return the number of batches that read this many columns; 0 if the split is too short."""
 
     def piece(self, position: int, columns: int) -> Batch:
-        """The batch at a position, `[T, columns, m]`, which goes on where the one before ended; the last is shorter."""
+        """Return the batch at a position `[time, columns, features]`, after the previous one; the last is shorter."""
 
 
 class TrainingSettings(Settings):
@@ -85,7 +85,7 @@ class TrainingSettings(Settings):
     @field_validator("probes", mode="before")
     @classmethod
     def _names(cls, value: Any) -> Any:
-        """From a text with commas; an order of their own, since that of the words means nothing."""
+        """Read names from a text with commas, and sort them: their order has no meaning."""
         names = {name.strip() for name in (value.split(",") if isinstance(value, str) else value or ())}
         if "" in names:
             raise ValueError("has an empty name: write probes=a,b")
@@ -102,14 +102,16 @@ class SyntheticSettings(Settings):
 class Task(ABC):
     """Base of the task plugins.
 
-    Class attributes: `version`, raised whenever the same settings come to mean other data or other numbers; `metrics`,
-    every metric of `measure` and `final_metrics`, first the main one, which the literature reports; `loss_metric`, the
-    name of the metric whose growth tells divergence, where the main one is maximised; `protocol`, the literature's
-    training settings; `quick`, settings of all kinds for a run of a minute or two; `carries_state`, whether a batch
-    starts from the state in which the one before it in the same epoch or test ended, cut from its gradient: then every
-    split is a `Stream`.
-    Attributes of a task: its splits, `validation` being None where the literature has none; and `epoch`, which pass
-    over the training set is under way: the trainer sets it, for tasks that draw something anew in every epoch.
+    Attributes:
+        version: raise it whenever the same settings come to mean other data or other numbers.
+        metrics: every metric of `measure` and `final_metrics`, first the main one, which the literature reports.
+        loss_metric: the metric that tells divergence by its growth, where the main one is maximised.
+        protocol: the literature's training settings.
+        quick: settings of all kinds for a run of a minute or two.
+        carries_state: whether a batch starts from the final state of the previous one, without gradient. Every split
+            is a `Stream` then.
+        validation: None where the literature has no validation data.
+        epoch: the number of the current epoch. The trainer sets it for tasks that draw data in every epoch.
     """
 
     version: ClassVar[int] = 1
@@ -129,20 +131,21 @@ class Task(ABC):
 
     @abstractmethod
     def __init__(self, settings: Any, seed: int, device: torch.device) -> None:
-        """Make or open the data. The same settings and seed give the same data on every device."""
+        """Generate or open the data. The same settings and seed give the same data on every device."""
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What training minimises, a scalar, averaged over the batch."""
+        """Return the loss that training minimises: a scalar, averaged over the batch."""
 
     @abstractmethod
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
-        """Test metrics of a batch as (total, weight); the value over a split is sum of totals / sum of weights."""
+        """Return a batch's metrics as (total, weight); a split's value is the sum of totals over the sum of weights."""
 
     def final_metrics(self, model: Model, report: Callable[[int, int], None]) -> dict[str, float]:
-        """Test metrics too slow for every test, measured once after the last iteration; none by default.
+        """Return metrics that are too slow for every evaluation, measured once after the last iteration.
 
-        `report` is told how many parts of the work are done, of how many.
+        Args:
+            report: receives the number of finished parts of the work, and of all parts.
         """
         return {}
 
@@ -159,4 +162,4 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def baselines(cls, settings: Any) -> dict[str, float]:
-        """By metric, what the best predictor that remembers nothing scores."""
+        """Return the score of the best predictor without memory, by metric."""

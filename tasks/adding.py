@@ -81,7 +81,7 @@ def _marked_steps(settings: AddingSettings, size: int, generator: torch.Generato
         return torch.randint(first, past, (size,), generator=generator)
 
     if settings.marker_layout == "anywhere":
-        one, other = draw(0, length), draw(0, length - 1)
-        return torch.stack((one, other + (other >= one)), dim=1)
+        first, second = draw(0, length), draw(0, length - 1)
+        return torch.stack((first, second + (second >= first)), dim=1)
     border = (length - 1) // 2 if settings.marker_layout == "scornn" else length // 2
     return torch.stack((draw(0, border), draw(border, length)), dim=1)

@@ -3,9 +3,9 @@
 Pixel by pixel: an image of 32 x 32 is read one pixel (red, green, blue) a step, row by row from the top left, T = 1024
 and m = 3, as bytes over 255 and without augmentation; the paper states neither.
 
-Noise-padded: the first 32 steps show a row each (its 32 red, then green, then blue values; m = 96), the other 968
-standard normal noise, T = 1000. As the paper's text says the noise is independent: every example has its own, in
-training anew in every epoch. The programs of coRNN, LEM and LipschitzRNN draw one block and show it with every example
+Noise-padded: the first 32 steps show a row each, its 32 red, then green, then blue values (m = 96). The other 968 steps
+are standard normal noise, T = 1000. As in the paper's text the noise is independent: each example has its own, and in
+training another in every epoch. The programs of coRNN, LEM and LipschitzRNN show one block with every example
 (`noise=shared`).
 """
 
@@ -102,25 +102,24 @@ class SharedNoise:
 class FreshNoise:
     """A block for each of `size` examples, another one in every epoch.
 
-    Blocks are cut from one long table of draws, each at a random place of its own. Drawing them anew would take longer
-    than a training step should wait; two blocks may overlap, but shifted against each other, and the same block
-    comes back once in 2^24 times.
+    Blocks are cut from one long table of draws, each from its own random start: drawing every block would be too slow
+    for a training step. Two blocks may overlap, but shifted against each other. The chance of the same block is 2^-24.
     """
 
     def __init__(self, table: Tensor, size: int, seed: int, part: str, epoch: Callable[[], int]) -> None:
         self.table = table
         self.size, self.seed, self.part, self.epoch = size, seed, part, epoch
-        self.places: tuple[int, Tensor] | None = None
+        self.starts: tuple[int, Tensor] | None = None
 
     def fill(self, steps: Tensor, examples: Tensor) -> None:
         """Write the examples' noise into steps `[968, B, 96]`."""
         epoch = self.epoch()
-        if self.places is None or self.places[0] != epoch:
+        if self.starts is None or self.starts[0] != epoch:
             generator = seeds.generator(self.seed, "cifar10", "noise", self.part, epoch)
             drawn = torch.randint(TABLE_SIZE - BLOCK_SIZE + 1, (self.size,), generator=generator)
-            self.places = (epoch, drawn.to(self.table.device))
+            self.starts = (epoch, drawn.to(self.table.device))
         step_starts = ROW_VALUES * torch.arange(NOISE_STEPS, device=self.table.device)
-        starts = (self.places[1][examples] + step_starts[:, None]).flatten()
+        starts = (self.starts[1][examples] + step_starts[:, None]).flatten()
         windows = self.table.unfold(0, ROW_VALUES, 1)
         torch.index_select(windows, 0, starts, out=steps.view(-1, ROW_VALUES))
 

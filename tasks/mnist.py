@@ -1,11 +1,11 @@
 """Pixel-by-pixel MNIST (Le, Jaitly, Hinton 2015), also permuted, as in the scoRNN paper's program.
 
-An image of 28 x 28 is read one pixel a step, row by row from the top left, T = 784 and m = 1, as bytes over 255. With
-`permuted`, step k shows pixel p_k of one fixed permutation p, for training and testing alike. The class is asked for
-after the last step: cross-entropy, and accuracy on 10 000 test images.
+An image of 28 x 28 is read one pixel per step, row by row from the top left: T = 784, m = 1, bytes over 255. With
+`permuted`, step k shows pixel p_k of one fixed permutation p, for training and testing alike. The model answers after
+the last step: cross-entropy, and accuracy on 10 000 test images.
 
-The paper trains on the last 55 000 of the 60 000 training images and leaves the first 5 000 unused; here they are the
-validation set. EXPRNN's program trains on all of them: `-s validation_size=0 -s train_size=60000`.
+The paper trains on the last 55 000 of the 60 000 training images. The first 5 000, which it leaves unused, are the
+validation set here. EXPRNN's program trains on all of them: `-s validation_size=0 -s train_size=60000`.
 """
 
 from __future__ import annotations

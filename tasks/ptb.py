@@ -1,19 +1,19 @@
 """Language by characters: Penn Treebank (as Mikolov prepared it) or any text; every character predicted from the past.
 
-The text is cut into as many equal columns as a batch has sequences, the remainder dropped, and read downwards in
-pieces of `unroll_length` steps. The state a piece ends with is where the next one starts, without gradient (truncated
-back-propagation); it is zero at the start of an epoch. Loss: cross-entropy in nats, the mean over all steps; metric:
-bits per character, nats / ln 2. Testing and validation read their texts in the same way.
+The text is cut into equal columns, one per sequence of a batch, without the remainder. It is read from top to bottom in
+pieces of `unroll_length` steps. A piece starts from the previous one's final state, without gradient (truncated
+back-propagation); the state is zero at the start of an epoch. Loss: cross-entropy in nats, the mean over all steps.
+Metric: bits per character, nats / ln 2. Testing and validation read their texts in the same way.
 
-Penn Treebank has 50 characters, line ends among them: 5 017 482 in training, 393 042 in validation, 442 423 in the
-test, each line without the blanks around it. (Programs that leave those in count 5 101 618, 399 782, 449 945; some have
-49 characters, with `<unk>` as one symbol or without the line end.) Batch size and unroll length are those of the nnRNN
-program (Kerg et al. 2019), evaluation batches too; the ENRNN paper's are lost. Characters come in one-hot, so that a
-model's input matrix U is the trained embedding: ENRNN's "embedding of size n, U = I" is just that. Programs that have
-an embedding beside U are followed by the models' setting `embedding_size`.
+Penn Treebank has 50 characters, with the line end. Lines are without the blanks around them: 5 017 482 characters in
+training, 393 042 in validation, 442 423 in the test. Programs that keep these blanks count 5 101 618, 399 782 and
+449 945. Some have 49 characters: `<unk>` is one symbol, or the line end is none. Batch size, unroll length and
+evaluation batches are those of the nnRNN program (Kerg et al. 2019); those of the ENRNN paper are lost. Characters are
+one-hot, so a model's input matrix U is the trained embedding: ENRNN's "embedding of size n, U = I". The models' setting
+`embedding_size` follows programs with an embedding beside U.
 
-`text` names a UTF-8 file to be read instead, character for character as it is: the first 90 % are for training, the
-next 5 % for validation, the rest for the test, and the alphabet is all characters of the file, by code point.
+`text` names a UTF-8 file to read instead, character by character. Its first 90 % are for training, the next 5 % for
+validation, the rest for the test. The alphabet is all characters of the file, by code point.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class PTBSettings(Settings):
             return values
         path = Path(text).resolve()
         try:
-            found = md5(path)
+            checksum = md5(path)
         except OSError as error:
             raise ValueError(f"text={text} cannot be read: {error.strerror}") from error
-        if expected not in (None, "none", found):
-            raise ValueError(f"text={text} is not the text it was: its checksum is {found}, not {expected}")
-        return values | {"text": str(path), "text_md5": found}
+        if expected not in (None, "none", checksum):
+            raise ValueError(f"text={text} is not the text it was: its checksum is {checksum}, not {expected}")
+        return values | {"text": str(path), "text_md5": checksum}
 
 
 class PTB(Task):
@@ -127,8 +127,8 @@ class Text:
     def piece(self, position: int, columns: int) -> Batch:
         steps, start = self._steps(columns), position * self.unroll_length
         # The last character of a column is only a target in it, and the first input of the next.
-        beside = self.characters[: columns * steps + 1].unfold(0, steps + 1, steps).T
-        return self._batch(beside[start : start + self.unroll_length + 1])
+        by_column = self.characters[: columns * steps + 1].unfold(0, steps + 1, steps).T
+        return self._batch(by_column[start : start + self.unroll_length + 1])
 
     def _steps(self, columns: int) -> int:
         return max(0, len(self.characters) - 1) // columns

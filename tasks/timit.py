@@ -3,9 +3,9 @@
     x_t in R^129, dB, 62.5 frames a second;   the target of step t is x_{t+1}
 
 All files of a part are padded with silence (-50 dB) to its longest, and steps beyond a file's end are masked. The last
-step of a file stays: there the first frame of padding has to be predicted, as in the uRNN program. Two averages of the
-squared error are in use. That program's and the ENRNN paper's, which is the loss here, divides by all steps, the padded
-ones too; the EXPRNN program's divides by those that count:
+step of a file stays: its target is the first frame of padding, as in the uRNN program. Two averages of the squared
+error are in use. That of the uRNN program and the ENRNN paper, the loss here, divides by all steps with the padded
+ones. That of the EXPRNN program divides by the steps that are not masked:
 
     mse_padded = sum of mask * error^2 / (B T_max 129),      mse_valid = sum of mask * error^2 / (129 * sum of lengths)
 
@@ -158,15 +158,15 @@ class FrameSplit:
         return len(self.starts)
 
     def batch(self, examples: Tensor) -> Batch:
-        """Inputs and targets `[T, B, 129]`; targets are infinite where nothing is asked."""
+        """Return inputs and targets `[time, batch, 129]`; masked targets are infinite."""
         examples = examples.to(self.frames.device)
         lengths = self.lengths[examples]
         rows = torch.where(self.time < lengths, self.starts[examples] + self.time, len(self.frames) + PADDING)
-        shown, asked = (rows[1:], rows[:-1]) if self.exchanged else (rows[:-1], rows[1:])
-        targets = torch.where(self.time[:-1] < lengths, asked, len(self.frames) + MASKED)
-        return Batch(*(nn.functional.embedding(wanted, self.frames).to(self.device) for wanted in (shown, targets)))
+        inputs, answers = (rows[1:], rows[:-1]) if self.exchanged else (rows[:-1], rows[1:])
+        targets = torch.where(self.time[:-1] < lengths, answers, len(self.frames) + MASKED)
+        return Batch(*(nn.functional.embedding(part, self.frames).to(self.device) for part in (inputs, targets)))
 
 
 def _squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Element by element; zero where nothing is asked."""
+    """Return the squared error of every element; zero where the target is masked."""
     return torch.where(targets.isfinite(), outputs - targets, 0).square()

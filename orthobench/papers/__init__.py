@@ -1,6 +1,6 @@
-"""Papers as data: each experiment's settings and printed results, one TOML file a paper.
+"""Papers as data: each experiment's settings and printed results, one TOML file per paper.
 
-The settings are the defaults of a run, and the printed results stand beside the measured ones in the report.
+The settings are defaults of runs. The report shows the printed results beside the measured ones.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ class _Record(BaseModel):
 
 
 class Printed(_Record):
-    """One printed result: a value in the metric's unit (accuracies as fractions), or for a figure what it shows.
+    """A printed result: a value in the metric's unit (accuracies as fractions), or an outcome in words for a figure.
 
-    A number that the source no longer tells is `lost`, never guessed.
+    A number that no source has any more is `lost`.
     """
 
     metric: str
     split: Literal["train", "valid", "test"] = "test"
     value: float | None = None
-    error: float | None = Field(None, description="what is printed after the value's ±")
+    error: float | None = Field(None, description="the number printed after the value's ±")
     outcome: str | None = None
     lost: bool = False
-    quoted: bool = Field(False, description="the paper took it from another one")
-    artifact: str = Field("", description="where it is printed, if not where its experiment is")
-    column: str = Field("", description="its column's label, where nothing is run that would tell it")
+    quoted: bool = Field(False, description="quoted from another paper")
+    artifact: str = Field("", description="its table or figure, if not its experiment's")
+    column: str = Field("", description="its column's label, for a result that is not run here")
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Self:
@@ -46,19 +46,19 @@ class Printed(_Record):
 
 
 class Column(_Record):
-    """A column of a table: which printed results stand in it."""
+    """A column of a table, with the metric and the settings of its results."""
 
     label: str
     metric: str
     split: Literal["train", "valid", "test"] = "test"
-    where: dict[str, Any] = Field({}, description="task settings of the results in it")
+    where: dict[str, Any] = Field({}, description="task settings of its results")
 
     def holds(self, experiment: Experiment, printed: Printed) -> bool:
         return (printed.metric, printed.split) == (self.metric, self.split) and experiment.has(self.where)
 
 
 class Claim(_Record):
-    """What a paper says of a figure or table, as a check on the runs behind it (`orthobench.analysis.claims`)."""
+    """A paper's statement about a figure or table, as a check on its runs (`orthobench.analysis.claims`)."""
 
     text: str
     check: Literal[
@@ -67,16 +67,16 @@ class Claim(_Record):
         "two_fixed_points", "contracts", "leaves", "keeps_distance",
     ]  # fmt: skip
     model: str = ""
-    panel: str = Field("", description="of a figure that is computed: the part it is about, instead of a model")
-    where: dict[str, Any] = Field({}, description="settings of the experiments it is about")
-    others: list[str] = Field([], description="first, best, worst: the models compared with; none named: all others")
+    panel: str = Field("", description="its part of a computed figure, instead of a model")
+    where: dict[str, Any] = Field({}, description="settings of its experiments")
+    others: list[str] = Field([], description="first, best, worst: the models to compare with; none: all others")
     factor: float = Field(
         0.5,
         description="ends_, stays_above, first, returns: of the baseline; late: epochs; grows: of the first value; "
-        "stays_below: the limit; remembers, forgets: what is left over the sequence; near_one: how far from it; "
+        "stays_below: the limit; remembers, forgets: share left over the sequence; near_one: distance from one; "
         "contracts, leaves, keeps_distance: of the distance from the origin at the start",
     )
-    metric: str = Field("", description="if not the task's own: a probe's number or vector")
+    metric: str = Field("", description="a probe's number or vector, if not the task's metric")
 
     @model_validator(mode="after")
     def _is_about_something(self) -> Self:
@@ -86,17 +86,15 @@ class Claim(_Record):
 
 
 class Small(_Record):
-    """A version of a figure that takes a minute or two and shows what is claimed: models with the quick preset of the
-    figure's task, or the small version of its study.
-    """
+    """A version of a figure that takes a minute or two: models with the quick preset, or its study's quick version."""
 
     models: list[str] = []
-    settings: dict[str, Any] = Field({}, description="over those of the preset")
-    claims: list[Claim] = Field([], description="if not the figure's own")
+    settings: dict[str, Any] = Field({}, description="settings that override the preset's")
+    claims: list[Claim] = Field([], description="claims, if not the figure's own")
 
 
 class Artifact(_Record):
-    """A table or figure: its name as experiments give it, how it is shown, and what is claimed of it.
+    """A table or figure: its name in experiments, its form (`shows`) and its claims.
 
     With `shows` = "study" it consists of the named study of the paper, and of no experiments. Other tables and figures
     may name a study as well.
@@ -106,9 +104,7 @@ class Artifact(_Record):
     title: str = ""
     shows: Literal["table", "learning_curves", "orthogonality", "gradient_norms", "study"] = "table"
     study: str = ""
-    panel: str = Field(
-        "", description="a word in the names of those of the study's figures that belong here; none: all"
-    )
+    panel: str = Field("", description="a word in the names of the study's drawings that belong to it; none: all")
     columns: list[Column] = []
     claims: list[Claim] = []
     small: Small | None = None
@@ -122,19 +118,19 @@ class Artifact(_Record):
 
 
 class Protocol(_Record):
-    """What all of a paper's experiments on one task share."""
+    """Settings that all of a paper's experiments on a task share."""
 
     task_settings: dict[str, Any] = {}
     training: dict[str, Any] = {}
 
 
 class Experiment(_Record):
-    """One model on one task as a paper ran it; its settings include the paper's protocol for the task."""
+    """A model on a task as a paper ran it; its settings include the paper's protocol for the task."""
 
-    artifact: str = Field(description="where it is printed, such as 'figure 2'")
+    artifact: str = Field(description="its table or figure, such as 'figure 2'")
     task: str
     model: str
-    row: str = Field("", description="its row's label in a table, if model and hidden size do not tell it from others")
+    row: str = Field("", description="its row's label in a table, if model and hidden size are not unique")
     task_settings: dict[str, Any] = {}
     model_settings: dict[str, Any] = {}
     training: dict[str, Any] = {}
@@ -143,48 +139,50 @@ class Experiment(_Record):
     printed: list[Printed] = []
     notes: list[str] = []
     paper: str = ""
-    shared: frozenset[str] = Field(frozenset(), description="settings that all experiments on the task have")
+    shared: frozenset[str] = Field(
+        frozenset(), description="names of the settings that all experiments on the task share"
+    )
 
     @field_validator("task_settings", "model_settings", "training")
     @classmethod
     def _read_none(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """TOML has no word for nothing."""
+        """Read "none" as None: TOML has no null."""
         return {name: None if value == "none" else value for name, value in settings.items()}
 
     def differences(self, settings: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Where a run's settings are not this experiment's: by name, the run's value and the paper's."""
+        """Return the settings of a run that differ from the experiment's: by name, the run's value and the paper's."""
         return {
             name: (settings.get(name), value) for name, value in self.settings.items() if settings.get(name) != value
         }
 
     def has(self, settings: Mapping[str, Any]) -> bool:
-        """Whether all these settings are this experiment's."""
+        """Return whether the experiment has all these settings."""
         return all(self.settings.get(name) == value for name, value in settings.items())
 
     @property
     def label(self) -> str:
-        """Its row in a table."""
+        """Return the label of its row in a table."""
         size = self.model_settings.get("hidden_size")
         return self.row or (self.model if size is None else f"{self.model}, n = {size}")
 
     @property
     def identity(self) -> str:
-        """Names the experiment among all papers'."""
+        """Return a text that identifies the experiment among those of all papers."""
         parts = [self.paper, self.artifact, self.row, self.task, self.model, self.settings]
         return json.dumps(parts, sort_keys=True)
 
     def printed_in(self, artifact: str) -> list[Printed]:
-        """What of it is printed in this table or figure."""
+        """Return its results that are printed in this table or figure."""
         return [printed for printed in self.printed if (printed.artifact or self.artifact) == artifact]
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings of all three kinds together; their names do not overlap."""
+        """Return the settings of task, model and training together; their names do not overlap."""
         return {**self.task_settings, **self.model_settings, **self.training}
 
 
 class Elsewhere(_Record):
-    """A printed result of something that is not run here, with the reason; it stands in the report by itself."""
+    """A printed result without an experiment here, with the reason; the report shows it alone."""
 
     artifact: str
     label: str
@@ -198,7 +196,7 @@ class Paper(_Record):
     authors: str
     venue: str
     year: int
-    priority: int = Field(description="papers with smaller numbers come first where defaults are looked up")
+    priority: int = Field(description="papers with smaller numbers come first in the search for defaults")
     protocol: dict[str, Protocol] = {}
     artifact: list[Artifact] = Field([], description="tables and figures in the paper's order")
     experiment: list[Experiment]
@@ -206,7 +204,7 @@ class Paper(_Record):
     study: list[Study] = []
 
     def experiments(self) -> list[Experiment]:
-        """The experiments, each with its task's protocol filled in."""
+        """Return the experiments, each with its task's protocol."""
         return [self._complete(experiment) for experiment in self.experiment]
 
     def _complete(self, experiment: Experiment) -> Experiment:
@@ -221,7 +219,7 @@ class Paper(_Record):
         )
 
     def artifacts(self) -> list[Artifact]:
-        """Its tables and figures: those described, in the paper's order, then those that only experiments name."""
+        """Return its tables and figures in the paper's order, then those that only experiments name."""
         known = {artifact.name: artifact for artifact in self.artifact}
         for experiment in self.experiments():
             names = {experiment.artifact, *(printed.artifact for printed in experiment.printed if printed.artifact)}
@@ -232,23 +230,23 @@ class Paper(_Record):
         return [artifact if artifact.shows != "table" else self._with_columns(artifact) for artifact in known.values()]
 
     def experiments_in(self, artifact: str) -> list[Experiment]:
-        """The experiments that a table or figure needs, in order."""
+        """Return the experiments of a table or figure, in order."""
         return [e for e in self.experiments() if e.artifact == artifact or e.printed_in(artifact)]
 
     def _with_columns(self, artifact: Artifact) -> Artifact:
-        """The artifact with a column for every kind of number in it, where none are described."""
+        """Return the artifact with its columns; if none are described, one per metric and distinguishing settings."""
         if artifact.columns:
             return artifact
         cells = [(e, printed) for e in self.experiments_in(artifact.name) for printed in e.printed_in(artifact.name)]
         settings = [e.task_settings | {"task": e.task} for e, _ in cells]
-        telling = [
+        distinguishing = [
             name
             for name in dict.fromkeys(name for each in settings for name in each)
             if len({str(each.get(name)) for each in settings}) > 1
         ]
         columns: dict[str, Column] = {}
         for (_, printed), each in zip(cells, settings, strict=True):
-            where = {name: each[name] for name in telling if name in each}
+            where = {name: each[name] for name in distinguishing if name in each}
             words = [printed.metric, *([printed.split] if printed.split != "test" else [])]
             label = ", ".join(words + [f"{name} {str(value).lower()}" for name, value in where.items()])
             where.pop("task", None)
@@ -262,17 +260,17 @@ class Paper(_Record):
 
 @cache
 def papers() -> tuple[Paper, ...]:
-    """All papers, the one whose settings are the first choice as defaults first."""
+    """Return all papers, by priority."""
     texts = [entry.read_text("utf-8") for entry in files(__name__).iterdir() if entry.name.endswith(".toml")]
     loaded = [Paper.model_validate(tomllib.loads(text)) for text in texts]
     return tuple(sorted(loaded, key=lambda paper: paper.priority))
 
 
 def find_paper(key: str) -> Paper:
-    """The paper of this key.
+    """Return the paper of this key.
 
     Raises:
-        UsageError: there is none; the message names the nearest.
+        UsageError: the key is unknown; the message names the nearest.
     """
     known = {paper.key: paper for paper in papers()}
     if key not in known:
@@ -299,7 +297,7 @@ def find_study(name: str) -> Study:
 
 
 def experiments(task: str, model: str) -> list[Experiment]:
-    """Every paper's experiments with this model on this task, first choice first."""
+    """Return every paper's experiments with this model on this task, by the papers' priority."""
     return [
         experiment
         for paper in papers()
