@@ -212,7 +212,7 @@ def shown_number(value: float | None, digits: int = 4) -> str:
 
 
 def citations(text: str) -> list[tuple[str, str]]:
-    """Split a text after each cited discrepancy such as D-14: the text before it, and the number or nothing."""
+    """Split a text after each cited discrepancy (D-NN): the text before it, and the number or nothing."""
     parts = re.split(r"\b(D-\d+)\b", text)
     return list(zip_longest(parts[::2], parts[1::2], fillvalue=""))
 
