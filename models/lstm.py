@@ -6,7 +6,7 @@ The start is that of TensorFlow 1's basic cell, which the scoRNN papers ran. The
 Glorot-uniform kernel; biases and states start at 0. The forget bias beta is added to the pre-activation, not trained.
 
 In the uRNN papers' baseline programs a full matrix also maps the new cell state to the output gate. With
-`cell_to_output`, h_t = s(o + P c_t) tanh(c_t). The printed sizes are without P.
+`cell_to_output`, h_t = s(o + P c_t) tanh(c_t). The printed sizes are without P (D-31).
 """
 
 from __future__ import annotations
