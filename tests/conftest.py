@@ -24,20 +24,20 @@ TINY = {
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    """Tests share the machine's cores, and rounding depends on threads. What training left on is off again."""
+    """Use one thread, since rounding depends on their number. Undo the flush of denormals that training left on."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(False)
 
 
 @pytest.fixture
 def tiny() -> dict[str, str]:
-    """Settings of a run that takes a fraction of a second."""
+    """The settings of a run that takes a fraction of a second."""
     return dict(TINY)
 
 
 @pytest.fixture
 def rates(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The learning rate of every step of the runs to come, which are made with plain SGD; for models of one group."""
+    """The learning rates of all steps of the test's runs, which use plain SGD; for models with one parameter group."""
     noted: list[float] = []
 
     def noting(name: str, parameters: list[torch.nn.Parameter], learning_rate: float) -> torch.optim.SGD:
@@ -56,24 +56,24 @@ def tiny_options() -> list[str]:
 
 @pytest.fixture
 def real_data() -> Callable[[str], Path]:
-    """The folder of a real data set; the test is skipped where $ORTHOBENCH_DATA has none."""
+    """A function from the name of a real data set to its folder; without the data it skips the test."""
 
     def find(name: str) -> Path:
         from orthobench.data import dataset
 
         if not os.environ.get("ORTHOBENCH_DATA"):
             pytest.skip("$ORTHOBENCH_DATA names no folder with real data")
-        wanted = dataset(name)
-        if not wanted.present():
+        data = dataset(name)
+        if not data.present():
             pytest.skip(f"{name} is not in $ORTHOBENCH_DATA")
-        return wanted.folder()
+        return data.folder()
 
     return find
 
 
 @pytest.fixture
 def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty data folder, in use; the image data sets are as small as those of `support.data`."""
+    """An empty data folder in $ORTHOBENCH_DATA; image data sets have the sizes of `support.data`."""
     from support.data import COUNTS
 
     from orthobench.data.cifar10 import CIFAR10
@@ -88,7 +88,7 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def small_data(data_folder: Path) -> Path:
-    """The data folder with small data sets in it: images and speech."""
+    """The data folder with small data sets: images, text and speech."""
     from support.data import write_cifar10, write_mnist, write_ptb
     from support.speech import write_timit_sample
 
@@ -104,7 +104,7 @@ def small_data(data_folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
-    """A PostgreSQL server that runs for as long as the tests do, unless one stops it."""
+    """A PostgreSQL server that runs until the tests end."""
     if binaries() is None:
         pytest.skip("PostgreSQL's server is not installed (Debian: postgresql)")
     pytest.importorskip("psycopg", reason="the extra orthobench[postgresql] is not installed")
@@ -129,7 +129,7 @@ class Outcome:
 
 @pytest.fixture
 def orthobench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    """Run the command line in this process, and its runs as well, in an empty folder."""
+    """A function that runs the command line and its training runs in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ORTHOBENCH_JOBS", "0")
 
@@ -148,7 +148,7 @@ def orthobench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 @pytest.fixture
 def start(tmp_path: Path):
-    """Start the command line as a process of its own, in an empty folder; what is left of it ends with the test."""
+    """A function that starts the command line in its own process, in an empty folder; the test's end kills it."""
     started: list[subprocess.Popen[bytes]] = []
 
     def begin(arguments: Sequence[str]) -> subprocess.Popen[bytes]:

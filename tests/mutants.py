@@ -1,7 +1,7 @@
 """Break the code in small ways, one at a time, and list the breaks that no test notices: `make mutants`.
 
-mutmut makes the mutants and runs the tests that reach them. It needs one folder that looks like the package, so it
-works on a copy of the checkout in `build/mutants`, with models/ and tasks/ inside the package. A seed draws the sample.
+mutmut makes the mutants and runs the tests that reach them. It needs one folder with the layout of the package. So it
+works on a copy of the checkout in `build/mutants`, with models/ and tasks/ inside the package.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ use_git_change_detection = false
 
 
 def copy_checkout(files: list[str], tests: list[str]) -> None:
-    """Copy the files of the checkout, and add mutmut's settings."""
+    """Copy the checkout, and add mutmut's settings."""
     shutil.rmtree(COPY, ignore_errors=True)
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
@@ -52,13 +52,13 @@ def copy_checkout(files: list[str], tests: list[str]) -> None:
 
 
 def run_mutmut(*names: str, jobs: int) -> None:
-    """Generate the mutants, unless they exist; record the tests that reach each; test the mutants of these names."""
+    """Generate the mutants and record the tests that reach each, both once; test the mutants of these names."""
     command = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", str(jobs), *names]
     subprocess.run(command, cwd=COPY, check=names != ("none",), env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def exit_codes(room: str) -> dict[str, int | None]:
-    """The exit codes of the tests by the name of the mutant; None for a mutant that was not tested."""
+    """Return the exit codes of the tests by the name of the mutant; None for a mutant without a test run."""
     paths = sorted(path for pattern in ROOMS[room] for path in (COPY / "mutants").glob(f"{pattern}.meta"))
     return {
         name: code for path in paths for name, code in json.loads(path.read_text("utf-8"))["exit_code_by_key"].items()
@@ -66,7 +66,7 @@ def exit_codes(room: str) -> dict[str, int | None]:
 
 
 def change(name: str) -> str:
-    """The lines that a mutant removes and adds."""
+    """Return the lines that a mutant removes and adds."""
     command = [str(Path(sys.executable).with_name("mutmut")), "show", name]
     lines = subprocess.run(command, cwd=COPY, check=True, capture_output=True, text=True).stdout.splitlines()
     return "\n".join(f"    {line}" for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.made import Made, experiment, paper
+from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Claim, Printed, find_study
@@ -15,7 +15,7 @@ from orthobench.store import Benchmark, Status, open_store
 @pytest.fixture
 def made(tmp_path):
     with open_store(str(tmp_path / "made.db"), create=True) as store:
-        yield Made(store)
+        yield RunDatabase(store)
 
 
 def test_printed_stands_beside_measured_with_what_is_missing(made):

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.made import Made, experiment, paper
+from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
 from orthobench.analysis.selection import parse_conditions
@@ -26,7 +26,7 @@ RNN, LSTM, GRU = (
 @pytest.fixture
 def made(tmp_path):
     with open_store(str(tmp_path / "results.db"), create=True) as store:
-        made = Made(store)
+        made = RunDatabase(store)
         made.run(RNN, 0, test=[1.0, 0.1])
         made.run(RNN, 1, test=[1.0, 0.2])
         made.run(LSTM, 0, test=[1.0, 0.2])

@@ -7,7 +7,7 @@ import io
 import json
 
 import pytest
-from support.made import Made, experiment, paper
+from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
@@ -20,7 +20,7 @@ from orthobench.store import MetricRow, Status, open_store
 @pytest.fixture
 def made(tmp_path):
     with open_store(str(tmp_path / "made.db"), create=True) as store:
-        yield Made(store)
+        yield RunDatabase(store)
 
 
 def cell(view):

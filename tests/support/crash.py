@@ -1,8 +1,7 @@
 """The command line in processes that are killed.
 
-They are forked from a server that has imported what they need and has computed nothing, so that one costs a fraction of
-a second. A kill is planted at a line that is about to be executed, half-way through a checkpoint's file, or comes
-after a delay.
+A server imports the modules and computes nothing; each process is a fork of it and starts in a fraction of a second.
+A kill comes before a line of the code, half-way through the file of a checkpoint, or after a delay.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ FORKS.set_forkserver_preload(
     ]
 )
 
-STAGES = {  # of a run, by the function that a line stands in; else by its file
+STAGES = {  # of a run, by function, else by folder or file
     "open_store": "migration",
     "upgrade": "migration",
     "back_up": "migration",
@@ -66,9 +65,9 @@ class Kill:
 
 
 def call(folder: Path, arguments: Sequence[str], kill: Kill = Kill(), lines: Path | None = None) -> int:
-    """Call the command line in a process of its own and return its exit code, negative for a signal.
+    """Call the command line in its own process, and return the exit code, which is negative for a signal.
 
-    What it prints is in `folder/output`; the stages of the lines it executed in `lines`, where that is given.
+    `folder/output` receives the output, and `lines` the stages of the executed lines.
     """
     process = FORKS.Process(target=_child, args=(folder, tuple(arguments), kill, lines))
     process.start()
@@ -110,7 +109,7 @@ def _die() -> None:
 
 
 def _die_writing(number: int) -> None:
-    """Die when the number-th checkpoint is half written."""
+    """Kill this process half-way through the file of the n-th checkpoint."""
     opened, numbers = Path.open, itertools.count(1)
 
     def half(self: Path, *arguments, **options):
@@ -125,7 +124,7 @@ def _die_writing(number: int) -> None:
 
 
 class _Lines:
-    """Counts the watched lines as they come, and dies before one."""
+    """A trace function that counts the watched lines, and kills the process before the last."""
 
     def __init__(self, last: int | None) -> None:
         self.last = last
@@ -140,6 +139,6 @@ class _Lines:
             if len(self.stages) == self.last:
                 _die()
             code = frame.f_code
-            places = code.co_name, Path(code.co_filename).parent.name, Path(code.co_filename).name
-            self.stages.append(next((STAGES[place] for place in places if place in STAGES), "training"))
+            names = code.co_name, Path(code.co_filename).parent.name, Path(code.co_filename).name
+            self.stages.append(next((STAGES[name] for name in names if name in STAGES), "training"))
         return self.line

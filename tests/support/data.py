@@ -13,7 +13,7 @@ BEGIN = {"train": "train", "test": "t10k"}
 
 
 def idx(values: np.ndarray) -> bytes:
-    """Bytes in IDX format: two zeros, 8 for unsigned bytes, the number of dimensions, each as 32 big-endian bits."""
+    """Return IDX bytes: two zeros, 8 for unsigned bytes, the number of dimensions, each as 32 big-endian bits."""
     return bytes((0, 0, 8, values.ndim)) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
 
 
@@ -35,7 +35,7 @@ def write_mnist(folder: Path) -> Path:
 
 
 def write_cifar10(folder: Path) -> Path:
-    """As the archive has it: red, green and blue planes of 32 x 32, one row of 3072 bytes an image."""
+    """Write the archive's files: red, green and blue planes of 32 x 32, a row of 3072 bytes an image."""
     batches = folder / "cifar-10-batches-py"
     batches.mkdir(parents=True)
     planes, classes = images("train", 3072), labels("train").tolist()

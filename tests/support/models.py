@@ -1,4 +1,4 @@
-"""What the tests of the models share: a model of any name, and the literal transcriptions' common parts, in NumPy."""
+"""Models of any name, and the common parts of their literal transcriptions in NumPy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def make(name: str, readout: str = "all", seed: int = 0, inputs: int = M, output
 
 
 def run(model) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-    """Random parameters (so that no zero bias hides an error), random inputs, and the model's outputs."""
+    """Return random inputs, the outputs and the parameters of a model in float64.
+
+    The parameters are random, so that no zero bias hides an error.
+    """
     model.double()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -40,7 +43,7 @@ def modrelu(z, b):
 
 
 def expected_outputs(x, step, n, p):
-    """Outputs V h_t + c of a recurrence given as a function of (x_t, state)."""
+    """Return the outputs V h_t + c of a recurrence, where `step` maps (x_t, state) to the next state."""
     state, outputs = None, []
     for x_t in x:
         rows = []
@@ -76,7 +79,7 @@ def plain_outputs(x, w, act, p):
 
 
 def steps(model, count, learning_rate=1.0):
-    """Train on noise: a few optimiser steps, with the constraint kept after each as the trainer does."""
+    """Train on noise for `count` optimiser steps, with the constraint restored after each."""
     generator = torch.Generator().manual_seed(0)
     groups = model.parameter_groups()
     optimizers = [make_optimizer(g.optimizer, g.parameters, learning_rate * g.learning_rate) for g in groups]
@@ -107,9 +110,19 @@ def assert_gradients(model: Model) -> None:
 
 
 def trained(name: str, iterations: int = 200, prepare=lambda model: None, **settings) -> Model:
-    """A model after so many steps on the copying problem, stepped as the trainer does; first it is prepared."""
-    asked = {"hidden_size": 16, "sequence_length": 10, "train_size": 200, "test_size": 20, "batch_size": 10, **settings}
-    config = resolve(Catalog(), "copying", name, {key: str(value) for key, value in asked.items()})
+    """Return a model after `iterations` steps on the copying problem, as the trainer makes them.
+
+    `prepare` changes the model before the first step.
+    """
+    overrides = {
+        "hidden_size": 16,
+        "sequence_length": 10,
+        "train_size": 200,
+        "test_size": 20,
+        "batch_size": 10,
+        **settings,
+    }
+    config = resolve(Catalog(), "copying", name, {key: str(value) for key, value in overrides.items()})
     task = config.task_class(config.task_settings, 0, torch.device("cpu"))
     model = config.model_class(config.model_settings, task.signature, torch.Generator().manual_seed(0))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: on a Unix socket in a temporary folder, as an unprivileged user."""
+"""A PostgreSQL server for the tests: on a Unix socket in a temporary folder, as an unprivileged user."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 
 def binaries() -> Path | None:
-    """Where initdb and pg_ctl are; Debian keeps them off the search path."""
-    found = shutil.which("initdb")
-    if found:
-        return Path(found).resolve().parent
+    """Return the folder of initdb and pg_ctl, which Debian keeps off the search path."""
+    initdb = shutil.which("initdb")
+    if initdb:
+        return Path(initdb).resolve().parent
     return max(Path("/usr/lib/postgresql").glob("*/bin"), default=None, key=lambda path: int(path.parent.name))
 
 
@@ -49,7 +49,7 @@ class Server:
         self._call("pg_ctl", "-D", "data", "-o", options, "-l", "log", "-w", "start")
 
     def stop(self, mode: str = "immediate") -> None:
-        """End the server: immediate is as good as a crash, fast tells the clients and ends."""
+        """Stop the server: `immediate` like a crash, `fast` after a message to the clients."""
         self._call("pg_ctl", "-D", "data", "-m", mode, "-w", "stop")
 
     def remove(self) -> None:

@@ -1,6 +1,6 @@
-"""A Ray cluster of two small nodes on this machine, as a process of its own: Ray stays out of the tests' process.
+"""A Ray cluster of small nodes on this machine, in its own process: the process of the tests does not load Ray.
 
-It prints its address, that for clients, and the process ids of its nodes; and ends when its input does.
+It prints its address, the address for clients and the process ids of its nodes. It ends when its input ends.
 """
 
 import json
@@ -8,8 +8,8 @@ import os
 import sys
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-# Its server for clients begins a process for each of them, by a fork beside gRPC's threads, and gRPC's own handlers of
-# forks crash in some of those (ray-project/ray#60316).
+# The server for clients forks a process for each, while gRPC's threads run. gRPC's own handlers of forks crash in some
+# of them (ray-project/ray#60316).
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Something like speech, and files of it, for tests without real recordings."""
+"""Synthetic speech and files of it, for tests without real recordings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SENTENCES = ("sa1", "sa2", "si1", "si2", "si3", "sx1", "sx2", "sx3", "sx4", "sx5
 
 
 def speech(seconds: float = 1.5, seed: int = 0, rate: int = 8000) -> np.ndarray:
-    """A voice's harmonics, four syllables a second, with a little noise; peak about a half."""
+    """Return the harmonics of a voice, four syllables a second, with some noise; the peak is 0.5."""
     random = np.random.default_rng(seed)
     t = np.arange(int(seconds * rate)) / rate
     pitch = 2 * np.pi * np.cumsum(110 + 20 * seed + 15 * np.sin(2 * np.pi * 1.3 * t)) / rate
@@ -21,7 +21,7 @@ def speech(seconds: float = 1.5, seed: int = 0, rate: int = 8000) -> np.ndarray:
 
 
 def write_speech(folder: Path, count: int, seconds: float = 1.0) -> list[Path]:
-    """WAV files at 16 kHz, of lengths that differ."""
+    """Write WAV files at 16 kHz, of different lengths."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{number:02}.wav" for number in range(count)]
     for number, file in enumerate(files):
@@ -30,19 +30,19 @@ def write_speech(folder: Path, count: int, seconds: float = 1.0) -> list[Path]:
 
 
 def write_timit_sample(folder: Path) -> Path:
-    """What TIMIT's public sample has: a woman and a man from each of eight regions, a fiftieth of a second a file."""
+    """Write files like those of TIMIT's public sample: a woman and a man from each of eight regions, 20 ms a file."""
     for region in range(1, 9):
         for number, name in enumerate((f"fa{chr(96 + region)}a0", f"ma{chr(96 + region)}a0")):
-            where = folder / f"dr{region}-{name}"
-            where.mkdir(parents=True)
+            speaker = folder / f"dr{region}-{name}"
+            speaker.mkdir(parents=True)
             for sentence in SENTENCES:
                 samples = speech(0.02 + 0.002 * number, region, 16000)
-                soundfile.write(where / f"{sentence}.wav", samples, 16000, subtype="PCM_16")
+                soundfile.write(speaker / f"{sentence}.wav", samples, 16000, subtype="PCM_16")
     return folder
 
 
 def sphere(samples: np.ndarray, extra: str = "") -> bytes:
-    """A NIST SPHERE file as TIMIT has them: 16 kHz, 16 bits, low byte first, no coding named."""
+    """Return a NIST SPHERE file like those of TIMIT: 16 kHz, 16 bits, low byte first, without a coding."""
     fields = [
         "NIST_1A\n   1024\ndatabase_id -s5 TIMIT",
         f"channel_count -i 1\nsample_count -i {len(samples)}\nsample_rate -i 16000",

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from support.made import Made, experiment, paper
+from support.databases import RunDatabase, experiment, paper
 from support.records import make_run_record
 
 from orthobench.analysis.conditions import collect
@@ -54,7 +54,7 @@ def plugin(tmp_path):
 @pytest.fixture
 def made(tmp_path, plugin):
     with open_store(str(tmp_path / "made.db"), create=True) as store:
-        yield Made(store, [plugin])
+        yield RunDatabase(store, [plugin])
 
 
 def balanced(model, selection="last", printed=()):

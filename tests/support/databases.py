@@ -1,4 +1,4 @@
-"""Databases of runs whose values are given, and papers about them."""
+"""Databases of runs with chosen values, and papers about them."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def paper(*experiments: Experiment, artifacts=()) -> Paper:
     )
 
 
-class Made:
-    """A database of runs whose values are given, and what a paper's page makes of it."""
+class RunDatabase:
+    """A database of runs with chosen values, and the view that a paper's page has of it."""
 
     def __init__(self, store, plugins=()) -> None:
         self.store = store
         self.catalog = Catalog(plugins)
 
-    def run(self, one: Experiment, seed: int, test, valid=None, status=Status.FINISHED, **changes):
-        """A run of an experiment with these test (and validation) values, a test every 10 iterations."""
-        config = resolve(self.catalog, one.task, one.model, changes, seed=seed, experiment=one)
+    def run(self, experiment: Experiment, seed: int, test, valid=None, status=Status.FINISHED, **changes):
+        """Store a run of an experiment with these test and validation values, one every 10 iterations."""
+        config = resolve(self.catalog, experiment.task, experiment.model, changes, seed=seed, experiment=experiment)
         spec, main = config.spec, config.task_class.main_metric()
         record = make_run_record(
             spec,
             backend="cpu",
-            parameter_count=100 if one.model == "rnn" else 200,
+            parameter_count=100 if experiment.model == "rnn" else 200,
             baselines={main.name: 0.2},
             total_iterations=40,
             iterations_per_epoch=10,
@@ -69,7 +69,7 @@ class Made:
 
     def view(self, whole: Paper):
         keys = {
-            one.identity: resolve(self.catalog, one.task, one.model, {}, experiment=one).spec.variant
-            for one in whole.experiments()
+            item.identity: resolve(self.catalog, item.task, item.model, {}, experiment=item).spec.variant
+            for item in whole.experiments()
         }
         return view_paper(whole, collect(self.store), keys)
