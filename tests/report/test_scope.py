@@ -33,7 +33,7 @@ def made(tmp_path):
         yield made
 
 
-def rows(made: Made, *conditions: str) -> dict[str, str]:
+def rows(made: RunDatabase, *conditions: str) -> dict[str, str]:
     """The rows of the paper's only table in scope, with their verdicts."""
     scope = Scope(parse_conditions(conditions))
     (view,) = scope.restrict([made.view(paper(RNN, LSTM, GRU))])
