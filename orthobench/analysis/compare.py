@@ -57,7 +57,10 @@ def select(
         UsageError: no run has this key, or no run meets the conditions.
     """
     if "=" not in text:
-        return Selection(text, [store.get(text)])
+        try:
+            return Selection(text, [store.get(text)])
+        except UsageError as error:
+            raise UsageError(f"{error}; a condition is KEY=VALUE, for example model={text}") from error
     conditions = parse_conditions([*([describe(shared)] if shared else []), text])
     runs = select_runs(store.runs(), conditions, status_of)
     if not runs:
