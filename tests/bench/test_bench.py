@@ -89,7 +89,7 @@ def test_a_tasks_batch_is_set_beside_the_step_on_it(orthobench, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--tasks", "--models"), "--models has shapes of its own: give it alone"),
         (("--tasks", "--shape", "lstm-128"), "--tasks has shapes of its own"),
@@ -100,11 +100,11 @@ def test_a_tasks_batch_is_set_beside_the_step_on_it(orthobench, tmp_path):
         (("--db", "nowhere/r.db"), "no folder"),
     ],
 )
-def test_bad_input_gets_one_line(orthobench, arguments, told, monkeypatch):
+def test_bad_input_gets_one_line(orthobench, arguments, message, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     outcome = orthobench("bench", "--quick", *arguments)
     assert outcome.code == 2
-    assert told in outcome.err
+    assert message in outcome.err
     assert len(outcome.err.splitlines()) == 1
 
 

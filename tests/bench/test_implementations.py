@@ -56,29 +56,29 @@ def gradients_by_name(network: Network) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("readout", ["last", "all"])
 def test_torchs_lstm_is_the_lstm(readout):
     shape = Shape("lstm", 5, 7, 2, 6, 3, readout, cell="lstm")
-    theirs, ours, loop = TorchLSTM(shape, CPU), LSTM(shape, CPU), EagerLSTM(shape, CPU)
+    torch_result, actual, loop = TorchLSTM(shape, CPU), LSTM(shape, CPU), EagerLSTM(shape, CPU)
     with torch.no_grad():
-        theirs.lstm.weight_ih_l0.copy_(ours.input_weight)
-        theirs.lstm.weight_hh_l0.copy_(ours.recurrent_weight)
-        theirs.lstm.bias_ih_l0.copy_(ours.bias)
-        theirs.lstm.bias_hh_l0.zero_()
-    found = gradients_by_name(theirs)
-    for network in (ours, loop):
-        wanted = gradients_by_name(network)
-        torch.testing.assert_close(found["lstm.weight_ih_l0"], wanted["input_weight"], rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(found["lstm.weight_hh_l0"], wanted["recurrent_weight"], rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(found["lstm.bias_ih_l0"], wanted["bias"], rtol=1e-4, atol=1e-6)
-        torch.testing.assert_close(found["output_weight"], wanted["output_weight"], rtol=1e-4, atol=1e-6)
+        torch_result.lstm.weight_ih_l0.copy_(actual.input_weight)
+        torch_result.lstm.weight_hh_l0.copy_(actual.recurrent_weight)
+        torch_result.lstm.bias_ih_l0.copy_(actual.bias)
+        torch_result.lstm.bias_hh_l0.zero_()
+    results = gradients_by_name(torch_result)
+    for network in (actual, loop):
+        expected = gradients_by_name(network)
+        torch.testing.assert_close(results["lstm.weight_ih_l0"], expected["input_weight"], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(results["lstm.weight_hh_l0"], expected["recurrent_weight"], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(results["lstm.bias_ih_l0"], expected["bias"], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(results["output_weight"], expected["output_weight"], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("readout", ["last", "all"])
 def test_torchs_rnn_is_the_recurrence_with_tanh(readout):
     shape = Shape("rnn", 5, 7, 2, 6, 3, readout)
-    theirs = TorchRNN(shape, CPU)
-    step = TrainingStep(theirs)
-    x = project(step.inputs, theirs.rnn.weight_ih_l0, theirs.rnn.bias_ih_l0 + theirs.rnn.bias_hh_l0)
-    outputs, (final,) = recurrence(x, theirs.rnn.weight_hh_l0, (theirs.start(step.inputs),), None, TANH)
-    torch.testing.assert_close(theirs.states(step.inputs), final if readout == "last" else outputs)
+    torch_result = TorchRNN(shape, CPU)
+    step = TrainingStep(torch_result)
+    x = project(step.inputs, torch_result.rnn.weight_ih_l0, torch_result.rnn.bias_ih_l0 + torch_result.rnn.bias_hh_l0)
+    outputs, (final,) = recurrence(x, torch_result.rnn.weight_hh_l0, (torch_result.start(step.inputs),), None, TANH)
+    torch.testing.assert_close(torch_result.states(step.inputs), final if readout == "last" else outputs)
 
 
 def test_a_step_moves_every_parameter():

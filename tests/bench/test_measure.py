@@ -68,11 +68,11 @@ def test_the_others_share_is_of_all_cores():
 
 def test_ratios_are_of_the_same_round():
     """The machine slows down threefold: both medians change, their ratio does not."""
-    ours, eager = [Sample(s, 0) for s in (1, 1, 3, 3)], [Sample(s, 0) for s in (4, 4, 12, 12)]
-    assert ratio(eager, ours) == 4
-    assert ratio(eager[:1], ours) == 4
+    actual, eager = [Sample(s, 0) for s in (1, 1, 3, 3)], [Sample(s, 0) for s in (4, 4, 12, 12)]
+    assert ratio(eager, actual) == 4
+    assert ratio(eager[:1], actual) == 4
     disturbed = [Sample(100, 0.9), *eager[1:]]
-    assert ratio(disturbed, ours) == 4
+    assert ratio(disturbed, actual) == 4
 
 
 def test_disturbed_samples_are_left_out_where_enough_remain():

@@ -33,14 +33,14 @@ def test_is_the_papers_equation(n, rho):
 def test_gradient_is_theorem_3_2_and_autograd_and_finite_differences(n, rho):
     signs, upper = minus_ones_last(n, rho), _entries(n).requires_grad_()
     gradient = torch.randn(n, n, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    (ours,) = torch.autograd.grad(scaled_cayley(upper, signs), upper, gradient)
+    (actual,) = torch.autograd.grad(scaled_cayley(upper, signs), upper, gradient)
     (automatic,) = torch.autograd.grad(_literal(upper, signs), upper, gradient)
-    torch.testing.assert_close(ours, automatic)
+    torch.testing.assert_close(actual, automatic)
 
     a, w, g = (x.detach().numpy() for x in (skew(upper, n), _literal(upper, signs), gradient))
     v = np.linalg.inv(np.eye(n) + a).T @ g @ (np.diag(signs.numpy()) + w.T)
     theorem = (v.T - v)[np.triu_indices(n, 1)]
-    np.testing.assert_allclose(ours.numpy(), theorem, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(actual.numpy(), theorem, rtol=1e-9, atol=1e-12)
 
     if n > 1:
         assert torch.autograd.gradcheck(lambda u: scaled_cayley(u, signs), upper)
@@ -78,9 +78,9 @@ def test_half_circle_start_has_these_eigenvalues(n):
     angles = half_circle_angles(n, torch.Generator().manual_seed(0))
     assert ((angles >= 0) & (angles <= torch.pi / 2)).all()
     w = scaled_cayley(block_rotation_entries(torch.tan(angles / 2), n), torch.ones(n))
-    found = np.sort(np.angle(np.linalg.eigvals(w.numpy())))
-    wanted = np.sort(np.concatenate([angles.numpy(), -angles.numpy(), np.zeros(n % 2)]))
-    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    results = np.sort(np.angle(np.linalg.eigvals(w.numpy())))
+    expected = np.sort(np.concatenate([angles.numpy(), -angles.numpy(), np.zeros(n % 2)]))
+    np.testing.assert_allclose(results, expected, atol=1e-12)
 
 
 def test_upper_entries_are_what_skew_takes():

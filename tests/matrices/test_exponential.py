@@ -17,8 +17,8 @@ def _entries(n: int, size: float, dtype: torch.dtype = torch.float64) -> torch.T
 @pytest.mark.parametrize("size", [0.0, 1e-3, 0.3, 3.0, 30.0])
 def test_is_scipys_exponential(n, size):
     upper = _entries(n, size)
-    wanted = scipy.linalg.expm(skew(upper, n).numpy())
-    torch.testing.assert_close(exponential(upper, n), torch.from_numpy(wanted), rtol=0, atol=2e-14 * n * max(1, size))
+    expected = scipy.linalg.expm(skew(upper, n).numpy())
+    torch.testing.assert_close(exponential(upper, n), torch.from_numpy(expected), rtol=0, atol=2e-14 * n * max(1, size))
 
 
 @pytest.mark.parametrize("size", [1e-3, 0.5, 5.0])
@@ -27,16 +27,16 @@ def test_gradient_by_finite_differences_and_by_the_derivatives_formula(size):
     n, upper = 6, _entries(6, size).requires_grad_()
     assert torch.autograd.gradcheck(lambda u: exponential(u, n), upper)
     gradient = torch.randn(n, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    (ours,) = torch.autograd.grad(exponential(upper, n), upper, gradient)
+    (actual,) = torch.autograd.grad(exponential(upper, n), upper, gradient)
     a = skew(upper.detach(), n)
     b = torch.linalg.matrix_exp(a)
     x = (b.T @ gradient - gradient.T @ b) / 2
     f, term = torch.zeros_like(a), x
     for k in range(1, 80):  # (dexp)_{-A}(X) = sum of ad_A^(k-1) X / k!, the formula's own series
         f, term = f + term, (a @ term - term @ a) / (k + 1)
-    torch.testing.assert_close(ours, 2 * f[tuple(torch.triu_indices(n, n, 1))], rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(actual, 2 * f[tuple(torch.triu_indices(n, n, 1))], rtol=1e-8, atol=1e-10)
     (automatic,) = torch.autograd.grad(torch.linalg.matrix_exp(skew(upper, n)), upper, gradient)
-    torch.testing.assert_close(ours, automatic, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(actual, automatic, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("n", [33, 170])

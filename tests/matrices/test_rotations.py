@@ -57,12 +57,12 @@ def test_gradients_stay_exact_through_many_layers(is_complex):
 
     exact = gradients(torch.float64, dtype)
     rounded = gradients(torch.float32, torch.complex64 if is_complex else torch.float32)
-    for found, wanted in zip(rounded, exact, strict=True):
-        assert float((found - wanted).norm() / wanted.norm()) < n * torch.finfo(torch.float32).eps
+    for results, expected in zip(rounded, exact, strict=True):
+        assert float((results - expected).norm() / expected.norm()) < n * torch.finfo(torch.float32).eps
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: tunable(7, 2), "hidden_size=7 is odd"),
         (lambda: tunable(8, 3), "capacity=3 should be an even number from 2 to hidden_size"),
@@ -72,6 +72,6 @@ def test_gradients_stay_exact_through_many_layers(is_complex):
         (lambda: fft(1), "hidden_size=1"),
     ],
 )
-def test_refuses_what_has_no_pairs(make, told):
-    with pytest.raises(ValueError, match=told):
+def test_refuses_what_has_no_pairs(make, message):
+    with pytest.raises(ValueError, match=message):
         make()

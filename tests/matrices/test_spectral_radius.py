@@ -14,8 +14,8 @@ def _matrix(n: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("seed", range(4))
 def test_is_numpys_radius(n, seed):
     matrix = _matrix(n, seed)
-    wanted = np.abs(np.linalg.eigvals(matrix.numpy())).max()
-    assert spectral_radius(matrix).item() == pytest.approx(wanted, rel=1e-12)
+    expected = np.abs(np.linalg.eigvals(matrix.numpy())).max()
+    assert spectral_radius(matrix).item() == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -23,9 +23,9 @@ def test_gradient_by_finite_differences_and_autograd_of_the_modulus(seed):
     """Seeds give real and complex leading eigenvalues alike."""
     matrix = _matrix(6, seed).requires_grad_()
     assert torch.autograd.gradcheck(spectral_radius, matrix)
-    (ours,) = torch.autograd.grad(spectral_radius(matrix), matrix)
+    (actual,) = torch.autograd.grad(spectral_radius(matrix), matrix)
     (automatic,) = torch.autograd.grad(torch.linalg.eigvals(matrix).abs().max(), matrix)
-    torch.testing.assert_close(ours, automatic, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(actual, automatic, rtol=1e-8, atol=1e-10)
 
 
 def test_both_kinds_of_leading_eigenvalue_were_met():
@@ -39,15 +39,15 @@ def test_the_normalised_matrix_has_the_gradient_of_proposition_3_2(eps):
     """dL/dT = (G - (1/rho) sum(G o W) C) / (rho + eps) for W = T / (rho + eps)."""
     matrix = _matrix(6, 2).requires_grad_()
     g = _matrix(6, 9)
-    (ours,) = torch.autograd.grad(matrix / (spectral_radius(matrix) + eps), matrix, g)
+    (actual,) = torch.autograd.grad(matrix / (spectral_radius(matrix) + eps), matrix, g)
     pair = leading_eigenpair(matrix.detach().numpy())
     rho = abs(pair.value)
     s = np.outer(pair.left.conj(), pair.right) / np.vdot(pair.left, pair.right)
     c = pair.value.real * s.real + pair.value.imag * s.imag
     w = matrix.detach().numpy() / (rho + eps)
-    wanted = (g.numpy() - (g.numpy() * w).sum() / rho * c) / (rho + eps)
-    np.testing.assert_allclose(ours.numpy(), wanted, rtol=1e-9, atol=1e-12)
-    total = (ours * matrix.detach()).sum().item()
+    expected = (g.numpy() - (g.numpy() * w).sum() / rho * c) / (rho + eps)
+    np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-9, atol=1e-12)
+    total = (actual * matrix.detach()).sum().item()
     assert total == pytest.approx(eps / (rho + eps) * (g.numpy() * w).sum(), abs=1e-10)
 
 
@@ -57,8 +57,8 @@ def test_a_nearly_orthogonal_matrix_has_all_its_eigenvalues_near_the_top(seed):
     generator = torch.Generator().manual_seed(seed)
     orthogonal, _ = torch.linalg.qr(_matrix(94, seed))
     matrix = orthogonal * (1 + 1e-3 * torch.randn(94, 94, generator=generator, dtype=torch.float64))
-    wanted = np.abs(np.linalg.eigvals(matrix.numpy())).max()
-    assert spectral_radius(matrix).item() == pytest.approx(wanted, rel=1e-12)
+    expected = np.abs(np.linalg.eigvals(matrix.numpy())).max()
+    assert spectral_radius(matrix).item() == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("n", [SMALL + 3, 200])
@@ -71,14 +71,14 @@ def test_along_a_training_it_is_what_the_full_decomposition_finds(n, direction, 
     matrix = _matrix(n) / n**0.5
     for _ in range(20):
         matrix = matrix.detach().requires_grad_()
-        (ours,) = torch.autograd.grad(spectral_radius(matrix), matrix)
+        (actual,) = torch.autograd.grad(spectral_radius(matrix), matrix)
         pair = by_decomposition(matrix.detach().numpy())
         assert spectral_radius(matrix).item() == pytest.approx(abs(pair.value), rel=1e-9)
-        wanted = np.outer(pair.left.conj(), pair.right) / np.vdot(pair.left, pair.right)
-        wanted = (pair.value.conjugate() * wanted).real / abs(pair.value)
-        np.testing.assert_allclose(ours.numpy(), wanted, rtol=1e-5, atol=1e-7 * np.abs(wanted).max())
+        expected = np.outer(pair.left.conj(), pair.right) / np.vdot(pair.left, pair.right)
+        expected = (pair.value.conjugate() * expected).real / abs(pair.value)
+        np.testing.assert_allclose(actual.numpy(), expected, rtol=1e-5, atol=1e-7 * np.abs(expected).max())
         noise = torch.randn(n, n, generator=generator, dtype=torch.float64)
-        matrix = matrix.detach() - 1e-3 * (noise if direction == "noise" else ours).sign()
+        matrix = matrix.detach() - 1e-3 * (noise if direction == "noise" else actual).sign()
     assert len(decompositions) <= 4
 
 
@@ -87,8 +87,8 @@ def test_along_a_training_it_is_what_the_full_decomposition_finds(n, direction, 
 )
 def test_matrices_without_a_simple_leading_eigenvalue_end_in_the_full_decomposition(matrix):
     """Its derivative is not defined; the radius is."""
-    wanted = np.abs(np.linalg.eigvals(matrix.double().numpy())).max()
-    assert spectral_radius(matrix.double()).item() == pytest.approx(wanted, abs=1e-9)
+    expected = np.abs(np.linalg.eigvals(matrix.double().numpy())).max()
+    assert spectral_radius(matrix.double()).item() == pytest.approx(expected, abs=1e-9)
 
 
 def test_not_a_number_goes_through():

@@ -60,9 +60,9 @@ def test_cayley_is_the_papers_equation(n):
 def test_cayleys_gradient_is_autograds_and_finite_differences(n):
     inputs = _draw(n, n).requires_grad_(), _draw(n, seed=1).requires_grad_()
     gradient = _draw(n, n, seed=2, dtype=torch.complex128)
-    ours = torch.autograd.grad(unitary_cayley(*inputs), inputs, gradient)
+    actual = torch.autograd.grad(unitary_cayley(*inputs), inputs, gradient)
     automatic = torch.autograd.grad(_literal_cayley(*inputs), inputs, gradient)
-    torch.testing.assert_close(ours, automatic)
+    torch.testing.assert_close(actual, automatic)
     assert torch.autograd.gradcheck(unitary_cayley, inputs)
 
 
@@ -72,7 +72,7 @@ def test_cayleys_gradient_is_the_scurnn_programs():
     entries, phases = _draw(n, n).requires_grad_(), _draw(n, seed=1).requires_grad_()
     g = _draw(n, n, seed=2, dtype=torch.complex128)
     by_entries, by_phases = (
-        found.numpy() for found in torch.autograd.grad(unitary_cayley(entries, phases), (entries, phases), g)
+        results.numpy() for results in torch.autograd.grad(unitary_cayley(entries, phases), (entries, phases), g)
     )
 
     a, d = _literal_a(entries.detach().numpy()), np.exp(1j * phases.detach().numpy())

@@ -90,15 +90,15 @@ def test_outputs(name, settings, matrix, forms_weight):
 @pytest.mark.parametrize(("name", "n"), [("urnn", 9), ("kru", 8)])
 def test_forming_w_and_applying_it_are_one(name, n, readout):
     """In outputs and in every gradient."""
-    found = []
+    results = []
     for forms_weight in (True, False):
         model = make(name, readout, hidden_size=n).double()
         model.forms_weight = forms_weight
         x = torch.randn(20, 3, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
         outputs, _ = model(x)
         outputs.square().sum().backward()
-        found.append([outputs, *(parameter.grad for parameter in model.parameters())])
-    torch.testing.assert_close(*found)
+        results.append([outputs, *(parameter.grad for parameter in model.parameters())])
+    torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("name", APPLIES)
@@ -308,12 +308,12 @@ def test_full_urnns_gradient_against_the_real_composite(gradient):
 
 def test_the_gradients_of_everything_else_are_whole():
     x = torch.randn(6, 3, 4, generator=torch.Generator().manual_seed(3))
-    found = {}
+    results = {}
     for gradient in ("both", "top_row"):
         model = make("full_urnn", gradient=gradient)
         model(x)[0].square().sum().backward()
-        found[gradient] = {name: parameter.grad for name, parameter in model.named_parameters()}
-    different = {name for name in found["both"] if not torch.equal(found["both"][name], found["top_row"][name])}
+        results[gradient] = {name: parameter.grad for name, parameter in model.named_parameters()}
+    different = {name for name in results["both"] if not torch.equal(results["both"][name], results["top_row"][name])}
     assert different == {"recurrent_weight"}
 
 
@@ -348,7 +348,7 @@ def test_full_urnns_step_is_its_equation():
 @pytest.mark.parametrize("optimizer", ["cayley", "cayley_rmsprop_keras1"])
 def test_full_urnn_drifts_in_single_precision_alone(optimizer):
     """Nothing brings it back (scoRNN paper, figure 4); a construction's rounding is about sqrt(n) eps for good."""
-    n, found = 24, []
+    n, results = 24, []
     for dtype in (torch.float32, torch.float64):
         torch.set_default_dtype(dtype)
         try:
@@ -358,12 +358,12 @@ def test_full_urnn_drifts_in_single_precision_alone(optimizer):
                 model.recurrent_weight.copy_(torch.view_as_real(left @ right))
             for _ in range(3):
                 steps(model, 60)
-                found.append(orthogonality(model.unitary().detach()))
+                results.append(orthogonality(model.unitary().detach()))
         finally:
             torch.set_default_dtype(torch.float32)
-    assert found[0] < found[1] < found[2]
-    assert found[2] > 10 * n**0.5 * EPS
-    assert max(found[3:]) < 1e-11
+    assert results[0] < results[1] < results[2]
+    assert results[2] > 10 * n**0.5 * EPS
+    assert max(results[3:]) < 1e-11
 
 
 # KRU
@@ -404,7 +404,7 @@ def test_krus_penalty():
 
 
 def test_krus_penalty_pulls_the_factors_towards_unitary():
-    found = {}
+    results = {}
     for weight in (0.0, 1.0):
         model = make("kru", hidden_size=16, penalty_weight=weight)
         with torch.no_grad():
@@ -412,9 +412,9 @@ def test_krus_penalty_pulls_the_factors_towards_unitary():
                 factor.mul_(1.3)
         before = orthogonality(model.unitary().detach())
         steps(model, 200, learning_rate=5)
-        found[weight] = orthogonality(model.unitary().detach())
-    assert found[1.0] < 0.1 * before
-    assert found[0.0] > 5 * found[1.0]
+        results[weight] = orthogonality(model.unitary().detach())
+    assert results[1.0] < 0.1 * before
+    assert results[0.0] > 5 * results[1.0]
 
 
 def test_krus_bias_can_be_left_out():
@@ -441,7 +441,7 @@ def test_krus_factor_sizes(settings, read):
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "told"),
+    ("name", "settings", "message"),
     [
         ("kru", {"hidden_size": 100}, "factor_sizes=2 should be sizes of at least 2 whose product is hidden_size"),
         ("kru", {"hidden_size": 100, "factor_sizes": "4x20"}, "factor_sizes=4x20 should be"),
@@ -457,8 +457,8 @@ def test_krus_factor_sizes(settings, read):
         ("scurnn", {"phase_learning_rate": 0}, "phase_learning_rate=0"),
     ],
 )
-def test_nonsense_is_refused(name, settings, told):
+def test_nonsense_is_refused(name, settings, message):
     with pytest.raises(UsageError) as raised:
         make(name, **settings)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert "\n" not in str(raised.value)

@@ -46,7 +46,7 @@ def test_is_its_equations(settings, units, forms_weight):
 @pytest.mark.parametrize("units", UNITS)
 def test_forming_and_applying_are_one(units, readout, traced):
     """In value, in every gradient and in the trace."""
-    found = []
+    results = []
     for forms_weight in (True, False):
         model = make_eurnn(readout, units=units, style="fft").double()
         model.forms_weight = forms_weight
@@ -54,8 +54,8 @@ def test_forming_and_applying_are_one(units, readout, traced):
         x = torch.randn(9, 3, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
         outputs, (state,) = model(x, trace=trace)
         gradients = torch.autograd.grad(outputs.square().sum() + state.sum(), list(model.parameters()))
-        found.append((outputs, state, *gradients, *(trace.norms.values() if traced else ())))
-    torch.testing.assert_close(*found)
+        results.append((outputs, state, *gradients, *(trace.norms.values() if traced else ())))
+    torch.testing.assert_close(*results)
 
 
 def test_large_matrices_of_few_layers_are_applied():
@@ -119,7 +119,7 @@ def test_printed_sizes_leave_out_the_last_phases_and_half_of_u(settings, printed
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"hidden_size": 7}, "hidden_size=7 is odd"),
         ({"capacity": 3}, "capacity=3 should be an even number from 2 to hidden_size (8)"),
@@ -130,7 +130,7 @@ def test_printed_sizes_leave_out_the_last_phases_and_half_of_u(settings, printed
         ({"units": "quaternion"}, "units=quaternion"),
     ],
 )
-def test_nonsense_is_refused(settings, told):
+def test_nonsense_is_refused(settings, message):
     with pytest.raises(UsageError) as error:
         make_eurnn(**settings)
-    assert told in str(error.value)
+    assert message in str(error.value)

@@ -42,16 +42,16 @@ def test_gradients_by_finite_differences(settings):
 @pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 def test_back_ends_agree():
     """In float32 with the reference in float64, in value and in every gradient."""
-    found = []
+    results = []
     for name, dtype in (("cpu", torch.float32), ("reference", torch.float64)):
         model = make_goru(hidden_size=32).to(dtype)
         x = torch.randn(30, 5, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
         with use_backend(name):
             outputs, _ = model(x)
             gradients = torch.autograd.grad(outputs.square().mean(), list(model.parameters()))
-            found.append((outputs.detach(), *gradients))
-    for actual, wanted in zip(*found, strict=True):
-        assert float((actual - wanted).norm() / wanted.norm()) < 1e-5
+            results.append((outputs.detach(), *gradients))
+    for actual, expected in zip(*results, strict=True):
+        assert float((actual - expected).norm() / expected.norm()) < 1e-5
 
 
 @pytest.mark.parametrize("settings", STYLES)
@@ -90,7 +90,7 @@ def test_parameters_are_counted(settings, angles):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"hidden_size": 12}, "hidden_size=12 is no power of two"),
         ({"capacity": 4}, "capacity=4 is for style=tunable"),
@@ -98,7 +98,7 @@ def test_parameters_are_counted(settings, angles):
         ({"style": "tunable", "capacity": 9}, "capacity=9 should be an even number from 2 to hidden_size (8)"),
     ],
 )
-def test_nonsense_is_refused(settings, told):
+def test_nonsense_is_refused(settings, message):
     with pytest.raises(UsageError) as error:
         make_goru(**settings)
-    assert told in str(error.value)
+    assert message in str(error.value)

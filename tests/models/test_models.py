@@ -102,36 +102,36 @@ def test_lstm_with_the_cell_led_to_the_output_gate():
 
 def test_lstm_is_torchs_lstm():
     model = make("lstm", forget_bias=2.0)
-    theirs = torch.nn.LSTM(M, 7)
+    reference = torch.nn.LSTM(M, 7)
     with torch.no_grad():
-        theirs.weight_ih_l0.copy_(model.input_weight)
-        theirs.weight_hh_l0.copy_(model.recurrent_weight)
-        theirs.bias_ih_l0.copy_(model.bias)
-        theirs.bias_hh_l0.copy_(model.forget_offset)
+        reference.weight_ih_l0.copy_(model.input_weight)
+        reference.weight_hh_l0.copy_(model.recurrent_weight)
+        reference.bias_ih_l0.copy_(model.bias)
+        reference.bias_hh_l0.copy_(model.forget_offset)
     x = torch.randn(20, B, M, generator=torch.Generator().manual_seed(0))
-    h, _ = theirs(x)
-    wanted = torch.nn.functional.linear(h, model.output_weight, model.output_bias)
-    torch.testing.assert_close(model(x)[0], wanted, rtol=1e-5, atol=1e-6)
+    h, _ = reference(x)
+    expected = torch.nn.functional.linear(h, model.output_weight, model.output_bias)
+    torch.testing.assert_close(model(x)[0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_gru_reset_after_is_torchs_gru():
     model = make("gru", reset_after=True)
-    theirs = torch.nn.GRU(M, 7)
+    reference = torch.nn.GRU(M, 7)
     with torch.no_grad():
-        theirs.weight_ih_l0.copy_(model.input_weight)
-        theirs.weight_hh_l0.copy_(model.recurrent_weight)
-        theirs.bias_ih_l0.copy_(model.bias)
-        theirs.bias_hh_l0.copy_(torch.cat((torch.zeros(14), model.candidate_bias)))
+        reference.weight_ih_l0.copy_(model.input_weight)
+        reference.weight_hh_l0.copy_(model.recurrent_weight)
+        reference.bias_ih_l0.copy_(model.bias)
+        reference.bias_hh_l0.copy_(torch.cat((torch.zeros(14), model.candidate_bias)))
     x = torch.randn(20, B, M, generator=torch.Generator().manual_seed(0))
-    h, _ = theirs(x)
-    wanted = torch.nn.functional.linear(h, model.output_weight, model.output_bias)
-    torch.testing.assert_close(model(x)[0], wanted, rtol=1e-5, atol=1e-6)
+    h, _ = reference(x)
+    expected = torch.nn.functional.linear(h, model.output_weight, model.output_bias)
+    torch.testing.assert_close(model(x)[0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_irnn():
     x, outputs, p = run(make("irnn"))
-    wanted = plain_outputs(x, p["recurrent_weight"], lambda z, b: np.maximum(z + b, 0), p)
-    np.testing.assert_allclose(outputs, wanted, rtol=1e-9, atol=1e-12)
+    expected = plain_outputs(x, p["recurrent_weight"], lambda z, b: np.maximum(z + b, 0), p)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-9, atol=1e-12)
     assert torch.equal(make("irnn").weight(), torch.eye(7))
 
 
@@ -150,8 +150,8 @@ def test_ornn(reflections):
     for j, u in enumerate(vectors.T):
         last = np.diag([1.0] * 6 + [np.sign(u[-1])])
         w = w @ (last if j == 6 else np.eye(7) - 2 * np.outer(u, u) / (u @ u))
-    wanted = plain_outputs(x, w, lambda z, b: np.where(z + b >= 0, z + b, 0.1 * (z + b)), p)
-    np.testing.assert_allclose(outputs, wanted, rtol=1e-9, atol=1e-12)
+    expected = plain_outputs(x, w, lambda z, b: np.where(z + b >= 0, z + b, 0.1 * (z + b)), p)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -323,7 +323,7 @@ def test_exprnn_starts_on_the_circle():
 
 
 @pytest.mark.parametrize(
-    ("model", "settings", "told"),
+    ("model", "settings", "message"),
     [
         ("ornn", {"reflections": 9}, "reflections=9 is more than hidden_size (7)"),
         ("enrnn", {"short_size": 8}, "short_size=8 should be a whole number from 0 to hidden_size (7)"),
@@ -332,10 +332,10 @@ def test_exprnn_starts_on_the_circle():
         ("antisymmetric", {"step_size": 0}, "step_size=0"),
     ],
 )
-def test_nonsense_is_refused(model, settings, told):
+def test_nonsense_is_refused(model, settings, message):
     with pytest.raises(UsageError) as error:
         make(model, **settings)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 ALL = ["scornn", "rnn", "lstm", "gru", "irnn", "exprnn", "dtriv", "ornn", "enrnn", "antisymmetric"]

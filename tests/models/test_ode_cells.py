@@ -77,7 +77,7 @@ def test_lru(readout):
     eigenvalues = np.exp(-np.exp(p["nu"]) + 1j * np.exp(p["theta"]))
     b = p["input_weight"][::2] + 1j * p["input_weight"][1::2]
     c = p["state_weight"][:, ::2] - 1j * p["state_weight"][:, 1::2]
-    wanted = []
+    expected = []
     s = [np.zeros(7, complex)] * B
     for x_t in x:
         rows = []
@@ -90,8 +90,8 @@ def test_lru(readout):
             value = p["gate_weight"][:d] @ u + p["gate_bias"][:d]
             gate = p["gate_weight"][d:] @ u + p["gate_bias"][d:]
             rows.append(p["output_weight"] @ (e + value * sigmoid(gate)) + p["output_bias"])
-        wanted.append(rows)
-    np.testing.assert_allclose(outputs, wanted if readout == "all" else wanted[-1], rtol=1e-9, atol=1e-12)
+        expected.append(rows)
+    np.testing.assert_allclose(outputs, expected if readout == "all" else expected[-1], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -178,8 +178,8 @@ def test_lipschitz_diffusion_moves_the_eigenvalues_left():
     model = make("lipschitz_rnn", skewness=1, diffusion=0.25)
     steps(model, 200)
     for matrix in model.recurrent_matrices().values():
-        found = np.linalg.eigvals(matrix.detach().double().numpy())
-        np.testing.assert_allclose(found.real, -0.25, atol=1e-6)
+        results = np.linalg.eigvals(matrix.detach().double().numpy())
+        np.testing.assert_allclose(results.real, -0.25, atol=1e-6)
 
 
 @pytest.mark.parametrize(("r_min", "r_max", "theta_max"), [(0, 0.999, 2 * math.pi), (0.9, 0.999, 0.1 * math.pi)])
@@ -218,7 +218,7 @@ def test_lru_trains_its_recurrence_more_slowly():
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "told"),
+    ("name", "settings", "message"),
     [
         ("cornn", {"step_size": 0}, "step_size=0"),
         ("cornn", {"damping": -1}, "damping=-1"),
@@ -230,7 +230,7 @@ def test_lru_trains_its_recurrence_more_slowly():
         ("lru", {"theta_max": 7}, "theta_max=7"),
     ],
 )
-def test_nonsense_is_refused(name, settings, told):
+def test_nonsense_is_refused(name, settings, message):
     with pytest.raises(UsageError) as error:
         make(name, **settings)
-    assert told in str(error.value)
+    assert message in str(error.value)

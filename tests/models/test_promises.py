@@ -40,8 +40,8 @@ def test_enrnns_radius_stays_at_most_one():
 
     model = trained("enrnn", prepare=widen, learning_rate=1e-2, short_size=8, negative_ones=2)
     assert model.normalised
-    found = np.linalg.eigvals(model.weight().detach().double().numpy())
-    assert np.abs(found).max() <= 1 + 1e-5
+    results = np.linalg.eigvals(model.weight().detach().double().numpy())
+    assert np.abs(results).max() <= 1 + 1e-5
 
 
 def test_the_full_capacity_matrix_drifts_with_the_steps():

@@ -32,8 +32,8 @@ def test_scornn_with_a_band(width):
     x, outputs, p = run(make("scornn", negative_ones=3, bandwidth=width))
     entries = np.zeros(21)
     entries[banded(7, width)] = p["skew_entries"]
-    wanted = plain_outputs(x, cayley(entries, 7, 3), modrelu, p)
-    np.testing.assert_allclose(outputs, wanted, rtol=1e-9, atol=1e-12)
+    expected = plain_outputs(x, cayley(entries, 7, 3), modrelu, p)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_its_gradient_is_the_bands_part_of_theorem_3_2():
@@ -46,8 +46,8 @@ def test_its_gradient_is_the_bands_part_of_theorem_3_2():
     entries[np.triu_indices(7, 1)] = from_band(model.skew_entries.detach(), 7, 2).numpy()
     a, w = entries - entries.T, model.weight().detach().numpy()
     v = np.linalg.inv(np.eye(7) + a).T @ g @ (np.diag([1.0] * 5 + [-1.0] * 2) + w.T)
-    wanted = (v.T - v)[np.triu_indices(7, 1)][banded(7, 2)]
-    np.testing.assert_allclose(model.skew_entries.grad.numpy(), wanted, rtol=1e-9, atol=1e-12)
+    expected = (v.T - v)[np.triu_indices(7, 1)][banded(7, 2)]
+    np.testing.assert_allclose(model.skew_entries.grad.numpy(), expected, rtol=1e-9, atol=1e-12)
 
 
 def test_the_widest_band_is_every_entry_and_the_start_is_the_same():
@@ -83,9 +83,10 @@ def test_gradients_by_finite_differences():
 
 
 @pytest.mark.parametrize(
-    ("width", "told"), [(7, "bandwidth=7 should be less than hidden_size (7)"), (0, "bandwidth=0"), (1.5, "bandwidth")]
+    ("width", "message"),
+    [(7, "bandwidth=7 should be less than hidden_size (7)"), (0, "bandwidth=0"), (1.5, "bandwidth")],
 )
-def test_nonsense_is_refused(width, told):
+def test_nonsense_is_refused(width, message):
     with pytest.raises(UsageError) as error:
         make("scornn", bandwidth=width)
-    assert told in str(error.value)
+    assert message in str(error.value)

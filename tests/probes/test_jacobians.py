@@ -72,8 +72,8 @@ def by_differences(model, inputs, state, step: float = 1e-6) -> tuple[np.ndarray
 def test_jacobians_are_finite_differences(name):
     model = model_of(name)
     inputs, state = inputs_of(), state_of(model)
-    found = jacobians.state_jacobian(model, inputs, state)
-    np.testing.assert_allclose(found.numpy(), by_differences(model, inputs, state)[0], rtol=1e-5, atol=1e-8)
+    results = jacobians.state_jacobian(model, inputs, state)
+    np.testing.assert_allclose(results.numpy(), by_differences(model, inputs, state)[0], rtol=1e-5, atol=1e-8)
     by_state, by_input = jacobians.step_jacobians(model, inputs[0], state)
     expected = by_differences(model, inputs[:1], state)
     np.testing.assert_allclose(by_state.numpy(), expected[0], rtol=1e-5, atol=1e-8)
@@ -93,11 +93,11 @@ def test_rows_in_pieces_are_the_same_rows(monkeypatch):
 def test_the_state_advances():
     model = model_of("lstm")
     inputs = inputs_of()
-    begun = jacobians.start(model, B)
-    halfway = jacobians.advance(model, inputs[:2], begun)
+    start_state = jacobians.start(model, B)
+    halfway = jacobians.advance(model, inputs[:2], start_state)
     joined = torch.cat(jacobians.advance(model, inputs[2:], halfway), dim=-1).numpy()
     np.testing.assert_allclose(joined, final(model, inputs, None), rtol=1e-12)
-    assert jacobians.advance(model, inputs[:0], begun) is begun
+    assert jacobians.advance(model, inputs[:0], start_state) is start_state
 
 
 def test_steps_are_spread_from_the_first_to_the_last():
@@ -115,9 +115,9 @@ def as_complex(flat) -> np.ndarray:
     return np.asarray(flat).reshape(-1, 2) @ [1, 1j]
 
 
-def assert_same_points(found: np.ndarray, expected: np.ndarray, atol: float) -> None:
-    apart = np.abs(found[:, None] - expected[None])
-    assert len(found) == len(expected)
+def assert_same_points(results: np.ndarray, expected: np.ndarray, atol: float) -> None:
+    apart = np.abs(results[:, None] - expected[None])
+    assert len(results) == len(expected)
     assert apart[linear_sum_assignment(apart)].max() < atol
 
 

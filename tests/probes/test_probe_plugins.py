@@ -108,10 +108,10 @@ def test_a_run_with_probes_is_reproduced_by_the_command_it_shows(orthobench, tin
 def test_a_broken_probe_stops_only_who_asks_for_it(orthobench, write, tiny_options):
     path = str(write(text=PROBE.replace('title, paper = "norm of the output map", "none"', "")))
     assert orthobench("run", "adding", "rnn", *tiny_options, "--plugin", path).code == 0
-    asked = orthobench("run", "adding", "rnn", *tiny_options, "--plugin", path, "-s", "probes=weights")
-    assert asked.code == 2
-    assert "probe 'weights'" in asked.err
-    assert "it does not set title, paper" in asked.err
+    outcome = orthobench("run", "adding", "rnn", *tiny_options, "--plugin", path, "-s", "probes=weights")
+    assert outcome.code == 2
+    assert "probe 'weights'" in outcome.err
+    assert "it does not set title, paper" in outcome.err
 
 
 def test_probes_are_listed(orthobench):
@@ -149,5 +149,5 @@ def test_the_contract_finds_planted_faults(write, right, wrong, check):
     assert problems("probe", Catalog([write()]).load("probe", "weights")) == []
     assert right in PROBE
     path = write(text=PROBE.replace(right, wrong))
-    found = problems("probe", Catalog([path]).load("probe", "weights"))
-    assert any(problem.startswith(check) for problem in found), found
+    values = problems("probe", Catalog([path]).load("probe", "weights"))
+    assert any(problem.startswith(check) for problem in values), values
