@@ -11,13 +11,17 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 COPY = ROOT / "build" / "mutants"
+MUTMUT = Path(sys.executable).with_name("mutmut")
 SEED = 0
+PREPARE = ("none",)
 ROOMS = {
     "trainer": ["orthobench/training/trainer.py", "orthobench/training/evaluation.py"],
     "matrices": ["orthobench/matrices/*.py"],
@@ -51,10 +55,20 @@ def copy_checkout(files: list[str], tests: list[str]) -> None:
         settings.write(CONFIG.format(files=json.dumps(files), tests=json.dumps(tests)))
 
 
-def run_mutmut(*names: str, jobs: int) -> None:
-    """Generate the mutants and record the tests that reach each, both once; test the mutants of these names."""
-    command = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", str(jobs), *names]
-    subprocess.run(command, cwd=COPY, check=names != ("none",), env={**os.environ, "OMP_NUM_THREADS": "1"})
+def run_mutmut(*names: str, jobs: int, end: float) -> None:
+    """Generate the mutants and record the tests that reach each, both once; test the mutants of these names.
+
+    mutmut stops at the time `end` of the monotonic clock; the verdicts until then count.
+    """
+    command = [str(MUTMUT), "run", "--max-children", str(jobs), *names]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    errors = subprocess.DEVNULL if names == PREPARE else None  # a traceback, since no mutant has this name
+    process = subprocess.Popen(command, cwd=COPY, env=environment, start_new_session=True, stderr=errors)
+    try:
+        process.wait(max(1.0, end - time.monotonic()))
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def exit_codes(room: str) -> dict[str, int | None]:
@@ -67,7 +81,7 @@ def exit_codes(room: str) -> dict[str, int | None]:
 
 def change(name: str) -> str:
     """Return the lines that a mutant removes and adds."""
-    command = [str(Path(sys.executable).with_name("mutmut")), "show", name]
+    command = [str(MUTMUT), "show", name]
     lines = subprocess.run(command, cwd=COPY, check=True, capture_output=True, text=True).stdout.splitlines()
     return "\n".join(f"    {line}" for line in lines if line[:1] in "+-" and line[:3] not in ("+++", "---"))
 
@@ -80,24 +94,30 @@ def main() -> None:
     parser.add_argument("--room", choices=ROOMS, action="append", help="mutate this room only")
     parser.add_argument("--tests", nargs="+", default=TESTS, help="tests that may notice a mutant")
     parser.add_argument("--jobs", type=int, default=2, help="mutants tested at a time")
+    parser.add_argument("--minutes", type=float, default=20, help="stop after this time")
     options = parser.parse_args()
+    end = time.monotonic() + 60 * options.minutes
     rooms = options.room or list(ROOMS)
 
     copy_checkout([pattern for room in rooms for pattern in ROOMS[room]], options.tests)
-    run_mutmut("none", jobs=options.jobs)  # no mutant has this name: mutmut prepares, and stops
+    run_mutmut(*PREPARE, jobs=options.jobs, end=end)
     sample = {}
     for room in rooms:
         names = sorted(exit_codes(room))
         sample[room] = random.Random(SEED).sample(names, min(options.sample, len(names)))
-    run_mutmut(*(name for names in sample.values() for name in names), jobs=options.jobs)
+    run_mutmut(*(name for names in sample.values() for name in names), jobs=options.jobs, end=end)
+    tested = 0
     for room, names in sample.items():
         codes = exit_codes(room)
-        statuses = {name: status_by_exit_code[codes[name]] for name in names}
+        statuses = {name: status_by_exit_code[codes[name]] for name in names if codes[name] is not None}
+        tested += len(statuses)
         killed = sum(status in ("killed", "timeout") for status in statuses.values())
-        print(f"\n{room}: {killed} of {len(names)} mutants killed ({len(codes)} in all)")
+        print(f"\n{room}: {killed} of {len(statuses)} mutants killed (sample of {len(names)} from {len(codes)})")
         for name, status in statuses.items():
             if status not in ("killed", "timeout"):
                 print(f"  {status}: {name}\n{change(name)}")
+    if not tested:
+        sys.exit("no mutant was tested: mutmut says why above")
 
 
 if __name__ == "__main__":
