@@ -23,7 +23,7 @@ def describe(device: torch.device) -> dict[str, Any]:
     changes = _changes()
     return {
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {name: number for name in PACKAGES if (number := _version(name))},
         "commit": _here("rev-parse", "HEAD"),
         "dirty": changes is not None,
         "changes": changes,
@@ -48,9 +48,9 @@ def peak_memory() -> int | None:
     if sys.platform == "win32":
         return None
     if sys.platform == "linux":  # whose resource usage counts what the parent held when it started this process
-        found = re.search(r"^VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text(), re.M)
-        if found:
-            return 1024 * int(found[1])
+        match = re.search(r"^VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text(), re.M)
+        if match:
+            return 1024 * int(match[1])
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

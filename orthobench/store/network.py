@@ -1,13 +1,11 @@
-"""Whether a file lies on a network file system, where SQLite's write-ahead log does not work."""
+"""The refusal of network file systems, where SQLite's write-ahead log does not work."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from orthobench.errors import UsageError
 
-MOUNTS = Path("/proc/self/mounts")
 NETWORK = {
     *("afs", "beegfs", "ceph", "cifs", "coda", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2"),
     *("orangefs", "panfs", "pvfs2", "smb3", "smbfs", "wekafs"),
@@ -21,7 +19,7 @@ def refuse_network(file: Path) -> None:
     """Refuse a SQLite file that other machines may see.
 
     Raises:
-        UsageError: it, or the folder it is to be made in, is on a network file system.
+        UsageError: the file or its folder is on a network file system.
     """
     kind = file_system(file)
     if kind in NETWORK:
@@ -33,17 +31,15 @@ def refuse_network(file: Path) -> None:
 
 
 def file_system(file: Path) -> str | None:
-    """The type of the file system that a path is on; None where the system does not say."""
+    """Return the type of the file system of a path; None where the system does not list its mounts."""
+    import psutil
+
     try:
-        lines = MOUNTS.read_text("utf-8", "surrogateescape").splitlines()
+        mounts = psutil.disk_partitions(all=True)
     except OSError:
         return None
-    path, found = file.resolve(), None
-    longest = -1
-    for line in lines:
-        _, point, kind, *_ = line.split(" ")
-        mounted = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point))
-        # Of two on the same point the later one covers the earlier.
-        if path.is_relative_to(mounted) and len(mounted.parts) >= longest:
-            found, longest = kind, len(mounted.parts)
-    return found
+    path = file.resolve()
+    covering = [mount for mount in mounts if path.is_relative_to(mount.mountpoint)]
+    # The innermost mount counts; of two on the same point the later covers the earlier.
+    innermost = max(reversed(covering), key=lambda mount: len(Path(mount.mountpoint).parts), default=None)
+    return None if innermost is None else innermost.fstype

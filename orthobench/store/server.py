@@ -1,7 +1,7 @@
-"""What a database server needs that a file does not: patience while it is away, and locks that it keeps.
+"""A PostgreSQL server: retries while it is away, and locks that it keeps.
 
-A lost server is waited for at the level of whole transactions. One whose end is unknown is carried out again, so each
-has to be such that twice is once (`Store` sees to it).
+A transaction whose server is lost is retried as a whole. Its first attempt may have been committed, so writes are
+idempotent (see `Store`).
 """
 
 from __future__ import annotations
@@ -19,71 +19,71 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from orthobench.errors import RunLockedError, StorageError
 
 PATIENCE = 600.0
-"""For how many seconds a server that was there is waited for."""
+"""Seconds to wait for a server that was reachable before."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
 """Seconds between attempts: twice as long each time."""
 DRIVER_ARGUMENTS = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
-"""A connection over a network that is no more is noticed after a minute, not after hours."""
+"""A dead network connection is noticed after a minute, not after hours."""
 
 T = TypeVar("T")
 log = logging.getLogger("orthobench")
 
 
 class Server:
-    """A PostgreSQL server's engine, with waiting and with locks."""
+    """A PostgreSQL server's engine, with retries and locks."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.patience = PATIENCE
         self.stop_waiting: Callable[[], bool] = lambda: False
-        self._held: dict[str, Connection] = {}
-        self._given_up = False  # it is not waited for twice
+        self._lock_connections: dict[str, Connection] = {}
+        self._gave_up = False  # one timeout ends all later waits
 
-    def patiently(self, work: Callable[[], T]) -> T:
-        """Carry out `work`; where the server is lost, wait for it and carry it out again.
+    def with_retries(self, work: Callable[[], T]) -> T:
+        """Call `work`; where the server is lost, wait for it and call `work` again.
 
         Raises:
-            StorageError: it did not come back in time, or the wait was to stop.
-            RunLockedError: while it was away, another process took a run that was held here.
+            StorageError: the server stayed away too long, or `stop_waiting` ended the wait.
+            RunLockedError: another process took a lock while the server was away.
         """
-        begun, pause, told = time.monotonic(), FIRST_PAUSE, False
+        start_time, pause, warned = time.monotonic(), FIRST_PAUSE, False
         while True:
             try:
-                self._hold_on()
-                done = work()
+                self._reacquire_locks()
+                result = work()
             except DBAPIError as error:
                 if not (isinstance(error, OperationalError) or error.connection_invalidated):
                     raise
                 reason = " ".join(str(error.orig).split())
-                left = 0 if self._given_up else self.patience - (time.monotonic() - begun)
+                left = 0 if self._gave_up else self.patience - (time.monotonic() - start_time)
                 if left <= 0 or self.stop_waiting():
-                    self._given_up = True
+                    self._gave_up = True
                     raise StorageError(
                         f"the database server is lost ({reason}): the same command goes on when it is back"
                     ) from error
-                if not told:
+                if not warned:
                     log.warning("waiting for the database server, at most %.0f s: %s", left, reason)
-                told = True
+                warned = True
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, LONGEST_PAUSE)
             else:
-                self._given_up = False
-                if told:
+                self._gave_up = False
+                if warned:
                     log.warning("the database server is back")
-                return done
+                return result
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Hold a lock of this name for as long as this process and this context live.
+        """Hold the lock of this name until the block or the process ends.
 
         Raises:
-            RunLockedError: somebody else holds it.
+            RunLockedError: another process holds it.
         """
-        self.patiently(lambda: self._hold(name))
+        self.with_retries(lambda: self._acquire(name))
         try:
             yield
         finally:
-            connection = self._held.pop(name)
+            connection = self._lock_connections.pop(name)
             if not connection.closed:
                 with suppress(DBAPIError):  # which is lost, and the lock with it
                     connection.execute(text("SELECT pg_advisory_unlock(:number)"), {"number": _number(name)})
@@ -91,7 +91,7 @@ class Server:
                 connection.close()
 
     def is_locked(self, name: str) -> bool:
-        """Whether anybody holds the lock of this name."""
+        """Return whether any process holds the lock of this name."""
         high, low = divmod(_number(name) % 2**64, 2**32)
         query = text(
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted"
@@ -99,15 +99,15 @@ class Server:
             " AND classid::bigint = :high AND objid::bigint = :low"
         )
 
-        def look() -> bool:
+        def query_locks() -> bool:
             with self.engine.connect() as connection:
                 return bool(connection.execute(query, {"high": high, "low": low}).scalar_one())
 
-        return self.patiently(look)
+        return self.with_retries(query_locks)
 
     @contextmanager
     def migration_lock(self) -> Iterator[None]:
-        """Let one process at a time bring the schema up to date; the others wait."""
+        """Let one process at a time upgrade the schema; the others wait."""
         number = {"number": _number("migration")}
         with self.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text("SELECT pg_advisory_lock(:number)"), number)
@@ -116,7 +116,7 @@ class Server:
             finally:
                 connection.execute(text("SELECT pg_advisory_unlock(:number)"), number)
 
-    def _hold(self, name: str) -> None:
+    def _acquire(self, name: str) -> None:
         connection = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         try:
             for setting, value in (("idle", 30), ("interval", 10), ("count", 3)):
@@ -128,15 +128,15 @@ class Server:
         except BaseException:
             connection.close()
             raise
-        self._held[name] = connection
+        self._lock_connections[name] = connection
 
-    def _hold_on(self) -> None:
-        """Take the locks again whose connections were lost: the server has forgotten them.
+    def _reacquire_locks(self) -> None:
+        """Acquire the locks again whose connections were lost: the server has released them.
 
         Raises:
-            RunLockedError: another process was quicker.
+            RunLockedError: another process has acquired one.
         """
-        for name, connection in self._held.items():
+        for name, connection in self._lock_connections.items():
             if not connection.closed:
                 try:
                     connection.execute(text("SELECT 1"))
@@ -144,9 +144,9 @@ class Server:
                     connection.invalidate()
                     connection.close()
             if connection.closed:
-                self._hold(name)
+                self._acquire(name)
 
 
 def _number(name: str) -> int:
-    """A lock's name as PostgreSQL has it: 64 bits with a sign."""
+    """Return a lock's number in PostgreSQL: signed, 64 bits."""
     return int.from_bytes(hashlib.sha256(f"orthobench {name}".encode()).digest()[:8], signed=True)

@@ -1,8 +1,8 @@
-"""Reading and writing runs. Every method is one transaction: what it wrote is there, whole, when it returns.
+"""Reads and writes of runs. Every method is one transaction.
 
-A server that is lost on the way is waited for, and the transaction carried out again, even where it may have been
-committed. So every method is such that twice is once. A run's `updated_at` tells: it is set anew with every write, and
-what a process wrote last it finds again, unless another has taken the run over in the meantime.
+A transaction whose server is lost is retried, even if its first attempt may have been committed. So writes are
+idempotent: each one sets the run's `updated_at`, by which a retry recognises itself. A different stamp shows that
+another process has taken over the run.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Store:
 
     @contextmanager
     def _read(self) -> Iterator[Session]:
-        with self._patiently(self._begin_reading) as session:
+        with self._with_retries(self._begin_reading) as session:
             yield session
 
     def _begin_reading(self) -> Session:
@@ -95,10 +95,10 @@ class Store:
             with Session(self._writer, expire_on_commit=False) as session, session.begin():
                 return work(session)
 
-        return self._patiently(transaction)
+        return self._with_retries(transaction)
 
-    def _patiently(self, work: Callable[[], T]) -> T:
-        return work() if self.server is None else self.server.patiently(work)
+    def _with_retries(self, work: Callable[[], T]) -> T:
+        return work() if self.server is None else self.server.with_retries(work)
 
     # Writing
 
@@ -109,22 +109,25 @@ class Store:
         environment: Mapping[str, Any],
         tags: Sequence[str] = (),
     ) -> Run:
-        """Enter a run as running, anew or again after it was cut off, and the environment it is in.
+        """Create or update the start record of a run: its status is "running" from now on.
 
-        `facts` are the columns of `Run`; those of a run that exists already are brought up to date. Its tags are
-        those that it had and these.
+        Args:
+            facts: columns of `Run`, among them the key; those of an existing run are updated.
+            environment_digest: the hash of the environment.
+            environment: the facts of the environment.
+            tags: names to add to those of an existing run.
         """
         stamp = utc_now()
 
         def enter(session: Session) -> Run:
-            place = self._place(session, environment_digest, environment)
+            environment_row = self._environment(session, environment_digest, environment)
             run = session.scalar(select(Run).where(Run.key == facts["key"]))
             if run is None:
                 run = Run(seconds={})
                 session.add(run)
             for name, value in facts.items():
                 setattr(run, name, value)
-            run.status, run.message, run.environment, run.updated_at = Status.RUNNING, None, place, stamp
+            run.status, run.message, run.environment, run.updated_at = Status.RUNNING, None, environment_row, stamp
             session.flush()
             self._tag(session, [run.id], tags)
             session.refresh(run, ["tag_rows"])
@@ -135,7 +138,7 @@ class Store:
         return run
 
     def tag(self, keys: Sequence[str], tags: Sequence[str]) -> None:
-        """Add tags to those of these runs that are there; one that a run has already stays."""
+        """Add tags to the runs of these keys that exist; their other tags stay."""
         if not tags:
             return
 
@@ -152,7 +155,7 @@ class Store:
                     session.merge(Tag(run_id=run_id, name=name))
 
     def rewind(self, run_id: int, iteration: int) -> None:
-        """Forget what was logged after this iteration: a run goes on from its checkpoint, not from its last row."""
+        """Delete the rows after this iteration: a run resumes from its checkpoint, not from its last row."""
 
         def forget(session: Session) -> None:
             self._own(session, run_id)
@@ -164,7 +167,7 @@ class Store:
     def log(
         self, run_id: int, metrics: Iterable[MetricRow], traces: Iterable[TraceRow], progress: Mapping[str, Any]
     ) -> None:
-        """Add rows, and bring the run's own columns (`progress`) up to date.
+        """Add rows, and update the run's own columns (`progress`).
 
         Raises:
             RunLockedError: another process has taken the run over since this one started it.
@@ -204,15 +207,15 @@ class Store:
     def add_benchmark(
         self, name: str, results: Mapping[str, Any], environment_digest: str, environment: Mapping[str, Any]
     ) -> Benchmark:
-        """Keep what a benchmark found, and the environment it ran in; `results` hold what JSON does."""
+        """Store the results of a benchmark, which are JSON, and its environment."""
         stamp = utc_now()
 
         def keep(session: Session) -> Benchmark:
-            place = self._place(session, environment_digest, environment)
-            kept = (Benchmark.name == name, Benchmark.created_at == stamp, Benchmark.environment == place)
-            benchmark = session.scalar(select(Benchmark).where(*kept))
+            row = self._environment(session, environment_digest, environment)
+            same = (Benchmark.name == name, Benchmark.created_at == stamp, Benchmark.environment == row)
+            benchmark = session.scalar(select(Benchmark).where(*same))
             if benchmark is None:
-                benchmark = Benchmark(name=name, created_at=stamp, results=dict(results), environment=place)
+                benchmark = Benchmark(name=name, created_at=stamp, results=dict(results), environment=row)
                 session.add(benchmark)
             return benchmark
 
@@ -225,24 +228,24 @@ class Store:
             RunLockedError: another process has written to it since.
         """
         run = session.get_one(Run, run_id, with_for_update={"of": Run})
-        mine = self._stamps.get(run_id)
-        if mine is not None and run.updated_at not in (mine, stamp):
+        own_stamp = self._stamps.get(run_id)
+        if own_stamp is not None and run.updated_at not in (own_stamp, stamp):
             raise RunLockedError(f"run {run.key} has been taken over by another process, which goes on with it")
         return run
 
     @staticmethod
-    def _place(session: Session, digest: str, facts: Mapping[str, Any]) -> Environment:
+    def _environment(session: Session, digest: str, facts: Mapping[str, Any]) -> Environment:
         """The environment's row, entered if it is new."""
         known = select(Environment).where(Environment.digest == digest)
-        place = session.scalar(known)
-        if place is None:
+        row = session.scalar(known)
+        if row is None:
             try:
                 with session.begin_nested():
-                    place = Environment(digest=digest, facts=dict(facts))
-                    session.add(place)
+                    row = Environment(digest=digest, facts=dict(facts))
+                    session.add(row)
             except IntegrityError:  # another process has entered it in between
-                place = session.scalars(known).one()
-        return place
+                row = session.scalars(known).one()
+        return row
 
     # Reading
 
@@ -283,8 +286,8 @@ class Store:
     ) -> list[Run]:
         """The runs that fit all that is given, in the order they were started."""
         query = select(Run).order_by(Run.id)
-        wanted = {Run.task: task, Run.model: model, Run.status: status, Run.seed: seed}
-        for column, value in wanted.items():
+        filters = {Run.task: task, Run.model: model, Run.status: status, Run.seed: seed}
+        for column, value in filters.items():
             if value is not None:
                 query = query.where(column == value)
         if tag is not None:

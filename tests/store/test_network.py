@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orthobench.errors import UsageError
-from orthobench.store import network, open_store
+from orthobench.store import open_store
 from orthobench.store.network import file_system
 
 
@@ -14,8 +14,10 @@ def mounts(tmp_path, monkeypatch):
     """Pretend that the table says this."""
 
     def write(text: str) -> None:
-        (tmp_path / "mounts").write_text(text)
-        monkeypatch.setattr(network, "MOUNTS", tmp_path / "mounts")
+        (tmp_path / "proc" / "self").mkdir(parents=True)
+        (tmp_path / "proc" / "self" / "mounts").write_text(text)
+        (tmp_path / "proc" / "filesystems").write_text("")
+        monkeypatch.setattr("psutil.PROCFS_PATH", str(tmp_path / "proc"))
 
     return write
 
@@ -47,5 +49,5 @@ def test_a_link_is_followed(tmp_path, mounts):
 
 
 def test_a_system_without_such_a_table_refuses_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(network, "MOUNTS", tmp_path / "none")
+    monkeypatch.setattr("psutil.PROCFS_PATH", str(tmp_path / "none"))
     open_store(str(tmp_path / "r.db"), create=True).close()
