@@ -38,10 +38,8 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
     """
     words = command.split()[1:]
     shown = {word.partition("=")[0] for word in words if "=" in word}
-    if words[0] == "sweep" and ("--paper" in words or "--search" in words):  # large, whatever is asked for
-        words += ["--dry-run", "--no-probe"]
-    elif words[0] == "reproduce":
-        words += ["--dry-run"]
+    if words[0] in ("tune", "reproduce"):  # large, whatever is asked for
+        words += ["--dry-run", "--no-profile"]
     elif words[0] in ("run", "sweep"):
         pairs = list(zip(tiny_options[::2], tiny_options[1::2], strict=True))
         if words[1] in ("mnist", "cifar10"):  # whose length is the images'

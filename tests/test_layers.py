@@ -11,7 +11,6 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "orthobench"
 ROW = re.compile(r"^\| `(?P<room>\w+)` \| (?P<purpose>[^|]*) \| (?P<imports>[^|]*) \|$", re.M)
-NOT_YET = {("execution", "cli")}
 
 
 def table() -> dict[str, set[str]]:
@@ -50,7 +49,6 @@ ROOMS = rooms()
 @pytest.mark.parametrize("room", sorted(ROOMS))
 def test_a_room_imports_exactly_what_the_table_says(room):
     imports = {name: path for path in ROOMS[room] for name in imported(path) - {room}}
-    imports = {name: path for name, path in imports.items() if (room, name) not in NOT_YET}
     assert set(imports) == table()[room], imports
 
 

@@ -93,7 +93,7 @@ def fill_command(artifact: Artifact, experiment: Experiment) -> str:
     """Return the command that runs an experiment and the others of its model in the table or figure."""
     kind, _, number = artifact.name.partition(" ")
     option = f"--{kind} {number}" if kind in ("table", "figure") else f'--table "{artifact.name}"'
-    return f"orthobench sweep --paper {experiment.paper} {option} --models {experiment.model} --seeds 3"
+    return f"orthobench reproduce {experiment.paper} {option} --models {experiment.model} --seeds 3"
 
 
 def values(variant: VariantData, selection: str, metric: str, split: str) -> list[float]:

@@ -9,7 +9,23 @@ from typing import Annotated, Any
 
 import typer
 
-from orthobench.cli import bench, check, compare, data, db, ls, plugins, report, reproduce, run, show, study, sweep
+from orthobench.cli import (
+    bench,
+    check,
+    compare,
+    data,
+    db,
+    ls,
+    plugins,
+    report,
+    reproduce,
+    run,
+    show,
+    study,
+    sweep,
+    tune,
+)
+from orthobench.cli.retired import replacement
 from orthobench.errors import OrthobenchError
 
 GROUPS = {
@@ -49,7 +65,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (run, sweep, reproduce, study, ls, show, compare, report, check, plugins, bench):
+for module in (run, sweep, tune, reproduce, study, ls, show, compare, report, check, plugins, bench):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(data.app, name="data")
 app.add_typer(db.app, name="db")
@@ -57,7 +73,7 @@ app.add_typer(db.app, name="db")
 
 def _print_version(is_requested: bool) -> None:
     if is_requested:
-        from orthobench import __version__
+        from orthobench.version import __version__
 
         typer.echo(__version__)
         raise typer.Exit
@@ -90,7 +106,7 @@ def main() -> None:
     except OrthobenchError as error:
         _fail(str(error), verbose)
     except typer.TyperException as error:
-        _fail(_message(error), verbose)
+        _fail(replacement(_message(error), sys.argv[1:]) or _message(error), verbose)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except BrokenPipeError:

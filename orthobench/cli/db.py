@@ -18,7 +18,6 @@ from orthobench.cli.options import (
     TagFilter,
     TaskFilter,
     Where,
-    checkpoint_root,
     conditions,
     print_help,
 )
@@ -45,6 +44,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from orthobench.store import Store
     from orthobench.store.describe import describe
     from orthobench.store.open import HEAD, make_engine
+    from orthobench.training.checkpoint import checkpoint_root
     from orthobench.training.locks import current_status
 
     content = describe(db)
@@ -120,7 +120,7 @@ def merge(
     from orthobench.store.merge import merge as merge_store
     from orthobench.store.merge import reading
     from orthobench.store.open import check_writable, is_same
-    from orthobench.training.checkpoint import checkpoints_at
+    from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
     from orthobench.training.locks import is_locked
 
     for location in sources:

@@ -74,6 +74,23 @@ Where = Annotated[
         help="Restrict to runs with this column or setting, such as seed=0 or n=170; may be repeated.",
     ),
 ]
+ExecutorName = Annotated[
+    str,
+    typer.Option(
+        "--executor",
+        metavar="local|ray|ray://HOST:PORT",
+        help="Where runs train: in processes here, on the Ray cluster of this machine, or on another one.",
+    ),
+]
+Threads = Annotated[int | None, typer.Option("--threads", min=1, help="With Ray: threads, and CPUs, of each run [1].")]
+BudgetTime = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="TIME", help="Train the runs that fit into 8h, 90m or 1h30m, by priority."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the runs and their estimates, and train nothing.")]
+NoProfile = Annotated[
+    bool, typer.Option("--no-profile", help="Estimate from the database's runs alone; try no steps of new runs.")
+]
 TaskFilter = Annotated[
     str | None, typer.Option("--task", metavar="NAME", help="Restrict to this task; short for --where task=NAME.")
 ]
@@ -126,6 +143,20 @@ def print_help(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
+def split_names(models: str) -> list[str]:
+    """Return the names in the value of `--models`.
+
+    Raises:
+        UsageError: a name is empty.
+    """
+    from orthobench.errors import UsageError
+
+    names = [name.strip() for name in models.split(",")]
+    if not all(names):
+        raise UsageError(f"--models '{models}' has an empty name: write --models scornn,lstm")
+    return names
+
+
 def conditions(where: list[str] | None, **columns: str | int | None) -> Conditions:
     """Return the conditions of `--where` and of its short forms, such as `task="adding"`.
 
@@ -136,24 +167,3 @@ def conditions(where: list[str] | None, **columns: str | int | None) -> Conditio
 
     short = [f"{name}={value}" for name, value in columns.items() if value is not None]
     return parse_conditions([*short, *(where or ())])
-
-
-def checkpoint_root(database: str, given: str | None = None) -> Path | str:
-    """Where checkpoints of a database's runs are kept: beside a file; of a server's where asked, or in this folder.
-
-    Raises:
-        UsageError: a place was given beside a file, or is a URL that nothing here knows.
-    """
-    from orthobench.errors import UsageError
-    from orthobench.store.open import sqlite_file
-    from orthobench.training.checkpoint import checkpoints_at
-
-    file = sqlite_file(database)
-    if file is not None:
-        if given is not None:  # a process that was told another place would not see that the run is being trained
-            raise UsageError("--checkpoints is for a database server: beside a file they stand beside it, leave it out")
-        return file.parent / f"{file.stem}.checkpoints"
-    if given is None or "://" not in given:
-        return Path(given or "orthobench.checkpoints")
-    checkpoints_at(given, "")
-    return given

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from orthobench.cli.options import checkpoint_root
 from orthobench.store import Run, Store
+from orthobench.training.checkpoint import checkpoint_root
 from orthobench.training.locks import current_status
 
 

@@ -1,4 +1,4 @@
-"""`orthobench reproduce`: the papers' figures in small, and whether what is said of them shows."""
+"""`orthobench reproduce`: the runs of a paper, or small versions of its figures with their claims."""
 
 from __future__ import annotations
 
@@ -9,104 +9,143 @@ import typer
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
+    BudgetTime,
     CheckpointEvery,
+    CheckpointPlace,
     Database,
+    DataFolder,
     Device,
+    DryRun,
+    ExecutorName,
     GpuShare,
     Jobs,
-    checkpoint_root,
+    NoProfile,
+    OnDivergence,
+    PluginFiles,
+    Tags,
+    Threads,
 )
 from orthobench.sweep import MAX_SEEDS
 
 if TYPE_CHECKING:
-    from orthobench.analysis.claims import ClaimResult
-    from orthobench.papers import Artifact, Paper
-    from orthobench.spec import RunConfig
+    from orthobench.api import SmallResult
 
 
 def command(
-    paper: Annotated[str | None, typer.Option("--paper", metavar="KEY", help="Only this paper's.")] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="How many seeds: 0, 1, 2, ...")] = 1,
+    paper: Annotated[
+        str | None, typer.Argument(metavar="[PAPER]", help="The paper's key, such as helfrich2018.")
+    ] = None,
+    table: Annotated[str | None, typer.Option("--table", metavar="N", help="Restrict to this table.")] = None,
+    figure: Annotated[str | None, typer.Option("--figure", metavar="N", help="Restrict to this figure.")] = None,
+    models: Annotated[str | None, typer.Option("--models", metavar="A,B", help="Restrict to these models.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where", metavar="KEY=VALUE", help="Restrict to runs with this setting or task; may be repeated."
+        ),
+    ] = None,
+    scale: Annotated[
+        float,
+        typer.Option("--scale", metavar="F", help="Factor on epochs, lengths and data; never shown as the paper's."),
+    ] = 1.0,
+    small: Annotated[
+        bool,
+        typer.Option("--small", help="Train small versions of the figures and check their claims: five minutes."),
+    ] = False,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds: 0, 1, 2, ...")] = 1,
     device: Device = "auto",
     backend: Backend = "auto",
     db: Database = DEFAULT_DATABASE,
+    data_dir: DataFolder = None,
+    plugin: PluginFiles = None,
+    tag: Tags = None,
+    checkpoints: CheckpointPlace = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    executor: ExecutorName = "local",
+    threads: Threads = None,
     jobs: Jobs = None,
     gpu_share: GpuShare = 1,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and start none.")] = False,
+    on_divergence: OnDivergence = "stop",
+    budget: BudgetTime = None,
+    dry_run: DryRun = False,
+    no_profile: NoProfile = False,
 ) -> None:
-    """Train a small version of the papers' figures and check on each what is claimed of it.
+    """Train what a paper ran: all of it, or a table or figure.
 
-    Takes about five minutes on two cores; asked again it goes on. Exit code 1 if a claim did not hold. What a paper
-    ran itself is `orthobench sweep --paper`.
+    With --small: small versions of the figures of all papers, or of one. Exit code 1 if a claim does not hold.
     """
-    from contextlib import nullcontext
-
+    from orthobench import api
+    from orthobench.analysis.variants import variants
+    from orthobench.cli.display import print_summary, report_failures, resumable
+    from orthobench.cli.options import split_names
     from orthobench.errors import UsageError
-    from orthobench.execution import session as training
-    from orthobench.papers import find_paper, papers
-    from orthobench.plugins import Catalog
-    from orthobench.store import open_store
-    from orthobench.store.open import check_writable
-    from orthobench.sweep.paper import small_runs
-    from orthobench.sweep.plan import plan
-    from orthobench.training.lifecycle import check_backend, pick_device
+    from orthobench.execution.budget import parse_duration
+    from orthobench.settings import parse_assignments
 
-    catalog = Catalog()
-    wanted = [find_paper(paper)] if paper else papers()
-    figures = [(one, artifact) for one in wanted for artifact in one.artifacts() if artifact.small]
-    if not figures:
-        raise UsageError(f"{paper} has no figures in small: orthobench sweep --paper {paper}")
-    where = pick_device(device)
-    check_backend(backend, where)
-    runs: dict[str, tuple[RunConfig, dict[str, str]]] = {}
-    keys: list[list[str]] = []
-    for one, artifact in figures:
-        seeded = [
-            (made.with_seed(seed), chosen)
-            for seed in range(seeds)
-            for made, chosen in small_runs(catalog, one, artifact)
-        ]
-        runs |= {made.spec.key: (made, chosen) for made, chosen in seeded}
-        keys.append([made.spec.key for made, _ in seeded])
-    place = checkpoint_root(db)
+    if small and (table or figure or models or where or scale != 1):
+        raise UsageError("--small has sizes of its own: leave --table, --figure, --models, --where and --scale out")
+    if paper is None and not small:
+        raise UsageError(
+            "name a paper, for example `orthobench reproduce helfrich2018`; "
+            "the quick check of all figures is `orthobench reproduce --small`"
+        )
+    options = api.ExecutionOptions(
+        device=device,
+        backend=backend,
+        executor=executor,
+        jobs=jobs,
+        gpu_share=gpu_share,
+        threads=threads,
+        checkpoint_every=checkpoint_every,
+        on_divergence=on_divergence,
+        tags=tuple(tag or ()),
+        plugins=tuple(plugin or ()),
+        checkpoints=checkpoints,
+        data_folder=data_dir,
+        budget=None if budget is None else parse_duration(budget),
+        profile=not no_profile,
+    )
+    with resumable() as display:
+        if small:
+            checked = api.reproduce_small(paper, seeds=seeds, db=db, options=options, dry_run=dry_run, display=display)
+        else:
+            result = api.reproduce(
+                str(paper),
+                table=table,
+                figure=figure,
+                models=None if models is None else split_names(models),
+                where=parse_assignments(where or ()),
+                scale=scale,
+                seeds=seeds,
+                db=db,
+                options=options,
+                dry_run=dry_run,
+                display=display,
+            )
     if dry_run:
-        with training.existing(db) or nullcontext() as store:
-            training.print_plan(plan(list(runs.values()), store, place))
         return
-    check_writable(db)
-    with open_store(db, create=True) as store:
-        planned = plan(list(runs.values()), store, place)
-        training.print_plan(planned)
-        with training.stop_on_signals() as stop:
-            session = training.Session(store, db, where, backend, checkpoint_every, stop)
-            failed = session.train_missing(planned, jobs, gpu_share)
-        from orthobench.analysis.claims import check_small
-
-        found = [
-            (one, artifact, check_small(store, artifact, own))
-            for (one, artifact), own in zip(figures, keys, strict=True)
-        ]
-    held = _print(found)
-    training.report_failures(failed, len(runs))
-    if not held:
+    if not small:
+        print_summary(variants(result.runs))
+        report_failures(len(result.failed), len(result.plan.runs))
+        return
+    _print_claims(checked)
+    report_failures(len(checked.sweep.failed), len(checked.sweep.plan.runs))
+    if not checked.claims_held:
         raise typer.Exit(1)
 
 
-def _print(found: list[tuple[Paper, Artifact, list[ClaimResult]]]) -> bool:
-    """The claims in a table; whether all held."""
+def _print_claims(result: SmallResult) -> None:
+    """Print the claims of all figures in a table."""
     from rich.markup import escape
     from rich.table import Table
 
     from orthobench.cli.records import console
 
     table = Table("figure", "the paper says", "here, in small", "measured", box=None)
-    for paper, artifact, claim_results in found:
-        for number, one in enumerate(claim_results):
+    for paper, artifact, claim_results in result.figures:
+        for number, claim_result in enumerate(claim_results):
             name = "" if number else f"{paper.key} {artifact.name}"
-            table.add_row(name, escape(one.claim.text), one.verdict, escape(one.reason))
+            table.add_row(name, escape(claim_result.claim.text), claim_result.verdict, escape(claim_result.reason))
     console().print(table)
-    claim_results = [one for _, _, some in found for one in some]
-    held = sum(one.holds is True for one in claim_results)
-    typer.echo(f"{held} of {len(claim_results)} claims held")
-    return held == len(claim_results)
+    held = sum(claim_result.holds is True for claim_result in result.claim_results)
+    typer.echo(f"{held} of {len(result.claim_results)} claims held")

@@ -20,7 +20,6 @@ from orthobench.cli.options import (
     PluginFiles,
     PresetName,
     Tags,
-    checkpoint_root,
 )
 
 
@@ -39,42 +38,37 @@ def command(
     checkpoints: CheckpointPlace = None,
     checkpoint_every: CheckpointEvery = 30.0,
     on_divergence: OnDivergence = "stop",
-    force: Annotated[bool, typer.Option("--force", help="Train again what is finished, replacing it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete the run's results and train it again.")] = False,
 ) -> None:
     """Train one model on one task, as its paper did.
 
-    Asked for again, a finished run is only shown, and one that was cut off goes on where it was.
+    The same command shows a finished run, and resumes an interrupted one.
     """
+    from orthobench import api
+    from orthobench.cli.display import describe, resumable
     from orthobench.settings import parse_assignments
 
-    given = parse_assignments(set_ or ())
-    from orthobench.execution import session as training
-    from orthobench.plugins import Catalog
-    from orthobench.spec import resolve
-    from orthobench.store import open_store
-    from orthobench.store.open import check_writable
-    from orthobench.training.checkpoint import checkpoints_at
-    from orthobench.training.lifecycle import check_backend, pick_device
-    from orthobench.training.locks import lock
-    from orthobench.training.loop import Interrupted
-
-    config = resolve(Catalog(plugin or ()), task, model, given, preset, seed)
-    where = pick_device(device)
-    check_backend(backend, where)
-    check_writable(db)
-    place = checkpoint_root(db, checkpoints)
-    with open_store(db, create=True) as store, training.stop_on_signals() as stop:
-        if force and (before := store.find(config.spec.key)):
-            folder = checkpoints_at(place, before.key)
-            with lock(store, folder):
-                store.delete(before.id)
-                folder.clear()
-        session = training.Session(
-            store, db, where, backend, checkpoint_every, stop, plugin or (), on_divergence, checkpoints, tag or ()
+    options = api.ExecutionOptions(
+        device=device,
+        backend=backend,
+        checkpoint_every=checkpoint_every,
+        on_divergence=on_divergence,
+        tags=tuple(tag or ()),
+        plugins=tuple(plugin or ()),
+        checkpoints=checkpoints,
+        data_folder=data_dir,
+    )
+    settings = parse_assignments(set_ or ())
+    with resumable() as display:
+        run = api.run(
+            task,
+            model,
+            preset=preset,
+            seed=seed,
+            db=db,
+            force=force,
+            settings=settings,
+            options=options,
+            display=display,
         )
-        try:
-            finished = session.train(config, f"{task} {model}")
-        except Interrupted:
-            typer.echo("stopped; the same command goes on from here", err=True)
-            raise typer.Exit(130) from None
-    typer.echo(training.describe(finished))
+    typer.echo(describe(run))

@@ -1,9 +1,9 @@
-"""How long the runs of a plan will take and how much memory they will hold: from history, or from a few steps tried.
+"""Estimate the time and memory of a plan's runs: from the database's runs, or from a few steps.
 
-A run that was begun is judged by itself. Another goes by the nearest earlier run of the same task and model on the
-same hardware: what an iteration took there, everything included, times the iterations here. Nearest is in the sizes,
-as ratios; where none is within a factor of two in all, a few steps are tried in a process of its own, and serve as
-history for the rest of the plan. An iteration over longer sequences takes longer in proportion.
+A run that was interrupted is judged by its own iterations. Another run is judged by the nearest earlier run of the same
+task and model on the same hardware: the seconds of an iteration there, times the iterations here. Distance is measured
+in the ratios of sizes. Without an earlier run within a factor of two, a few steps are profiled in another process.
+Their result serves the rest of the plan. The time of an iteration is taken as proportional to the sequence length.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from orthobench.training.lifecycle import pick_device
 from orthobench.training.profiling import RunProfile, profile_run
 
 NEAR = math.log(2)
-"""How far a run in the history may be to be gone by: sizes that are twice as large, in all."""
+"""The largest distance of an earlier run: sizes that are twice as large in total."""
 
 LENGTH = {"epochs", "max_iterations", "train_size"}
-"""Settings that say how many iterations there are, not how long one takes."""
+"""Settings that change the number of iterations, not the time of one."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds that a run will still take and the bytes its process will hold, and where that is from.
+    """The remaining seconds of a run, the peak memory of its process in bytes, and the source of the estimate.
 
-    None: not known; the source says why.
+    None stands for unknown; `source` then has the reason.
     """
 
     seconds: float | None
@@ -52,7 +52,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Experience:
-    """A run's settings and what it took; `name` says which it was."""
+    """The settings, time and memory of an earlier run or of a profile; `name` says which."""
 
     settings: dict[str, Any]
     seconds_per_iteration: float
@@ -62,120 +62,121 @@ class Experience:
 
 
 class Estimator:
-    """Estimates for one device, from a database's runs and, where `probe` is given, from steps that it tries."""
+    """Estimates runs on one device from a database's runs and, if `profile` is set, from profiles."""
 
     def __init__(
-        self, store: Store | None, device: torch.device, probe: Callable[[PlannedRun], RunProfile] | None = None
+        self, store: Store | None, device: torch.device, profile: Callable[[PlannedRun], RunProfile] | None = None
     ) -> None:
-        self.store, self.device, self.probe = store, device.type, probe
+        self.store, self.device, self.profile = store, device.type, profile
         self.hardware = "cpu" if self.device == "cpu" else "accelerator"
-        self.here = environment.describe(device)[self.hardware]
+        self.hardware_name = environment.describe(device)[self.hardware]
         self.known: dict[tuple[str, str], list[Experience]] = {}
-        self.untried: dict[str, Estimate] = {}  # by variant
+        self.failures: dict[str, Estimate] = {}  # by variant
 
-    def of(self, one: PlannedRun) -> Estimate:
-        """What a run that is wanted will still take."""
-        if one.existing_run is not None and self._serves(one.existing_run):
-            left = one.existing_run.total_iterations - one.existing_run.iterations
-            done = f"its own {one.existing_run.iterations} of {one.existing_run.total_iterations} iterations"
-            return Estimate(left * _pace(one.existing_run), one.existing_run.peak_memory, done)
-        settings, known = one.config.spec.settings, self._known(one.config)
+    def of(self, planned: PlannedRun) -> Estimate:
+        """Estimate a pending run."""
+        run = planned.existing_run
+        if run is not None and self._is_comparable(run):
+            left = run.total_iterations - run.iterations
+            source = f"its own {run.iterations} of {run.total_iterations} iterations"
+            return Estimate(left * _seconds_per_iteration(run), run.peak_memory, source)
+        settings, known = planned.config.spec.settings, self._known(planned.config)
         near = min(known, key=lambda other: distance(settings, other.settings), default=None)
         if near is None or distance(settings, near.settings) >= NEAR:
-            if self.probe is None:
+            if self.profile is None:
                 return Estimate(None, None, "no run like it yet")
-            if untried := self.untried.get(one.config.spec.variant):
-                return untried
+            variant = planned.config.spec.variant
+            if failure := self.failures.get(variant):
+                return failure
             try:
-                near = _experience(one.config, self.probe(one))
-            except (OrthobenchError, Untried) as error:
-                untried = self.untried[one.config.spec.variant] = Estimate(None, None, str(error))
-                return untried
+                near = _experience(planned.config, self.profile(planned))
+            except (OrthobenchError, ProfileError) as error:
+                failure = self.failures[variant] = Estimate(None, None, str(error))
+                return failure
             known.append(near)
         longer = _longer(settings, near.settings)
         seconds = _iterations(settings, near) * near.seconds_per_iteration * longer
         return Estimate(seconds, None if near.memory is None else round(near.memory * max(1.0, longer)), near.name)
 
     def _known(self, config: RunConfig) -> list[Experience]:
-        """What there is of this task and model, the newest first."""
-        of = config.spec.task, config.spec.model
-        if of not in self.known:
-            runs = self.store.runs(task=of[0], model=of[1]) if self.store else []
-            self.known[of] = [
+        """Return the earlier runs of this task and model, the newest first."""
+        pair = config.spec.task, config.spec.model
+        if pair not in self.known:
+            runs = self.store.runs(task=pair[0], model=pair[1]) if self.store else []
+            self.known[pair] = [
                 Experience(
                     merged_settings(run.spec),
-                    _pace(run),
+                    _seconds_per_iteration(run),
                     run.iterations_per_epoch,
                     run.peak_memory,
                     f"run {run.key[:8]}",
                 )
                 for run in reversed(runs)
-                if self._serves(run)
+                if self._is_comparable(run)
             ]
-        return self.known[of]
+        return self.known[pair]
 
-    def _serves(self, run: Run) -> bool:
-        """Whether a run was made on this hardware, and went far enough to tell how long an iteration takes."""
-        here = run.device == self.device and run.environment.facts.get(self.hardware) == self.here
-        return here and run.iterations > 0 and run.seconds.get("train", 0.0) > 0
-
-
-class Untried(Exception):
-    """Why a run's steps could not be tried."""
+    def _is_comparable(self, run: Run) -> bool:
+        """Return whether a run trained on this hardware and has timed iterations."""
+        same_hardware = run.device == self.device and run.environment.facts.get(self.hardware) == self.hardware_name
+        return same_hardware and run.iterations > 0 and run.seconds.get("train", 0.0) > 0
 
 
-def probe(job: Job) -> RunProfile:
-    """Try a few steps of a job in a process of its own; neither its database nor its checkpoints are touched.
+class ProfileError(Exception):
+    """A run could not be profiled; the message has the reason."""
+
+
+def profile_job(job: Job) -> RunProfile:
+    """Profile a job in another process; its database and checkpoints are not used.
 
     Raises:
-        UsageError: the run cannot be started.
-        Untried: the steps failed, or the process was killed.
+        UsageError: the run cannot start.
+        ProfileError: the steps failed, or the process was killed.
     """
     spawn = multiprocessing.get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
-    process = spawn.Process(target=_probe, args=(job, sender), daemon=True)
+    process = spawn.Process(target=_send_profile, args=(job, sender), daemon=True)
     process.start()
     sender.close()
     try:
-        found = receiver.recv()
+        message = receiver.recv()
     except EOFError:
-        raise Untried("its first steps ended the process: out of memory?") from None
+        raise ProfileError("its first steps ended the process: out of memory?") from None
     finally:
-        process.kill()  # where it has not ended by itself, it is not waited for
+        process.kill()
         process.join()
         receiver.close()
-    if isinstance(found, Exception):
-        raise found
-    return cast(RunProfile, found)
+    if isinstance(message, Exception):
+        raise message
+    return cast(RunProfile, message)
 
 
-def _probe(job: Job, sender: Connection) -> None:
-    """Send what the steps of a job took, or why there were none."""
+def _send_profile(job: Job, sender: Connection) -> None:
+    """Send the profile of a job, or the error."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    found: RunProfile | Exception
+    message: RunProfile | Exception
     try:
         if job.threads is not None:
             torch.set_num_threads(job.threads)
         with use_data_folder(None if job.data_folder is None else Path(job.data_folder)):
             config = resolve_again(Catalog(Path(file) for file in job.plugins), job.spec)
-            found = profile_run(config, pick_device(job.device), job.backend)
+            message = profile_run(config, pick_device(job.device), job.backend)
     except OrthobenchError as error:
-        found = UsageError(str(error))
+        message = UsageError(str(error))
     except Exception as error:
-        found = Untried(f"its first steps failed: {type(error).__name__}: {error}".splitlines()[0])
-    sender.send(found)
+        message = ProfileError(f"its first steps failed: {type(error).__name__}: {error}".splitlines()[0])
+    sender.send(message)
 
 
-def distance(one: dict[str, Any], other: dict[str, Any]) -> float:
-    """How differently long the iterations of two runs of the same model may take.
+def distance(settings: dict[str, Any], other: dict[str, Any]) -> float:
+    """Return the distance of two runs of the same model, a measure of the difference of their iterations' time.
 
-    The sum of |ln(a / b)| over whole numbers; a little for another name, share or rate; much for a thing that one has
-    and the other has not.
+    The sum of |ln(a / b)| over whole numbers, 0.01 for other values that differ, and 1 for a missing value.
     """
-    return sum(_apart(one.get(name), other.get(name)) for name in (one.keys() | other.keys()) - LENGTH)
+    return sum(_distance(settings.get(name), other.get(name)) for name in (settings.keys() | other.keys()) - LENGTH)
 
 
-def _apart(a: Any, b: Any) -> float:
+def _distance(a: Any, b: Any) -> float:
     if a == b:
         return 0.0
     if _is_size(a) and _is_size(b):
@@ -187,29 +188,29 @@ def _is_size(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _pace(run: Run) -> float:
-    """Seconds of an iteration with its share of tests, probes, logging and checkpoints."""
+def _seconds_per_iteration(run: Run) -> float:
+    """Return the seconds of an iteration, with its share of evaluations, probes, logging and checkpoints."""
     return float(sum(run.seconds.values())) / run.iterations
 
 
-def _experience(config: RunConfig, pace: RunProfile) -> Experience:
+def _experience(config: RunConfig, profile: RunProfile) -> Experience:
     return Experience(
         config.spec.settings,
-        pace.seconds / pace.total_iterations,
-        pace.iterations_per_epoch,
-        pace.memory,
-        f"{pace.steps} steps tried" if pace.steps > 1 else "one step tried",
+        profile.seconds / profile.total_iterations,
+        profile.iterations_per_epoch,
+        profile.memory,
+        f"{profile.steps} steps tried" if profile.steps > 1 else "one step tried",
     )
 
 
 def _longer(settings: dict[str, Any], near: dict[str, Any]) -> float:
-    """How many times as long the sequences are, where both say."""
+    """Return the ratio of the sequence lengths; 1 where a length is missing."""
     own, other = settings.get("sequence_length"), near.get("sequence_length")
     return own / other if _is_size(own) and _is_size(other) else 1.0
 
 
 def _iterations(settings: dict[str, Any], near: Experience) -> int:
-    """How many iterations a run has, by the size of the training set that the near one had."""
+    """Return the number of iterations of a run, from the size of the near run's training set."""
     examples: float = near.iterations_per_epoch * near.settings["batch_size"]
     if "train_size" in settings and "train_size" in near.settings:
         examples = examples * settings["train_size"] / near.settings["train_size"]

@@ -1,88 +1,85 @@
-"""What a sweep's runs will take, and which of them fit into a time: `--dry-run` and `--budget`."""
+"""Plan a sweep: the runs to train, their order, and their estimated time and memory."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import torch
-import typer
-
-from orthobench.data import data_folder
-from orthobench.execution.budget import by_priority, show_duration, span, within
-from orthobench.execution.estimate import Estimate, Estimator, probe
-from orthobench.execution.job import Job
-from orthobench.execution.session import print_plan
-from orthobench.store import Store
+from orthobench.execution.budget import span, within
+from orthobench.execution.estimate import Estimate
 from orthobench.sweep.plan import PlannedRun
-from orthobench.training.lifecycle import BackendName
-from orthobench.training.profiling import RunProfile
 
 
 @dataclass(frozen=True)
-class Planner:
-    """How the runs will be trained, so many beside each other; `probing`: steps may be tried."""
+class Totals:
+    """The estimated time and memory of several runs.
 
-    device: torch.device
-    backend: BackendName
-    plugins: Sequence[Path]
+    Attributes:
+        runs: their number.
+        unknown: the number of runs without an estimate.
+        seconds: time if the runs train one after the other; None without any estimate.
+        at_once: number of runs at the same time.
+        seconds_at_once: time if `at_once` runs train at the same time.
+        memory: peak memory of the largest `at_once` runs in bytes; None if unknown.
+    """
+
+    runs: int
+    unknown: int
+    seconds: float | None
     at_once: int
-    probing: bool
+    seconds_at_once: float
+    memory: int | None
 
-    def choose(self, planned: Sequence[PlannedRun], store: Store | None, budget: float | None) -> list[PlannedRun]:
-        """Estimate and show a plan; the runs to train, in their order: all that are wanted, or those that fit into a
-        budget of seconds.
-        """
-        wanted = by_priority(planned)
-        estimates = self._estimates(wanted, store)
-        chosen = wanted if budget is None else within(wanted, estimates, budget, self.at_once)
-        left_out = estimates.keys() - {one.config.spec.key for one in chosen}
-        print_plan(planned, estimates, left_out)
-        typer.echo(f"to train: {self._summary(estimates.values())}")
-        if budget is not None:
-            taken = self._summary([estimates[one.config.spec.key] for one in chosen])
-            typer.echo(f"within {show_duration(budget)}: {taken}; {len(left_out)} left out")
-        return chosen
 
-    def tell(self, planned: Sequence[PlannedRun], store: Store | None) -> None:
-        """Estimate what the runs of a plan take in all, where they may turn out to be others."""
-        typer.echo(f"to train: {self._summary(self._estimates(by_priority(planned), store).values())}")
+@dataclass(frozen=True)
+class SweepPlan:
+    """The runs of a sweep, and those of them that will train.
 
-    def _estimates(self, wanted: Sequence[PlannedRun], store: Store | None) -> dict[str, Estimate]:
-        """By the runs' keys, in their order."""
-        threads = max(1, torch.get_num_threads() // max(1, min(self.at_once, len(wanted))))
-        estimator = Estimator(store, self.device, (lambda one: self._try(one, threads)) if self.probing else None)
-        return {one.config.spec.key: estimator.of(one) for one in wanted}
+    Attributes:
+        runs: all runs of the sweep.
+        selected: the pending runs that will train, in order.
+        estimates: by run key, the estimates of all pending runs; None if nothing was estimated.
+        at_once: number of runs that train at the same time.
+        budget: seconds within which runs start; None for no limit.
+    """
 
-    def _try(self, one: PlannedRun, threads: int) -> RunProfile:
-        typer.echo(f"trying a few steps of {one.label}", err=True)
-        return probe(
-            Job(
-                one.config.spec,
-                one.label,
-                database="",
-                checkpoints="",
-                plugins=tuple(str(file) for file in self.plugins),
-                data_folder=str(data_folder().absolute()),
-                device="cuda" if self.device.type == "cuda" else "cpu",
-                backend=self.backend,
-                threads=threads,
-            )
-        )
+    runs: list[PlannedRun]
+    selected: list[PlannedRun]
+    estimates: Mapping[str, Estimate] | None
+    at_once: int
+    budget: float | None
 
-    def _summary(self, estimates: Collection[Estimate]) -> str:
-        """How many runs, how long and how large they are together."""
-        runs = f"{len(estimates)} run{'s' if len(estimates) != 1 else ''}"
-        seconds = [estimate.seconds for estimate in estimates if estimate.seconds is not None]
-        if not seconds:
-            return runs if not estimates else f"{runs}, of which nothing is known"
-        beside = min(self.at_once, len(seconds))
-        parts = [runs, f"about {show_duration(sum(seconds))} one after the other"]
-        if beside > 1:
-            parts.append(f"{show_duration(span(seconds, beside))} with {beside} at once")
-        if memory := sorted(estimate.memory for estimate in estimates if estimate.memory)[-beside:]:
-            parts.append(f"at most {sum(memory) / 2**20:.0f} MiB")
-        if unknown := len(estimates) - len(seconds):
-            parts.append(f"and {unknown} more of which nothing is known")
-        return ", ".join(parts)
+    @property
+    def left_out(self) -> set[str]:
+        """The keys of the pending runs that do not fit into the budget."""
+        return {run.key for run in self.runs if run.is_pending} - {run.key for run in self.selected}
+
+    def totals(self, selected_only: bool = False) -> Totals:
+        """Sum up the estimates of the pending runs, or of the selected runs only."""
+        assert self.estimates is not None
+        if selected_only:
+            return _totals([self.estimates[run.key] for run in self.selected], self.at_once)
+        return _totals(self.estimates.values(), self.at_once)
+
+
+def make_plan(
+    planned: Sequence[PlannedRun], estimates: Mapping[str, Estimate] | None, budget: float | None, at_once: int
+) -> SweepPlan:
+    """Select the runs to train: all pending runs, or those that fit into the budget of seconds."""
+    if budget is None or estimates is None:
+        return SweepPlan(list(planned), [run for run in planned if run.is_pending], estimates, at_once, budget)
+    return SweepPlan(list(planned), within(planned, estimates, budget, at_once), estimates, at_once, budget)
+
+
+def _totals(estimates: Collection[Estimate], at_once: int) -> Totals:
+    seconds = [estimate.seconds for estimate in estimates if estimate.seconds is not None]
+    at_once = max(1, min(at_once, len(seconds)))
+    memory = sorted(estimate.memory for estimate in estimates if estimate.memory)[-at_once:]
+    return Totals(
+        runs=len(estimates),
+        unknown=len(estimates) - len(seconds),
+        seconds=sum(seconds) if seconds else None,
+        at_once=at_once,
+        seconds_at_once=span(seconds, at_once),
+        memory=sum(memory) if memory else None,
+    )

@@ -1,271 +1,350 @@
-"""What `run`, `sweep` and `study` share: signals, a plan, runs with their display, and results in words."""
+"""A session: a database, and the means to plan and train runs into it.
+
+A session prints nothing. Its progress goes to a `Display`, its results are records.
+"""
 
 from __future__ import annotations
 
 import signal
-from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
 import torch
-import typer
 
-from orthobench.cli.options import checkpoint_root
-from orthobench.cli.progress import Progress, SideBySide
-from orthobench.cli.records import cell, console
-from orthobench.data import data_folder
+from orthobench.data import data_folder, use_data_folder
 from orthobench.errors import UsageError
-from orthobench.execution.budget import Budget, show_duration
-from orthobench.execution.estimate import Estimate
+from orthobench.execution.budget import Budget, by_priority
+from orthobench.execution.display import Display, JobsDisplay
+from orthobench.execution.estimate import Estimate, Estimator, profile_job
 from orthobench.execution.job import Ending, Executor, Job, Outcome, train_job
+from orthobench.execution.options import ExecutionOptions
+from orthobench.execution.planner import SweepPlan, make_plan
 from orthobench.execution.processes import ProcessExecutor, worker_slots
 from orthobench.execution.ray import RayCluster, RayExecutor
 from orthobench.execution.serial import SerialExecutor
 from orthobench.spec import RunConfig
-from orthobench.store import Run, Status, Store, open_store
-from orthobench.store.open import DatabaseNotFoundError
-from orthobench.sweep.plan import PlannedRun
-from orthobench.training.lifecycle import BackendName, DeviceName
-from orthobench.training.loop import OnDivergence
+from orthobench.store import Run, Store, open_store
+from orthobench.store.open import DatabaseNotFoundError, check_writable
+from orthobench.sweep.plan import PlannedRun, SweepRun, plan
+from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
+from orthobench.training.lifecycle import check_backend, pick_device
+from orthobench.training.locks import lock
+from orthobench.training.loop import Interrupted
+from orthobench.training.profiling import RunProfile
+
+
+class Stopped(KeyboardInterrupt):
+    """The user stopped the session. Every run has its checkpoint; the same call resumes them."""
 
 
 class StopRequest:
-    """Whether the user asked to stop: the first Ctrl-C ends the run at its next iteration, the second at once."""
+    """Whether the user asked to stop. A first Ctrl-C stops runs at their next iteration, a second one at once."""
 
-    def __init__(self) -> None:
-        self.made = False
+    def __init__(self, on_request: Callable[[], None] = lambda: None) -> None:
+        self.is_requested = False
+        self.on_request = on_request
 
     def __call__(self) -> bool:
-        return self.made
+        return self.is_requested
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        if self.made:
+        """Handle a signal.
+
+        Raises:
+            KeyboardInterrupt: this is the second signal.
+        """
+        if self.is_requested:
             raise KeyboardInterrupt
-        self.made = True
-        typer.echo("stopping after this iteration; once more stops at once", err=True)
+        self.is_requested = True
+        self.on_request()
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[StopRequest]:
-    request = StopRequest()
+def stop_on_signals(request: StopRequest) -> Iterator[None]:
+    """Turn SIGINT and SIGTERM into a request to stop. Threads other than the main one cannot receive signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.signal(number, request.handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield request
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def cluster(
-    executor: str,
-    db: str,
-    checkpoints: str | None,
-    device: DeviceName,
-    threads: int,
-    gpu_share: int,
-    at_once: int | None,
-    data_folder: Path | None,
-) -> RayCluster:
-    """The cluster that `--executor` names.
-
-    Raises:
-        UsageError: there is none, or its machines cannot share the database or the checkpoints.
-    """
-    if executor != "ray" and not executor.startswith("ray://"):
-        raise UsageError(f"--executor {executor} is not known: give local, ray, or ray://host:10001")
-    if at_once == 0:
-        raise UsageError("-j 0 is for runs in this process: leave it out with --executor ray, or give a limit")
-    address = None if executor == "ray" else executor
-    return RayCluster(address, db, checkpoints, device, threads, gpu_share, at_once, data_folder)
-
-
 @dataclass(frozen=True)
-class Session:
-    """Where and how the runs of one command are trained."""
+class SweepResult:
+    """The result of a sweep.
 
-    store: Store
+    Attributes:
+        plan: the sweep's runs and their states before training.
+        outcomes: the outcomes of the runs that trained, in the order in which they ended.
+        not_started: number of runs that did not start within the budget.
+        runs: the database's records of the sweep's runs after training.
+    """
+
+    plan: SweepPlan
+    outcomes: list[Outcome] = field(default_factory=list)
+    not_started: int = 0
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """The outcomes of the runs that failed or could not start."""
+        return [outcome for outcome in self.outcomes if outcome.ending in (Ending.FAILED, Ending.REFUSED)]
+
+
+@dataclass
+class Session:
+    """A database, and the means to plan and train runs into it. `open_session` makes one.
+
+    Attributes:
+        store: None in a dry run without a database.
+        at_once: number of runs that train at the same time.
+    """
+
+    store: Store | None
     database: str
+    options: ExecutionOptions
     device: torch.device
-    backend: BackendName
-    checkpoint_every: float
-    stop: StopRequest
-    plugins: Sequence[Path] = ()
-    on_divergence: OnDivergence = "stop"
-    place: str | None = None  # of the checkpoints, where one was named
-    tags: Sequence[str] = ()
+    at_once: int
+    display: Display = field(default_factory=Display)
+    cluster: RayCluster | None = None
+    budget: Budget | None = None
+    stop: StopRequest = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stop = StopRequest(self.display.on_stop_request)
+
+    @property
+    def open_store(self) -> Store:
+        """The database of a session that trains."""
+        assert self.store is not None
+        return self.store
 
     @property
     def checkpoints(self) -> Path | str:
-        return checkpoint_root(self.database, self.place)
+        """The folder or URL of all checkpoints."""
+        return checkpoint_root(self.database, self.options.checkpoints)
+
+    def plan(self, runs: Sequence[SweepRun], estimate: bool) -> SweepPlan:
+        """Plan a sweep.
+
+        Args:
+            estimate: estimate the pending runs' time and memory; always done with a budget.
+        """
+        planned = plan(runs, self.store, self.checkpoints, self.options.on_divergence)
+        budget = self.options.budget
+        estimates = self._estimates(by_priority(planned)) if estimate or budget is not None else None
+        return make_plan(planned, estimates, budget, self.at_once)
+
+    def sweep(self, runs: Sequence[SweepRun], dry_run: bool = False, estimate: bool = False) -> SweepResult:
+        """Plan a sweep and train its pending runs.
+
+        Args:
+            dry_run: plan only.
+            estimate: as for `plan`.
+
+        Raises:
+            UsageError: none of the runs could start.
+            Stopped: the user stopped the session.
+        """
+        if not dry_run:
+            self.open_store.tag([config.spec.key for config, _ in runs], self.options.tags)
+        sweep_plan = self.plan(runs, estimate)
+        self.display.on_plan(sweep_plan)
+        if dry_run:
+            return SweepResult(sweep_plan, runs=self._records(runs))
+        jobs = self.jobs(sweep_plan.selected)
+        outcomes = self.train_jobs(jobs)
+        return SweepResult(sweep_plan, outcomes, len(jobs) - len(outcomes), self._records(runs))
+
+    def train(self, config: RunConfig, label: str, force: bool = False) -> Run:
+        """Train a run in this process, and return its record; a run with a result is only looked up.
+
+        Args:
+            force: delete the run's record and train it again.
+
+        Raises:
+            OrthobenchError: the run cannot start, or its results cannot be stored.
+            Stopped: the user stopped the run.
+        """
+        store, key = self.open_store, config.spec.key
+        if force and (existing_run := store.find(key)):
+            checkpoints = checkpoints_at(self.checkpoints, key)
+            with lock(store, checkpoints):
+                store.delete(existing_run.id)
+                checkpoints.clear()
+        job = self.job(config, label)
+        with (
+            stop_on_signals(self.stop),
+            self.display.open_jobs(1, True) as display,
+            display.open_sink(job) as sink,
+        ):
+            try:
+                return train_job(job, sink, self.stop, store)
+            except Interrupted:
+                raise Stopped from None
+
+    def jobs(
+        self, planned: Sequence[PlannedRun], label: Callable[[PlannedRun], str] = lambda run: run.label
+    ) -> list[Job]:
+        """Return numbered jobs for pending runs."""
+        pending = [run for run in planned if run.is_pending]
+        return [
+            self.job(run.config, f"[{number}/{len(pending)}] {label(run)} seed {run.config.spec.seed}")
+            for number, run in enumerate(pending, 1)
+        ]
 
     def job(self, config: RunConfig, label: str) -> Job:
-        """A run as other processes can carry it out, wherever they are started."""
-        file = self.database if "://" in self.database else str(Path(self.database).absolute())
+        """Return a run as another process can train it."""
+        options, checkpoints = self.options, self.checkpoints
         return Job(
             config.spec,
             label,
-            file,
-            self.checkpoints if isinstance(self.checkpoints, str) else str(self.checkpoints.absolute()),
-            tuple(str(plugin.absolute()) for plugin in self.plugins),
-            str(data_folder().absolute()),
-            "cuda" if self.device.type == "cuda" else "cpu",
-            self.backend,
-            None,
-            self.checkpoint_every,
-            self.on_divergence,
-            tuple(self.tags),
+            self.database if "://" in self.database else str(Path(self.database).absolute()),
+            checkpoints if isinstance(checkpoints, str) else str(checkpoints.absolute()),
+            plugins=tuple(str(plugin.absolute()) for plugin in options.plugins),
+            data_folder=str(data_folder().absolute()),
+            device="cuda" if self.device.type == "cuda" else "cpu",
+            backend=options.backend,
+            checkpoint_every=options.checkpoint_every,
+            on_divergence=options.on_divergence,
+            tags=tuple(options.tags),
             config=config,
         )
 
-    def train(self, config: RunConfig, label: str) -> Run:
-        """Train with a display. The record that comes back may be of a run made before."""
-        with Progress(label) as progress:
-            return train_job(self.job(config, label), progress, self.stop, self.store)
-
-    def in_this_process(self) -> Executor:
-        return SerialExecutor(lambda job: Progress(job.label), self.stop, self.store)
-
-    def train_missing(
-        self,
-        planned: Sequence[PlannedRun],
-        at_once: int | None,
-        gpu_share: int,
-        budget: Budget | None = None,
-        cluster: RayCluster | None = None,
-    ) -> int:
-        """Train what a plan lacks, as `carry_out` does."""
-        return self.carry_out(self.jobs(planned, lambda one: one.label), at_once, gpu_share, budget, cluster)
-
-    def carry_out(
-        self,
-        jobs: Sequence[Job],
-        at_once: int | None,
-        gpu_share: int,
-        budget: Budget | None = None,
-        cluster: RayCluster | None = None,
-    ) -> int:
-        """Train runs and return how many failed: one that does ends no other.
+    def train_jobs(self, jobs: Sequence[Job], at_once: int | None = None) -> list[Outcome]:
+        """Train jobs; a failing job does not end the others. Once the budget is spent, no further job starts.
 
         Args:
-            at_once: runs at once, each in a process of its own; 0: one after the other in this one; None: as many as
-                there are cores or GPUs.
-            budget: once it is spent, no further run is started.
-            cluster: where to instead, with limits of its own.
+            at_once: number of jobs at the same time; None for the options' number.
 
         Raises:
-            UsageError: none of them could be started.
-            typer.Exit: the user stopped it.
+            UsageError: none of the jobs could start.
+            Stopped: the user stopped the session.
         """
-        if cluster is not None:
-            with SideBySide(len(jobs)) as display:
-                tasks = RayExecutor(cluster, self.store, display.open_sink, self.stop, display.print_line)
-                return self._carry_out(jobs, tasks, display.print_line, budget)
-        if at_once == 0:
-            return self._carry_out(jobs, self.in_this_process(), lambda text: typer.echo(text, err=True), budget)
+        with stop_on_signals(self.stop):
+            outcomes = list(self.outcomes(jobs, at_once))
+        not_started = len(jobs) - len(outcomes)
+        interrupted = any(outcome.ending == Ending.INTERRUPTED for outcome in outcomes)
+        if (interrupted or not_started) and (self.stop() or not not_started):  # else the budget is spent
+            raise Stopped
+        if not_started:
+            self.display.on_budget_spent(not_started)
+        refused = [outcome for outcome in outcomes if outcome.ending == Ending.REFUSED]
+        if jobs and len(refused) == len(jobs):
+            raise UsageError(refused[0].cause)
+        return outcomes
+
+    def outcomes(self, jobs: Sequence[Job], at_once: int | None = None) -> Iterator[Outcome]:
+        """Yield the outcomes of jobs as they end."""
+        in_process = self.cluster is None and self.options.jobs == 0
+        with self.display.open_jobs(len(jobs), in_process) as display, self.open_store.waiting(self.stop):
+            executor = self._executor(display, at_once)
+            for outcome in executor.run(jobs, lambda: not self.is_over_budget()):
+                display.on_outcome(outcome)
+                yield outcome
+
+    def is_over_budget(self) -> bool:
+        """Return whether the budget is spent, after which no run starts."""
+        return self.budget is not None and self.budget.is_spent()
+
+    def _executor(self, display: JobsDisplay, at_once: int | None) -> Executor:
+        store, options = self.open_store, self.options
+        if self.cluster is not None:
+            return RayExecutor(self.cluster, store, display.open_sink, self.stop, display.print_line)
+        if options.jobs == 0:
+            return SerialExecutor(display.open_sink, self.stop, store)
         cores = torch.get_num_threads()
-        where = worker_slots(self.device, at_once, gpu_share, cores)
-        with SideBySide(len(jobs)) as display:
-            executor = ProcessExecutor(self.store, where, cores, display.open_sink, self.stop, display.print_line)
-            return self._carry_out(jobs, executor, display.print_line, budget)
+        slots = worker_slots(self.device, at_once or options.jobs, options.gpu_share, cores)
+        return ProcessExecutor(store, slots, cores, display.open_sink, self.stop, display.print_line)
 
-    def jobs(self, planned: Sequence[PlannedRun], name: Callable[[PlannedRun], str]) -> list[Job]:
-        """The runs of a plan that are wanted, numbered."""
-        wanted = [one for one in planned if one.is_pending]
-        return [
-            self.job(one.config, f"[{number}/{len(wanted)}] {name(one)} seed {one.config.spec.seed}")
-            for number, one in enumerate(wanted, 1)
-        ]
+    def _records(self, runs: Sequence[SweepRun]) -> list[Run]:
+        return self.store.runs(keys=[config.spec.key for config, _ in runs]) if self.store else []
 
-    def _outcomes(self, executor: Executor, jobs: Sequence[Job], budget: Budget | None) -> Iterator[Outcome]:
-        with self.store.waiting(self.stop):
-            yield from executor.run(jobs, lambda: budget is None or not budget.is_spent())
+    def _estimates(self, pending: Sequence[PlannedRun]) -> dict[str, Estimate]:
+        """Estimate pending runs, by key."""
+        threads = max(1, torch.get_num_threads() // max(1, min(self.at_once, len(pending))))
 
-    def _carry_out(
-        self, jobs: Sequence[Job], executor: Executor, say: Callable[[str], None], budget: Budget | None
-    ) -> int:
-        endings = Counter[Ending]()
-        refusals: dict[str, None] = {}
-        for outcome in self._outcomes(executor, jobs, budget):
-            endings[outcome.ending] += 1
-            label, cause = outcome.job.label, outcome.cause
-            if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
-                say(f"{label} {outcome.ending}: {cause}")
-            elif outcome.ending == Ending.REFUSED:
-                if cause not in refusals:  # a full disk would be told for every run
-                    say(f"{label} cannot be started: {cause}")
-                refusals[cause] = None
-            elif outcome.ending == Ending.PRUNED:
-                say(f"{label} {cause}")
-            elif outcome.ending == Ending.BUSY:
-                say(f"{label} is left to another process: {cause}")
-        left = len(jobs) - endings.total()
-        if left and not self.stop():
-            say(f"the budget is spent: {left} runs are left for another time")
-        elif endings[Ending.INTERRUPTED] or left:
-            say("stopped; the same command goes on from here")
-            raise typer.Exit(130)
-        if jobs and endings[Ending.REFUSED] == len(jobs):
-            raise UsageError(next(iter(refusals)))
-        return endings[Ending.FAILED] + endings[Ending.REFUSED]
+        def profile(run: PlannedRun) -> RunProfile:
+            self.display.on_profile(run)
+            return profile_job(
+                Job(
+                    run.config.spec,
+                    run.label,
+                    database="",
+                    checkpoints="",
+                    plugins=tuple(str(file) for file in self.options.plugins),
+                    data_folder=str(data_folder().absolute()),
+                    device="cuda" if self.device.type == "cuda" else "cpu",
+                    backend=self.options.backend,
+                    threads=threads,
+                )
+            )
+
+        estimator = Estimator(self.store, self.device, profile if self.options.profile else None)
+        return {run.key: estimator.of(run) for run in pending}
 
 
-def at_once(device: torch.device, jobs: int | None, gpu_share: int) -> int:
-    """How many runs are trained beside each other, as `train_missing` does."""
-    return 1 if jobs == 0 else len(worker_slots(device, jobs, gpu_share, torch.get_num_threads()))
+@contextmanager
+def open_session(
+    database: str, options: ExecutionOptions, display: Display | None = None, dry_run: bool = False
+) -> Iterator[Session]:
+    """Open a session: check the options, connect to the cluster, and open the database.
+
+    Args:
+        database: a file or an SQLAlchemy URL; a missing file is created.
+        dry_run: neither connect to a cluster nor create a database.
+
+    Raises:
+        UsageError: an option does not fit this machine, or the cluster or database cannot be used.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(use_data_folder(options.data_folder))
+        checkpoint_root(database, options.checkpoints)
+        cluster = None
+        if options.executor != "local" and not dry_run:
+            cluster = _connect(database, options)
+        device = pick_device(options.device) if cluster is None else torch.device(cluster.device)
+        if cluster is None:
+            check_backend(options.backend, device)
+            at_once = 1
+            if options.jobs != 0:
+                at_once = len(worker_slots(device, options.jobs, options.gpu_share, torch.get_num_threads()))
+        else:
+            at_once = cluster.room()
+        store: Store | None = None
+        if dry_run:
+            with suppress(DatabaseNotFoundError):
+                store = stack.enter_context(open_store(database))
+        else:
+            check_writable(database)
+            if cluster is not None:
+                stack.enter_context(cluster)
+            store = stack.enter_context(open_store(database, create=True))
+        budget = None if options.budget is None else Budget(options.budget)
+        yield Session(store, database, options, device, at_once, display or Display(), cluster, budget)
 
 
-def report_failures(failed: int, of: int) -> None:
-    """End the command with code 1 if runs failed."""
-    if failed:
-        typer.echo(f"{failed} of {of} runs failed: `orthobench ls --status failed` lists them", err=True)
-        raise typer.Exit(1)
+def _connect(database: str, options: ExecutionOptions) -> RayCluster:
+    """Connect to the options' Ray cluster.
 
-
-def existing(db: str) -> Store | None:
-    """The database, if there is one already."""
-    try:
-        return open_store(db)
-    except DatabaseNotFoundError:
-        return None
-
-
-def print_plan(
-    planned: Sequence[PlannedRun], estimates: Mapping[str, Estimate] | None = None, left_out: Container[str] = ()
-) -> None:
-    """Every run and its state, and what is estimated of it, by key; then how many there are of each state."""
-    from rich.table import Table
-
-    several = len({one.config.spec.task for one in planned}) > 1
-    headings = ("run", *(("task",) if several else ()), "model", "settings", "seed", "state")
-    table = Table(*headings, *(() if estimates is None else ("time", "memory", "judged by")), box=None)
-    for one in planned:
-        spec = one.config.spec
-        settings = " ".join(f"{key}={value}" for key, value in one.settings.items())
-        state = f"{one.state}, left out" if spec.key in left_out else one.state
-        row = [spec.key, *((spec.task,) if several else ()), spec.model, settings, str(spec.seed), state]
-        if estimates is not None:
-            row += _estimated(estimates.get(spec.key))
-        table.add_row(*row)
-    console().print(table)
-    states = [one.state for one in planned]
-    typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
-    for change in dict.fromkeys(one.change for one in planned if one.older_run):
-        keys = " ".join(one.older_run.key for one in planned if one.older_run and one.change == change)
-        typer.echo(f"stale: {change}; the older results stay in the database: {keys}")
-
-
-def _estimated(estimate: Estimate | None) -> list[str]:
-    if estimate is None:
-        return ["", "", ""]
-    time = "?" if estimate.seconds is None else f"~ {show_duration(estimate.seconds)}"
-    return [time, "" if estimate.memory is None else f"{estimate.memory / 2**20:.0f} MiB", estimate.source]
-
-
-def describe(run: Run) -> str:
-    """A run's outcome in one line."""
-    final, best, baseline = (cell(value) for value in (run.final_value, run.best_value, run.baselines[run.metric]))
-    text = f"run {run.key} {run.status}: {run.metric} {final}, best {best}, baseline {baseline}"
-    return f"{text} ({run.message})" if run.status == Status.DIVERGED else text
+    Raises:
+        UsageError: there is no cluster, or its machines cannot share the database or the checkpoints.
+    """
+    return RayCluster(
+        None if options.executor == "ray" else options.executor,
+        database,
+        options.checkpoints,
+        options.device,
+        options.threads or 1,
+        options.gpu_share,
+        options.jobs,
+        options.data_folder,
+    )

@@ -1,181 +1,131 @@
-"""`orthobench sweep --search`: trials drawn and trained until there are enough, and what came of them."""
+"""Train the trials of a search until there are enough."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-
-import typer
 
 from orthobench import environment
-from orthobench.cli.options import DEFAULT_DATABASE
-from orthobench.cli.records import cell, console
 from orthobench.errors import UsageError
-from orthobench.execution.budget import Budget
 from orthobench.execution.job import Job
-from orthobench.execution.ray import RayCluster
-from orthobench.execution.session import Session, report_failures
-from orthobench.spec import RunConfig
+from orthobench.execution.session import Session
 from orthobench.store import Store
+from orthobench.sweep.plan import SweepRun
 from orthobench.sweep.search import Search, Trial, round_start
 from orthobench.training.checkpoint import checkpoints_at
 from orthobench.training.locks import lock
 
-SHOWN = 10
-"""Trials in the table at the end."""
-SEEDS = 5
-"""Seeds in the command that it ends with."""
-
 
 def check_optuna() -> None:
-    """Refuse to begin without optuna.
+    """Check that optuna is installed.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: it is not.
     """
     try:
         import optuna  # noqa: F401
     except ImportError as error:
-        raise UsageError("--search optuna needs optuna: pip install 'orthobench[search]'") from error
+        raise UsageError("a search needs optuna: pip install 'orthobench[search]'") from error
 
 
-def tune(
-    tunings: Sequence[Tuning],
-    session: Session,
-    at_once: int,
-    jobs: int | None,
-    gpu_share: int,
-    budget: Budget | None,
-    cluster: RayCluster | None,
-) -> None:
-    """One search after the other, each with what came of it.
+@dataclass(frozen=True)
+class TuningResult:
+    """The trials of a search.
 
-    Args:
-        at_once: how many trials there is room for.
-        jobs: how many were asked for. If none, a round is a fifth of all trials at most: later ones learn from earlier.
-
-    Raises:
-        UsageError: another process is at a search, or no trial can be started.
-        typer.Exit: the user stopped it, or trials failed.
+    Attributes:
+        trials: in the order of their draws.
+        is_exhausted: the space has no further points.
     """
-    trials: list[Trial] = []
-    for tuning in tunings:
-        size = at_once if jobs is not None else min(at_once, max(1, tuning.wanted // 5))
-        limit = size if jobs is None and cluster is None else jobs
-        tuning.tell_plan(session.store)
-        train = partial(session.carry_out, at_once=limit, gpu_share=gpu_share, budget=budget, cluster=cluster)
-        tuning.carry_out(session, size, train, budget)
-        tuning.tell_trials(session)
-        made = tuning.trials(session.store)
-        session.store.tag([trial.key for trial in made], session.tags)  # those that were finished before, too
-        trials += made
-    report_failures(sum(trial.state == "failed" for trial in trials), len(trials))
+
+    tuning: Tuning
+    trials: list[Trial]
+    is_exhausted: bool
+
+    @property
+    def ranked(self) -> list[Trial]:
+        """The finished trials, the best first, then the others."""
+        sign = 1 if self.tuning.search.metric.goal == "min" else -1
+        finished = [trial for trial in self.trials if trial.state == "finished" and trial.best is not None]
+        finished.sort(key=lambda trial: sign * (trial.best or 0.0))
+        return [*finished, *(trial for trial in self.trials if trial not in finished)]
+
+    @property
+    def best(self) -> Trial | None:
+        """The finished trial with the best value; None without a finished trial."""
+        ranked = self.ranked
+        return ranked[0] if ranked and ranked[0].state == "finished" and ranked[0].best is not None else None
+
+    @property
+    def failed(self) -> list[Trial]:
+        return [trial for trial in self.trials if trial.state == "failed"]
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """A search and how many trials it shall have, those made before among them."""
+    """A search, and its number of trials with those of earlier calls."""
 
     search: Search
-    wanted: int
+    trial_count: int
 
     def trials(self, store: Store | None) -> list[Trial]:
-        return self.search.trials(store)[: self.wanted] if store else []
+        """Return the trials so far."""
+        return self.search.trials(store)[: self.trial_count] if store else []
 
-    def tell_plan(self, store: Store | None) -> None:
-        """What is searched, by what, and how far that is."""
-        search, metric = self.search, self.search.metric.name
-        least = "lowest" if search.metric.goal == "min" else "highest"
-        typer.echo(f"search {search.task} {search.model}: " + ", ".join(map("=".join, search.space.texts.items())))
-        typer.echo(f"objective: the {least} {metric} of a run's tests, on the validation split, or else the test split")
-        states = [trial.state for trial in self.trials(store)]
-        counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
-        typer.echo(", ".join([f"{self.wanted} trials", *counts, f"{self.wanted - len(states)} to come"]))
-
-    def to_come(self, store: Store | None) -> list[tuple[RunConfig, dict[str, str]]]:
-        """What is left to train, as it is known now: what comes of earlier trials may change those to be drawn."""
+    def pending(self, store: Store | None) -> list[SweepRun]:
+        """Return the runs still to train as far as known: results of earlier trials may change later draws."""
         trials = self.trials(store)
-        while len(trials) < self.wanted and (trial := self.search.draw(trials, 1)):
+        while len(trials) < self.trial_count and (trial := self.search.draw(trials, 1)):
             trials.append(trial)
-        return [(trial.config, trial.settings) for trial in trials if trial.is_pending]
+        return [SweepRun(trial.config, trial.settings) for trial in trials if trial.is_pending]
 
-    def carry_out(
-        self, session: Session, size: int, train: Callable[[Sequence[Job]], object], budget: Budget | None
-    ) -> None:
-        """Train trials, in rounds of this size, until there are enough or the budget is spent.
+    def result(self, store: Store | None) -> TuningResult:
+        """Return the trials so far as a result."""
+        trials = self.trials(store)
+        exhausted = len(trials) < self.trial_count and self.search.draw(trials, 1) is None
+        return TuningResult(self, trials, exhausted)
+
+    def train(self, session: Session) -> TuningResult:
+        """Train trials in rounds, until there are enough or the session's budget is spent.
+
+        Without a number of jobs in the options, a round has at most a fifth of all trials: later trials learn from
+        earlier rounds.
 
         Raises:
-            UsageError: another process is at this search, or no trial can be started.
-            typer.Exit: the user stopped it.
+            RunLockedError: another process runs this search.
+            UsageError: no trial can start.
+            Stopped: the user stopped the session.
         """
-        held = checkpoints_at(session.checkpoints, f"search-{self.search.key}")
-        tried: set[str] = set()
-        with lock(session.store, held):
-            while not (budget and budget.is_spent()) and (trials := self._round(session, size, tried)):
-                tried |= {job.spec.key for job in trials}
-                train(trials)
-            held.clear()
+        store, options = session.open_store, session.options
+        session.display.on_search(self, self.trials(store), None)
+        size = session.at_once if options.jobs is not None else min(session.at_once, max(1, self.trial_count // 5))
+        at_once = size if options.jobs is None and session.cluster is None else None
+        checkpoints = checkpoints_at(session.checkpoints, f"search-{self.search.key}")
+        attempted: set[str] = set()
+        with lock(store, checkpoints):
+            while not session.is_over_budget() and (jobs := self._round(session, size, attempted)):
+                attempted |= {job.spec.key for job in jobs}
+                session.train_jobs(jobs, at_once)
+            checkpoints.clear()
+        result = self.result(store)
+        session.display.on_search_end(result)
+        store.tag([trial.key for trial in result.trials], options.tags)  # also the trials of earlier calls
+        return result
 
-    def _round(self, session: Session, size: int, tried: set[str]) -> list[Job]:
-        """What to train next: trials that are open, or else the rest of a round, drawn now."""
-        trials = self.trials(session.store)
-        opened = [trial for trial in trials if trial.is_pending and trial.key not in tried]
+    def _round(self, session: Session, size: int, attempted: set[str]) -> list[Job]:
+        """Return the next jobs: the pending trials, and the rest of a round that is drawn now."""
+        store = session.open_store
+        trials = self.trials(store)
+        pending = [trial for trial in trials if trial.is_pending and trial.key not in attempted]
         start = round_start(len(trials), size)
-        if not any(trial.number < start for trial in opened):  # for what they give, this round would have to wait
+        if not any(trial.number < start for trial in pending):  # else this round has to wait for their results
             facts = environment.describe(session.device)
-            while len(trials) < min(start + size, self.wanted) and (trial := self.search.draw(trials, size)):
-                self.search.record(trial, session.store, environment.digest(facts), facts)
+            while len(trials) < min(start + size, self.trial_count) and (trial := self.search.draw(trials, size)):
+                self.search.record(trial, store, environment.digest(facts), facts)
                 trials.append(trial)
-                opened.append(trial)
-        return [self._job(session, trial, trials, size) for trial in opened]
+                pending.append(trial)
+        return [self._job(session, trial, trials, size) for trial in pending]
 
     def _job(self, session: Session, trial: Trial, trials: Sequence[Trial], size: int) -> Job:
-        label = f"[{trial.number + 1}/{self.wanted}] {self.search.model} {_settings(trial)}"
+        settings = " ".join(f"{name}={value}" for name, value in trial.settings.items())
+        label = f"[{trial.number + 1}/{self.trial_count}] {self.search.model} {settings}"
         return replace(session.job(trial.config, label), rule=self.search.rule(trial, trials, size))
-
-    def tell_trials(self, session: Session) -> None:
-        """The best trials, and the command that trains the best with more seeds."""
-        from rich.table import Table
-
-        trials = self.trials(session.store)
-        sign = 1 if self.search.metric.goal == "min" else -1
-        finished = [trial for trial in trials if trial.state == "finished" and trial.best is not None]
-        finished.sort(key=lambda trial: sign * (trial.best or 0.0))
-        others = [trial for trial in trials if trial not in finished]
-        table = Table("trial", "run", "settings", "state", "judged by", "best", box=None)
-        for trial in (*finished, *others)[:SHOWN]:
-            judge = f"{trial.split} {self.search.metric.name}"
-            state = trial.run.message if trial.run and trial.state == "pruned" else trial.state
-            table.add_row(str(trial.number + 1), trial.key, _settings(trial), state, judge, cell(trial.best))
-        console().print(table)
-        if len(trials) > SHOWN:
-            typer.echo(f"and {len(trials) - SHOWN} more")
-        if len(trials) < self.wanted and self.search.draw(trials, 1) is None:
-            typer.echo(f"the space has no more than these {len(trials)} points")
-        if not finished:
-            typer.echo("no trial has finished")
-            return
-        best = finished[0]
-        if best.split == "test":
-            typer.echo(
-                f"{self.search.task} has no validation split: the best was selected on the test set, as the papers "
-                "did, so its value here flatters it"
-            )
-        typer.echo(f"the best with more seeds:\n    {self._command(best, session)}")
-
-    def _command(self, trial: Trial, session: Session) -> str:
-        search = self.search
-        words = ["orthobench", "sweep", search.task, "--models", search.model]
-        words += [
-            word for name, value in (search.overrides | trial.settings).items() for word in ("-s", f"{name}={value}")
-        ]
-        words += ["--preset", search.preset] if search.preset != "paper" else []
-        words += [word for plugin in session.plugins for word in ("--plugin", str(plugin))]
-        words += ["--db", session.database] if session.database != DEFAULT_DATABASE else []
-        return shlex.join([*words, "--seeds", str(SEEDS)])
-
-
-def _settings(trial: Trial) -> str:
-    return " ".join(f"{name}={value}" for name, value in trial.settings.items())

@@ -18,7 +18,6 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from orthobench import __version__
 from orthobench.analysis.conditions import Condition, collect
 from orthobench.errors import UsageError
 from orthobench.papers import Study, find_paper, papers
@@ -29,6 +28,7 @@ from orthobench.report.scope import Scope
 from orthobench.report.studies import StudyResult, draw, figures_of, find_result, study_results
 from orthobench.report.styles import PALETTE, Styles
 from orthobench.store import Status, Store, atomic
+from orthobench.version import __version__
 
 PAPER_FIGURES: dict[str, Callable[[Condition, Styles], go.Figure | None]] = {
     "learning_curves": figures.learning_curves,

@@ -19,6 +19,7 @@ from filelock import FileLock, Timeout
 
 from orthobench.errors import RunLockedError, UsageError
 from orthobench.store.atomic import storage_error, write_bytes
+from orthobench.store.open import sqlite_file
 
 NEWEST, PREVIOUS = "checkpoint.pt", "checkpoint.before.pt"
 LOCK_TIMEOUT = 0.5  # seconds; `is_locked` of another process holds the lock for a moment
@@ -238,6 +239,25 @@ def checkpoints_at(location: Path | str, key: str) -> Checkpoints:
     if isinstance(location, str) and "://" in location:
         return RemoteCheckpoints(location, key)
     return CheckpointFolder(Path(location), key)
+
+
+def checkpoint_root(database: str, location: str | None = None) -> Path | str:
+    """Return the folder or URL of the checkpoints of a database's runs.
+
+    A database file has them beside it. A server has them at `location`, by default in the current folder.
+
+    Raises:
+        UsageError: a location beside a database file, or a URL without a known file system.
+    """
+    file = sqlite_file(database)
+    if file is not None:
+        if location is not None:  # a process with another location would not see the run's lock
+            raise UsageError("--checkpoints is for a database server: beside a file they stand beside it, leave it out")
+        return file.parent / f"{file.stem}.checkpoints"
+    if location is None or "://" not in location:
+        return Path(location or "orthobench.checkpoints")
+    checkpoints_at(location, "")
+    return location
 
 
 def _read(content: bytes) -> dict[str, Any] | None:

@@ -207,7 +207,7 @@ def test_force_trains_again(orthobench, tiny_options):
 
 def test_a_sweep_makes_each_run_once(orthobench, tiny_options):
     sweep = ("sweep", "adding", "--models", "scornn,lstm", "--seeds", "2", *tiny_options)
-    dry = orthobench(*sweep, "--dry-run", "--no-probe")
+    dry = orthobench(*sweep, "--dry-run", "--no-profile")
     assert "4 missing" in dry.out
     assert orthobench("ls").code == 2  # nothing was made
 

@@ -1,4 +1,4 @@
-"""`orthobench reproduce`: which runs a figure in small has, and claims that hold or do not."""
+"""`orthobench reproduce --small`: which runs a figure in small has, and claims that hold or do not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def only(monkeypatch, tiny):
 
     def make(*claims: Claim) -> None:
         made = paper(*claims, models=["rnn"], settings=tiny)
-        monkeypatch.setattr("orthobench.papers.papers", lambda: [made])
+        monkeypatch.setattr("orthobench.api.papers.papers", lambda: [made])
 
     return make
 
@@ -55,14 +55,14 @@ def test_every_figure_of_the_first_two_authors_papers_is_there():
 
 def test_claims_are_checked_and_runs_made_once(orthobench, only):
     only(claim("stays_above", 0.0))
-    dry = orthobench("reproduce", "--dry-run")
+    dry = orthobench("reproduce", "--small", "--dry-run")
     assert "1 missing" in dry.out
-    outcome = orthobench("reproduce")
+    outcome = orthobench("reproduce", "--small")
     assert outcome.code == 0, outcome.err
     assert "k figure 1" in outcome.out
     assert outcome.out.splitlines()[-1] == "1 of 1 claims held"
     only(claim("stays_above", 0.0), claim("ends_below", 0.0))
-    again = orthobench("reproduce")
+    again = orthobench("reproduce", "--small")
     assert again.code == 1
     assert again.err == ""  # nothing was trained
     assert "did not hold" in again.out
@@ -70,15 +70,15 @@ def test_claims_are_checked_and_runs_made_once(orthobench, only):
 
 
 def test_a_plan_of_several_tasks_names_them(orthobench):
-    (heading, *rows) = orthobench("reproduce", "--dry-run", "--paper", "maduranga2020").out.splitlines()
+    (heading, *rows) = orthobench("reproduce", "--small", "--dry-run", "maduranga2020").out.splitlines()
     assert heading.split() == ["run", "task", "model", "settings", "seed", "state"]
     assert {row.split()[1] for row in rows[:2]} == {"adding"}
     assert "copying" in {row.split()[1] for row in rows[:-1]}
 
 
 def test_what_there_is_not_is_told(orthobench):
-    assert "has no figures in small" in orthobench("reproduce", "--paper", "rusch2022lem").err
-    outcome = orthobench("reproduce", "--paper", "helfrich")
+    assert "has no figures in small" in orthobench("reproduce", "--small", "rusch2022lem").err
+    outcome = orthobench("reproduce", "--small", "helfrich")
     assert (outcome.code, "unknown paper" in outcome.err) == (2, True)
 
 

@@ -166,7 +166,7 @@ def test_no_process_is_started_once_the_budget_is_spent(tmp_path, tiny):
 
 def test_a_sweep_within_a_time(orthobench, tmp_path, tiny_options):
     """The runs that fit are made, the others are named; their times are made up."""
-    sweep = ("sweep", "adding", *tiny_options, "--no-probe")
+    sweep = ("sweep", "adding", *tiny_options, "--no-profile")
     assert orthobench(*sweep, "--models", "rnn,lstm").code == 0
     with open_store(str(tmp_path / "results.db")) as store:
         for run in store.runs():
@@ -185,7 +185,7 @@ def test_a_sweep_within_a_time(orthobench, tmp_path, tiny_options):
 
 
 def test_a_sweep_whose_time_is_over(orthobench, tmp_path, tiny_options, monkeypatch):
-    sweep = ("sweep", "adding", *tiny_options, "--no-probe", "--models", "rnn")
+    sweep = ("sweep", "adding", *tiny_options, "--no-profile", "--models", "rnn")
     assert orthobench(*sweep).code == 0
     monkeypatch.setattr(Budget, "is_spent", lambda self: True)
     outcome = orthobench(*sweep, "--seeds", "3", "--budget", "8h")

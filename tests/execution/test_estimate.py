@@ -11,7 +11,7 @@ from support.records import make_run_record
 
 from orthobench import environment
 from orthobench.errors import UsageError
-from orthobench.execution.estimate import Estimate, Estimator, Untried, distance, probe
+from orthobench.execution.estimate import Estimate, Estimator, ProfileError, distance, profile_job
 from orthobench.execution.job import Job
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
@@ -141,7 +141,7 @@ def test_steps_are_tried_where_nothing_is_known_and_once(store):
     assert found[0] == Estimate(8.0, 7, "20 steps tried")
 
 
-@pytest.mark.parametrize("error", [UsageError("mnist is not here"), Untried("killed")])
+@pytest.mark.parametrize("error", [UsageError("mnist is not here"), ProfileError("killed")])
 def test_why_a_run_cannot_be_judged(store, error):
     """And that it is not tried again for every seed."""
     tried = []
@@ -192,8 +192,8 @@ def test_what_goes_wrong_in_the_first_steps_is_told(tmp_path):
         "class Wrong(rnn.RNN):\n    title = 'wrong'\n    def states(self, *_): raise ArithmeticError('on purpose')\n"
     )
     config = resolve(Catalog([file]), "adding", "wrong", {"train_size": "200", "test_size": "50"})
-    with pytest.raises(Untried, match="its first steps failed: ArithmeticError: on purpose"):
-        probe(Job(config.spec, "a run", database="", checkpoints="", plugins=(str(file),)))
+    with pytest.raises(ProfileError, match="its first steps failed: ArithmeticError: on purpose"):
+        profile_job(Job(config.spec, "a run", database="", checkpoints="", plugins=(str(file),)))
 
 
 @pytest.mark.slow
@@ -204,8 +204,8 @@ def test_what_ends_the_process_ends_nothing_else(tmp_path):
         "class Deadly(rnn.RNN):\n    title = 'deadly'\n    def states(self, *_): os._exit(9)\n"
     )
     config = resolve(Catalog([file]), "adding", "deadly", {"train_size": "200", "test_size": "50"})
-    with pytest.raises(Untried, match="ended the process"):
-        probe(Job(config.spec, "a run", database="", checkpoints="", plugins=(str(file),)))
+    with pytest.raises(ProfileError, match="ended the process"):
+        profile_job(Job(config.spec, "a run", database="", checkpoints="", plugins=(str(file),)))
 
 
 def test_a_dry_run_says_what_it_will_take_and_leaves_nothing(orthobench, tmp_path, tiny_options):
@@ -221,4 +221,4 @@ def test_a_dry_run_says_what_it_will_take_and_leaves_nothing(orthobench, tmp_pat
     assert later.err == ""
     assert len(re.findall(r"missing +~ 1s +\d+ MiB +run [0-9a-f]{8}", later.out)) == 2
     assert "1 finished, 2 missing" in later.out
-    assert "~ 1s" not in orthobench(*command, "--models", "lstm", "--dry-run", "--no-probe").out
+    assert "~ 1s" not in orthobench(*command, "--models", "lstm", "--dry-run", "--no-profile").out

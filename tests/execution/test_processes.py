@@ -15,11 +15,14 @@ import psutil
 import pytest
 import torch
 
+from orthobench.cli.display import TerminalDisplay
 from orthobench.cli.progress import SideBySide
 from orthobench.errors import UsageError
+from orthobench.execution.display import Display
 from orthobench.execution.job import Ending, train_job
+from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.processes import ProcessExecutor, describe_exit, visible_gpus, worker_slots
-from orthobench.execution.session import Session, StopRequest
+from orthobench.execution.session import Session
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
@@ -108,10 +111,11 @@ def key_of(folder: Path, model: str) -> str:
         return store.runs(model=model)[0].key
 
 
-def session(folder: Path, plugins=(), stop=None, database="r.db"):
-    """A database in this folder and what trains runs into it."""
-    store = open_store(str(folder / database), create=True)
-    return Session(store, str(folder / database), CPU, "auto", 0.0, stop or StopRequest(), plugins)
+def session(folder: Path, plugins=(), jobs=None, display=None) -> Session:
+    """A session with a database in this folder."""
+    store = open_store(str(folder / "r.db"), create=True)
+    options = ExecutionOptions(device="cpu", jobs=jobs, checkpoint_every=0.0, plugins=tuple(plugins))
+    return Session(store, str(folder / "r.db"), options, CPU, at_once=1, display=display or Display())
 
 
 def test_each_process_has_its_gpu_and_its_share_of_the_threads(tmp_path, tiny):
@@ -139,11 +143,12 @@ def test_each_process_has_its_gpu_and_its_share_of_the_threads(tmp_path, tiny):
 
 @pytest.mark.parametrize("jobs", ["0", "1"])
 def test_a_run_that_another_process_takes_up_meanwhile_is_left_to_it(jobs, tmp_path, tiny, capsys):
-    here = session(tmp_path)
+    here = session(tmp_path, jobs=int(jobs), display=TerminalDisplay())
     one, other = (resolve(Catalog(), "adding", model, tiny) for model in ("rnn", "lstm"))
     planned = [PlannedRun(config, {}, None, is_locked=False) for config in (one, other)]
     with here.store, CheckpointFolder(here.checkpoints, one.spec.key).lock():
-        assert here.train_missing(planned, int(jobs), 1) == 0
+        outcomes = here.train_jobs(here.jobs(planned))
+        assert [outcome.ending for outcome in outcomes] == [Ending.BUSY, Ending.FINISHED]
         assert [run.model for run in here.store.runs()] == ["lstm"]
     assert "[1/2] rnn seed 0 is left to another process" in capsys.readouterr().err
 

@@ -98,7 +98,7 @@ def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
         assert [finding.verdict for finding in after.claim_results] == ["held"] * 8
     page = Path(orthobench("report", "--html", "--paper", "chang2019").out.strip()).read_text("utf-8")
     assert page.count('data-condition="study-toy-dynamics"') == 16  # on the paper's page and among the studies
-    assert orthobench("sweep", "--paper", "chang2019", "--figure", "1").err == (
+    assert orthobench("reproduce", "chang2019", "--figure", "1").err == (
         "error: figure 1 of chang2019 is a study: orthobench study toy-dynamics\n"
     )
 

@@ -60,7 +60,7 @@ def test_what_is_not_measured_says_how(made):
     one = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     found = cell(made.view(paper(one)))
     assert (found.verdict, found.measured) == ("not measured", None)
-    assert found.command == "orthobench sweep --paper k --table 1 --models rnn --seeds 3"
+    assert found.command == "orthobench reproduce k --table 1 --models rnn --seeds 3"
 
 
 @pytest.mark.parametrize("changes", [{"epochs": 2}, {"sequence_length": 12}, {"learning_rate": 0.5}])

@@ -356,9 +356,9 @@ def test_a_server_that_is_not_there_is_one_line_without_the_password(postgres_se
 def test_the_commands_work_on_a_server(postgres, orthobench, tiny_options):
     at = ("--db", postgres)
     sweep = ("sweep", "adding", "--models", "rnn,lstm", "--seeds", "2", *tiny_options, *at)
-    assert "4 missing" in orthobench(*sweep, "--dry-run", "--no-probe").out
+    assert "4 missing" in orthobench(*sweep, "--dry-run", "--no-profile").out
     assert orthobench(*sweep).code == 0
-    assert "4 finished" in orthobench(*sweep, "--dry-run", "--no-probe").out
+    assert "4 finished" in orthobench(*sweep, "--dry-run", "--no-profile").out
     assert "finished" in orthobench("run", "adding", "rnn", *tiny_options, "--force", *at).out
     listed = json.loads(orthobench("ls", "--json", *at).out)
     assert {run["status"] for run in listed} == {"finished"}

@@ -90,7 +90,7 @@ def test_names_of_tables():
 
 @pytest.mark.parametrize("scale", ["0", "1.5", "-1"])
 def test_a_scale_is_a_share(orthobench, scale):
-    outcome = orthobench("sweep", "--paper", "helfrich2018", "--figure", "1", f"--scale={scale}", "--dry-run")
+    outcome = orthobench("reproduce", "helfrich2018", "--figure", "1", f"--scale={scale}", "--dry-run")
     assert outcome.code == 2
     assert "should be above 0 and at most 1" in outcome.err
 
@@ -98,28 +98,36 @@ def test_a_scale_is_a_share(orthobench, scale):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say what to run"),
-        (["adding"], "say what to run"),
-        (["adding", "--models", "rnn", "--figure", "1"], "add --paper"),
-        (["adding", "--paper", "helfrich2018"], "--paper says task and settings"),
-        (["--paper", "helfrich2018", "-s", "epochs=1"], "--paper says task and settings"),
-        (["--paper", "helfrich2018", "--figure", "1", "--table", "1"], "one at a time"),
-        (["--paper", "helfrich2018", "--figure", "1", "--models", "gru"], "unknown model of this paper 'gru'"),
+        (["sweep"], "say what to run"),
+        (["sweep", "adding"], "say what to run"),
+        (["sweep", "adding", "--models", "rnn", "--figure", "1"], "use `orthobench reproduce PAPER --figure 1`"),
+        (["sweep", "--paper", "helfrich2018"], "sweep --paper is gone: use `orthobench reproduce helfrich2018`"),
+        (["sweep", "--paper=helfrich2018"], "use `orthobench reproduce helfrich2018`"),
+        (["sweep", "--scale", "0.1"], "use `orthobench reproduce PAPER --scale 0.1`"),
+        (["sweep", "adding", "--models", "rnn", "--no-probe"], "sweep --no-probe is gone: use --no-profile"),
+        (["reproduce"], "name a paper, for example `orthobench reproduce helfrich2018`"),
+        (["reproduce"], "`orthobench reproduce --small`"),
+        (["reproduce", "--paper", "helfrich2018"], "use `orthobench reproduce --small helfrich2018`"),
+        (["reproduce", "--small", "--table", "1"], "--small has sizes of its own"),
+        (["reproduce", "helfrich2018", "-s", "epochs=1"], "No such option: -s"),
+        (["reproduce", "helfrich2018", "--figure", "1", "--table", "1"], "one at a time"),
+        (["reproduce", "helfrich2018", "--figure", "1", "--models", "gru"], "unknown model of this paper 'gru'"),
     ],
 )
 def test_mistakes_are_told(orthobench, arguments, message):
-    outcome = orthobench("sweep", *arguments, "--dry-run")
+    outcome = orthobench(*arguments, "--dry-run")
     assert outcome.code == 2
     assert message in outcome.err
+    assert outcome.err.count("\n") == 1
 
 
 def test_a_scaled_figure_is_trained_and_is_not_the_papers(orthobench):
     """From the command line to the table of everything measured; the paper's cells stay empty."""
-    command = ("sweep", "--paper", "helfrich2018", "--figure", "2", "--models", "ornn", "--scale", "0.001")
+    command = ("reproduce", "helfrich2018", "--figure", "2", "--models", "ornn", "--scale", "0.001")
     assert orthobench(*command).code == 0
     listed = json.loads(orthobench("ls", "--json").out)
     assert {(run["task"], run["model"], run["status"]) for run in listed} == {("adding", "ornn", "finished")}
     assert orthobench("report", "--html").code == 0
-    assert "0 missing" not in orthobench(*command, "--dry-run", "--no-probe").out
+    assert "0 missing" not in orthobench(*command, "--dry-run", "--no-profile").out
     (sheet,) = json.loads(orthobench("report", "--format", "json").out)
     assert sheet["title"] == "adding, T = 10"

@@ -141,6 +141,6 @@ def test_an_edited_plugin_file_makes_its_results_stale(orthobench, tmp_path, tin
     assert orthobench(*command).code == 0
     assert "1 finished" in orthobench(*command, "--dry-run").out
     file.write_text(text + "# another try\n")
-    edited = orthobench(*command, "--dry-run", "--no-probe")
+    edited = orthobench(*command, "--dry-run", "--no-profile")
     assert "1 stale" in edited.out
     assert "stale: version of mine 1+" in edited.out

@@ -32,7 +32,7 @@ CATALOG = Catalog()
 @pytest.fixture
 def command(tiny_options) -> list[str]:
     """A search of small runs, six tests each."""
-    return ["sweep", "adding", "--models", "lstm", "--search", "optuna", *tiny_options[:-2], *GRID]
+    return ["tune", "adding", "--models", "lstm", *tiny_options[:-2], *GRID]
 
 
 def made(name: str = "results.db") -> list[tuple[str, str, str | None, float | None, int]]:
@@ -166,7 +166,7 @@ def test_what_it_ends_with_trains_the_best(orthobench, command):
 def test_a_validation_split_judges_where_there_is_one(orthobench, small_data):
     sizes = {"validation_size": 20, "train_size": 40, "test_size": 10, "batch_size": 10, "epochs": 2, "hidden_size": 4}
     options = [word for name, value in sizes.items() for word in ("-s", f"{name}={value}")]
-    search = ["sweep", "mnist", "rnn", "--search", "optuna", "--trials", "3", "--grid", "learning_rate=1e-3..1:log"]
+    search = ["tune", "mnist", "rnn", "--trials", "3", "--grid", "learning_rate=1e-3..1:log"]
     outcome = orthobench(search[0], search[1], "--models", *search[2:], *options)
     assert outcome.code == 0
     assert "highest accuracy" in outcome.out
@@ -197,7 +197,7 @@ class Flaky(RNN):
 
 def test_a_trial_that_fails_ends_no_other_and_is_tried_again(orthobench, tiny_options, tmp_path, monkeypatch):
     (tmp_path / "flaky.py").write_text(FLAKY)
-    command = ["sweep", "adding", "--models", "flaky", "--plugin", "flaky.py", "--search", "optuna", "--trials", "9"]
+    command = ["tune", "adding", "--models", "flaky", "--plugin", "flaky.py", "--trials", "9"]
     command += ["--grid", "hidden_size=4,5,6", *tiny_options[:-2]]
     monkeypatch.setenv("FAILS", "yes")
     outcome = orthobench(*command)
@@ -213,7 +213,7 @@ def test_a_trial_that_fails_ends_no_other_and_is_tried_again(orthobench, tiny_op
 
 
 def test_a_trial_that_diverges_is_a_result_and_no_candidate(orthobench, tiny_options):
-    command = ["sweep", "adding", "--models", "rnn", "--search", "optuna", "--trials", "2", *tiny_options]
+    command = ["tune", "adding", "--models", "rnn", "--trials", "2", *tiny_options]
     outcome = orthobench(*command, "--grid", "learning_rate=1e-3,1e30")
     assert outcome.code == 0
     assert sorted(status for _, status, *_ in made()) == ["diverged", "finished"]
@@ -229,7 +229,7 @@ def test_a_trial_that_diverges_is_a_result_and_no_candidate(orthobench, tiny_opt
 
 
 def test_a_dry_run_says_what_would_be_and_writes_nothing(orthobench, command, tmp_path):
-    outcome = orthobench(*command, "--trials", "7", "--dry-run", "--no-probe")
+    outcome = orthobench(*command, "--trials", "7", "--dry-run", "--no-profile")
     assert outcome.code == 0
     assert "learning_rate=1e-5..1e-1:log" in outcome.out
     assert "7 trials, 7 to come" in outcome.out
@@ -239,7 +239,7 @@ def test_a_dry_run_says_what_would_be_and_writes_nothing(orthobench, command, tm
 
 def test_a_dry_run_estimates_what_is_left(orthobench, command):
     assert orthobench(*command, "--trials", "2", "-j", "0").code == 0
-    told = orthobench(*command, "--trials", "7", "--dry-run", "--no-probe").out
+    told = orthobench(*command, "--trials", "7", "--dry-run", "--no-profile").out
     assert "7 trials, 2 finished, 5 to come" in told
     assert "to train: 5 runs, about " in told
     assert len(made()) == 2
@@ -248,23 +248,22 @@ def test_a_dry_run_estimates_what_is_left(orthobench, command):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["adding", "--models", "lstm", "--search", "optuna"], "say what to search"),
-        (["adding", "--models", "lstm", "--trials", "3", "--grid", "epochs=1,2"], "add --search optuna"),
-        (["adding", "--models", "lstm", "--no-prune", "--grid", "epochs=1,2"], "add --search optuna"),
-        (["--paper", "helfrich2018", "--search", "optuna"], "leave --paper, --file and --seeds out"),
-        (["adding", "--models", "lstm", "--seeds", "2", "--search", "optuna"], "leave --paper, --file and --seeds out"),
-        (["adding", "--models", "lstm", "--search", "optuna", "--grid", "hiden_size=4..8"], "did you mean hidden_size"),
-        (
-            ["adding", "--models", "lstm", "--search", "optuna", "--grid", "epochs=1,2", "-s", "epochs=3"],
-            "both set and",
-        ),
-        (["--search", "optuna", "--grid", "epochs=1,2"], "say what to run"),
+        (["tune", "adding", "--models", "lstm"], "say what to search"),
+        (["sweep", "adding", "--models", "lstm", "--trials", "3"], "use `orthobench tune --trials 3`"),
+        (["sweep", "adding", "--models", "lstm", "--no-prune"], "use `orthobench tune --no-prune`"),
+        (["sweep", "adding", "--models", "lstm", "--search", "optuna"], "use `orthobench tune`"),
+        (["tune", "adding", "--models", "lstm", "--seeds", "2"], "No such option: --seeds"),
+        (["tune", "adding", "--models", "lstm", "--grid", "hiden_size=4..8"], "did you mean hidden_size"),
+        (["tune", "adding", "--models", "lstm", "--grid", "epochs=1,2", "-s", "epochs=3"], "both set and"),
+        (["tune", "--grid", "epochs=1,2"], "say what to run"),
+        (["tune", "adding", "--models", "lstm,", "--grid", "epochs=1,2"], "has an empty name"),
     ],
 )
 def test_mistakes_are_told(orthobench, tmp_path, arguments, message):
-    outcome = orthobench("sweep", *arguments)
+    outcome = orthobench(*arguments)
     assert outcome.code == 2
     assert message in outcome.err
+    assert outcome.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 

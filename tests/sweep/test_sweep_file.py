@@ -42,10 +42,10 @@ def keys(outcome) -> list[str]:
 
 def test_a_file_and_the_command_line_name_the_same_runs(orthobench, tmp_path):
     (tmp_path / "sweep.toml").write_text(EXAMPLE)
-    told = keys(orthobench(*SAME.split(), "--dry-run", "--no-probe"))
+    told = keys(orthobench(*SAME.split(), "--dry-run", "--no-profile"))
     assert len(told) == 2 * 2 * 3 * 2
-    assert keys(orthobench("sweep", "--file", "sweep.toml", "--dry-run", "--no-probe")) == told
-    wider = keys(orthobench("sweep", "--file", "sweep.toml", "--seeds", "3", "--dry-run", "--no-probe"))
+    assert keys(orthobench("sweep", "--file", "sweep.toml", "--dry-run", "--no-profile")) == told
+    wider = keys(orthobench("sweep", "--file", "sweep.toml", "--seeds", "3", "--dry-run", "--no-profile"))
     assert wider[: len(told)] == told
     assert len(wider) == 36
 

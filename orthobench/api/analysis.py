@@ -1,0 +1,267 @@
+"""Analyse results: the report, comparisons of runs, and the check against a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Literal
+
+from orthobench import environment
+from orthobench.api.results import Results
+from orthobench.api.runs import DEFAULT_DATABASE
+from orthobench.errors import UsageError
+from orthobench.execution.display import Display
+from orthobench.execution.job import Ending, Job
+from orthobench.execution.options import ExecutionOptions
+from orthobench.execution.session import Session, Stopped, open_session, stop_on_signals
+from orthobench.plugins import Catalog
+from orthobench.spec import RunConfig, resolve
+from orthobench.store import Run, Store, open_store
+from orthobench.sweep.plan import SweepRun
+from orthobench.training.lifecycle import check_backend, pick_device
+
+if TYPE_CHECKING:
+    from orthobench.analysis.compare import Contrast
+    from orthobench.check.baseline import CheckedRun
+    from orthobench.check.results import SeedResult
+    from orthobench.check.verdict import Finding
+
+
+def report(
+    results: Results | str,
+    out: str | Path = "reports/report.html",
+    *,
+    task: str | None = None,
+    model: str | None = None,
+    paper: str | None = None,
+) -> Path:
+    """Write the page of all results: one file, with its data and figures.
+
+    Args:
+        results: open results, or a database.
+        task: restrict to this task.
+        model: restrict to this model.
+        paper: restrict to this paper.
+
+    Returns:
+        The absolute path of the page.
+
+    Raises:
+        UsageError: the database or the paper is unknown, or the page cannot be written.
+    """
+    from orthobench.analysis.selection import parse_conditions
+    from orthobench.report import Scope
+    from orthobench.report.html import write_html
+    from orthobench.sweep.paper import variant_keys
+
+    restrictions = {"task": task, "model": model}
+    conditions = parse_conditions([f"{name}={value}" for name, value in restrictions.items() if value is not None])
+    keys, _ = variant_keys(Catalog())
+    with _opened(results) as store:
+        return write_html(store, Path(out), Scope(conditions, paper), keys)
+
+
+def compare(
+    results: Results | str, first: str, *others: str, value: Literal["final", "best"] = "final"
+) -> list[Contrast]:
+    """Compare a selection of runs with others: settings, environment, and the metric by a test over seeds.
+
+    Args:
+        first: a run's key, or conditions such as "model=scornn,hidden_size=170".
+        value: the metric's last or best value.
+
+    Raises:
+        UsageError: a selection is empty, or the selections have different metrics.
+    """
+    from orthobench.analysis.compare import contrast, select
+
+    if not others:
+        raise UsageError("name two selections, for example 'model=scornn' and 'model=lstm'")
+    with _opened(results) as store:
+        selections = [select(store, text) for text in (first, *others)]
+    return [contrast(selections[0], other, value) for other in selections[1:]]
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The result of a check against a baseline.
+
+    Attributes:
+        baseline: the file.
+        findings: one per metric of each run.
+    """
+
+    baseline: Path
+    findings: list[Finding]
+    runs: Sequence[CheckedRun]
+    configs: Mapping[str, list[RunConfig]]
+    results: Mapping[str, Mapping[int, SeedResult]]
+    facts: Mapping[str, Any]
+
+    @property
+    def exit_code(self) -> int:
+        """0: as good or better; 1: something is worse; 3: something could not be measured or decided."""
+        from orthobench.check import verdict
+
+        return verdict.exit_code(self.findings)
+
+    def update_baseline(self, reason: str) -> list[str]:
+        """Write the measured values beside the baseline, and return warnings on metrics that any model would pass.
+
+        Args:
+            reason: why the baseline changes; the baseline keeps it.
+
+        Raises:
+            MissingValueError: a run gave no value; the baseline stays as it was.
+        """
+        from orthobench.check.baseline import write_measured
+        from orthobench.check.update import provenance, vacuous_metrics, with_new_values
+
+        runs = [with_new_values(run, self.configs[run.name][0], self.results[run.name]) for run in self.runs]
+        names = [run.name for run in runs]
+        write_measured(self.baseline, runs, provenance(self.baseline, reason, self.facts, names))
+        return [f"{run.name}: {warning}" for run in runs for warning in vacuous_metrics(run, self.configs[run.name][0])]
+
+
+def check(
+    baseline: str | Path = "checks/baseline.toml",
+    *,
+    only: Sequence[str] = (),
+    seeds: int | None = None,
+    first_seed: int | None = None,
+    db: str | None = None,
+    db_only: bool = False,
+    for_update: bool = False,
+    fail_on_speed: bool = False,
+    options: ExecutionOptions | None = None,
+    display: Display | None = None,
+) -> CheckResult:
+    """Train the runs of a baseline in this process, and compare them with the baseline's values.
+
+    Args:
+        only: restrict to these runs, such as "adding/lstm".
+        seeds: number of seeds in place of the baseline's.
+        first_seed: the first seed in place of the baseline's.
+        db: keep the runs in this database and use those in it; None for a temporary one.
+        db_only: train nothing; use the runs of the database.
+        for_update: also train runs that the baseline cannot judge, for `CheckResult.update_baseline`.
+        fail_on_speed: slower steps count as failures.
+
+    Raises:
+        UsageError: the baseline is invalid, or a run cannot start.
+        Stopped: the user pressed Ctrl-C.
+    """
+    from orthobench.check import verdict
+    from orthobench.check.baseline import check_directions, condition, read_baseline
+    from orthobench.check.results import calibrate, collect_results
+    from orthobench.check.update import check_seeds
+
+    baseline = Path(baseline)
+    content = read_baseline(baseline)
+    selected = content.select(only)
+    options = replace(options or ExecutionOptions(), jobs=0)
+    catalog = Catalog(options.plugins)
+    checked = [_with_seeds(run, seeds, first_seed) for run in selected]
+    configs = {run.name: _resolve(catalog, run) for run in checked}
+    for run in checked:
+        check_directions(run, configs[run.name][0])
+    conditions = {name: condition(configs[name][0].spec) for name in configs}
+    refusals = {run.name: finding for run in checked if (finding := verdict.refusal(run, conditions[run.name]))}
+    if for_update:
+        check_seeds(checked)
+    device = pick_device(options.device)
+    check_backend(options.backend, device)
+    facts = environment.describe(device)
+
+    with _check_session(db, db_only, options, display) as (store, session):
+        if session is not None:
+            trained = [one for name, own in configs.items() if for_update or name not in refusals for one in own]
+            with stop_on_signals(session.stop):
+                calibrate(store, device, _trained(session, trained))
+        # An update records runs as this code's. A new database has only such runs; they need no comparison.
+        own_code = facts if not ((db_only and not for_update) or (db is None and not db_only)) else None
+        seed_results = {name: collect_results(store, own, own_code) for name, own in configs.items()}
+
+    findings: list[Finding] = []
+    for run in checked:
+        if run.name in refusals:
+            findings.append(refusals[run.name])
+        else:
+            findings += verdict.judge(run, content.origin(run), seed_results[run.name], fail_on_speed)
+    return CheckResult(baseline, findings, selected, configs, seed_results, facts)
+
+
+@contextmanager
+def _check_session(
+    db: str | None, db_only: bool, options: ExecutionOptions, display: Display | None
+) -> Iterator[tuple[Store, Session | None]]:
+    """Open the database, and a session unless nothing trains. Without a name the database is temporary."""
+    if db_only:
+        with open_store(db or DEFAULT_DATABASE) as store:
+            yield store, None
+    elif db is None:
+        with (
+            TemporaryDirectory(prefix="orthobench-check-") as folder,
+            open_session(str(Path(folder) / "check.db"), options, display) as session,
+        ):
+            yield session.open_store, session
+    else:
+        with open_session(db, options, display) as session:
+            yield session.open_store, session
+
+
+def _trained(session: Session, configs: Sequence[RunConfig]) -> Iterator[Run]:
+    """Train the pending runs one by one as they are requested, and yield their records; a failed run has none.
+
+    Raises:
+        UsageError: a run cannot start.
+        Stopped: the user stopped the session.
+    """
+    planned = session.plan([SweepRun(config, {}) for config in configs], estimate=False)
+    jobs: list[Job] = session.jobs(planned.runs, lambda run: f"{run.config.spec.task} {run.config.spec.model}")
+    ended = 0
+    for outcome in session.outcomes(jobs):
+        if outcome.ending == Ending.INTERRUPTED:
+            raise Stopped
+        if outcome.ending in (Ending.REFUSED, Ending.BUSY):
+            raise UsageError(outcome.cause)
+        run = session.open_store.find(outcome.job.spec.key)
+        if outcome.ending != Ending.FAILED and run is not None:
+            yield run
+        ended += 1
+    if ended < len(jobs):
+        raise Stopped
+
+
+def _with_seeds(run: CheckedRun, count: int | None, first: int | None) -> CheckedRun:
+    """Return the run with other seeds; None keeps the baseline's number or first seed."""
+    if count is None and first is None:
+        return run
+    start = run.seeds[0] if first is None else first
+    return run.model_copy(update={"seeds": tuple(range(start, start + (count or len(run.seeds))))})
+
+
+def _resolve(catalog: Catalog, run: CheckedRun) -> list[RunConfig]:
+    """Return the run's configuration for each seed.
+
+    Raises:
+        UsageError: a setting is invalid.
+    """
+    try:
+        first = resolve(catalog, run.task, run.model, run.settings, run.preset, run.seeds[0])
+    except UsageError as error:
+        raise UsageError(f"run {run.name}: {error}") from error
+    return [first.with_seed(seed) for seed in run.seeds]
+
+
+@contextmanager
+def _opened(results: Results | str) -> Iterator[Store]:
+    """Open a database given by its name."""
+    if isinstance(results, Results):
+        yield results.store
+    else:
+        with open_store(results) as store:
+            yield store

@@ -1,0 +1,235 @@
+"""Reproduce papers: the runs of their tables and figures, small versions of the figures, and studies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orthobench import environment
+from orthobench.api.runs import DEFAULT_DATABASE, seed_list, train, with_jobs
+from orthobench.errors import UsageError
+from orthobench.execution.display import Display
+from orthobench.execution.options import ExecutionOptions
+from orthobench.execution.session import Session, SweepResult, open_session
+from orthobench.papers import Study, find_paper, find_study, papers
+from orthobench.plugins import Catalog
+from orthobench.settings import text
+from orthobench.spec import Preset, resolve
+from orthobench.sweep.paper import resolve_experiments, select_experiments, small_runs, with_models, with_settings
+from orthobench.sweep.plan import SweepRun, with_seeds
+
+if TYPE_CHECKING:
+    from orthobench.analysis.claims import ClaimResult
+    from orthobench.papers import Artifact, Paper
+
+
+def reproduce(
+    paper: str,
+    *,
+    table: str | None = None,
+    figure: str | None = None,
+    models: Sequence[str] | None = None,
+    where: Mapping[str, Any] | None = None,
+    scale: float = 1.0,
+    seeds: int | Sequence[int] = 1,
+    db: str = DEFAULT_DATABASE,
+    jobs: int | None = None,
+    options: ExecutionOptions | None = None,
+    dry_run: bool = False,
+    display: Display | None = None,
+) -> SweepResult:
+    """Train the runs of a paper, or of one of its tables or figures, with the paper's settings.
+
+    Args:
+        paper: its key, such as "helfrich2018".
+        table: the number or name of a table.
+        figure: the number or name of a figure.
+        models: restrict to these models.
+        where: restrict to runs with these settings; `task` counts as a setting.
+        scale: factor on epochs, lengths and data. Scaled runs are never shown as the paper's.
+
+    Raises:
+        UsageError: the paper has no such table, figure, model or setting, or as for `sweep`.
+        StorageError: the database cannot be written.
+        Stopped: the user pressed Ctrl-C; the same call resumes the runs.
+    """
+    options = with_jobs(options, jobs)
+    if table and figure:
+        raise UsageError("name a table or a figure, one at a time")
+    kind, name = ("table", table) if table else ("figure", figure)
+    experiments = select_experiments(find_paper(paper), kind, name)
+    if models is not None:
+        experiments = with_models(experiments, models)
+    experiments = with_settings(experiments, where or {})
+    runs = resolve_experiments(Catalog(options.plugins), experiments, seed_list(seeds), scale)
+    return train(runs, db, options, dry_run, display)
+
+
+@dataclass(frozen=True)
+class SmallResult:
+    """The small versions of figures.
+
+    Attributes:
+        sweep: the result of their runs.
+        figures: for each figure its paper, its description, and the result of each of its claims.
+    """
+
+    sweep: SweepResult
+    figures: list[tuple[Paper, Artifact, list[ClaimResult]]]
+
+    @property
+    def claim_results(self) -> list[ClaimResult]:
+        return [result for _, _, results in self.figures for result in results]
+
+    @property
+    def claims_held(self) -> bool:
+        """Whether all claims held."""
+        return all(result.holds is True for result in self.claim_results)
+
+
+def reproduce_small(
+    paper: str | None = None,
+    *,
+    seeds: int | Sequence[int] = 1,
+    db: str = DEFAULT_DATABASE,
+    jobs: int | None = None,
+    options: ExecutionOptions | None = None,
+    dry_run: bool = False,
+    display: Display | None = None,
+) -> SmallResult:
+    """Train small versions of the papers' figures, and check the claims of each; about five minutes on two cores.
+
+    Args:
+        paper: restrict to the figures of this paper.
+
+    Raises:
+        UsageError: the paper is unknown or has no small figures, or as for `sweep`.
+        StorageError: the database cannot be written.
+        Stopped: the user pressed Ctrl-C; the same call resumes the runs.
+    """
+    options = with_jobs(options, jobs)
+    catalog = Catalog(options.plugins)
+    selected = [find_paper(paper)] if paper else papers()
+    figures = [(source, artifact) for source in selected for artifact in source.artifacts() if artifact.small]
+    if not figures:
+        raise UsageError(f"{paper} has no figures in small: use `orthobench reproduce {paper}`")
+    seeds = seed_list(seeds)
+    runs = [with_seeds(small_runs(catalog, source, artifact), seeds) for source, artifact in figures]
+    unique = {run.config.spec.key: run for own in runs for run in own}
+    with open_session(db, options, display, dry_run) as session:
+        result = session.sweep(list(unique.values()), dry_run)
+        if dry_run:
+            return SmallResult(result, [])
+        from orthobench.analysis.claims import check_small
+
+        checked = [
+            (source, artifact, check_small(session.open_store, artifact, [run.config.spec.key for run in own]))
+            for (source, artifact), own in zip(figures, runs, strict=True)
+        ]
+    return SmallResult(result, checked)
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """The result of a study.
+
+    Attributes:
+        study: its description.
+        sweep: the result of its runs; None if it computes or measures.
+        page: the file with its figures; None in a dry run.
+    """
+
+    study: Study
+    sweep: SweepResult | None
+    page: Path | None
+
+
+def study(
+    name: str,
+    *,
+    preset: Preset = "paper",
+    seeds: int | Sequence[int] = 1,
+    out: Path | None = None,
+    db: str = DEFAULT_DATABASE,
+    jobs: int | None = None,
+    options: ExecutionOptions | None = None,
+    dry_run: bool = False,
+    display: Display | None = None,
+) -> StudyResult:
+    """Carry out a paper's study of the inside of models, and write the page with its figures.
+
+    Args:
+        name: the study's name, such as "orthogonality".
+        out: the page; None for reports/study-NAME.html.
+
+    Raises:
+        UsageError: the study is unknown, or as for `sweep`.
+        StorageError: the database or the page cannot be written.
+        Stopped: the user pressed Ctrl-C; the same call resumes the runs.
+    """
+    options, found = with_jobs(options, jobs), find_study(name)
+    catalog = Catalog(options.plugins)
+    runs, figures = _study_runs(found, catalog, preset, seed_list(seeds))
+    with open_session(db, options, display, dry_run) as session:
+        result = None
+        if dry_run:
+            result = session.sweep(runs, dry_run) if runs else None
+            return StudyResult(found, result, None)
+        if found.benchmark:
+            _measure(found, catalog, session, preset == "quick")
+        elif found.computation:
+            from orthobench.analysis.dynamics import COMPUTATIONS
+
+            _record(found, session, {"preset": "paper", **COMPUTATIONS[found.computation]()})
+        else:
+            _record(found, session, {"preset": preset, "figures": figures})
+            result = session.sweep(runs)
+        from orthobench.report import write_study
+
+        page = write_study(session.open_store, out or Path("reports") / f"study-{found.name}.html", found)
+    return StudyResult(found, result, page)
+
+
+def _study_runs(
+    study: Study, catalog: Catalog, preset: Preset, seeds: Sequence[int]
+) -> tuple[list[SweepRun], dict[str, list[str]]]:
+    """Return the study's runs, each once, seed by seed, and the keys of each figure's runs."""
+    study_runs = study.runs(preset)
+    first = [
+        SweepRun(
+            resolve(catalog, run.task, run.model, run.settings, preset),
+            {setting: text(value) for setting, value in run.settings.items()},
+        )
+        for run in study_runs
+    ]
+    figures: dict[str, list[str]] = {}
+    for seed in seeds:
+        for run, (config, _) in zip(study_runs, first, strict=True):
+            figures.setdefault(run.figure, []).append(config.with_seed(seed).spec.key)
+    return with_seeds(first, seeds), figures
+
+
+def _record(study: Study, session: Session, results: dict[str, Any]) -> None:
+    """Record the content of a study, unless its newest record is the same."""
+    store = session.open_store
+    before = store.benchmarks(study.record)
+    if not before or before[-1].results != results:
+        facts = environment.describe(session.device)
+        store.add_benchmark(study.record, results, environment.digest(facts), facts)
+
+
+def _measure(study: Study, catalog: Catalog, session: Session, quick: bool) -> None:
+    """Measure all models as `orthobench bench --models` does, once per environment."""
+    from orthobench.bench.models import measure_models
+    from orthobench.bench.suite import Plan
+
+    store, facts = session.open_store, environment.describe(session.device)
+    digest = environment.digest(facts)
+    for benchmark in store.benchmarks(study.record):
+        if benchmark.environment.digest == digest and benchmark.results["quick"] == quick:
+            return
+    plan = Plan(session.device, 1 if quick else 5, quick, tell=session.display.print_line)
+    models = {plugin.name: plugin.load() for plugin in catalog if plugin.kind == "model"}
+    store.add_benchmark(study.record, measure_models(models, plan), digest, facts)

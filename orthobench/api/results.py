@@ -1,0 +1,243 @@
+"""Read results: the runs of a database as pandas objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from orthobench.api.runs import DEFAULT_DATABASE
+from orthobench.errors import UsageError, unknown
+from orthobench.settings import merged_settings
+from orthobench.store import Run, open_store
+from orthobench.training.checkpoint import checkpoint_root
+from orthobench.training.locks import current_status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Runs = pd.DataFrame | Run | str | Sequence[Run] | Sequence[str] | None
+
+RUN_COLUMNS = (
+    "run",
+    "task",
+    "model",
+    "seed",
+    "status",
+    "metric",
+    "goal",
+    "final",
+    "best",
+    "best_iteration",
+    "baseline",
+    "iterations",
+    "total_iterations",
+    "parameters",
+    "seconds",
+    "peak_memory",
+    "device",
+    "backend",
+    "tags",
+    "message",
+    "created_at",
+    "environment",
+)
+METRIC_COLUMNS = ("run", "split", "name", "epoch", "iteration", "value")
+
+
+def open_results(db: str = DEFAULT_DATABASE) -> Results:
+    """Open a database of runs to read.
+
+    Args:
+        db: a file or an SQLAlchemy URL.
+
+    Raises:
+        UsageError: there is no such database, or it needs an upgrade.
+    """
+    return Results(db)
+
+
+class Results:
+    """The results in a database. As a context manager it closes the database at the end.
+
+    Methods with a parameter `runs` accept a table of `runs()`, records, keys, a single one of these, or None for all.
+    A key may be shortened to its first digits.
+    """
+
+    def __init__(self, db: str) -> None:
+        self.db = db
+        self.store = open_store(db)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the database."""
+        self.store.close()
+
+    def runs(
+        self,
+        *,
+        task: str | None = None,
+        model: str | None = None,
+        status: str | None = None,
+        seed: int | None = None,
+        tag: str | None = None,
+        **settings: Any,
+    ) -> pd.DataFrame:
+        """Return a table with one row per run, in the order in which the runs started.
+
+        Columns: those of `RUN_COLUMNS`, then every setting by its name. `final` and `best` are values of the task's
+        `metric`, `seconds` is the total time, `peak_memory` is in bytes, and `environment` holds a dictionary.
+
+        Args:
+            settings: restrict to runs with these settings, such as `hidden_size=170`.
+
+        Raises:
+            UsageError: no run has a setting of this name.
+        """
+        import pandas as pd
+
+        from orthobench.settings import same
+
+        root = checkpoint_root(self.db)
+        runs = self.store.runs(task=task, model=model, seed=seed, tag=tag)
+        own = [(run, merged_settings(run.spec)) for run in runs]
+        known = {name for _, values in own for name in values}
+        for name in settings:
+            if own and name not in known:
+                raise unknown("setting", name, known)
+        records = [
+            self._record(run, current_status(self.store, root, run.key, run.status)) | _columns(values)
+            for run, values in own
+            if all(name in values and same(values[name], value) for name, value in settings.items())
+        ]
+        records = [record for record in records if status in (None, record["status"])]
+        columns = list(dict.fromkeys((*RUN_COLUMNS, *(name for record in records for name in record))))
+        return pd.DataFrame(records, columns=columns)
+
+    def metrics(self, runs: Runs = None, *, split: str | None = None, name: str | None = None) -> pd.DataFrame:
+        """Return the logged numbers, one row each, with the columns of `METRIC_COLUMNS`.
+
+        Args:
+            split: "train", "test", "valid", or "probe" for the values of probes.
+            name: the name of a metric.
+
+        Raises:
+            UsageError: a key is unknown or ambiguous.
+        """
+        import pandas as pd
+
+        keys = self._keys(runs)
+        rows = [
+            (keys[run], *rest)
+            for run, *rest in self.store.metric_values(list(keys))
+            if split in (None, rest[0]) and name in (None, rest[1])
+        ]
+        return pd.DataFrame(rows, columns=list(METRIC_COLUMNS))
+
+    def curve(self, run: Run | str, name: str, split: str = "test") -> pd.Series[float]:
+        """Return a metric of one run over its iterations: a series of values by iteration.
+
+        Raises:
+            UsageError: the run or the metric is unknown.
+        """
+        key = self._key(run)
+        rows = self.metrics(key)
+        series = rows[(rows["split"] == split) & (rows["name"] == name)]
+        if series.empty:
+            known = {f"{other} ({part})" for part, other in zip(rows["split"], rows["name"], strict=True)}
+            raise unknown(f"metric of run {key}", f"{name} ({split})", known)
+        return series.set_index("iteration")["value"].rename(name)
+
+    def vectors(self, run: Run | str, name: str) -> pd.DataFrame:
+        """Return the vectors of a probe of one run: one row per iteration.
+
+        The table has shape [iterations, length]; shorter vectors end with NaN.
+
+        Args:
+            name: such as "gradient_norm/h"; the probe's name alone where it has one vector.
+
+        Raises:
+            UsageError: the run or the vector is unknown, or the probe has several vectors.
+        """
+        import pandas as pd
+
+        record = self.store.get(self._key(run))
+        traces = self.store.traces([record.id])
+        known = {trace.name for trace in traces}
+        names = [name] if name in known else sorted(other for other in known if other.startswith(f"{name}/"))
+        if not names:
+            raise unknown(f"vector of run {record.key}", name, known)
+        if len(names) > 1:
+            raise UsageError(f"probe {name} has several vectors: name one of {', '.join(names)}")
+        selected = [trace for trace in traces if trace.name == names[0]]
+        iterations = pd.Index([trace.iteration for trace in selected], name="iteration")
+        return pd.DataFrame([list(trace.values) for trace in selected], index=iterations)
+
+    def table(self, paper: str, name: str) -> pd.DataFrame:
+        """Return a table of a paper, printed beside measured: one row per printed number.
+
+        Columns: row, column, model, parameters, printed, measured, measured_half_width, seeds, difference, verdict,
+        command and others. `measured` is the mean over finished seeds, `measured_half_width` half its 95 % interval.
+
+        Args:
+            paper: the paper's key, such as "helfrich2018".
+            name: the table's number or name.
+
+        Raises:
+            UsageError: the paper or the table is unknown.
+        """
+        from orthobench.plugins import Catalog
+        from orthobench.report.export import paper_table
+        from orthobench.sweep.paper import variant_keys
+
+        keys, _ = variant_keys(Catalog())
+        return paper_table(self.store, paper, name, keys)
+
+    def _record(self, run: Run, status: str) -> dict[str, Any]:
+        return {
+            "run": run.key,
+            "task": run.task,
+            "model": run.model,
+            "seed": run.seed,
+            "status": str(status),
+            "metric": run.metric,
+            "goal": run.goal,
+            "final": run.final_value,
+            "best": run.best_value,
+            "best_iteration": run.best_iteration,
+            "baseline": run.baselines.get(run.metric),
+            "iterations": run.iterations,
+            "total_iterations": run.total_iterations,
+            "parameters": run.parameter_count,
+            "seconds": float(sum(run.seconds.values())),
+            "peak_memory": run.peak_memory,
+            "device": run.device,
+            "backend": run.backend,
+            "tags": ", ".join(run.tags),
+            "message": run.message,
+            "created_at": run.created_at,
+            "environment": run.environment.facts,
+        }
+
+    def _key(self, run: Run | str) -> str:
+        return self.store.get(run).key if isinstance(run, str) else run.key
+
+    def _keys(self, runs: Runs) -> dict[int, str]:
+        """Return the keys of runs by their number in the database."""
+        if runs is None:
+            return {run.id: run.key for run in self.store.runs()}
+        if isinstance(runs, (str, Run)):
+            selected: Iterable[Run | str] = [runs]
+        else:
+            selected = runs if isinstance(runs, Sequence) else runs["run"]
+        keys = [self._key(run) for run in selected]
+        return {run.id: run.key for run in self.store.runs(keys=keys)}
+
+
+def _columns(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings under column names that no column of a run has."""
+    return {f"setting_{name}" if name in RUN_COLUMNS else name: value for name, value in settings.items()}

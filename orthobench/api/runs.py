@@ -1,0 +1,262 @@
+"""Train runs: one run, the runs of a grid or a sweep file, and the trials of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from orthobench.errors import UsageError
+from orthobench.execution.display import Display
+from orthobench.execution.options import ExecutionOptions
+from orthobench.execution.session import SweepResult, open_session
+from orthobench.execution.tuner import Tuning, TuningResult, check_optuna
+from orthobench.plugins import Catalog
+from orthobench.settings import text
+from orthobench.spec import Preset, resolve
+from orthobench.store import Run
+from orthobench.sweep.file import read_file
+from orthobench.sweep.grid import read_grid
+from orthobench.sweep.plan import SweepRun, resolve_grid
+from orthobench.sweep.search import Search
+from orthobench.sweep.space import Space
+
+DEFAULT_DATABASE = "results.db"
+
+Values = str | Sequence[Any]
+Grid = Mapping[str, Values] | Mapping[str | tuple[str, ...], Values]
+"""Values by setting, `{"learning_rate": [1e-3, 1e-4]}`, or by settings bound together, `{("n", "rho"): [(170, 17)]}`.
+
+A text has the command line's notation: `{"hidden_size": "128..512:x2"}`.
+"""
+
+
+def run(
+    task: str,
+    model: str,
+    *,
+    preset: Preset = "paper",
+    seed: int = 0,
+    db: str = DEFAULT_DATABASE,
+    force: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    options: ExecutionOptions | None = None,
+    display: Display | None = None,
+    **overrides: Any,
+) -> Run:
+    """Train one model on one task in this process, and return the run's record.
+
+    A finished run is only looked up, and an interrupted run resumes from its checkpoint.
+
+    Args:
+        task: the name of a task, such as "adding".
+        model: the name of a model, such as "scornn".
+        preset: "paper" for the paper's settings, "quick" for a run of a minute or two.
+        db: a database file or an SQLAlchemy URL; a missing file is created.
+        force: delete the run's results and train it again.
+        settings: hyper-parameters by name; for names that are no Python identifiers or arguments of this function.
+        overrides: hyper-parameters by name, such as `hidden_size=64`.
+
+    Raises:
+        UsageError: a name or value is invalid, or data is missing.
+        RunLockedError: another process trains this run.
+        StorageError: the database or a checkpoint cannot be written.
+        Stopped: the user pressed Ctrl-C; the same call resumes the run.
+    """
+    settings = _merge(settings, overrides)
+    options = options or ExecutionOptions()
+    config = resolve(Catalog(options.plugins), task, model, settings, preset, seed)
+    with open_session(db, options, display) as session:
+        return session.train(config, f"{task} {model}", force)
+
+
+def sweep(
+    task: str,
+    models: str | Sequence[str],
+    *,
+    seeds: int | Sequence[int] = 1,
+    grid: Grid | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preset: Preset = "paper",
+    db: str = DEFAULT_DATABASE,
+    jobs: int | None = None,
+    options: ExecutionOptions | None = None,
+    dry_run: bool = False,
+    display: Display | None = None,
+) -> SweepResult:
+    """Train the runs of a grid, each once; the same call later trains those that are missing.
+
+    A run that fails does not end the others: see `SweepResult.failed`.
+
+    Args:
+        models: one model or several.
+        seeds: a number of seeds (0, 1, 2, ...), or the seeds.
+        grid: values to combine; see `Grid`.
+        settings: hyper-parameters of all runs.
+        jobs: runs at once, each in its own process, in place of `options.jobs`; 0: one by one in this process.
+        dry_run: train nothing; the result has the plan, with estimates of time and memory.
+
+    Raises:
+        UsageError: a name or value is invalid, two points are the same run, or no run could start.
+        StorageError: the database cannot be written.
+        Stopped: the user pressed Ctrl-C; the same call resumes the runs.
+    """
+    options = with_jobs(options, jobs)
+    axes = read_grid({_axis(names): values for names, values in (grid or {}).items()})
+    runs = resolve_grid(Catalog(options.plugins), task, _names(models), settings or {}, axes, seed_list(seeds), preset)
+    return train(runs, db, options, dry_run, display)
+
+
+def sweep_file(
+    path: Path,
+    *,
+    seeds: int | None = None,
+    db: str = DEFAULT_DATABASE,
+    jobs: int | None = None,
+    options: ExecutionOptions | None = None,
+    dry_run: bool = False,
+    display: Display | None = None,
+) -> SweepResult:
+    """Train the runs of a sweep file, each once.
+
+    Args:
+        seeds: a number of seeds in place of the file's.
+
+    Raises:
+        UsageError: the file is invalid, or as for `sweep`.
+        StorageError: the database cannot be written.
+        Stopped: the user pressed Ctrl-C; the same call resumes the runs.
+    """
+    options, file = with_jobs(options, jobs), read_file(path)
+    runs = resolve_grid(
+        Catalog(options.plugins),
+        file.task,
+        file.models,
+        file.overrides(),
+        file.axes(),
+        range(seeds or file.seeds),
+        file.preset,
+    )
+    return train(runs, db, options, dry_run, display)
+
+
+def tune(
+    task: str,
+    models: str | Sequence[str],
+    grid: Grid,
+    *,
+    trials: int = 50,
+    prune: bool = True,
+    settings: Mapping[str, Any] | None = None,
+    preset: Preset = "paper",
+    db: str = DEFAULT_DATABASE,
+    jobs: int | None = None,
+    options: ExecutionOptions | None = None,
+    dry_run: bool = False,
+    display: Display | None = None,
+) -> list[TuningResult]:
+    """Search good settings for each model: trials are drawn on the results of earlier trials.
+
+    The same call resumes a search. All trials have seed 0.
+
+    Args:
+        grid: the space, as in `sweep`; also ranges of numbers, `{"learning_rate": "1e-4..1e-2:log"}`.
+        trials: number of trials in total.
+        prune: end trials early that are worse than the median.
+
+    Raises:
+        UsageError: optuna is not installed, a name or value is invalid, or no trial could start.
+        RunLockedError: another process runs the same search.
+        StorageError: the database cannot be written.
+        Stopped: the user pressed Ctrl-C; the same call resumes the search.
+    """
+    options, searched = with_jobs(options, jobs), list(dict.fromkeys(_names(models)))
+    check_optuna()
+    catalog, space = (
+        Catalog(options.plugins),
+        Space([f"{_axis(names)}={_axis_text(values)}" for names, values in grid.items()]),
+    )
+    fixed = {name: value if isinstance(value, str) else text(value) for name, value in (settings or {}).items()}
+    tunings = [Tuning(Search(catalog, task, model, fixed, preset, space, prune), trials) for model in searched]
+    with open_session(db, options, display, dry_run) as session:
+        if not dry_run:
+            return [tuning.train(session) for tuning in tunings]
+        results = []
+        for tuning in tunings:
+            result = tuning.result(session.store)
+            plan = session.plan(tuning.pending(session.store), estimate=True)
+            session.display.on_search(tuning, result.trials, plan)
+            results.append(result)
+        return results
+
+
+def train(
+    runs: Sequence[SweepRun], db: str, options: ExecutionOptions, dry_run: bool, display: Display | None
+) -> SweepResult:
+    """Plan and train the runs of a sweep.
+
+    Raises:
+        OrthobenchError: as for `sweep`.
+        Stopped: the user pressed Ctrl-C.
+    """
+    with open_session(db, options, display, dry_run) as session:
+        return session.sweep(runs, dry_run, estimate=dry_run)
+
+
+def with_jobs(options: ExecutionOptions | None, jobs: int | None) -> ExecutionOptions:
+    """Return the options with this number of jobs; None keeps theirs."""
+    options = options or ExecutionOptions()
+    return options if jobs is None else replace(options, jobs=jobs)
+
+
+def seed_list(seeds: int | Sequence[int]) -> Sequence[int]:
+    """Return the seeds: 0, 1, 2, ... for a number.
+
+    Raises:
+        UsageError: there is no seed.
+    """
+    listed = range(seeds) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
+    if not listed:
+        raise UsageError(f"seeds={seeds} should name at least one seed")
+    return listed
+
+
+def _merge(settings: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the hyper-parameters of both.
+
+    Raises:
+        UsageError: an override is an execution option, or both have the same name.
+    """
+    for name in overrides:
+        if name in {field.name for field in fields(ExecutionOptions)}:
+            raise UsageError(f"{name} is an execution option: pass options=ExecutionOptions({name}=...)")
+        if name in (settings or {}):
+            raise UsageError(f"{name} is given twice: leave it out of settings, or of the arguments")
+    return {**(settings or {}), **overrides}
+
+
+def _names(models: str | Sequence[str]) -> list[str]:
+    """Return the names of models.
+
+    Raises:
+        UsageError: there is no model, or a name is empty.
+    """
+    names = [models] if isinstance(models, str) else list(models)
+    if not names or not all(names):
+        raise UsageError("name a model, or several: models=['scornn', 'lstm']")
+    return names
+
+
+def _axis(names: str | tuple[str, ...]) -> str:
+    """Return the names of an axis in the command line's notation."""
+    return names if isinstance(names, str) else f"({','.join(names)})"
+
+
+def _axis_text(values: str | Sequence[Any]) -> str:
+    """Return the values of an axis in the command line's notation."""
+    if isinstance(values, str):
+        return values
+    return ",".join(
+        f"({','.join(map(text, value))})" if isinstance(value, (list, tuple)) else text(value) for value in values
+    )

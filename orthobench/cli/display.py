@@ -1,0 +1,243 @@
+"""The command line's display of sessions: plans and searches on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from orthobench.cli.progress import Progress, SideBySide
+from orthobench.cli.records import cell, console
+from orthobench.execution.budget import show_duration
+from orthobench.execution.display import Display, JobsDisplay
+from orthobench.execution.job import Ending
+from orthobench.execution.session import Stopped
+from orthobench.store import Status
+from orthobench.training.events import EventSink
+
+if TYPE_CHECKING:
+    from orthobench.analysis.variants import Variant
+    from orthobench.execution.estimate import Estimate
+    from orthobench.execution.job import Job, Outcome
+    from orthobench.execution.planner import SweepPlan, Totals
+    from orthobench.execution.tuner import Tuning, TuningResult
+    from orthobench.store import Run
+    from orthobench.sweep.plan import PlannedRun
+    from orthobench.sweep.search import Trial
+
+SHOWN_TRIALS = 10
+
+
+class JobLines(JobsDisplay):
+    """Displays jobs that train in this process, one after the other."""
+
+    def __init__(self) -> None:
+        self.refusals: set[str] = set()
+
+    @contextmanager
+    def open_sink(self, job: Job) -> Iterator[EventSink]:
+        with Progress(job.label) as progress:
+            yield progress
+
+    def print_line(self, text: str) -> None:
+        typer.echo(text, err=True)
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        label, cause = outcome.job.label, outcome.cause
+        if outcome.ending in (Ending.FAILED, Ending.DIVERGED):
+            self.print_line(f"{label} {outcome.ending}: {cause}")
+        elif outcome.ending == Ending.REFUSED:
+            if cause not in self.refusals:  # a full disk concerns every run
+                self.print_line(f"{label} cannot be started: {cause}")
+            self.refusals.add(cause)
+        elif outcome.ending == Ending.PRUNED:
+            self.print_line(f"{label} {cause}")
+        elif outcome.ending == Ending.BUSY:
+            self.print_line(f"{label} is left to another process: {cause}")
+
+
+class JobRows(JobLines):
+    """Displays jobs that train at the same time."""
+
+    def __init__(self, rows: SideBySide) -> None:
+        super().__init__()
+        self.rows = rows
+
+    def open_sink(self, job: Job) -> AbstractContextManager[EventSink]:  # type: ignore[override]
+        return self.rows.open_sink(job)
+
+    def print_line(self, text: str) -> None:
+        self.rows.print_line(text)
+
+
+class TerminalDisplay(Display):
+    """Displays a session on the terminal."""
+
+    @contextmanager
+    def open_jobs(self, count: int, in_this_process: bool) -> Iterator[JobsDisplay]:
+        if in_this_process:
+            yield JobLines()
+            return
+        with SideBySide(count) as rows:
+            yield JobRows(rows)
+
+    def on_plan(self, plan: SweepPlan) -> None:
+        print_plan(plan)
+
+    def on_profile(self, run: PlannedRun) -> None:
+        typer.echo(f"trying a few steps of {run.label}", err=True)
+
+    def on_search(self, tuning: Tuning, trials: Sequence[Trial], plan: SweepPlan | None) -> None:
+        search, metric = tuning.search, tuning.search.metric
+        direction = "lowest" if metric.goal == "min" else "highest"
+        typer.echo(f"search {search.task} {search.model}: " + ", ".join(map("=".join, search.space.texts.items())))
+        objective = f"the {direction} {metric.name} of a run's tests"
+        typer.echo(f"objective: {objective}, on the validation split, or else the test split")
+        states = [trial.state for trial in trials]
+        counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+        typer.echo(", ".join([f"{tuning.trial_count} trials", *counts, f"{tuning.trial_count - len(states)} to come"]))
+        if plan is not None:
+            typer.echo(f"to train: {_in_words(plan.totals())}")
+
+    def print_line(self, text: str) -> None:
+        typer.echo(text, err=True)
+
+    def on_budget_spent(self, not_started: int) -> None:
+        typer.echo(f"the budget is spent: {not_started} runs are left for another time", err=True)
+
+    def on_stop_request(self) -> None:
+        typer.echo("stopping after this iteration; once more stops at once", err=True)
+
+
+@contextmanager
+def resumable(
+    display: TerminalDisplay | None = None, hint: str = "; the same command goes on from here"
+) -> Iterator[TerminalDisplay]:
+    """Display a session. When the user stops it, end the command with code 130.
+
+    Raises:
+        typer.Exit: the user stopped the session.
+    """
+    try:
+        yield display or TerminalDisplay()
+    except Stopped:
+        typer.echo(f"stopped{hint}", err=True)
+        raise typer.Exit(130) from None
+
+
+def report_failures(failed: int, total: int) -> None:
+    """End the command with code 1 if runs failed.
+
+    Raises:
+        typer.Exit: runs failed.
+    """
+    if failed:
+        typer.echo(f"{failed} of {total} runs failed: `orthobench ls --status failed` lists them", err=True)
+        raise typer.Exit(1)
+
+
+def print_plan(plan: SweepPlan) -> None:
+    """Print every run with its state and estimate, the number of runs by state, and the totals."""
+    from rich.table import Table
+
+    several = len({run.config.spec.task for run in plan.runs}) > 1
+    headings = ("run", *(("task",) if several else ()), "model", "settings", "seed", "state")
+    table = Table(*headings, *(() if plan.estimates is None else ("time", "memory", "judged by")), box=None)
+    for run in plan.runs:
+        spec = run.config.spec
+        settings = " ".join(f"{name}={value}" for name, value in run.settings.items())
+        state = f"{run.state}, left out" if run.key in plan.left_out else run.state
+        row = [run.key, *((spec.task,) if several else ()), spec.model, settings, str(spec.seed), state]
+        if plan.estimates is not None:
+            row += _estimate_cells(plan.estimates.get(run.key))
+        table.add_row(*row)
+    console().print(table)
+    states = [run.state for run in plan.runs]
+    typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
+    for change in dict.fromkeys(run.change for run in plan.runs if run.older_run):
+        keys = " ".join(run.older_run.key for run in plan.runs if run.older_run and run.change == change)
+        typer.echo(f"stale: {change}; the older results stay in the database: {keys}")
+    if plan.estimates is None:
+        return
+    typer.echo(f"to train: {_in_words(plan.totals())}")
+    if plan.budget is not None:
+        selected = _in_words(plan.totals(selected_only=True))
+        typer.echo(f"within {show_duration(plan.budget)}: {selected}; {len(plan.left_out)} left out")
+
+
+def print_summary(rows: list[Variant]) -> None:
+    """Print the results of each variant, over its seeds."""
+    from rich.table import Table
+
+    headings = ("model", "seeds", "metric", "final (mean ± 95 %)", "best", "diverged", "parameters", "s/epoch")
+    table = Table(*headings, box=None)
+    for row in rows:
+        table.add_row(
+            row.label,
+            f"{len(row.finished)} of {len(row.runs)}",
+            row.run.metric,
+            cell(row.final and str(row.final)),
+            cell(row.best and str(row.best)),
+            str(row.diverged),
+            str(row.run.parameter_count),
+            cell(row.seconds_per_epoch and row.seconds_per_epoch.mean),
+        )
+    console().print(table)
+
+
+def print_trials(result: TuningResult, command: str) -> None:
+    """Print the best trials, and the command that trains the best one with more seeds."""
+    from rich.table import Table
+
+    search, trials = result.tuning.search, result.trials
+    table = Table("trial", "run", "settings", "state", "judged by", "best", box=None)
+    for trial in result.ranked[:SHOWN_TRIALS]:
+        objective = f"{trial.split} {search.metric.name}"
+        state = trial.run.message if trial.run and trial.state == "pruned" else trial.state
+        settings = " ".join(f"{name}={value}" for name, value in trial.settings.items())
+        table.add_row(str(trial.number + 1), trial.key, settings, state, objective, cell(trial.best))
+    console().print(table)
+    if len(trials) > SHOWN_TRIALS:
+        typer.echo(f"and {len(trials) - SHOWN_TRIALS} more")
+    if result.is_exhausted:
+        typer.echo(f"the space has no more than these {len(trials)} points")
+    if result.best is None:
+        typer.echo("no trial has finished")
+        return
+    if result.best.split == "test":
+        typer.echo(
+            f"{search.task} has no validation split: the best was selected on the test set, as the papers "
+            "did, so its value here flatters it"
+        )
+    typer.echo(f"the best with more seeds:\n    {command}")
+
+
+def describe(run: Run) -> str:
+    """Return a run's result in one line."""
+    final, best, baseline = (cell(value) for value in (run.final_value, run.best_value, run.baselines[run.metric]))
+    text = f"run {run.key} {run.status}: {run.metric} {final}, best {best}, baseline {baseline}"
+    return f"{text} ({run.message})" if run.status == Status.DIVERGED else text
+
+
+def _estimate_cells(estimate: Estimate | None) -> list[str]:
+    if estimate is None:
+        return ["", "", ""]
+    time = "?" if estimate.seconds is None else f"~ {show_duration(estimate.seconds)}"
+    return [time, "" if estimate.memory is None else f"{estimate.memory / 2**20:.0f} MiB", estimate.source]
+
+
+def _in_words(totals: Totals) -> str:
+    """Return the number of runs, their time and their memory in one line."""
+    runs = f"{totals.runs} run{'s' if totals.runs != 1 else ''}"
+    if totals.seconds is None:
+        return runs if not totals.runs else f"{runs}, of which nothing is known"
+    parts = [runs, f"about {show_duration(totals.seconds)} one after the other"]
+    if totals.at_once > 1:
+        parts.append(f"{show_duration(totals.seconds_at_once)} with {totals.at_once} at once")
+    if totals.memory is not None:
+        parts.append(f"at most {totals.memory / 2**20:.0f} MiB")
+    if totals.unknown:
+        parts.append(f"and {totals.unknown} more of which nothing is known")
+    return ", ".join(parts)

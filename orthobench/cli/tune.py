@@ -1,0 +1,139 @@
+"""`orthobench tune`: search good settings of models."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orthobench.cli.options import (
+    DEFAULT_DATABASE,
+    Backend,
+    BudgetTime,
+    CheckpointEvery,
+    CheckpointPlace,
+    Database,
+    DataFolder,
+    Device,
+    DryRun,
+    ExecutorName,
+    Given,
+    GpuShare,
+    Jobs,
+    NoProfile,
+    OnDivergence,
+    PluginFiles,
+    PresetName,
+    Tags,
+    Threads,
+)
+
+if TYPE_CHECKING:
+    from orthobench.execution.options import ExecutionOptions
+    from orthobench.execution.tuner import TuningResult
+
+SEEDS = 5
+"""Number of seeds in the command for the best trial."""
+
+
+def command(
+    task: Annotated[str | None, typer.Argument(help="The task; `orthobench plugins` lists them.")] = None,
+    models: Annotated[
+        str | None, typer.Option("--models", metavar="A,B", help="The models, separated by commas; one search each.")
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="KEY=A..B",
+            help="What to search: ranges KEY=64..256, KEY=1e-4..1e-2:log, or a grid's values; may be repeated.",
+        ),
+    ] = None,
+    trials: Annotated[int, typer.Option("--trials", min=1, metavar="N", help="Number of trials in total.")] = 50,
+    prune: Annotated[
+        bool, typer.Option("--prune/--no-prune", help="End trials early that are worse than the median.")
+    ] = True,
+    set_: Given = None,
+    preset: PresetName = "paper",
+    device: Device = "auto",
+    backend: Backend = "auto",
+    db: Database = DEFAULT_DATABASE,
+    data_dir: DataFolder = None,
+    plugin: PluginFiles = None,
+    tag: Tags = None,
+    checkpoints: CheckpointPlace = None,
+    checkpoint_every: CheckpointEvery = 30.0,
+    executor: ExecutorName = "local",
+    threads: Threads = None,
+    jobs: Jobs = None,
+    gpu_share: GpuShare = 1,
+    on_divergence: OnDivergence = "stop",
+    budget: BudgetTime = None,
+    dry_run: DryRun = False,
+    no_profile: NoProfile = False,
+) -> None:
+    """Search good settings: trials are drawn on the results of earlier trials.
+
+    The same command resumes the search. Needs optuna; see docs/search.md.
+    """
+    from orthobench import api
+    from orthobench.cli.display import TerminalDisplay, print_trials, report_failures, resumable
+    from orthobench.cli.options import split_names
+    from orthobench.errors import UsageError
+    from orthobench.execution.budget import parse_duration
+    from orthobench.settings import parse_assignments
+
+    if task is None or models is None:
+        raise UsageError("say what to run: a task and --models scornn,lstm")
+    options = api.ExecutionOptions(
+        device=device,
+        backend=backend,
+        executor=executor,
+        jobs=jobs,
+        gpu_share=gpu_share,
+        threads=threads,
+        checkpoint_every=checkpoint_every,
+        on_divergence=on_divergence,
+        tags=tuple(tag or ()),
+        plugins=tuple(plugin or ()),
+        checkpoints=checkpoints,
+        data_folder=data_dir,
+        budget=None if budget is None else parse_duration(budget),
+        profile=not no_profile,
+    )
+
+    class TuneDisplay(TerminalDisplay):
+        def on_search_end(self, result: TuningResult) -> None:
+            print_trials(result, _best_command(result, options, db))
+
+    with resumable(TuneDisplay()) as display:
+        results = api.tune(
+            task,
+            split_names(models),
+            parse_assignments(grid or ()),
+            trials=trials,
+            prune=prune,
+            settings=parse_assignments(set_ or ()),
+            preset=preset,
+            db=db,
+            options=options,
+            dry_run=dry_run,
+            display=display,
+        )
+    if not dry_run:
+        report_failures(sum(len(result.failed) for result in results), sum(len(result.trials) for result in results))
+
+
+def _best_command(result: TuningResult, options: ExecutionOptions, db: str) -> str:
+    """Return the command that trains the best trial with more seeds; empty without a finished trial."""
+    if result.best is None:
+        return ""
+    search = result.tuning.search
+    words = ["orthobench", "sweep", search.task, "--models", search.model]
+    settings = search.overrides | result.best.settings
+    words += [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
+    words += ["--preset", search.preset] if search.preset != "paper" else []
+    words += [word for plugin in options.plugins for word in ("--plugin", str(plugin))]
+    words += ["--db", db] if db != DEFAULT_DATABASE else []
+    return shlex.join([*words, "--seeds", str(SEEDS)])

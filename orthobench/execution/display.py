@@ -1,0 +1,60 @@
+"""The display of a session: what it receives while runs are planned and train. The command line implements one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from orthobench.training.events import EventSink
+
+if TYPE_CHECKING:
+    from orthobench.execution.job import Job, Outcome
+    from orthobench.execution.planner import SweepPlan
+    from orthobench.execution.tuner import Tuning, TuningResult
+    from orthobench.sweep.plan import PlannedRun
+    from orthobench.sweep.search import Trial
+
+
+class JobsDisplay:
+    """Receives the progress of jobs. This base class ignores it; subclasses override the methods that they need."""
+
+    @contextmanager
+    def open_sink(self, job: Job) -> Iterator[EventSink]:
+        """Open the sink of a job's events for as long as the job runs."""
+        yield EventSink()
+
+    def print_line(self, text: str) -> None:
+        """Receive a line about a job, such as a line that its process printed."""
+
+    def on_outcome(self, outcome: Outcome) -> None:
+        """Receive the outcome of a job."""
+
+
+class Display:
+    """Receives the progress of a session. This base class ignores it; subclasses override the methods they need."""
+
+    def open_jobs(self, count: int, in_this_process: bool) -> AbstractContextManager[JobsDisplay]:
+        """Open the display of `count` jobs."""
+        return nullcontext(JobsDisplay())
+
+    def on_plan(self, plan: SweepPlan) -> None:
+        """Receive the plan of a sweep, before its runs train."""
+
+    def on_profile(self, run: PlannedRun) -> None:
+        """Receive the run that is profiled next."""
+
+    def on_search(self, tuning: Tuning, trials: Sequence[Trial], plan: SweepPlan | None) -> None:
+        """Receive a search and its trials so far, before further trials train; in a dry run also their plan."""
+
+    def on_search_end(self, result: TuningResult) -> None:
+        """Receive the trials of a search after the last one."""
+
+    def print_line(self, text: str) -> None:
+        """Receive a line on the progress of a measurement."""
+
+    def on_budget_spent(self, not_started: int) -> None:
+        """Receive the number of jobs that did not start within the budget."""
+
+    def on_stop_request(self) -> None:
+        """Receive the user's request to stop."""

@@ -1,0 +1,59 @@
+"""Options of execution: where and how runs train. They do not change a run's key or its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from orthobench.errors import UsageError
+from orthobench.training.lifecycle import BackendName, DeviceName
+from orthobench.training.loop import OnDivergence
+
+
+@dataclass(frozen=True)
+class ExecutionOptions:
+    """Where and how runs train.
+
+    Attributes:
+        device: "auto" is CUDA where it is available.
+        backend: the kernels of the recurrence; "auto" takes the fastest.
+        executor: "local", "ray", or "ray://HOST:PORT".
+        jobs: runs at once, each in its own process; 0: one after the other in this process; None: one per core, or as
+            many as the GPUs take.
+        gpu_share: runs on one GPU at once.
+        threads: with Ray, the threads and CPUs of each run.
+        checkpoint_every: seconds between checkpoints.
+        on_divergence: "stop" ends a diverged run; "continue" trains it for as long as its weights are finite.
+        tags: names added to the runs.
+        plugins: Python files with tasks, models and probes.
+        checkpoints: with a database server, the folder or URL of the checkpoints.
+        data_folder: the folder of the data sets; None for $ORTHOBENCH_DATA or the user's cache folder.
+        budget: seconds within which runs start; None for no limit.
+        profile: estimate runs without similar ones in the database from a few of their steps.
+
+    Raises:
+        UsageError: the options contradict each other.
+    """
+
+    device: DeviceName = "auto"
+    backend: BackendName = "auto"
+    executor: str = "local"
+    jobs: int | None = None
+    gpu_share: int = 1
+    threads: int | None = None
+    checkpoint_every: float = 30.0
+    on_divergence: OnDivergence = "stop"
+    tags: tuple[str, ...] = ()
+    plugins: tuple[Path, ...] = ()
+    checkpoints: str | None = None
+    data_folder: Path | None = None
+    budget: float | None = None
+    profile: bool = True
+
+    def __post_init__(self) -> None:
+        if self.executor != "local" and self.executor != "ray" and not self.executor.startswith("ray://"):
+            raise UsageError(f"--executor {self.executor} is not known: give local, ray, or ray://host:10001")
+        if self.executor == "local" and self.threads is not None:
+            raise UsageError("--threads is for --executor ray: here the runs share the cores, leave it out")
+        if self.executor != "local" and self.jobs == 0:
+            raise UsageError("-j 0 is for runs in this process: leave it out with --executor ray, or give a limit")
