@@ -19,7 +19,7 @@ from orthobench.errors import UsageError
 from orthobench.store.atomic import replacing_folder
 
 Report = Callable[[str, int, int], None]
-"""Told how a download goes: the file's name, bytes so far, bytes in all."""
+"""A callback for the progress of a download: the file's name, bytes so far, total bytes."""
 
 log = logging.getLogger(__name__)
 _chosen: ContextVar[Path | None] = ContextVar("data_folder", default=None)
@@ -29,8 +29,8 @@ def data_folder() -> Path:
     """The folder of all data sets: the one in use, or $ORTHOBENCH_DATA, or the user's cache folder."""
     if (chosen := _chosen.get()) is not None:
         return chosen
-    given = os.environ.get("ORTHOBENCH_DATA")
-    return Path(given) if given else platformdirs.user_cache_path("orthobench") / "data"
+    variable = os.environ.get("ORTHOBENCH_DATA")
+    return Path(variable) if variable else platformdirs.user_cache_path("orthobench") / "data"
 
 
 @contextmanager
@@ -107,10 +107,10 @@ class DataSet(ABC):
         raise UsageError(f"{self.name} is not here: it needs a licence ({self.home}); then {bring}")
 
     def get(self, report: Report) -> None:
-        """Download and check it; what an earlier download left is gone on with.
+        """Download the data set and check it; an interrupted download resumes.
 
         Raises:
-            UsageError: a licence has to be had first, no mirror answers, or what came is not what it should be.
+            UsageError: the licence forbids it, no mirror answers, or a checksum differs.
         """
         if not self.downloads:
             raise UsageError(
@@ -144,8 +144,8 @@ class DataSet(ABC):
 
     def deviations(self, folder: Path) -> list[str]:
         """Which files are not the canonical ones, by checksum."""
-        found = {file: md5(folder / file) for file, wanted in self.files.items() if wanted is not None}
-        other = [Path(file).name for file, checksum in found.items() if checksum != self.files[file]]
+        checksums = {file: md5(folder / file) for file, expected in self.files.items() if expected is not None}
+        other = [Path(file).name for file, checksum in checksums.items() if checksum != self.files[file]]
         return [f"not the canonical copy, results may differ a little: {', '.join(other)}"] if other else []
 
     def verify(self) -> list[str]:

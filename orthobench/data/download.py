@@ -1,4 +1,7 @@
-"""Downloads that go on where they were cut off, from several mirrors, checked by their checksum."""
+"""Downloads that resume after an interruption, try several mirrors, and are checked by their MD5.
+
+pooch, a library for this, neither resumes a download nor tries a second mirror.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ TIMEOUT_SECONDS = 30
 
 @dataclass(frozen=True)
 class Download:
-    """A file to be had at any of several addresses; `md5` and `size` in bytes say when it is whole."""
+    """A file with its mirrors, its MD5 and its size in bytes."""
 
     name: str
     urls: tuple[str, ...]
@@ -24,7 +27,7 @@ class Download:
 
 
 def fetch(download: Download, folder: Path, report: Callable[[str, int, int], None]) -> Path:
-    """Bring a file into a folder, unless it is there; the beginning that an earlier try left is gone on with.
+    """Download a file into a folder unless it exists; an interrupted download resumes.
 
     Raises:
         UsageError: no mirror gave the file, with each one's reason; or the folder cannot be written.

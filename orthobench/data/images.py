@@ -46,19 +46,19 @@ class ImageDataSet(DataSet):
             raise UsageError(f"{self.name} is broken: {error}; orthobench data get or import brings it anew") from error
 
     def faults(self, folder: Path) -> list[str]:
-        found = []
+        problems = []
         for part in self.counts:
             try:
                 self._checked(folder, part)
             except UsageError as error:
-                found.append(str(error))
-        return found
+                problems.append(str(error))
+        return problems
 
     def _checked(self, folder: Path, part: Part) -> tuple[Tensor, Tensor]:
         images, labels = self.read(folder, part)
-        wanted, found = (self.counts[part], *self.shape), tuple(images.shape)
-        if found != wanted:
-            raise UsageError(f"the {part} images are {_by(found)}, not {_by(wanted)}")
+        expected, actual = (self.counts[part], *self.shape), tuple(images.shape)
+        if actual != expected:
+            raise UsageError(f"the {part} images are {_by(actual)}, not {_by(expected)}")
         if len(labels) != len(images):
             raise UsageError(f"there are {len(labels)} {part} labels for {len(images)} images")
         if not 0 <= int(labels.min()) <= int(labels.max()) < CLASSES:

@@ -69,17 +69,17 @@ class PTB(DataSet):
 
     def gather(self, path: Path, into: Path) -> None:
         """From the folder with the three files, or the unpacked archive that has them in its `data`."""
-        folder = next((one for one in (path, path / "data") if (one / "ptb.train.txt").is_file()), path)
+        folder = next((parent for parent in (path, path / "data") if (parent / "ptb.train.txt").is_file()), path)
         for name in self.files:
             if not (folder / name).is_file():
                 raise UsageError(f"{folder / name} does not exist: name the folder with {', '.join(self.files)}")
             shutil.copyfile(folder / name, into / name)
 
     def faults(self, folder: Path) -> list[str]:
-        found = []
+        problems = []
         for split in SPLITS:
             try:
                 read_split(folder, split)
             except UsageError as error:
-                found.append(str(error))
-        return found
+                problems.append(str(error))
+        return problems

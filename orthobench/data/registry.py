@@ -1,4 +1,4 @@
-"""The data sets there are."""
+"""The registry of data sets."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _ALL: tuple[type[DataSet], ...] = (
 
 
 def datasets() -> dict[str, DataSet]:
-    """All data sets, by name."""
-    return {one.name: one() for one in _ALL}
+    """Return all data sets, by name."""
+    return {kind.name: kind() for kind in _ALL}
 
 
 def dataset(name: str) -> DataSet:
-    """The data set of this name.
+    """Return the data set of this name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no data set has this name.
     """
     known = datasets()
     if name not in known:
