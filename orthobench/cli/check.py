@@ -1,4 +1,4 @@
-"""`orthobench check`: compare runs of today with the baseline's numbers."""
+"""`orthobench check`: compare new runs with the baseline."""
 
 from __future__ import annotations
 
@@ -7,49 +7,85 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli.options import LARGEST_SEED, Backend, DataFolder, Device, Json, PluginFiles
+from orthobench.cli.options import (
+    LARGEST_SEED,
+    Backend,
+    DataFolder,
+    Device,
+    Json,
+    ModelFilter,
+    PluginFiles,
+    TaskFilter,
+    Where,
+    conditions,
+)
 from orthobench.sweep import MAX_SEEDS
+
+COLUMNS = {"name", "task", "model", "preset"}
+"""What conditions select the runs of a baseline by, beside their settings."""
 
 
 def command(
-    baseline: Annotated[Path, typer.Argument(help="The baseline.")] = Path("checks/baseline.toml"),
+    baseline: Annotated[Path, typer.Argument(help="The file of the baseline.")] = Path("checks/baseline.toml"),
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="NAME", help="Only this run, such as adding/lstm; repeatable.")
+        list[str] | None,
+        typer.Option("--only", metavar="NAME", help="Restrict to this run, such as adding/lstm; may be repeated."),
     ] = None,
+    task: TaskFilter = None,
+    model: ModelFilter = None,
+    where: Where = None,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="How many seeds, not those it names.")
+        int | None, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds, in place of the baseline's.")
     ] = None,
     first_seed: Annotated[
         int | None,
-        typer.Option("--first-seed", min=0, max=LARGEST_SEED - MAX_SEEDS, help="As many, from this one on."),
+        typer.Option(
+            "--first-seed",
+            min=0,
+            max=LARGEST_SEED - MAX_SEEDS,
+            help="First seed, in place of the baseline's; the number of seeds stays.",
+        ),
     ] = None,
     db: Annotated[
-        str | None, typer.Option("--db", help="Keep the runs in this database, and take those in it; else a new one.")
+        str | None,
+        typer.Option("--db", help="Keep runs in this database and reuse its runs; default: a temporary one."),
     ] = None,
-    db_only: Annotated[bool, typer.Option("--db-only", help="Train nothing: take what the database has.")] = False,
-    update: Annotated[bool, typer.Option("--update", help="Write what comes out into the baseline.")] = False,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why the baseline changes; kept in it.")] = None,
-    fail_on_speed: Annotated[bool, typer.Option("--fail-on-speed", help="Fail on slower steps, too.")] = False,
-    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML.")] = None,
-    markdown: Annotated[Path | None, typer.Option("--markdown", metavar="FILE", help="Write a Markdown table.")] = None,
+    db_only: Annotated[bool, typer.Option("--db-only", help="Train nothing; use the runs of the database.")] = False,
+    update: Annotated[bool, typer.Option("--update", help="Write the measured values into the baseline.")] = False,
+    reason: Annotated[
+        str | None, typer.Option("--reason", help="Why the baseline changes; the baseline keeps it (with --update).")
+    ] = None,
+    fail_on_speed: Annotated[
+        bool, typer.Option("--fail-on-speed", help="Also fail if training steps are slower.")
+    ] = False,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Also write the result as JUnit XML.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Also write the result as a Markdown table.")
+    ] = None,
     data_dir: DataFolder = None,
     device: Device = "auto",
     backend: Backend = "auto",
     plugin: PluginFiles = None,
     json: Json = False,
 ) -> None:
-    """Compare runs of today with the baseline's numbers.
+    """Train the baseline's runs and compare the results with it.
+
+    Conditions select runs of the baseline by name, task, model, preset or a setting, as for `orthobench ls`.
 
     Exit code 0: as good or better; 1: worse; 2: wrong usage; 3: could not be measured or decided.
     """
     from orthobench import api
+    from orthobench.analysis.selection import narrow
     from orthobench.check import render
-    from orthobench.check.baseline import check_folder, measured_file, write_text
+    from orthobench.check.baseline import check_folder, measured_file, read_baseline, write_text
     from orthobench.check.update import MissingValueError
     from orthobench.cli import records
     from orthobench.cli.display import resumable
     from orthobench.errors import UsageError
 
+    selected = conditions(where, task=task, model=model)
     if update and not (reason and reason.strip()):
         raise UsageError("--update needs --reason '...': it is kept in the baseline for its readers")
     if reason and not update:
@@ -57,11 +93,14 @@ def command(
     for file in (junit, markdown, measured_file(baseline) if update else None):
         if file is not None:
             check_folder(file)
+    runs = read_baseline(baseline).select(only or ())
+    if selected:
+        runs = narrow(runs, selected, lambda run: run.settings | run.model_dump(include=COLUMNS))
     options = api.ExecutionOptions(device=device, backend=backend, plugins=tuple(plugin or ()), data_folder=data_dir)
     with resumable(hint="; the same command goes on from here" if db else "") as display:
         result = api.check(
             baseline,
-            only=only or (),
+            only=[run.name for run in runs],
             seeds=seeds,
             first_seed=first_seed,
             db=db,

@@ -70,6 +70,14 @@ def test_the_runs_are_trained_anew_unless_a_database_is_named(measured, tmp_path
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_conditions_select_runs_of_the_baseline(measured):
+    outcome = measured("check", "--db", "runs.db", "--model", "rnn")
+    assert "rnn" in outcome.out
+    assert "gru" not in outcome.out
+    refused = measured("check", "--db", "runs.db", "--where", "prest=quick")
+    assert (refused.code, "unknown column or setting 'prest': did you mean preset?" in refused.err) == (2, True)
+
+
 def test_what_is_worse_fails(measured, file):
     change(file, "gru", -1000)
     outcome = measured("check", "--db", "runs.db", "--json")
