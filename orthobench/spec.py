@@ -107,7 +107,7 @@ def resolve(
 
     Args:
         overrides: the user's settings, as values or as text.
-        experiment: the paper's experiment underneath; None for the one that agrees with most overrides.
+        experiment: the paper's experiment underneath; None selects the experiment with most overrides in common.
 
     Raises:
         UsageError: a task, model or setting is unknown, or a value is invalid; one line with the remedy.

@@ -178,7 +178,7 @@ def check(
 
     with _check_session(db, db_only, options, display) as (store, session):
         if session is not None:
-            trained = [one for name, own in configs.items() if for_update or name not in refusals for one in own]
+            trained = [config for name, own in configs.items() if for_update or name not in refusals for config in own]
             with stop_on_signals(session.stop):
                 calibrate(store, device, _trained(session, trained))
         # An update records runs as this code's. A new database has only such runs; they need no comparison.

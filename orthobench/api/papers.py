@@ -158,7 +158,7 @@ def study(
     dry_run: bool = False,
     display: Display | None = None,
 ) -> StudyResult:
-    """Carry out a paper's study of the inside of models, and write the page with its figures.
+    """Run a paper's study of the inside of models, and write the page with its figures.
 
     Args:
         name: the study's name, such as "orthogonality".
@@ -169,27 +169,27 @@ def study(
         StorageError: the database or the page cannot be written.
         Stopped: the user pressed Ctrl-C; the same call resumes the runs.
     """
-    options, found = with_jobs(options, jobs), find_study(name)
+    options, description = with_jobs(options, jobs), find_study(name)
     catalog = Catalog(options.plugins)
-    runs, figures = _study_runs(found, catalog, preset, seed_list(seeds))
+    runs, figures = _study_runs(description, catalog, preset, seed_list(seeds))
     with open_session(db, options, display, dry_run) as session:
         result = None
         if dry_run:
             result = session.sweep(runs, dry_run) if runs else None
-            return StudyResult(found, result, None)
-        if found.benchmark:
-            _measure(found, catalog, session, preset == "quick")
-        elif found.computation:
+            return StudyResult(description, result, None)
+        if description.benchmark:
+            _measure(description, catalog, session, preset == "quick")
+        elif description.computation:
             from orthobench.analysis.dynamics import COMPUTATIONS
 
-            _record(found, session, {"preset": "paper", **COMPUTATIONS[found.computation]()})
+            _record(description, session, {"preset": "paper", **COMPUTATIONS[description.computation]()})
         else:
-            _record(found, session, {"preset": preset, "figures": figures})
+            _record(description, session, {"preset": preset, "figures": figures})
             result = session.sweep(runs)
         from orthobench.report import write_study
 
-        page = write_study(session.open_store, out or Path("reports") / f"study-{found.name}.html", found)
-    return StudyResult(found, result, page)
+        page = write_study(session.open_store, out or Path("reports") / f"study-{description.name}.html", description)
+    return StudyResult(description, result, page)
 
 
 def _study_runs(

@@ -147,5 +147,5 @@ def _print_claims(result: SmallResult) -> None:
             name = "" if number else f"{paper.key} {artifact.name}"
             table.add_row(name, escape(claim_result.claim.text), claim_result.verdict, escape(claim_result.reason))
     console().print(table)
-    held = sum(claim_result.holds is True for claim_result in result.claim_results)
-    typer.echo(f"{held} of {len(result.claim_results)} claims held")
+    count = sum(claim_result.holds is True for claim_result in result.claim_results)
+    typer.echo(f"{count} of {len(result.claim_results)} claims held")

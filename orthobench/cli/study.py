@@ -48,7 +48,7 @@ def command(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Carry out a paper's study and draw its figures.
+    """Run a paper's study and draw its figures.
 
     Its runs are trained as by `sweep`, each once. The report shows the figures as well.
     """

@@ -1,9 +1,9 @@
 """Grids: the values of one setting, or of several bound together, and every combination of such axes.
 
-learning_rate=1e-3,1e-4             these values
-hidden_size=128..512:x2             128, 256, 512: times two while not above 512
-sequence_length=100..400:+100       100, 200, 300, 400; ranges and single values may be mixed
-(n,rho)=(170,17),(360,36)           two points, each with both values
+learning_rate=1e-3,1e-4             these values.
+hidden_size=128..512:x2             128, 256, 512: times two while not above 512.
+sequence_length=100..400:+100       100, 200, 300, 400. Ranges and single values may be mixed.
+(n,rho)=(170,17),(360,36)           Two points, each with both values.
 """
 
 from __future__ import annotations

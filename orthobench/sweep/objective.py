@@ -1,8 +1,10 @@
 """The objective of a search, and the median rule that prunes its runs.
 
-The median rule (Golovin et al., Google Vizier, KDD 2017) prunes a run when its best value is worse than the median of
-the best values that the finished runs had reached at the same evaluation. optuna's MedianPruner is the same rule, and a
-test compares the two. It is not used here: workers apply the rule, and optuna is an extra that they may lack.
+The median rule prunes a run by its best value up to an evaluation. It prunes if that value is worse than the median of
+the finished runs' best values up to the same evaluation. Source: Golovin and others, Google Vizier, KDD 2017.
+
+optuna's MedianPruner is the same rule, and a test compares the two. It is not used here: workers apply the rule, and
+optuna is an extra that they may lack.
 """
 
 from __future__ import annotations

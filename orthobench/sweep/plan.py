@@ -152,8 +152,8 @@ def plan(
 def _older_run(config: RunConfig, others: Iterable[Run]) -> Run | None:
     """Return the newest result of this run under earlier versions of its plugins.
 
-    The seed is the same and neither version is newer. The settings are the same, apart from two kinds: settings that
-    the plugin gained since, which must be at their defaults here, and settings that it lost.
+    The seed is the same and neither version is newer. The settings that both have are the same. Settings that a plugin
+    has gained since must be at their defaults here.
     """
     spec = config.spec
     results = [
