@@ -23,7 +23,8 @@ FORKS.set_forkserver_preload(
         "torch._dynamo",  # which every optimiser imports
         "alembic.command",
         "sqlalchemy.dialects.sqlite",
-        "orthobench.execution.session",
+        "orthobench.api",
+        "orthobench.cli.display",
         "orthobench.data",
         "orthobench.probes.jacobian",
         *(f"orthobench.tasks.{name}" for name in ("adding", "ptb")),
