@@ -20,9 +20,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from orthobench.check.baseline import CheckedRun, read_baseline
-from orthobench.check.results import SeedResult
-from orthobench.check.verdict import judge
+from orthobench.gate.baseline import CheckedRun, read_baseline
+from orthobench.gate.results import SeedResult
+from orthobench.gate.verdict import judge
 
 BASELINE = Path(__file__).parents[1] / "checks" / "baseline.toml"
 FIRST = 100

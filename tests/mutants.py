@@ -26,7 +26,7 @@ ROOMS = {
     "trainer": ["orthobench/training/trainer.py", "orthobench/training/evaluation.py"],
     "matrices": ["orthobench/matrices/*.py"],
     "models": ["orthobench/models/*.py"],
-    "report": ["orthobench/report/*.py"],
+    "report": ["orthobench/reporting/*.py"],
 }
 TESTS = ["tests/matrices", "tests/models", "tests/papers/test_sizes.py", "tests/report", "tests/training"]
 CONFIG = """

@@ -17,17 +17,17 @@ from orthobench.execution.display import Display
 from orthobench.execution.job import Ending, Job
 from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.session import Session, Stopped, open_session, stop_on_signals
+from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Store, open_store
-from orthobench.sweep.plan import SweepRun
 from orthobench.training.lifecycle import check_backend, pick_device
 
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast
-    from orthobench.check.baseline import CheckedRun
-    from orthobench.check.results import SeedResult
-    from orthobench.check.verdict import Finding
+    from orthobench.gate.baseline import CheckedRun
+    from orthobench.gate.results import SeedResult
+    from orthobench.gate.verdict import Finding
 
 
 def report(
@@ -53,9 +53,9 @@ def report(
         UsageError: the database or the paper is unknown, or the page cannot be written.
     """
     from orthobench.analysis.selection import parse_conditions
-    from orthobench.report import Scope
-    from orthobench.report.html import write_html
-    from orthobench.sweep.paper import variant_keys
+    from orthobench.planning.paper import variant_keys
+    from orthobench.reporting import Scope
+    from orthobench.reporting.html import write_html
 
     restrictions = {"task": task, "model": model}
     conditions = parse_conditions([f"{name}={value}" for name, value in restrictions.items() if value is not None])
@@ -104,7 +104,7 @@ class CheckResult:
     @property
     def exit_code(self) -> int:
         """0: as good or better; 1: something is worse; 3: something could not be measured or decided."""
-        from orthobench.check import verdict
+        from orthobench.gate import verdict
 
         return verdict.exit_code(self.findings)
 
@@ -117,8 +117,8 @@ class CheckResult:
         Raises:
             MissingValueError: a run gave no value; the baseline stays as it was.
         """
-        from orthobench.check.baseline import write_measured
-        from orthobench.check.update import provenance, vacuous_metrics, with_new_values
+        from orthobench.gate.baseline import write_measured
+        from orthobench.gate.update import provenance, vacuous_metrics, with_new_values
 
         runs = [with_new_values(run, self.configs[run.name][0], self.results[run.name]) for run in self.runs]
         names = [run.name for run in runs]
@@ -154,10 +154,10 @@ def check(
         UsageError: the baseline is invalid, or a run cannot start.
         Stopped: the user pressed Ctrl-C.
     """
-    from orthobench.check import verdict
-    from orthobench.check.baseline import check_directions, condition, read_baseline
-    from orthobench.check.results import calibrate, collect_results
-    from orthobench.check.update import check_seeds
+    from orthobench.gate import verdict
+    from orthobench.gate.baseline import check_directions, condition, read_baseline
+    from orthobench.gate.results import calibrate, collect_results
+    from orthobench.gate.update import check_seeds
 
     baseline = Path(baseline)
     content = read_baseline(baseline)

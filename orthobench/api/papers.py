@@ -14,11 +14,11 @@ from orthobench.execution.display import Display
 from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.session import Session, SweepResult, open_session
 from orthobench.papers import Study, find_paper, find_study, papers
+from orthobench.planning.paper import resolve_experiments, select_experiments, small_runs, with_models, with_settings
+from orthobench.planning.plan import SweepRun, with_seeds
 from orthobench.plugins import Catalog
 from orthobench.settings import text
 from orthobench.spec import Preset, resolve
-from orthobench.sweep.paper import resolve_experiments, select_experiments, small_runs, with_models, with_settings
-from orthobench.sweep.plan import SweepRun, with_seeds
 
 if TYPE_CHECKING:
     from orthobench.analysis.claims import ClaimResult
@@ -186,7 +186,7 @@ def study(
         else:
             _record(description, session, {"preset": preset, "figures": figures})
             result = session.sweep(runs)
-        from orthobench.report import write_study
+        from orthobench.reporting import write_study
 
         page = write_study(session.open_store, out or Path("reports") / f"study-{description.name}.html", description)
     return StudyResult(description, result, page)

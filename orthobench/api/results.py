@@ -190,9 +190,9 @@ class Results:
         Raises:
             UsageError: the paper or the table is unknown.
         """
+        from orthobench.planning.paper import variant_keys
         from orthobench.plugins import Catalog
-        from orthobench.report.export import paper_table
-        from orthobench.sweep.paper import variant_keys
+        from orthobench.reporting.export import paper_table
 
         keys, _ = variant_keys(Catalog())
         return paper_table(self.store, paper, name, keys)

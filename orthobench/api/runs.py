@@ -12,15 +12,15 @@ from orthobench.execution.display import Display
 from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.session import SweepResult, open_session
 from orthobench.execution.tuner import Tuning, TuningResult, check_optuna
+from orthobench.planning.file import read_file
+from orthobench.planning.grid import read_grid
+from orthobench.planning.plan import SweepRun, resolve_grid
+from orthobench.planning.search import Search
+from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
 from orthobench.settings import text
 from orthobench.spec import Preset, resolve
 from orthobench.store import Run
-from orthobench.sweep.file import read_file
-from orthobench.sweep.grid import read_grid
-from orthobench.sweep.plan import SweepRun, resolve_grid
-from orthobench.sweep.search import Search
-from orthobench.sweep.space import Space
 
 DEFAULT_DATABASE = "results.db"
 

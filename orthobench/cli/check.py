@@ -19,7 +19,7 @@ from orthobench.cli.options import (
     Where,
     conditions,
 )
-from orthobench.sweep import MAX_SEEDS
+from orthobench.planning import MAX_SEEDS
 
 COLUMNS = {"name", "task", "model", "preset"}
 """What conditions select the runs of a baseline by, beside their settings."""
@@ -78,12 +78,12 @@ def command(
     """
     from orthobench import api
     from orthobench.analysis.selection import narrow
-    from orthobench.check import render
-    from orthobench.check.baseline import check_folder, measured_file, read_baseline, write_text
-    from orthobench.check.update import MissingValueError
     from orthobench.cli import records
     from orthobench.cli.display import resumable
     from orthobench.errors import UsageError
+    from orthobench.gate import render
+    from orthobench.gate.baseline import check_folder, measured_file, read_baseline, write_text
+    from orthobench.gate.update import MissingValueError
 
     selected = conditions(where, task=task, model=model)
     if update and not (reason and reason.strip()):

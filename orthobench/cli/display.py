@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from orthobench.execution.job import Job, Outcome
     from orthobench.execution.planner import SweepPlan, Totals
     from orthobench.execution.tuner import Tuning, TuningResult
+    from orthobench.planning.plan import PlannedRun
+    from orthobench.planning.search import Trial
     from orthobench.store import Run
-    from orthobench.sweep.plan import PlannedRun
-    from orthobench.sweep.search import Trial
 
 SHOWN_TRIALS = 10
 

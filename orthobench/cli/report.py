@@ -56,7 +56,7 @@ def command(
     the terminal unless --out names a file. `orthobench ls --help` explains the filters.
     """
     from orthobench.errors import UsageError
-    from orthobench.report import Scope, write_report
+    from orthobench.reporting import Scope, write_report
 
     scope = Scope(conditions(where, task=task, model=model, tag=tag, status=status), paper, table, figure)
     if html and form not in (None, "html"):
@@ -71,9 +71,9 @@ def command(
     from dataclasses import replace
 
     from orthobench.cli.records import status_in
+    from orthobench.planning.paper import variant_keys
     from orthobench.plugins import Catalog
     from orthobench.store import open_store
-    from orthobench.sweep.paper import variant_keys
 
     with open_store(db) as store:
         keys, _ = variant_keys(Catalog())

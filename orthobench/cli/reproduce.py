@@ -25,7 +25,7 @@ from orthobench.cli.options import (
     Tags,
     Threads,
 )
-from orthobench.sweep import MAX_SEEDS
+from orthobench.planning import MAX_SEEDS
 
 if TYPE_CHECKING:
     from orthobench.api import SmallResult

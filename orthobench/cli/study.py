@@ -22,7 +22,7 @@ from orthobench.cli.options import (
     PresetName,
     Tags,
 )
-from orthobench.sweep import MAX_SEEDS
+from orthobench.planning import MAX_SEEDS
 
 if TYPE_CHECKING:
     from orthobench.papers import Study

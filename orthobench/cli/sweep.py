@@ -28,12 +28,12 @@ from orthobench.cli.options import (
     Tags,
     Threads,
 )
-from orthobench.sweep import MAX_SEEDS
+from orthobench.planning import MAX_SEEDS
 
 
 def _print_schema(requested: bool) -> None:
     if requested:
-        from orthobench.sweep.file import schema
+        from orthobench.planning.file import schema
 
         typer.echo(schema())
         raise typer.Exit

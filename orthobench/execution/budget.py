@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from orthobench.errors import UsageError
 from orthobench.execution.estimate import Estimate
-from orthobench.sweep.plan import PlannedRun
+from orthobench.planning.plan import PlannedRun
 
 UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 DURATION = "".join(rf"(?:(\d+(?:\.\d+)?){unit})?" for unit in UNITS)

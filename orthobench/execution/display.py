@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from orthobench.execution.job import Job, Outcome
     from orthobench.execution.planner import SweepPlan
     from orthobench.execution.tuner import Tuning, TuningResult
-    from orthobench.sweep.plan import PlannedRun
-    from orthobench.sweep.search import Trial
+    from orthobench.planning.plan import PlannedRun
+    from orthobench.planning.search import Trial
 
 
 class JobsDisplay:

@@ -23,11 +23,11 @@ from orthobench import environment
 from orthobench.data import use_data_folder
 from orthobench.errors import OrthobenchError, UsageError
 from orthobench.execution.job import Job
+from orthobench.planning.plan import PlannedRun
 from orthobench.plugins import Catalog
 from orthobench.settings import merged_settings
 from orthobench.spec import RunConfig, resolve_again
 from orthobench.store import Run, Store
-from orthobench.sweep.plan import PlannedRun
 from orthobench.training.lifecycle import pick_device
 from orthobench.training.profiling import RunProfile, profile_run
 

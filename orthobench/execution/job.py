@@ -20,10 +20,10 @@ from orthobench import environment
 from orthobench.data import use_data_folder
 from orthobench.errors import OrthobenchError, RunLockedError
 from orthobench.execution.pruning import Pruned, PruningSink
+from orthobench.planning.objective import Median
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
-from orthobench.sweep.objective import Median
 from orthobench.training.checkpoint import checkpoints_at
 from orthobench.training.events import EventSink, RunStart
 from orthobench.training.lifecycle import BackendName, DeviceName, OutOfMemory, pick_device, train

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from orthobench.execution.budget import span, within
 from orthobench.execution.estimate import Estimate
-from orthobench.sweep.plan import PlannedRun
+from orthobench.planning.plan import PlannedRun
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ A pruned run is left as an interrupted run, with its checkpoint and a message; t
 
 from __future__ import annotations
 
+from orthobench.planning.objective import GRACE, Median, objective_values
 from orthobench.store import MetricRow, MetricValue, Status, Store
-from orthobench.sweep.objective import GRACE, Median, objective_values
 from orthobench.training.events import Evaluation, EventSink, RunStart
 from orthobench.training.loop import Interrupted
 

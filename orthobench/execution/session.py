@@ -26,10 +26,10 @@ from orthobench.execution.planner import SweepPlan, make_plan
 from orthobench.execution.processes import ProcessExecutor, worker_slots
 from orthobench.execution.ray import RayCluster, RayExecutor
 from orthobench.execution.serial import SerialExecutor
+from orthobench.planning.plan import PlannedRun, SweepRun, plan
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Store, open_store
 from orthobench.store.open import DatabaseNotFoundError, check_writable
-from orthobench.sweep.plan import PlannedRun, SweepRun, plan
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
 from orthobench.training.lifecycle import check_backend, pick_device
 from orthobench.training.locks import lock

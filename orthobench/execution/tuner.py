@@ -9,9 +9,9 @@ from orthobench import environment
 from orthobench.errors import UsageError
 from orthobench.execution.job import Job
 from orthobench.execution.session import Session
+from orthobench.planning.plan import SweepRun
+from orthobench.planning.search import Search, Trial, round_start
 from orthobench.store import Store
-from orthobench.sweep.plan import SweepRun
-from orthobench.sweep.search import Search, Trial, round_start
 from orthobench.training.checkpoint import checkpoints_at
 from orthobench.training.locks import lock
 

@@ -26,8 +26,9 @@ __all__ = [
 ]
 _MODULES = {"open_store": "open", "MetricRow": "store", "Store": "store", "TraceRow": "store"}
 
+if not TYPE_CHECKING:  # a type checker reports names that do not exist
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'tables')}"), name)
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'tables')}"), name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orthobench.papers import Artifact, Claim, Experiment, Paper, Small, papers
+from orthobench.planning.paper import small_runs
 from orthobench.plugins import Catalog
-from orthobench.sweep.paper import small_runs
 
 IN_SMALL = [(paper, artifact) for paper in papers() for artifact in paper.artifacts() if artifact.small]
 

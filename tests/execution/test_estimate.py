@@ -13,10 +13,10 @@ from orthobench import environment
 from orthobench.errors import UsageError
 from orthobench.execution.estimate import Estimate, Estimator, ProfileError, distance, profile_job
 from orthobench.execution.job import Job
+from orthobench.planning.plan import PlannedRun, plan
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Store, open_store
-from orthobench.sweep.plan import PlannedRun, plan
 from orthobench.training.profiling import RunProfile, profile_run
 
 CATALOG = Catalog()

@@ -23,10 +23,10 @@ from orthobench.execution.job import Ending, train_job
 from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.processes import ProcessExecutor, describe_exit, visible_gpus, worker_slots
 from orthobench.execution.session import Session
+from orthobench.planning.plan import PlannedRun
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
-from orthobench.sweep.plan import PlannedRun
 from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink
 

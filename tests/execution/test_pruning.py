@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from orthobench.sweep.objective import MIN_FINISHED, Median, best_so_far, objective_values
+from orthobench.planning.objective import MIN_FINISHED, Median, best_so_far, objective_values
 
 NAN = float("nan")
 

@@ -8,7 +8,7 @@ from orthobench.analysis.conditions import collect
 from orthobench.metric import run_columns
 from orthobench.papers import Experiment, Paper, Printed
 from orthobench.plugins import Catalog
-from orthobench.report.pages import view_paper
+from orthobench.reporting.pages import view_paper
 from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status
 

@@ -10,18 +10,18 @@ from support.databases import RunDatabase, experiment, paper
 from support.records import make_run_record
 
 from orthobench.analysis.conditions import collect
-from orthobench.check.baseline import read_baseline
+from orthobench.gate.baseline import read_baseline
 from orthobench.metric import Metric, run_columns
 from orthobench.papers import Claim, Printed
+from orthobench.planning.search import Search
+from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
-from orthobench.report.figures import learning_curves, pareto
-from orthobench.report.html import write_html
-from orthobench.report.pages import leaderboard
-from orthobench.report.scope import Scope
-from orthobench.report.styles import Styles
+from orthobench.reporting.figures import learning_curves, pareto
+from orthobench.reporting.html import write_html
+from orthobench.reporting.pages import leaderboard
+from orthobench.reporting.scope import Scope
+from orthobench.reporting.styles import Styles
 from orthobench.store import MetricRow, Status, open_store
-from orthobench.sweep.search import Search
-from orthobench.sweep.space import Space
 from orthobench.testing import problems
 
 PLUGIN = """\

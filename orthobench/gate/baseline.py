@@ -1,0 +1,325 @@
+"""The baseline: a TOML file by authors (runs, settings, tolerances), a JSON file by `check --update` (values).
+
+checks/baseline.toml, with comments:
+
+    [task.adding]                    # shared by the runs on a task
+    preset = "quick"
+    seeds = [0, 1, 2, 3, 4]
+    settings = { hidden_size = 32 }
+
+    [[run]]
+    task = "adding"
+    model = "lstm"
+    settings = { learning_rate = 1e-2 }
+
+    [run.metrics.mse]                # optional: the task's own metric otherwise
+    direction = "min"
+    allowed_loss = 0.01              # optional: measured otherwise
+
+checks/baseline.measured.json, beside it: values by seed, the speed of a step, and each update's reason and environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from orthobench.errors import StorageError, UsageError, unknown
+from orthobench.gate.inference import Direction
+from orthobench.spec import Preset, RunConfig, RunSpec
+from orthobench.store import atomic
+
+Seed = Annotated[int, Field(ge=0)]
+Seeds = Annotated[tuple[Seed, ...], Field(min_length=1)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class MetricBaseline(_Record):
+    """How a metric is judged, and its measured values by seed."""
+
+    direction: Direction = Field(description="better direction")
+    take: Literal["final", "best"] = Field("final", description="the last test of a run, or its best")
+    allowed_loss: float | None = Field(None, ge=0, description="in the metric's unit; none: the measured margin")
+    measured_margin: float | None = Field(None, ge=0, description="the loss that an update measured as allowable")
+    values: dict[Seed, float] = {}
+
+    @property
+    def margin(self) -> float | None:
+        """The loss that passes: the authors', or the measured one."""
+        return self.measured_margin if self.allowed_loss is None else self.allowed_loss
+
+    def key(self, name: str) -> tuple[str, str]:
+        """Return the key of this metric in `SeedResult.values`."""
+        return name, "final" if self.take == "final" else self.direction
+
+
+class SpeedBaseline(_Record):
+    ratio: float = Field(gt=0, description="seconds of a training step over those of the calibration's product")
+    allowed_factor: float = Field(3.0, gt=1)
+
+
+class CheckedRun(_Record):
+    """A model on a task: what to run, and the values of the last update."""
+
+    task: str
+    model: str
+    name: str = Field("", description="task/model unless set")
+    preset: Preset = "paper"
+    seeds: Seeds = (0, 1, 2, 3, 4)
+    settings: dict[str, str | int | float | bool] = {}
+    exact: bool = Field(False, description="compare each seed's value to the last bit, on one kind of machine")
+    metrics: dict[str, MetricBaseline] = {}
+    speed: SpeedBaseline | None = None
+    condition: str = Field("", description="hash of the task's settings at the last update")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name(cls, values: Any) -> Any:
+        return {"name": run_name(values)} | values if isinstance(values, dict) else values
+
+    @model_validator(mode="after")
+    def _each_seed_once(self) -> Self:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("seeds are named twice")
+        return self
+
+    @property
+    def has_values(self) -> bool:
+        """Whether an update has measured this run."""
+        return any(metric.values for metric in self.metrics.values())
+
+
+class Update(_Record):
+    """The provenance of measured values: reason, code and machine."""
+
+    reason: str
+    date: str
+    commit: str = Field("", description="of the baseline's repository; '+changes' marks uncommitted changes")
+    versions: dict[str, str]
+    machine: dict[str, str]
+    runs: tuple[str, ...]
+
+
+class Baseline(_Record):
+    run: tuple[CheckedRun, ...]
+    update: tuple[Update, ...] = ()
+
+    def select(self, names: Sequence[str]) -> list[CheckedRun]:
+        """Return the runs of these names, or all runs.
+
+        Raises:
+            UsageError: no run has such a name.
+        """
+        by_name = {run.name: run for run in self.run}
+        for name in names:
+            if name not in by_name:
+                raise unknown("run", name, by_name)
+        return [run for run in self.run if not names or run.name in names]
+
+    def origin(self, run: CheckedRun) -> Update | None:
+        """Return the update that measured a run."""
+        return next((update for update in reversed(self.update) if run.name in update.runs), None)
+
+
+def check_directions(run: CheckedRun, config: RunConfig) -> None:
+    """Refuse a direction that contradicts the task's declaration of the metric.
+
+    Raises:
+        UsageError: a metric has the other direction.
+    """
+    for metric in config.task_class.metrics:
+        recorded = run.metrics.get(metric.name)
+        if recorded is not None and recorded.direction != metric.goal:
+            raise UsageError(
+                f'run {run.name}: {metric.name} has direction = "{recorded.direction}", but the task {run.task} '
+                f'declares the goal "{metric.goal}": correct the baseline'
+            )
+
+
+def condition(spec: RunSpec) -> str:
+    """Return the condition as the baseline stores it: a task file counts by its version, not by its text."""
+    return replace(spec, task_version=spec.task_version.partition("+")[0]).condition
+
+
+def run_name(run: Mapping[str, Any]) -> str:
+    """Return the name of a run in the baseline file."""
+    return str(run.get("name") or f"{run.get('task')}/{run.get('model')}")
+
+
+def measured_file(file: Path) -> Path:
+    """Return the file of the measured values beside a baseline."""
+    return file.with_suffix(".measured.json")
+
+
+def read_baseline(file: Path) -> Baseline:
+    """Read a baseline with its measured values.
+
+    Raises:
+        UsageError: a file cannot be read, or an entry is invalid; the line names the entry.
+    """
+    try:
+        content = tomllib.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"baseline {file} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"baseline {file} is not TOML: {error}") from error
+    shared = content.pop("task", {})
+    runs = content.get("run", [])
+    if not isinstance(shared, dict) or not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+        raise UsageError(f"baseline {file}: write [task.NAME] for what runs share and [[run]] for each run")
+    measured = _read_measured(measured_file(file))
+    for run in runs:
+        _refuse_values(file, run)
+    names = [run_name(run) for run in runs]
+    content["run"] = [
+        _with_measured(_with_shared(shared, run), measured["runs"].get(name, {}))
+        for run, name in zip(runs, names, strict=True)
+    ]
+    content["update"] = measured["updates"]
+    try:
+        baseline = Baseline.model_validate(content)
+    except ValidationError as error:
+        problems = "; ".join(_explain(problem, runs) for problem in error.errors())
+        raise UsageError(f"baseline {file}: {problems}") from error
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise UsageError(f"baseline {file}: {', '.join(sorted(repeated))} is there twice: give one of them a name")
+    return baseline
+
+
+def _read_measured(file: Path) -> dict[str, Any]:
+    """Return the content of the file of measured values; without a file, nothing is measured."""
+    try:
+        content = json.loads(file.read_text("utf-8"))
+        return {"runs": dict(content["runs"]), "updates": list(content["updates"])}
+    except FileNotFoundError:
+        return {"runs": {}, "updates": []}
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{file} is damaged: restore it, or delete it and measure again with --update") from error
+
+
+def _refuse_values(file: Path, run: Mapping[str, Any]) -> None:
+    """Refuse measured values in the authors' file.
+
+    Raises:
+        UsageError: a run has a condition, a speed ratio or values.
+    """
+    metrics, speed = run.get("metrics"), run.get("speed")
+    tables = list(metrics.values()) if isinstance(metrics, dict) else []
+    entries = [("condition", run), ("ratio", speed)]
+    entries += [(word, table) for table in tables for word in ("values", "measured_margin")]
+    words = [word for word, table in entries if isinstance(table, dict) and word in table]
+    if words:
+        raise UsageError(
+            f"baseline {file}: run {run_name(run)} has {words[0]}: remove them; "
+            f"`check --update` writes them into {measured_file(file).name}"
+        )
+
+
+def _with_shared(shared: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run with the entries that the runs of its task share; its own entries win."""
+    common = shared.get(str(run.get("task")), {})
+    return {**common, **run, "settings": {**common.get("settings", {}), **run.get("settings", {})}}
+
+
+def _with_measured(run: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run with its measured entries. Values of another direction or choice of tests do not count."""
+    merged = {"condition": measured.get("condition", ""), "metrics": measured.get("metrics", {}), **run}
+    if run.get("metrics"):
+        merged["metrics"] = _merged(run["metrics"], measured.get("metrics", {}))
+    if "speed" in measured:
+        merged["speed"] = {"ratio": measured["speed"]} | run.get("speed", {})
+    else:
+        merged.pop("speed", None)
+    return merged
+
+
+def _merged(authored: Any, measured: Mapping[str, Any]) -> Any:
+    if not isinstance(authored, dict) or not all(isinstance(metric, dict) for metric in authored.values()):
+        return authored  # which the validation refuses
+    metrics = {}
+    for name, metric in authored.items():
+        entries = measured.get(name, {})
+        same = (metric.get("direction"), metric.get("take", "final")) == (entries.get("direction"), entries.get("take"))
+        metrics[name] = {**(entries if same else {}), **metric}
+    return metrics
+
+
+def _explain(problem: Any, runs: Sequence[Mapping[str, Any]]) -> str:
+    path = list(problem["loc"])
+    if path[:1] == ["run"] and len(path) > 1:
+        run = runs[path[1]]
+        path[:2] = [f"run {run.get('task')}/{run.get('model')}"]
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{' '.join(map(str, path))}: {message[0].lower()}{message[1:]}"
+
+
+def write_measured(file: Path, runs: Sequence[CheckedRun], update: Update) -> None:
+    """Write the values of these runs beside a baseline, in one step; the values of its other runs stay.
+
+    Updates whose values are all replaced go, and so do runs that the baseline no longer has.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    baseline = read_baseline(file)
+    replaced = {run.name for run in runs}
+    latest = {run.name: run for run in (*baseline.run, *runs)}
+    entries = {name: _measured_entries(run) for name, run in latest.items() if run.has_values}
+    updates = [
+        one.model_copy(update={"runs": tuple(name for name in one.runs if name in entries and name not in replaced)})
+        for one in baseline.update
+    ]
+    kept = [one.model_dump() for one in updates if one.runs]
+    text = json.dumps({"runs": entries, "updates": [*kept, update.model_dump()]}, indent=1, ensure_ascii=False)
+    # Innermost objects and lists take one line each: a changed metric is a changed line.
+    write_text(measured_file(file), re.sub(r"[{\[][^][{}]*[]}]", _on_one_line, text) + "\n")
+
+
+def _measured_entries(run: CheckedRun) -> dict[str, Any]:
+    entries: dict[str, Any] = {"condition": run.condition}
+    if run.speed is not None:
+        entries["speed"] = run.speed.ratio
+    metrics = {}
+    for name, metric in run.metrics.items():
+        values = {str(seed): value for seed, value in sorted(metric.values.items())}
+        metrics[name] = metric.model_dump(exclude={"allowed_loss"}, exclude_none=True) | {"values": values}
+    return entries | {"metrics": metrics}
+
+
+def _on_one_line(match: re.Match[str]) -> str:
+    return re.sub(r"(?<=,)\n *", " ", re.sub(r"(?<!,)\n *", "", match[0]))
+
+
+def check_folder(file: Path) -> None:
+    """Check that a file can be written, before any training.
+
+    Raises:
+        UsageError: its folder does not exist or is not writable.
+    """
+    if not os.access(file.parent, os.W_OK) or file.is_dir():
+        raise UsageError(f"{file} cannot be written: name a file in a folder that is there and writable")
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write or replace a file in one step.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    try:
+        atomic.write_bytes(file, text.encode())
+    except OSError as error:
+        raise StorageError(f"{file} cannot be written: {error.strerror}") from error

@@ -1,0 +1,174 @@
+"""The verdict on each metric: the baseline's values against the results of today's runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from orthobench.gate.baseline import CheckedRun, MetricBaseline, SpeedBaseline, Update
+from orthobench.gate.inference import FEWEST, difference, is_worse, power
+from orthobench.gate.results import SeedResult, machine_kind
+
+SPEED = "speed"
+UNRECORDED = "nothing is recorded: check --update --reason '...' does it"
+
+
+class Verdict(StrEnum):
+    SAME = "same"
+    BETTER = "better"
+    WORSE = "worse"
+    INCONCLUSIVE = "inconclusive"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The verdict on one metric of one run, with the values it follows from.
+
+    before, now: the values of the baseline and of today, a value a seed.
+    loss: how much worse the mean got, in the metric's unit.
+    upper: the bound that the loss does not exceed with 95 % confidence.
+    allowed: the loss that passes. counts: whether this verdict can fail the check.
+    """
+
+    run: str
+    metric: str
+    verdict: Verdict
+    reason: str
+    before: tuple[float, ...] = ()
+    now: tuple[float, ...] = ()
+    loss: float | None = None
+    upper: float | None = None
+    allowed: float | None = None
+    power: float | None = None
+    counts: bool = True
+
+    @property
+    def passes(self) -> bool:
+        return not self.counts or self.verdict in (Verdict.SAME, Verdict.BETTER)
+
+
+def exit_code(findings: Sequence[Finding]) -> int:
+    """Return 0 for as good or better, 1 for worse, 3 for a metric without a value or a decision."""
+    failures = [finding.verdict for finding in findings if not finding.passes]
+    return 1 if Verdict.WORSE in failures else 3 if failures else 0
+
+
+def refusal(run: CheckedRun, condition: str) -> Finding | None:
+    """Return the finding for a run that no training could decide, or None.
+
+    Args:
+        condition: the condition of today's task.
+    """
+
+    def refused(verdict: Verdict, reason: str) -> Finding:
+        return Finding(run.name, ", ".join(run.metrics) or "-", verdict, reason)
+
+    if not run.has_values:
+        return refused(Verdict.MISSING, UNRECORDED)
+    if run.condition != condition:
+        reason = "the task's settings or version are not those of the baseline: check --update --reason '...'"
+        return refused(Verdict.INCONCLUSIVE, reason)
+    if run.exact:
+        return None
+    fewest = min(len(run.seeds), *(len(metric.values) for metric in run.metrics.values() if metric.values))
+    if fewest < FEWEST:
+        reason = (
+            f"{fewest} seed{'s' if fewest > 1 else ''} cannot be evidence: with two, the spread has one degree of "
+            f"freedom and its 95 % interval spans a factor of 70; take {FEWEST} or more, better 5, or exact = true"
+        )
+        return refused(Verdict.INCONCLUSIVE, reason)
+    return None
+
+
+def judge(
+    run: CheckedRun, origin: Update | None, results: Mapping[int, SeedResult], speed_counts: bool
+) -> list[Finding]:
+    """Return the verdict on each metric of a run, and on its speed if the baseline has one.
+
+    Args:
+        origin: the update that measured the baseline's values.
+        results: the results of today's runs, by seed.
+        speed_counts: whether a slower step fails the check.
+    """
+    findings = [_judge_metric(run, origin, name, metric, results) for name, metric in run.metrics.items()]
+    return findings if run.speed is None else [*findings, _judge_speed(run.name, run.speed, results, speed_counts)]
+
+
+def _judge_metric(
+    run: CheckedRun, origin: Update | None, name: str, metric: MetricBaseline, results: Mapping[int, SeedResult]
+) -> Finding:
+    values = {seed: result.values.get(metric.key(name)) for seed, result in results.items()}
+    values_now = {seed: value for seed, value in values.items() if value is not None}
+    facts: dict[str, Any] = {
+        "before": tuple(metric.values.values()),
+        "now": tuple(values_now.values()),
+        "allowed": 0.0 if run.exact else metric.margin,
+    }
+
+    def finding(verdict: Verdict, reason: str, **more: Any) -> Finding:
+        return Finding(run.name, name, verdict, reason, **facts, **more)
+
+    if not metric.values:
+        return finding(Verdict.MISSING, UNRECORDED)
+    if diverged := [seed for seed, result in results.items() if result.diverged]:
+        return finding(Verdict.WORSE, f"diverged: {_seeds(diverged)}")
+    if lacking := [seed for seed, value in values.items() if value is None]:
+        reasons = dict.fromkeys(results[seed].missing or f"the task logs no metric '{name}'" for seed in lacking)
+        return finding(Verdict.MISSING, f"{_seeds(lacking)}: {'; '.join(reasons)}")
+    if run.exact:
+        return finding(*_exactly(metric, origin, values_now, results))
+    if metric.margin is None:
+        return finding(Verdict.MISSING, "no allowed_loss: give it, or let check --update --reason '...' measure it")
+
+    before, now, allowed = list(metric.values.values()), list(values_now.values()), metric.margin
+    loss = difference(before, now, metric.direction)
+    numbers = {
+        "loss": loss.loss,
+        "upper": loss.upper,
+        "power": power(allowed, statistics.stdev(before), len(before), len(now)),
+    }
+    if loss.upper <= allowed:
+        better = loss.upper < 0
+        return finding(Verdict.BETTER if better else Verdict.SAME, "", **numbers)
+    if is_worse(before, now, metric.direction, allowed):
+        return finding(Verdict.WORSE, f"{loss.loss:.3g} lost, {allowed:.3g} allowed", **numbers)
+    reason = f"the loss lies between {loss.lower:.3g} and {loss.upper:.3g}, {allowed:.3g} is allowed: more seeds decide"
+    return finding(Verdict.INCONCLUSIVE, reason, **numbers)
+
+
+def _exactly(
+    metric: MetricBaseline, origin: Update | None, values_now: Mapping[int, float], results: Mapping[int, SeedResult]
+) -> tuple[Verdict, str]:
+    if unknown := [seed for seed in values_now if seed not in metric.values]:
+        return Verdict.MISSING, f"nothing is recorded for {_seeds(unknown)}"
+    then = {**origin.machine, "torch": origin.versions.get("torch", "")} if origin else {}
+    for seed, result in results.items():
+        now = machine_kind(result.facts) | {"torch": result.facts["packages"]["torch"]}
+        if other := [f"{what} {then.get(what)}, now {value}" for what, value in now.items() if then.get(what) != value]:
+            return Verdict.INCONCLUSIVE, f"exact on one kind of machine alone; {_seeds([seed])}: {'; '.join(other)}"
+    if all(value == metric.values[seed] for seed, value in values_now.items()):
+        return Verdict.SAME, "to the last bit"
+    changed = [seed for seed, value in values_now.items() if value != metric.values[seed]]
+    gain = statistics.fmean(values_now.values()) - statistics.fmean(metric.values[seed] for seed in values_now)
+    if (gain > 0) == (metric.direction == "max"):
+        return Verdict.INCONCLUSIVE, f"{_seeds(changed)} changed, for the better on average: update, with the reason"
+    return Verdict.WORSE, f"{_seeds(changed)} changed, for the worse on average"
+
+
+def _judge_speed(name: str, speed: SpeedBaseline, results: Mapping[int, SeedResult], counts: bool) -> Finding:
+    """Whether a training step got slower by more than the wide factor allowed."""
+    ratios = tuple(result.speed for result in results.values() if result.speed is not None)
+    facts: dict[str, Any] = {"before": (speed.ratio,), "now": ratios, "counts": counts}
+    if not ratios:
+        return Finding(name, SPEED, Verdict.MISSING, "no calibration stands beside these runs", **facts)
+    times, factor = statistics.median(ratios) / speed.ratio, speed.allowed_factor
+    verdict = Verdict.WORSE if times > factor else Verdict.BETTER if times < 1 / factor else Verdict.SAME
+    return Finding(name, SPEED, verdict, f"a step takes {times:.2f} x the baseline's, {factor:g} allowed", **facts)
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"

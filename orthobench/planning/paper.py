@@ -1,0 +1,152 @@
+"""The runs of a paper's tables and figures, at full size or smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orthobench.errors import UsageError, unknown
+from orthobench.papers import Artifact, Experiment, Paper, find_study, papers
+from orthobench.planning.plan import SweepRun, with_seeds
+from orthobench.plugins import Catalog
+from orthobench.settings import SHORT_NAMES, same, text
+from orthobench.spec import RunConfig, resolve
+
+SCALED = ("epochs", "max_iterations", "sequence_length", "train_size", "test_size")
+SHORTEST = 10
+"""The shortest sequence length after scaling."""
+
+
+def select_experiments(paper: Paper, kind: str = "", name: str | None = None) -> list[Experiment]:
+    """Return the experiments of a table or figure, or of the whole paper.
+
+    Args:
+        kind: "table" or "figure".
+        name: its number ("1"), or its whole name; None for the whole paper.
+
+    Raises:
+        UsageError: the paper has none of this name.
+    """
+    if name is None:
+        return paper.experiments()
+    names = [artifact.name for artifact in paper.artifacts() if paper.experiments_in(artifact.name)]
+    for candidate in (f"{kind} {name}", name):
+        if candidate in names:
+            return paper.experiments_in(candidate)
+    for artifact in paper.artifacts():
+        if artifact.study and artifact.name in (f"{kind} {name}", name):
+            raise UsageError(f"{artifact.name} of {paper.key} is a study: orthobench study {artifact.study}")
+    raise UsageError(f"{paper.key} has no {kind} {name} that can be run here; it has {', '.join(names)}")
+
+
+def with_models(experiments: Sequence[Experiment], models: Sequence[str]) -> list[Experiment]:
+    """Return the experiments with these models.
+
+    Raises:
+        UsageError: no experiment has one of the models.
+    """
+    known = {experiment.model for experiment in experiments}
+    for model in models:
+        if model not in known:
+            raise unknown("model of this paper", model, known)
+    return [experiment for experiment in experiments if experiment.model in models]
+
+
+def with_settings(experiments: Sequence[Experiment], conditions: Mapping[str, Any]) -> list[Experiment]:
+    """Return the experiments with these settings; `task` counts as a setting.
+
+    Raises:
+        UsageError: no experiment has a setting of this name, or this value of it.
+    """
+    selected = list(experiments)
+    for symbol, value in conditions.items():
+        name = SHORT_NAMES.get(symbol, symbol)
+        candidates = [experiment for experiment in selected if name in _described(experiment)]
+        if not candidates:
+            raise unknown("setting of these experiments", name, set().union(*map(_described, selected)))
+        selected = [experiment for experiment in candidates if same(_described(experiment)[name], value)]
+        if not selected:
+            values = dict.fromkeys(text(_described(experiment)[name]) for experiment in candidates)
+            raise UsageError(f"none of these experiments has {name}={value}; they have {', '.join(values)}")
+    return selected
+
+
+def _described(experiment: Experiment) -> dict[str, Any]:
+    return {"task": experiment.task} | experiment.settings
+
+
+def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[SweepRun]:
+    """Return the runs of a figure's small version; none if its study computes."""
+    assert artifact.small is not None
+    if artifact.study:
+        runs = find_study(artifact.study).runs("quick")
+        own = [run for run in runs if run.figure == artifact.name] or runs
+        points = [(run.task, run.model, run.settings) for run in own]
+    else:
+        task = paper.experiments_in(artifact.name)[0].task
+        points = [(task, model, artifact.small.settings) for model in artifact.small.models]
+    return [
+        SweepRun(
+            resolve(catalog, task, model, settings, "quick"), {name: text(value) for name, value in settings.items()}
+        )
+        for task, model, settings in points
+    ]
+
+
+def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the variant of every paper's experiment, and the reasons of those that cannot run; by their identity."""
+    keys, reasons = {}, {}
+    for paper in papers():
+        for experiment in paper.experiments():
+            try:
+                config = resolve(catalog, experiment.task, experiment.model, {}, experiment=experiment)
+            except UsageError as error:
+                reasons[experiment.identity] = str(error)
+            else:
+                keys[experiment.identity] = config.spec.variant
+    return keys, reasons
+
+
+def resolve_experiments(
+    catalog: Catalog, experiments: Sequence[Experiment], seeds: Sequence[int], scale: float = 1.0
+) -> list[SweepRun]:
+    """Return the runs of these experiments, seed by seed; each once.
+
+    Args:
+        scale: factor on the settings `SCALED`. The result is recorded in each run's settings, so a scaled run is
+            another variant and never the paper's.
+
+    Raises:
+        UsageError: the scale is not in (0, 1], or an experiment needs an unknown plugin or setting.
+    """
+    if not 0 < scale <= 1:
+        raise UsageError(f"--scale {scale:g} should be above 0 and at most 1")
+    first: dict[str, SweepRun] = {}
+    for experiment in experiments:
+        config = resolve(catalog, experiment.task, experiment.model, {}, seed=seeds[0], experiment=experiment)
+        smaller = _smaller(config, scale)
+        if smaller:
+            config = resolve(catalog, experiment.task, experiment.model, smaller, seed=seeds[0], experiment=experiment)
+        names = dict.fromkeys(("sequence_length", "hidden_size", *experiment.task_settings, *smaller))
+        settings = config.spec.settings
+        distinguishing = {
+            name: str(settings[name])
+            for name in names
+            if name in settings and (name not in experiment.shared or name in smaller)
+        }
+        first.setdefault(config.spec.key, SweepRun(config, distinguishing))
+    return with_seeds(list(first.values()), seeds)
+
+
+def _smaller(full: RunConfig, scale: float) -> dict[str, Any]:
+    """Return the settings that the scale changes."""
+    if scale == 1:
+        return {}
+    settings = full.spec.settings
+    least = {"train_size": settings["batch_size"], "sequence_length": SHORTEST}
+    scaled = {
+        name: max(least.get(name, 1), round(value * scale))
+        for name in SCALED
+        if isinstance(value := settings.get(name), int)
+    }
+    return {name: min(value, settings[name]) for name, value in scaled.items() if value < settings[name]}

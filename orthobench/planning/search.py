@@ -1,0 +1,242 @@
+"""A search: trials are drawn one after another, on the results of earlier trials.
+
+A trial is an ordinary run. A record in the database, written before the run starts, has its drawn settings and its key.
+All else is read from the runs, so a search that was cut off anywhere resumes. Each draw has its own seed, derived from
+the search's key and the trial's number, and depends on earlier trials alone. Trials that train at the same time form a
+round: they are drawn on the results of earlier rounds, so the order in which they end has no effect.
+
+Points come from optuna's tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011). It draws the first ten at
+random and later ones where good trials are denser than bad ones. Diverged and pruned trials count as bad. `objective`
+has the rule that prunes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from orthobench import seeds
+from orthobench.errors import UsageError, unknown
+from orthobench.metric import Metric
+from orthobench.model import Model
+from orthobench.planning.objective import Median, best_so_far, objective_values, was_pruned
+from orthobench.planning.space import Space
+from orthobench.plugins import Catalog
+from orthobench.settings import SHORT_NAMES, Settings
+from orthobench.spec import Preset, RunConfig, digest, resolve
+from orthobench.store import MetricValue, Run, Status, Store
+from orthobench.task import Task, TrainingSettings
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+DRAWS = 20
+"""Number of draws by the sampler before all points are listed."""
+
+State = Literal["finished", "diverged", "pruned", "failed", "interrupted", "missing"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A point of the search and the state of its run.
+
+    Attributes:
+        number: counts from 0.
+        settings: the drawn settings, as text.
+        split: the split that judges the run: "valid" where the task has a validation split, else "test".
+        bests: the best value of the task's metric on that split, up to each evaluation.
+    """
+
+    number: int
+    settings: dict[str, str]
+    config: RunConfig
+    state: State = "missing"
+    run: Run | None = None
+    split: str = "test"
+    bests: list[float] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        return self.config.spec.key
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether its run still has to train."""
+        return self.state in ("missing", "interrupted", "failed")
+
+    @property
+    def best(self) -> float | None:
+        """The best value so far."""
+        return self.bests[-1] if self.bests else None
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search of settings for a model on a task. All trials have seed 0."""
+
+    catalog: Catalog
+    task: str
+    model: str
+    overrides: dict[str, str]
+    preset: Preset
+    space: Space
+    prune: bool
+
+    def __post_init__(self) -> None:
+        """Check the names.
+
+        Raises:
+            UsageError: a task, model or setting is unknown, or a setting is both fixed and searched.
+        """
+        if both := sorted(set(self.overrides) & set(self.space.names)):
+            raise UsageError(f"{', '.join(both)} is both set and in the grid: leave one out")
+        model_class: type[Model] = self.catalog.load("model", self.model)
+        groups: tuple[type[Settings], ...] = (self.task_class.Settings, model_class.Settings, TrainingSettings)
+        known = {name for group in groups for name in group.model_fields}
+        for name in (*self.overrides, *self.space.names):
+            if name not in known and name not in SHORT_NAMES:
+                raise unknown("setting", name, known)
+
+    @property
+    def task_class(self) -> type[Task]:
+        task_class: type[Task] = self.catalog.load("task", self.task)
+        return task_class
+
+    @property
+    def metric(self) -> Metric:
+        """Return the metric that is optimised."""
+        return self.task_class.main_metric()
+
+    @property
+    def key(self) -> str:
+        """The search's name; the number of trials is no part of it."""
+        return digest(
+            {
+                "task": self.task,
+                "model": self.model,
+                "given": self.overrides,
+                "preset": self.preset,
+                "space": self.space.texts,
+                "prune": self.prune,
+            }
+        )
+
+    @property
+    def _name(self) -> str:
+        """The name of its records in the database."""
+        return f"search {self.key}"
+
+    def resolve(self, settings: Mapping[str, str]) -> RunConfig:
+        """Return the run with these drawn settings.
+
+        Raises:
+            UsageError: a value is invalid, or the settings contradict each other.
+        """
+        return resolve(self.catalog, self.task, self.model, {**self.overrides, **settings}, self.preset)
+
+    def trials(self, store: Store) -> list[Trial]:
+        """Return the trials so far in the order of their draws, without those whose settings now mean another run."""
+        points: dict[str, tuple[dict[str, str], RunConfig]] = {}
+        for record in store.benchmarks(self._name):
+            settings = record.results["chosen"]
+            with suppress(UsageError):  # the settings' meaning or limits may have changed since
+                config = self.resolve(settings)
+                if config.spec.key == record.results["run"]:
+                    points.setdefault(config.spec.key, (settings, config))
+        runs = {run.key: run for run in store.runs(keys=list(points))}
+        rows: dict[int, list[MetricValue]] = {run.id: [] for run in runs.values()}
+        for row in store.metrics(list(rows), name=self.metric.name):
+            rows[row.run_id].append(row)
+        trials = []
+        for number, (key, (settings, config)) in enumerate(points.items()):
+            trial = Trial(number, settings, config)
+            if run := runs.get(key):
+                split, values = objective_values(rows[run.id])
+                trial = replace(
+                    trial, state=self._state(run), run=run, split=split, bests=best_so_far(values, self.metric.goal)
+                )
+            trials.append(trial)
+        return trials
+
+    def _state(self, run: Run) -> State:
+        if self.prune and was_pruned(run):
+            return "pruned"
+        ends: dict[str, State] = {
+            Status.FINISHED: "finished",
+            Status.DIVERGED: "diverged",
+            Status.FAILED: "failed",
+        }
+        return ends.get(run.status, "interrupted")
+
+    def rule(self, trial: Trial, trials: Sequence[Trial], round_size: int) -> Median | None:
+        """Return the rule that prunes a trial, over the finished trials of earlier rounds; None without pruning."""
+        if not self.prune:
+            return None
+        earlier = trials[: round_start(trial.number, round_size)]
+        return Median(tuple(tuple(other.bests) for other in earlier if other.state == "finished"), self.metric.goal)
+
+    def draw(self, trials: Sequence[Trial], round_size: int) -> Trial | None:
+        """Draw the next trial; None if every point is a trial already.
+
+        Raises:
+            UsageError: no point can run; the message has the reason for one of them.
+        """
+        known = {trial.key for trial in trials}
+        problem = None
+        for settings in self._draws(trials, round_size):
+            try:
+                config = self.resolve(settings)
+            except UsageError as error:  # these settings contradict each other; others may not
+                problem = error
+                continue
+            if config.spec.key not in known:
+                return Trial(len(trials), settings, config)
+        if problem is not None and not trials:
+            raise problem
+        return None
+
+    def record(self, trial: Trial, store: Store, environment_digest: str, environment: Mapping[str, Any]) -> None:
+        """Record a trial before its run starts."""
+        results = {"chosen": trial.settings, "run": trial.key}
+        store.add_benchmark(self._name, results, environment_digest, environment)
+
+    def _draws(self, trials: Sequence[Trial], round_size: int) -> Iterator[dict[str, str]]:
+        """Yield points of the sampler; then, if their number is finite, all points."""
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        distributions = self.space.distributions()
+        ended = round_start(len(trials), round_size)
+        past = [self._as_optuna(trial) for trial in trials[:ended] if trial.state != "failed"]
+        past += [self._as_optuna(replace(trial, state="missing", bests=[])) for trial in trials[ended:]]
+        for attempt in range(DRAWS):
+            seed = seeds.derive(0, "search", self.key, len(trials), attempt) % 2**32
+            # the constant liar: a running trial counts as a bad one, so its neighbours wait
+            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+            study = optuna.create_study(
+                sampler=sampler, direction="minimize" if self.metric.goal == "min" else "maximize"
+            )
+            study.add_trials(past)
+            yield self.space.settings(study.ask(distributions).params)
+        yield from self.space.shuffled(seeds.derive(0, "search", self.key, len(trials)))
+
+    def _as_optuna(self, trial: Trial) -> FrozenTrial:
+        """Return a trial in optuna's form."""
+        from optuna.trial import TrialState, create_trial
+
+        finished = TrialState.COMPLETE if trial.bests else TrialState.PRUNED
+        states = {"finished": finished, "pruned": TrialState.PRUNED, "diverged": TrialState.PRUNED}
+        return create_trial(
+            state=states.get(trial.state, TrialState.RUNNING),
+            params=self.space.values(trial.settings),
+            distributions=self.space.distributions(),
+            value=trial.best if trial.state == "finished" else None,
+            intermediate_values={} if trial.state == "diverged" else dict(enumerate(trial.bests)),
+        )
+
+
+def round_start(number: int, round_size: int) -> int:
+    """Return the number of the first trial in the round of this trial."""
+    return number - number % round_size

@@ -1,0 +1,8 @@
+"""Reports, made from the database and the papers alone: reading results needs no plugin."""
+
+from orthobench.reporting.export import paper_table
+from orthobench.reporting.html import write_study
+from orthobench.reporting.scope import Scope
+from orthobench.reporting.write import FORMATS, ReportFormat, write_report
+
+__all__ = ["FORMATS", "ReportFormat", "Scope", "paper_table", "write_report", "write_study"]

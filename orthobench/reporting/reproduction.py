@@ -1,0 +1,176 @@
+"""Write the account of a reproduction in Markdown: printed beside measured, with machines and hours.
+
+The account follows a mark in the file. The text above the mark is its author's and stays when the account is written
+again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.paper_tables import Cell, Row
+from orthobench.reporting.export import Sheet, condition_sheet, spread, write
+from orthobench.reporting.pages import ArtifactView, PaperView, distinguishing_settings
+from orthobench.reporting.studies import StudyResult
+from orthobench.store import Run, Status
+
+ANY_MARK = "<!-- From here on written by .*? -->"
+MARK = "<!-- From here on written by `orthobench report --format reproduction`. -->"
+TITLE = "# What was reproduced\n"
+
+
+def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], studies: Sequence[StudyResult]) -> str:
+    """Return the account: machines, runs in progress, the papers with results, studies, and runs of no paper."""
+    parts = ["## Where it was run\n", _markdown([_machines(conditions)])]
+    if cut := _cut_off(conditions):
+        parts += ["## Cut off so far\n\nNo result yet, and no claim is decided by them.\n", _markdown([cut])]
+    for view in views:
+        parts += _paper(view)
+    if studies:
+        parts += ["## Studies\n", *(_study(result) for result in studies)]
+    papers = {key for view in views for part in view.artifacts for key in _keys(part)}
+    papers |= {run.key for result in studies for run in result.runs}
+    others = [c for c in conditions if not all(run.key in papers for run in _all_runs([c]))]
+    if others:
+        parts += [
+            "## Comparable with nothing printed\n\nOther settings or other data than any paper's.\n",
+            _markdown([condition_sheet(condition) for condition in others]),
+        ]
+    return "\n".join(parts)
+
+
+def keep_authors(file: Path, written: str) -> str:
+    """Return the file's text up to the mark, then the mark and the new account."""
+    before = re.split(ANY_MARK, file.read_text("utf-8"))[0].rstrip() + "\n" if file.is_file() else TITLE
+    return f"{before}\n{MARK}\n\n{written}"
+
+
+def _paper(view: PaperView) -> list[str]:
+    parts = [part for part in view.artifacts if _keys(part) or any(r.holds is not None for r in part.claim_results)]
+    if not parts:
+        return []
+    measured, total = view.coverage
+    paper = view.paper
+    head = f"## {paper.authors} {paper.year}: {paper.title}\n\n{measured} of {total} printed results measured.\n"
+    return [head, *(text for part in parts for text in _artifact(part))]
+
+
+def _artifact(part: ArtifactView) -> list[str]:
+    artifact = part.artifact
+    name = artifact.name[:1].upper() + artifact.name[1:]
+    texts = [f"### {name}{': ' if artifact.title else ''}{artifact.title}\n"]
+    cells = [(row, label, cell) for row in part.table.rows for label, cell in row.cells.items()] if part.table else []
+    measured = [entry for entry in cells if entry[2].measured is not None]
+    if measured:
+        texts.append(_markdown([_cells(measured)]))
+    if part.panels:
+        texts.append(_markdown([_curves(panel) for panel in part.panels]))
+    if decided := [result for result in part.claim_results if result.holds is not None]:
+        rows = [[result.claim.text, result.verdict, result.reason] for result in decided]
+        texts.append(_markdown([Sheet("Claims", [], ["the paper says", "here", "measured"], rows)]))
+    if part.missing:
+        labels = list(dict.fromkeys(_with_length(e.label, e.task_settings) for e in part.missing))
+        texts.append(f"Not measured: {', '.join(labels)}.\n")
+    return texts
+
+
+def _with_length(label: str, settings: dict[str, object]) -> str:
+    length = settings.get("sequence_length")
+    return f"{label} (T = {length})" if length else label
+
+
+def _cells(cells: Sequence[tuple[Row, str, Cell]]) -> Sheet:
+    rows = [
+        [
+            row.label,
+            label,
+            "lost" if cell.printed.lost else cell.printed.outcome or f"{cell.printed.value:g}",
+            spread(cell.measured),
+            str(cell.measured.n if cell.measured else 0),
+            "" if cell.difference is None else f"{cell.difference:+.2g}",
+            cell.verdict,
+        ]
+        for row, label, cell in cells
+    ]
+    return Sheet("", [], ["model", "column", "printed", "measured", "seeds", "difference", "verdict"], rows)
+
+
+def _curves(condition: Condition) -> Sheet:
+    """Return the variants of a figure's panel, as numbers."""
+    rows = [
+        [
+            variant.label,
+            spread(variant.final),
+            spread(variant.best),
+            f"{len(variant.finished)} of {len(variant.runs)}",
+            str(variant.diverged),
+            _hours(variant.runs),
+        ]
+        for variant in condition.variants
+    ]
+    baseline = "" if condition.baseline is None else f" (baseline {condition.baseline:.4g})"
+    header = ["model", f"{condition.metric.name}, final", "best", "seeds finished", "diverged", "hours"]
+    return Sheet(f"{condition.title}{baseline}", [], header, rows)
+
+
+def _study(result: StudyResult) -> str:
+    runs = result.runs
+    of = f", {len(runs)} run{'s' * (len(runs) != 1)}, {_hours(runs)} hours" if runs else ""
+    small = " In the small version." if result.is_small else ""
+    return f"* {result.study.title} ({result.study.figure}){of}.{small} The paper: {result.study.finding}\n"
+
+
+def _machines(conditions: Sequence[Condition]) -> Sheet:
+    by_machine: dict[tuple[str, str, str], list[Run]] = {}
+    for run in _all_runs(conditions):
+        facts = run.environment.facts
+        threads = facts.get("threads")
+        on = f", {threads} thread{'s' * (threads != 1)}" if threads else ""
+        machine = facts.get("accelerator") or f"{facts.get('cpu')}{on}"
+        torch = facts.get("packages", {}).get("torch", "")
+        by_machine.setdefault((machine, torch, (facts.get("commit") or "")[:10]), []).append(run)
+    rows = [[*which, str(len(runs)), _hours(runs)] for which, runs in sorted(by_machine.items())]
+    return Sheet("", [], ["machine", "torch", "commit", "runs", "hours"], rows)
+
+
+def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
+    """Return the runs without a result, with their progress and values."""
+    rows = [
+        [
+            ", ".join(filter(None, (condition.title, distinguishing_settings(condition, conditions)))),
+            variant.label,
+            str(run.seed),
+            f"{run.epochs:.3g} of {run.total_iterations / run.iterations_per_epoch:.3g}",
+            condition.metric.name,
+            *("" if value is None else f"{value:.4g}" for value in (run.final_value, run.best_value)),
+            _hours([run]),
+        ]
+        for condition in conditions
+        for variant in condition.variants
+        for run in variant.runs
+        if not Status(run.status).is_final
+    ]
+    header = ["task", "model", "seed", "epochs", "metric", "at last", "best", "hours"]
+    return Sheet("", [], header, rows) if rows else None
+
+
+def _keys(part: ArtifactView) -> set[str]:
+    """Return the keys of the runs behind a table or figure."""
+    cells = part.table.cells if part.table else []
+    return {run.key for run in _all_runs(part.panels)} | {key for cell in cells for key in cell.runs}
+
+
+def _all_runs(conditions: Iterable[Condition]) -> list[Run]:
+    variants: Iterable[VariantData] = (variant for condition in conditions for variant in condition.variants)
+    return [run for variant in variants for run in variant.runs]
+
+
+def _hours(runs: Iterable[Run]) -> str:
+    return f"{sum(float(value) for run in runs for value in run.seconds.values()) / 3600:.2g}"
+
+
+def _markdown(tables: Sequence[Sheet]) -> str:
+    return write("markdown", tables)

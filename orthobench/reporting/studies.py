@@ -1,0 +1,177 @@
+"""Load the results of the papers' studies and draw their sections of the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+from orthobench.analysis.conditions import Condition, collect
+from orthobench.papers import Artifact, Study, studies
+from orthobench.reporting import study_figures
+from orthobench.reporting.styles import Styles
+from orthobench.store import Benchmark, Run, Status, Store
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """A study's newest record, and the conditions of its runs with the paper's figure that each belongs to."""
+
+    study: Study
+    record: Benchmark
+    conditions: list[tuple[str, Condition]]
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether the record is of the small version."""
+        return _is_small(self.record)
+
+    @property
+    def runs(self) -> list[Run]:
+        """Return the runs that have started, each once: figures may share them."""
+        variants = (variant for _, condition in self.conditions for variant in condition.variants)
+        by_key = {run.key: run for variant in variants for run in variant.runs}
+        return list(by_key.values())
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Return the number of finished or diverged runs, and of all."""
+        keys = {key for keys in self.record.results.get("figures", {}).values() for key in keys}
+        return sum(Status(run.status).is_final for run in self.runs), len(keys)
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether all runs are finished, at the paper's size."""
+        finished, total = self.progress
+        return not self.is_small and finished == total
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """A table of a study's section; cells are text."""
+
+    caption: str
+    headings: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A study as the page shows it: captions and figures by name; with `panels` they are small parts of one figure."""
+
+    study: Study
+    remark: str
+    figures: dict[str, tuple[str, go.Figure]]
+    tables: list[StudyTable]
+    panels: bool = False
+
+
+def find_result(store: Store, study: Study) -> StudyResult | None:
+    """Return the newest result of a study, preferably at the paper's size; None without a record."""
+    records = store.benchmarks(study.record)
+    if not records:
+        return None
+    record = next((entry for entry in reversed(records) if not _is_small(entry)), records[-1])
+    named = record.results.get("figures", {})
+    conditions = [
+        (figure, condition) for figure, keys in named.items() for condition in collect(store, store.runs(keys=keys))
+    ]
+    return StudyResult(study, record, conditions)
+
+
+def study_results(store: Store) -> list[StudyResult]:
+    """Return the results of all studies that have a record."""
+    return [result for study in studies() if (result := find_result(store, study))]
+
+
+def draw(result: StudyResult, styles: Styles) -> Section:
+    """Draw the figures and tables of a study that have data."""
+    drawings: dict[str, tuple[str, go.Figure]] = {}
+    tables = []
+    if result.study.drawing == "trajectories":
+        return Section(result.study, "", study_figures.trajectories(result.record.results["panels"]), [], panels=True)
+    if result.study.drawing == "times":
+        drawings["table 3"] = study_figures.minutes(result.record.results, styles)
+        tables = [_table_3(result.record), _lstms(result), _equal_size(result.record)]
+    else:
+        for number, (figure, condition) in enumerate(result.conditions):
+            for name, drawn in study_figures.DRAWINGS[result.study.drawing](figure, condition, styles).items():
+                drawings[f"{number} {name}"] = drawn
+    return Section(result.study, _remark(result), drawings, tables)
+
+
+def figures_of(artifact: Artifact, section: Section) -> dict[str, tuple[str, go.Figure]]:
+    """Return the drawings of a study that belong to a paper's figure."""
+    word = f" {artifact.panel} " if artifact.panel else ""
+    return {name: drawn for name, drawn in section.figures.items() if word in f" {name} "}
+
+
+def _is_small(record: Benchmark) -> bool:
+    return record.results.get("preset") == "quick" or record.results.get("quick") is True
+
+
+def _remark(result: StudyResult) -> str:
+    """Return the limits of the figures, in words."""
+    results, parts = result.record.results, []
+    if results.get("quick"):
+        parts.append("Toy sizes: the times mean nothing.")
+    elif result.is_small:
+        parts.append("Here in the small version (--preset quick).")
+    finished, total = result.progress
+    if finished < total:
+        parts.append(f"{finished} of {total} runs are finished.")
+    return " ".join(parts)
+
+
+def _table_3(record: Benchmark) -> StudyTable:
+    rows = [row for row in _rows(record, "table 3") if row["printed"] is not None]
+    base = next(row for row in rows if row["model"] == "rnn")
+    return StudyTable(
+        f"Minutes per epoch of 55 000 images in batches of 50, measured on {_machine(record)} and printed of a Core "
+        f"i5-7400 with a GTX 1080; and how many times those of the plain RNN with n = {base['hidden_size']}.",
+        ("model", "n", "measured", "printed", "x RNN, measured", "x RNN, printed"),
+        [
+            (
+                row["model"],
+                str(row["hidden_size"]),
+                f"{row['minutes']:.3g}",
+                f"{row['printed']:.3g}",
+                f"{row['minutes'] / base['minutes']:.2f}",
+                f"{row['printed'] / base['printed']:.2f}",
+            )
+            for row in rows
+        ],
+    )
+
+
+def _lstms(result: StudyResult) -> StudyTable:
+    rows = [row for row in _rows(result.record, "table 3") if row["model"] == "lstm"]
+    measured = [(f"here, n = {row['hidden_size']}", f"{60 * row['minutes']:.3g}") for row in rows]
+    printed = [(f"printed, {name}", f"{seconds:.4g}") for name, seconds in result.study.other_seconds.items()]
+    return StudyTable(
+        "The LSTM's seconds per epoch, beside those on slides about AntisymmetricRNN (sizes not stated).",
+        ("LSTM", "seconds"),
+        [*measured, *printed],
+    )
+
+
+def _equal_size(record: Benchmark) -> StudyTable:
+    rows = _rows(record, "equal size")
+    base = next(row for row in rows if row["model"] == "rnn")
+    return StudyTable(
+        f"The same for every model at one size, n = {base['hidden_size']}.",
+        ("model", "minutes", "x RNN"),
+        [(row["model"], f"{row['minutes']:.3g}", f"{row['minutes'] / base['minutes']:.2f}") for row in rows],
+    )
+
+
+def _rows(record: Benchmark, shape: str) -> list[dict[str, Any]]:
+    shapes = record.results["shapes"]
+    rows: list[dict[str, Any]] = next(entry["rows"] for entry in shapes if entry["shape"]["name"] == shape)
+    return rows
+
+
+def _machine(record: Benchmark) -> str:
+    facts = record.environment.facts
+    return str(facts["accelerator"] or f"{facts['cpu']}, {record.results['threads']} threads")

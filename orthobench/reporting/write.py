@@ -1,0 +1,55 @@
+"""Write a report in one of its formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, get_args
+
+from orthobench.reporting.export import condition_sheet, sheets
+from orthobench.reporting.export import write as write_tables
+from orthobench.reporting.html import load_views, write_html, write_whole
+from orthobench.reporting.reproduction import keep_authors, reproduction
+from orthobench.reporting.scope import Scope
+from orthobench.store import Store
+
+ReportFormat = Literal["html", "csv", "json", "markdown", "latex", "png", "pdf", "reproduction"]
+FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
+
+
+def write_report(
+    store: Store, form: ReportFormat, scope: Scope, variant_keys: Mapping[str, str], out: Path | None = None
+) -> list[Path] | str:
+    """Write a report and return its files; without `out`, return tables as text.
+
+    html is one page; png and pdf are files in the folder `out`; reproduction keeps the text that its author wrote. The
+    other formats are tables: those of the paper, if the scope names one, else one table a condition.
+
+    Args:
+        variant_keys: by the identity of every paper's experiment, the variant of its runs.
+
+    Raises:
+        UsageError: the scope is empty or names no paper, table or figure, or a file cannot be written.
+    """
+    if form == "html":
+        return [write_html(store, out or Path("reports/report.html"), scope, variant_keys)]
+    conditions, views, studies = load_views(store, scope, variant_keys)
+    if form == "reproduction":
+        file = out or Path("reports/REPRODUCTION.md")
+        text = reproduction(conditions, views, studies)
+        write_whole(file, keep_authors(file, text).encode())
+        return [file.resolve()]
+    if not scope.paper:
+        views = []
+    if form == "png" or form == "pdf":
+        from orthobench.reporting.images import write_images
+
+        return write_images(conditions, views, form, out or Path("reports"))
+    tables = [sheet for view in views for sheet in sheets(view)]
+    if not scope.paper:
+        tables = [condition_sheet(condition) for condition in conditions]
+    text = write_tables(form, tables)
+    if out is None:
+        return text
+    write_whole(out, text.encode())
+    return [out.resolve()]

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orthobench.errors import StorageError, UsageError
+from orthobench.gate.baseline import Update, condition, measured_file, read_baseline, write_measured, write_text
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+
+TEXT = """\
+# What our models must not lose.
+[task.adding]
+preset = "quick"
+seeds = [0, 1, 2]
+settings = { hidden_size = 32, epochs = 2 }
+
+[[run]]
+task = "adding"
+model = "lstm" # the old friend
+settings = { epochs = 3 }
+
+[run.metrics.mse]
+direction = "min"
+allowed_loss = 0.01
+
+[[run]]
+name = "wide"
+task = "adding"
+model = "lstm"
+seeds = [5, 6, 7]
+"""
+MEASURED = {
+    "runs": {
+        "adding/lstm": {
+            "condition": "c",
+            "speed": 0.5,
+            "metrics": {"mse": {"direction": "min", "take": "final", "values": {"0": 0.1, "1": 0.2, "2": 0.3}}},
+        }
+    },
+    "updates": [],
+}
+UPDATE = Update(reason="why", date="2024-05-06", versions={"torch": "2"}, machine={"cpu": "x"}, runs=("adding/lstm",))
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "baseline.toml"
+    path.write_text(TEXT)
+    measured_file(path).write_text(json.dumps(MEASURED))
+    return path
+
+
+def test_what_runs_of_a_task_share_is_laid_under_each(file):
+    first, second = read_baseline(file).run
+    assert (first.name, second.name) == ("adding/lstm", "wide")
+    assert first.preset == second.preset == "quick"
+    assert (first.seeds, second.seeds) == ((0, 1, 2), (5, 6, 7))
+    assert first.settings == {"hidden_size": 32, "epochs": 3}
+    assert first.metrics["mse"].values == {0: 0.1, 1: 0.2, 2: 0.3}
+    assert first.has_values
+    assert not second.has_values
+    assert first.speed.ratio == 0.5
+
+
+def test_selecting_names(file):
+    baseline = read_baseline(file)
+    assert [run.name for run in baseline.select([])] == ["adding/lstm", "wide"]
+    assert [run.name for run in baseline.select(["wide"])] == ["wide"]
+    with pytest.raises(UsageError, match="unknown run 'wid': did you mean wide"):
+        baseline.select(["wid"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("[[run]]", "[run]]", "is not TOML"),
+        ('direction = "min"', 'direction = "down"', "run adding/lstm metrics mse direction: input should be 'min'"),
+        ("allowed_loss = 0.01", "allowed_loss = -1", "run adding/lstm metrics mse allowed_loss"),
+        ("allowed_loss = 0.01", "alowed_loss = 1", "run adding/lstm metrics mse alowed_loss: extra"),
+        ("[5, 6, 7]", "[5, 6, 6]", "run adding/lstm: seeds are named twice"),
+        ("[5, 6, 7]", "[]", "run adding/lstm seeds"),
+        ('"quick"', '"fast"', "preset: input should be 'paper' or 'quick'"),
+        ('name = "wide"', "", "adding/lstm is there twice"),
+        ("[task.adding]", "[tasks.adding]", "tasks: extra inputs"),
+        ("[task.adding]", "[[task]]", r"write \[task.NAME\] for what runs share"),
+    ],
+)
+def test_what_does_not_fit_is_told_with_its_place(file, old, new, told):
+    file.write_text(TEXT.replace(old, new))
+    with pytest.raises(UsageError, match=told) as error:
+        read_baseline(file)
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        read_baseline(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"0": 0.1', '"zero": 0.1', "run adding/lstm metrics mse values zero"),
+        ('"0": 0.1', '"0": NaN', "run adding/lstm metrics mse values 0: input should be a finite number"),
+        ('"speed": 0.5', '"speed": -1', "run adding/lstm speed ratio"),
+        ('"runs"', '"rums"', r"baseline.measured.json is damaged: restore it, or delete it and measure again"),
+        ("{", "", r"baseline.measured.json is damaged"),
+    ],
+)
+def test_a_damaged_file_of_values_is_told(file, old, new, told):
+    measured_file(file).write_text(json.dumps(MEASURED).replace(old, new, 1))
+    with pytest.raises(UsageError, match=told) as error:
+        read_baseline(file)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ("allowed_loss = 0.01", "allowed_loss = 0.01\nvalues = { 0 = 0.1 }", "values"),
+        ("allowed_loss = 0.01", "measured_margin = 0.01", "measured_margin"),
+        ("seeds = [5, 6, 7]", 'condition = "c"', "condition"),
+        ("seeds = [5, 6, 7]", "speed = { ratio = 1.0 }", "ratio"),
+    ],
+)
+def test_values_in_the_authors_file_are_refused(file, old, new, word):
+    file.write_text(TEXT.replace(old, new))
+    with pytest.raises(UsageError, match=rf"has {word}: remove them; `check --update` writes them into \S+\.json"):
+        read_baseline(file)
+
+
+def test_values_of_another_direction_or_choice_of_tests_do_not_count(file):
+    for changed in ('direction = "max"', 'direction = "min"\ntake = "best"'):
+        file.write_text(TEXT.replace('direction = "min"', changed))
+        assert not read_baseline(file).run[0].has_values
+
+
+def with_values(run, values):
+    metric = run.metrics["mse"].model_copy(update={"values": values})
+    return run.model_copy(update={"metrics": {"mse": metric}, "condition": "c" * 16})
+
+
+def test_writing_leaves_the_authors_file_and_the_other_runs_as_they_are(file):
+    before = read_baseline(file)
+    wide = with_values(before.run[0], {5: 1.0}).model_copy(update={"name": "wide"})
+    write_measured(file, [wide], UPDATE.model_copy(update={"runs": ("wide",)}))
+    assert file.read_text() == TEXT
+    assert read_baseline(file).run[0] == before.run[0]
+    assert read_baseline(file).run[1].metrics["mse"].values == {5: 1.0}
+
+
+def test_what_is_written_is_read_again(file):
+    first, second = read_baseline(file).run
+    write_measured(file, [with_values(first, {2: 3.0, 0: 1.0, 1: 2.0})], UPDATE)
+    again = read_baseline(file)
+    assert again.run == (with_values(first, {0: 1.0, 1: 2.0, 2: 3.0}), second)
+    assert again.origin(again.run[0]) == UPDATE
+    assert again.origin(again.run[1]) is None
+    lines = measured_file(file).read_text().splitlines()
+    assert '     "values": {"0": 1.0, "1": 2.0, "2": 3.0}' in lines
+
+
+def test_a_measured_margin_serves_where_the_authors_set_none(file):
+    file.write_text(TEXT.replace("allowed_loss = 0.01\n", ""))
+    first = read_baseline(file).run[0]
+    assert first.metrics["mse"].margin is None
+    metric = first.metrics["mse"].model_copy(update={"measured_margin": 0.5})
+    write_measured(file, [first.model_copy(update={"metrics": {"mse": metric}})], UPDATE)
+    assert read_baseline(file).run[0].metrics["mse"].margin == 0.5
+    file.write_text(TEXT)
+    assert read_baseline(file).run[0].metrics["mse"].margin == 0.01
+
+
+def test_a_run_that_the_authors_removed_goes_at_the_next_update(file):
+    file.write_text(TEXT.partition("[[run]]")[0] + '[[run]]\ntask = "adding"\nmodel = "rnn"\n')
+    rnn = with_values(read_baseline_text(file, TEXT).run[0], {0: 1.0}).model_copy(update={"name": "adding/rnn"})
+    write_measured(file, [rnn], UPDATE.model_copy(update={"runs": ("adding/rnn",)}))
+    assert set(json.loads(measured_file(file).read_text())["runs"]) == {"adding/rnn"}
+
+
+def read_baseline_text(file, text):
+    other = file.with_name("other.toml")
+    other.write_text(text)
+    measured_file(other).write_text(json.dumps(MEASURED))
+    return read_baseline(other)
+
+
+def test_an_update_none_of_whose_values_are_left_is_dropped(file):
+    def write(names, reason):
+        first = read_baseline(file).run[0]
+        runs = [first.model_copy(update={"name": name}) for name in names]
+        write_measured(file, runs, UPDATE.model_copy(update={"reason": reason, "runs": tuple(names)}))
+        return [(one.reason, one.runs) for one in read_baseline(file).update]
+
+    write(["adding/lstm", "wide"], "first")
+    assert write(["wide"], "second") == [("first", ("adding/lstm",)), ("second", ("wide",))]
+    assert write(["adding/lstm"], "third") == [("second", ("wide",)), ("third", ("adding/lstm",))]
+
+
+def test_writing_twice_the_same_changes_nothing(file):
+    first = read_baseline(file).run[0]
+    write_measured(file, [first], UPDATE)
+    once = measured_file(file).read_text()
+    write_measured(file, [read_baseline(file).run[0]], UPDATE)
+    assert measured_file(file).read_text() == once
+
+
+def test_a_write_that_fails_leaves_the_file_as_it_was(file, monkeypatch):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(StorageError, match="cannot be written: No space left"):
+        write_text(file, "half")
+    assert file.read_text() == TEXT
+    assert set(file.parent.iterdir()) == {file, measured_file(file)}
+
+
+def test_the_condition_is_the_tasks_settings_and_version():
+    def of(task="adding", model="rnn", **given):
+        return resolve(Catalog(), task, model, given).spec
+
+    assert condition(of()) == condition(of(model="lstm", hidden_size="7", epochs="3"))
+    assert condition(of()) != condition(of(sequence_length="7"))
+
+
+def test_the_text_of_a_task_in_a_file_does_not_change_its_condition(tmp_path):
+    file = tmp_path / "mine.py"
+    found = []
+    for comment in ("# one", "# two"):
+        file.write_text(
+            f"from orthobench.tasks.adding import Adding\nclass Mine(Adding):\n    title = 'mine' {comment}\n"
+        )
+        found.append(resolve(Catalog([file]), "mine", "rnn", {}).spec)
+    assert found[0].condition != found[1].condition
+    assert condition(found[0]) == condition(found[1])

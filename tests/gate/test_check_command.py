@@ -1,0 +1,281 @@
+"""`orthobench check` as its users meet it: runs of a fraction of a second, end to end."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from xml.etree import ElementTree
+
+import pytest
+
+from orthobench.gate.baseline import measured_file, read_baseline
+
+TEXT = """\
+[task.adding]
+seeds = [0, 1, 2]
+settings = { sequence_length = 10, train_size = 200, test_size = 20, batch_size = 10, epochs = 1, hidden_size = 8 }
+
+[[run]]
+task = "adding"
+model = "gru"
+
+[[run]]
+task = "adding"
+model = "rnn"
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "checks" / "baseline.toml"
+    path.parent.mkdir()
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture
+def measured(file, orthobench):
+    """The command line, beside a baseline with values of its code."""
+    outcome = orthobench("check", "--update", "--reason", "first", "--db", "runs.db")
+    assert outcome.code == 0, outcome.err
+    return orthobench
+
+
+def findings(outcome) -> dict[str, dict]:
+    return {f"{one['run']} {one['metric']}": one for one in json.loads(outcome.out)["findings"]}
+
+
+def change(file, model, by):
+    """As if the baseline's values had been greater by this much."""
+    content = json.loads(measured_file(file).read_text())
+    values = content["runs"][f"adding/{model}"]["metrics"]["mse"]["values"]
+    content["runs"][f"adding/{model}"]["metrics"]["mse"]["values"] = {seed: v + by for seed, v in values.items()}
+    measured_file(file).write_text(json.dumps(content))
+
+
+def test_unchanged_code_passes_anew_from_the_database_and_with_other_seeds(measured, file):
+    for options in ((), ("--db", "runs.db"), ("--db-only", "--db", "runs.db"), ("--first-seed", "50")):
+        outcome = measured("check", *options)
+        assert outcome.code == 0, outcome.out
+        assert "as good as the baseline: 2 same" in outcome.out
+    assert "gru seed 50" in outcome.err
+    assert measured("check", "--db", "runs.db").err == ""
+
+
+def test_the_runs_are_trained_anew_unless_a_database_is_named(measured, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    outcome = measured("check", "--only", "adding/rnn")
+    assert outcome.err.count("[3/3] adding rnn seed 2: epoch 1.00") == 1
+    assert "gru" not in outcome.out
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_conditions_select_runs_of_the_baseline(measured):
+    outcome = measured("check", "--db", "runs.db", "--model", "rnn")
+    assert "rnn" in outcome.out
+    assert "gru" not in outcome.out
+    refused = measured("check", "--db", "runs.db", "--where", "prest=quick")
+    assert (refused.code, "unknown column or setting 'prest': did you mean preset?" in refused.err) == (2, True)
+
+
+def test_what_is_worse_fails(measured, file):
+    change(file, "gru", -1000)
+    outcome = measured("check", "--db", "runs.db", "--json")
+    assert outcome.code == 1
+    found = findings(outcome)
+    assert found["adding/gru mse"]["verdict"] == "worse"
+    assert found["adding/rnn mse"]["verdict"] == "same"
+    assert json.loads(outcome.out)["summary"] == "WORSE than the baseline: 1 same, 1 worse"
+
+
+def test_what_is_better_passes(measured, file):
+    change(file, "rnn", 1000)
+    outcome = measured("check", "--db", "runs.db", "--json")
+    assert outcome.code == 0
+    assert findings(outcome)["adding/rnn mse"]["verdict"] == "better"
+
+
+def test_a_baseline_without_values_is_undecided_and_trains_nothing(file, orthobench):
+    outcome = orthobench("check")
+    assert outcome.code == 3
+    assert "nothing is recorded: check --update" in outcome.out
+    assert outcome.err == ""
+
+
+def test_what_the_database_lacks_is_missing(measured):
+    outcome = measured("check", "--db-only", "--db", "runs.db", "--first-seed", "1")
+    assert outcome.code == 3
+    assert "seed 3: not in the database" in outcome.out
+
+
+@pytest.mark.parametrize("changed", [{"commit": "another"}, {"dirty": True, "changes": "0123456789abcdef"}])
+def test_runs_by_other_code_are_no_answer_unless_asked_for(measured, changed):
+    from orthobench.store import open_store
+    from orthobench.store.tables import Environment
+
+    def forge(session):
+        for place in session.query(Environment):
+            place.facts = place.facts | changed
+
+    with open_store("runs.db") as store:
+        store._write(forge)
+    outcome = measured("check", "--db", "runs.db")
+    assert outcome.code == 3
+    assert "made by other code or versions" in outcome.out
+    assert measured("check", "--db", "runs.db", "--db-only").code == 0
+    outcome = measured("check", "--db", "runs.db", "--db-only", "--update", "--reason", "as if they were ours")
+    assert outcome.code == 3
+    assert "run adding/gru seed 0: made by other code or versions" in outcome.err
+
+
+def test_a_changed_task_is_undecided(measured, file):
+    file.write_text(file.read_text().replace("sequence_length = 10", "sequence_length = 11"))
+    outcome = measured("check")
+    assert outcome.code == 3
+    assert "the task's settings or version are not those of the baseline" in outcome.out
+
+
+def test_two_seeds_are_refused_as_evidence_and_as_a_baseline(measured, file):
+    outcome = measured("check", "--seeds", "2")
+    assert (outcome.code, outcome.err) == (3, "")
+    assert "2 seeds cannot be evidence" in outcome.out
+    before = measured_file(file).read_text()
+    outcome = measured("check", "--seeds", "2", "--update", "--reason", "hasty", "--db", "runs.db")
+    assert outcome.code == 2
+    assert "3 seeds or more make a baseline" in outcome.err
+    assert measured_file(file).read_text() == before
+
+
+def test_exactly_one_seed(file, orthobench):
+    file.write_text(TEXT.replace("[[run]]", "[[run]]\nexact = true\nseeds = [4]"))
+    assert orthobench("check", "--update", "--reason", "exact", "--seeds", "1").code == 0
+    outcome = orthobench("check")
+    assert outcome.code == 0
+    assert outcome.out.count("to the last bit") == 2
+    change(file, "gru", -1e-12)
+    outcome = orthobench("check", "--json")
+    assert outcome.code == 1
+    assert findings(outcome)["adding/gru mse"]["verdict"] == "worse"
+
+
+def test_more_seeds_can_be_measured_than_are_checked(file, orthobench):
+    assert orthobench("check", "--update", "--reason", "many", "--seeds", "5", "--only", "adding/rnn").code == 0
+    gru, rnn = read_baseline(file).run
+    assert (gru.metrics, len(rnn.metrics["mse"].values), rnn.seeds) == ({}, 5, (0, 1, 2))
+    assert "(3)" in orthobench("check", "--only", "adding/rnn").out
+
+
+def test_the_update_says_where_the_values_come_from(file, orthobench, tmp_path):
+    def git(*arguments):
+        identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+        done = subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    (tmp_path / "code.py").write_text("1")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "first")
+    update = ("check", "--update", "--db", "runs.db", "--reason")
+    assert orthobench(*update, "a fresh start").code == 0
+    head = git("rev-parse", "HEAD")
+    written = read_baseline(file)
+    (origin,) = written.update
+    assert (origin.reason, origin.commit, origin.runs) == ("a fresh start", head, ("adding/gru", "adding/rnn"))
+    assert origin.versions.keys() >= {"python", "torch", "orthobench"}
+    assert origin.machine["cpu"]
+    assert all(run.speed is not None and run.speed.ratio > 0 for run in written.run)
+
+    assert orthobench(*update, "again").code == 0  # the baseline itself is changed now: no matter
+    assert read_baseline(file).update[0].commit == head
+    (tmp_path / "code.py").write_text("2")
+    assert orthobench(*update, "and again").code == 0
+    assert read_baseline(file).update[0].commit == f"{head}+changes"
+
+
+def test_an_update_keeps_what_a_person_set(measured, file):
+    margin = read_baseline(file).run[1].metrics["mse"].margin
+    assert margin is not None
+    assert margin != 0.25
+    text = file.read_text() + '\n[run.metrics.mse]\ndirection = "min"\nallowed_loss = 0.25 # our choice\n'
+    file.write_text(text)
+    assert read_baseline(file).run[1].metrics["mse"].margin == 0.25
+    assert measured("check", "--update", "--reason", "again", "--db", "runs.db").code == 0
+    assert file.read_text() == text
+    assert read_baseline(file).run[1].metrics["mse"].margin == 0.25
+
+
+def test_an_update_that_could_not_measure_writes_nothing(file, orthobench, tmp_path):
+    (tmp_path / "bad.py").write_text(
+        "from orthobench.models.rnn import RNN\n"
+        "class Bad(RNN):\n    title = 'bad'\n    def states(self, *_): raise ArithmeticError('on purpose')\n"
+    )
+    file.write_text(TEXT + '\n[[run]]\ntask = "adding"\nmodel = "bad"\n')
+    before = file.read_text()
+    outcome = orthobench("check", "--plugin", "bad.py", "--update", "--reason", "x")
+    assert outcome.code == 3
+    assert "run adding/bad seed 0: failed: ArithmeticError: on purpose" in outcome.err
+    assert file.read_text() == before
+    assert not measured_file(file).exists()
+
+
+def test_a_margin_that_lets_everything_through_is_told(file, orthobench):
+    file.write_text(TEXT + '\n[run.metrics.mse]\ndirection = "min"\nallowed_loss = 9.5\n')
+    outcome = orthobench("check", "--update", "--reason", "x")
+    assert "adding/rnn: mse may go to 10" in outcome.err
+    assert "0.167 is what remembering nothing scores" in outcome.err
+
+
+def test_the_reports(measured, file, tmp_path):
+    change(file, "gru", -1000)
+    assert measured("check", "--db", "runs.db", "--junit", "out.xml", "--markdown", "out.md").code == 1
+    suite = ElementTree.parse(tmp_path / "out.xml").getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "1", "0")
+    (failed,) = (case for case in suite if case.find("failure") is not None)
+    assert (failed.get("classname"), failed.get("name")) == ("orthobench.check.adding/gru", "mse")
+    assert failed.find("failure").get("message").startswith("worse: ")
+
+    lines = (tmp_path / "out.md").read_text().splitlines()
+    assert lines[0] == "### orthobench check: WORSE than the baseline: 1 same, 1 worse"
+    rows = [line for line in lines if line.startswith("| adding/")]
+    assert len(rows) == 4
+    assert {line.count("|") for line in lines if line.startswith("|")} == {10}
+
+
+def test_the_table_prints_the_power(measured):
+    head, *rows = measured("check", "--db", "runs.db").out.splitlines()
+    assert "power" in head
+    assert any("%" in row and "adding/gru" in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("none.toml",), "baseline none.toml cannot be read"),
+        (("--update",), "--update needs --reason"),
+        (("--update", "--reason", " "), "--update needs --reason"),
+        (("--reason", "x"), "--reason belongs to --update"),
+        (("--only", "adding/gur"), "did you mean adding/gru"),
+        (("--db-only",), "there is no database results.db"),
+        (("--seeds", "0"), "'--seeds'"),
+        (("--db", "no/such/runs.db"), "there is no folder"),
+        (("--junit", "no/such/check.xml"), "no/such/check.xml cannot be written"),
+        (("--markdown", "checks"), "checks cannot be written"),
+    ],
+)
+def test_wrong_usage(file, orthobench, options, told):
+    outcome = orthobench("check", *options)
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: ")
+    assert told in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_setting_that_does_not_exist_is_told_with_its_run(file, orthobench):
+    file.write_text(TEXT + "settings = { hidden_sise = 3 }\n")
+    outcome = orthobench("check")
+    assert outcome.code == 2
+    assert "run adding/rnn: unknown setting 'hidden_sise': did you mean hidden_size?" in outcome.err
+
+
+def test_help(orthobench):
+    assert "Exit code 0" in orthobench("check", "--help").out

@@ -1,0 +1,134 @@
+"""The statistics, against SciPy's own tests, the definitions, and a printed table."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from orthobench.gate.inference import ALPHA, CERTAIN, difference, is_worse, measured_margin, power
+
+BEFORE = [0.012, 0.019, 0.011, 0.015, 0.013]
+NOW = [0.021, 0.016, 0.034]
+
+
+@pytest.mark.parametrize(("direction", "sign"), [("min", 1), ("max", -1)])
+def test_the_interval_is_welchs(direction, sign):
+    found = difference(BEFORE, NOW, direction)
+    interval = stats.ttest_ind(NOW, BEFORE, equal_var=False).confidence_interval(1 - 2 * ALPHA)
+    bounds = sorted((sign * interval.low, sign * interval.high))
+    np.testing.assert_allclose([found.lower, found.upper], bounds, rtol=1e-9)
+    assert found.loss == pytest.approx(sign * (np.mean(NOW) - np.mean(BEFORE)))
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1.0, 1e100])
+def test_the_interval_scales_with_the_values(scale):
+    found = difference([scale * x for x in BEFORE], [scale * x for x in NOW], "min")
+    plain = difference(BEFORE, NOW, "min")
+    if scale == 1e-170:  # their squares are zero in float64: no spread is left
+        assert found.lower == found.upper == found.loss
+    else:
+        assert found.upper / scale == pytest.approx(plain.upper)
+
+
+def test_without_spread_the_difference_is_certain():
+    assert difference([1.0] * 3, [1.0] * 5, "max").upper == 0
+    assert difference([1.0] * 3, [0.5] * 3, "max").lower == 0.5
+
+
+def defined_power(margin, deviation, n):
+    """P(d + t s sqrt(2 / n) < margin) for two samples of n, integrated over the common estimate s of the deviation."""
+    freedom, error = 2 * n - 2, deviation * math.sqrt(2 / n)
+    threshold = stats.t.isf(ALPHA, freedom)
+
+    def given(chi2):
+        return stats.norm.cdf(margin / error - threshold * math.sqrt(chi2 / freedom)) * stats.chi2.pdf(chi2, freedom)
+
+    return integrate.quad(given, 0, np.inf)[0]
+
+
+@pytest.mark.parametrize("n", [3, 5, 10])
+@pytest.mark.parametrize("margin", [0.0, 0.5, 2.0, 4.0])
+def test_the_power_is_that_of_the_definition(n, margin):
+    assert power(margin, 1.3, n, n) == pytest.approx(defined_power(margin, 1.3, n), abs=1e-6)
+
+
+def test_the_power_is_cohens():
+    """J. Cohen, Statistical Power Analysis, 2nd ed. 1988, table 2.3.2: a1 = .05, d = .80, n = 20 has power .80."""
+    assert power(0.8, 1.0, 20, 20) == pytest.approx(0.80, abs=0.005)
+
+
+def test_the_power_far_out_is_one():
+    assert power(1.0, 1e-9, 3, 3) == 1.0
+    assert power(0.1, 0.0, 3, 3) == 1.0
+    assert power(29.9 * math.sqrt(2 / 3), 1.0, 3, 3) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("now", "wanted"), [([3.0, 3.4, 3.2, 3.1], True), ([1.9, 9.0, 9.5, 9.2], True), ([1.2, 1.3, 9.0, 9.0], False)]
+)
+def test_worse_by_the_interval_where_ranks_overlap(now, wanted):
+    before = [1.0, 1.1, 1.2, 1.3, 1.2]
+    below = stats.ttest_ind(now, [x + 0.7 for x in before], equal_var=False, alternative="greater").pvalue
+    assert is_worse(before, now, "min", 0.7) == wanted
+    assert wanted or below > ALPHA
+
+
+@pytest.mark.parametrize("now", [[5.0, 6.0, 7.0], [2.5, 6.0, 7.0], [2.0, 2.2, 9.0], [1.0, 1.1, 1.2]])
+def test_worse_is_the_permutation_test_of_ranks(now):
+    before, allowed = [1.0, 1.3, 1.6, 1.8], 1.0
+    pool = [*now, *(value + allowed for value in before)]
+    ranks = stats.rankdata(pool)
+    sums = [sum(ranks[list(chosen)]) for chosen in combinations(range(len(pool)), len(now))]
+    p = np.mean([total >= sum(ranks[: len(now)]) for total in sums])
+    assert is_worse(before, now, "min", allowed) == (p <= ALPHA)
+
+
+def test_one_seed_that_fails_does_not_hide_the_others():
+    before = [0.0043, 0.0035, 0.0039, 0.0041, 0.0036]
+    now = [0.0094, 0.1361, 0.0084, 0.0088, 0.0091]
+    assert difference(before, now, "min").lower < 0
+    assert is_worse(before, now, "min", 0.002)
+
+
+def test_three_seeds_can_be_worse():
+    assert is_worse([1.0, 1.1, 1.2], [3.0, 3.1, 3.2], "min", 1.0)
+    assert not is_worse([1.0, 1.1, 1.2], [2.15, 3.1, 3.2], "min", 1.0)
+    assert is_worse([0.9, 0.91, 0.92], [0.5, 0.6, 0.7], "max", 0.1)
+
+
+def test_the_measured_margin_has_its_power_at_the_deviations_upper_limit():
+    deviation = np.std(BEFORE, ddof=1) * math.sqrt(4 / stats.chi2.ppf(0.1, 4))
+    margin = measured_margin(BEFORE, 5, "min")
+    assert defined_power(margin, deviation, 5) == pytest.approx(CERTAIN, abs=1e-6)
+    assert measured_margin([0.5] * 3, 3, "max") == 0.0
+
+
+@pytest.mark.parametrize(("direction", "sign"), [("min", 1), ("max", -1)])
+def test_the_measured_margin_allows_for_seeds_that_fail_now_and_then(direction, sign):
+    """One in ten does here: checks drawn from the same values, compared by SciPy's test, pass 99.9 times in 100."""
+    before = sign * np.array([0.01, 0.012, 0.011, 0.009, 0.008, 0.01, 0.013, 0.01, 0.012, 0.2])
+    margin = measured_margin(before.tolist(), 4, direction)
+    random = np.random.default_rng(1)
+    now = random.choice(before, (2000, 4))
+    now = now[now.std(1) > 0] * sign
+    bounds = stats.ttest_ind(now, sign * before, axis=1, equal_var=False).confidence_interval(1 - 2 * ALPHA).high
+    assert np.mean(bounds <= margin) > 0.997
+    assert np.mean(bounds <= 0.8 * margin) < 0.999
+
+
+def test_code_that_did_not_change_passes_with_a_measured_margin():
+    """Baselines and checks of five seeds each, all drawn alike. The limit of the deviation holds in nine of ten."""
+    per_deviation = measured_margin(BEFORE, 5, "min") / np.std(BEFORE, ddof=1)
+    random = np.random.default_rng(0)
+    passed = worse = 0
+    for _ in range(400):
+        before, now = random.normal(size=(2, 5)).tolist()
+        margin = per_deviation * np.std(before, ddof=1)
+        passed += difference(before, now, "min").upper <= margin
+        worse += is_worse(before, now, "min", margin)
+    assert passed / 400 > 0.9 * CERTAIN
+    assert worse == 0

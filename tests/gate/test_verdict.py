@@ -1,0 +1,159 @@
+"""Each verdict, from made-up values."""
+
+from __future__ import annotations
+
+import pytest
+
+from orthobench.gate.baseline import CheckedRun, Update
+from orthobench.gate.results import SeedResult
+from orthobench.gate.verdict import Finding, Verdict, exit_code, judge, refusal
+
+FACTS = {"cpu": "abacus", "cpu_capability": "beads", "accelerator": None, "packages": {"torch": "2"}}
+ORIGIN = Update(
+    reason="",
+    date="",
+    versions={"torch": "2"},
+    machine={"cpu": "abacus", "cpu_capability": "beads", "accelerator": "None"},
+    runs=("adding/lstm",),
+)
+
+
+def checked(values=(1.0, 1.1, 0.9), direction="min", allowed=0.5, **more):
+    metric = {"direction": direction, "allowed_loss": allowed, "values": dict(enumerate(values))}
+    more = {"seeds": (0, 1, 2), "condition": "c", **more}
+    return CheckedRun(task="adding", model="lstm", metrics={"mse": metric}, **more)
+
+
+def now(*values, **more):
+    return {seed: SeedResult({("mse", "final"): value}, facts=FACTS, **more) for seed, value in enumerate(values)}
+
+
+def verdict(run, measured) -> Finding:
+    (finding,) = judge(run, ORIGIN, measured, False)
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ((1.0, 1.1, 0.9), "same"),
+        ((1.1, 1.2, 1.0), "same"),  # lost something, but provably less than 0.5
+        ((0.5, 0.6, 0.4), "better"),
+        ((2.0, 2.1, 1.9), "worse"),
+        ((1.1, 5.0, 1.0), "inconclusive"),
+        ((1.5, 1.6, 1.4), "inconclusive"),
+    ],
+)
+@pytest.mark.parametrize("direction", ["min", "max"])
+def test_the_verdict_on_values_whose_baseline_is_about_one(values, wanted, direction):
+    sign = 1 if direction == "min" else -1
+    run = checked([sign * value for value in (1.0, 1.1, 0.9)], direction)
+    finding = verdict(run, now(*(sign * value for value in values)))
+    assert finding.verdict == wanted
+    assert bool(finding.reason) == (wanted in ("worse", "inconclusive"))
+    assert finding.power == pytest.approx(0.98, abs=0.02)
+    assert finding.passes == (wanted in ("same", "better"))
+
+
+def test_a_run_that_diverged_is_worse():
+    finding = verdict(checked(), now(1.0, 1.1) | {2: SeedResult(diverged=True)})
+    assert (finding.verdict, finding.reason) == ("worse", "diverged: seed 2")
+
+
+def test_what_was_not_measured_is_missing():
+    finding = verdict(checked(), now(1.0) | {1: SeedResult(missing="failed: no"), 2: SeedResult({("x", "final"): 1.0})})
+    assert finding.verdict == "missing"
+    assert finding.reason == "seeds 1, 2: failed: no; the task logs no metric 'mse'"
+
+
+def test_the_best_test_is_the_directions():
+    run = checked()
+    best = run.metrics["mse"].model_copy(update={"take": "best"})
+    run = run.model_copy(update={"metrics": {"mse": best}})
+    values = {("mse", "final"): 9.0, ("mse", "min"): 1.0, ("mse", "max"): 9.0}
+    measured = {seed: SeedResult(values) for seed in range(3)}
+    assert verdict(run, measured).verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted", "told"),
+    [
+        ((1.0, 1.1, 0.9), "same", "to the last bit"),
+        ((1.0, 1.1, 0.9 + 1e-15), "worse", "seed 2 changed, for the worse on average"),
+        ((1.0, 1.1, 0.9 - 1e-15), "inconclusive", "for the better on average"),
+    ],
+)
+def test_exactly(values, wanted, told):
+    finding = verdict(checked(exact=True), now(*values))
+    assert finding.verdict == wanted
+    assert told in finding.reason
+
+
+def test_one_seed_will_do_where_it_is_exact():
+    run = checked([0.25], exact=True, seeds=(0,))
+    assert refusal(run, "c") is None
+    assert verdict(run, now(0.25)).verdict == "same"
+
+
+def test_exactly_is_undecided_on_another_machine_and_for_another_seed():
+    other = {0: SeedResult({("mse", "final"): 1.0}, facts={**FACTS, "cpu": "slide rule"})}
+    finding = verdict(checked(exact=True), other)
+    assert finding.verdict == "inconclusive"
+    assert "cpu abacus, now slide rule" in finding.reason
+    assert verdict(checked([1.0], exact=True), now(1.0, 1.0)).verdict == "missing"
+
+
+def test_two_seeds_are_no_evidence_and_why():
+    for run in (checked([1.0, 1.1]), checked(seeds=(0, 1))):
+        found = refusal(run, "c")
+        assert found.verdict == "inconclusive"
+        assert "2 seeds cannot be evidence" in found.reason
+        assert "one degree of freedom" in found.reason
+    assert refusal(checked(), "c") is None
+
+
+def test_the_interval_of_a_deviation_from_two_values_spans_a_factor_of_seventy():
+    from scipy.stats import chi2
+
+    assert (chi2.ppf(0.975, 1) / chi2.ppf(0.025, 1)) ** 0.5 == pytest.approx(70, rel=0.05)
+
+
+def test_nothing_recorded_and_another_task_are_refused():
+    assert refusal(checked([]), "c").verdict == "missing"
+    found = refusal(checked(), "d")
+    assert (found.verdict, found.passes) == ("inconclusive", False)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "wanted"), [((4, 4, 4), "same"), ((4, 4, 90), "same"), ((13, 13, 1), "worse"), ((1, 1, 1), "better")]
+)
+def test_speed_counts_when_asked(ratios, wanted):
+    run = checked(speed={"ratio": 4.0, "allowed_factor": 3.0})
+    measured = {
+        seed: SeedResult({("mse", "final"): value}, facts=FACTS, speed=ratio)
+        for seed, (value, ratio) in enumerate(zip((1.0, 1.1, 0.9), ratios, strict=True))
+    }
+    for counts in (False, True):
+        metric, speed = judge(run, ORIGIN, measured, counts)
+        assert speed.verdict == wanted
+        assert exit_code([metric, speed]) == (1 if counts and wanted == "worse" else 0)
+
+
+def test_speed_that_was_not_measured_fails_only_when_asked():
+    run = checked(speed={"ratio": 4.0})
+    for counts, code in ((False, 0), (True, 3)):
+        assert exit_code(judge(run, ORIGIN, now(1.0, 1.1, 0.9), counts)) == code
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ("same better", 0),
+        ("same worse missing", 1),
+        ("same missing", 3),
+        ("inconclusive better", 3),
+        ("inconclusive worse", 1),
+    ],
+)
+def test_the_exit_code(verdicts, code):
+    assert exit_code([Finding("r", "m", Verdict(one), "") for one in verdicts.split()]) == code

@@ -1,0 +1,133 @@
+"""What a paper's table or figure needs, at full size and scaled."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orthobench.errors import UsageError
+from orthobench.papers import find_paper
+from orthobench.planning.paper import resolve_experiments, select_experiments, variant_keys, with_settings
+from orthobench.plugins import Catalog
+
+CATALOG = Catalog()
+
+
+def test_a_figures_runs_are_its_experiments():
+    chosen = select_experiments(find_paper("helfrich2018"), "figure", "1")
+    runs = resolve_experiments(CATALOG, chosen, range(2))
+    assert [(run.spec.model, run.spec.task_settings["sequence_length"], run.spec.seed) for run, _ in runs[:10]] == [
+        (experiment.model, experiment.settings["sequence_length"], 0) for experiment in chosen
+    ]
+    assert {run.spec.seed for run, _ in runs[10:]} == {1}
+    scornn = next(run.spec for run, _ in runs if run.spec.model == "scornn")
+    assert scornn.model_settings["negative_ones"] == 95
+    assert (scornn.training["epochs"], scornn.task_settings["train_size"]) == (10, 20_000)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "models"),
+    [
+        ({"sequence_length": "200"}, ["scornn", "lstm", "ornn", "full_urnn", "urnn", "eurnn"]),
+        ({"sequence_length": "200", "n": "60"}, ["lstm"]),
+        ({"forget_bias": "2"}, ["lstm"]),
+        ({"task": "adding", "recurrent_learning_rate": "0.0001"}, ["scornn"] * 3),
+    ],
+)
+def test_some_of_a_figures_experiments(wanted, models):
+    chosen = with_settings(select_experiments(find_paper("helfrich2018"), "figure", "2"), wanted)
+    assert [experiment.model for experiment in chosen] == models
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"sequence_lenght": "200"}, "unknown setting of these experiments 'sequence_lenght': did you mean sequence_l"),
+        ({"sequence_length": "300"}, "none of these experiments has sequence_length=300; they have 200, 400, 750"),
+        ({"forget_bias": "1", "hidden_size": "170"}, "has forget_bias=1; they have 2.0, 4.0, 0.0"),
+    ],
+)
+def test_what_no_experiment_has(wanted, said):
+    with pytest.raises(UsageError, match=said):
+        with_settings(select_experiments(find_paper("helfrich2018"), "figure", "2"), wanted)
+
+
+def test_a_scale_stands_in_the_settings_and_makes_other_runs():
+    chosen = select_experiments(find_paper("helfrich2018"), "figure", "1")
+    keys, _ = variant_keys(CATALOG)
+    for run, chosen_settings in resolve_experiments(CATALOG, chosen, [0], scale=0.1):
+        spec = run.spec
+        assert spec.training["epochs"] == 1
+        assert spec.task_settings["sequence_length"] in (100, 200)
+        assert (spec.task_settings["train_size"], spec.task_settings["test_size"]) == (2_000, 100)
+        assert chosen_settings["epochs"] == "1"
+        assert spec.variant not in keys.values()
+
+
+def test_the_least_a_scale_leaves():
+    """Never less than a batch, an epoch, a test sequence, ten steps."""
+    chosen = select_experiments(find_paper("helfrich2018"), "figure", "2")
+    (run, _) = resolve_experiments(CATALOG, chosen, [0], scale=1e-6)[0]
+    spec = run.spec
+    assert (spec.training["epochs"], spec.task_settings["train_size"]) == (1, spec.training["batch_size"])
+    assert (spec.task_settings["sequence_length"], spec.task_settings["test_size"]) == (10, 1)
+
+
+def test_every_experiment_has_runs():
+    keys, reasons = variant_keys(CATALOG)
+    assert reasons == {}
+    full = [run.spec.variant for run, _ in resolve_experiments(CATALOG, find_paper("chang2019").experiments(), [0])]
+    assert set(full) <= set(keys.values())
+
+
+def test_names_of_tables():
+    paper = find_paper("lezcano2019")
+    assert select_experiments(paper, "table", "MNIST table") == paper.experiments_in("MNIST table")
+    with pytest.raises(UsageError, match="no table 1 that can be run here; it has copying figure, MNIST table"):
+        select_experiments(paper, "table", "1")
+
+
+@pytest.mark.parametrize("scale", ["0", "1.5", "-1"])
+def test_a_scale_is_a_share(orthobench, scale):
+    outcome = orthobench("reproduce", "helfrich2018", "--figure", "1", f"--scale={scale}", "--dry-run")
+    assert outcome.code == 2
+    assert "should be above 0 and at most 1" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sweep"], "say what to run"),
+        (["sweep", "adding"], "say what to run"),
+        (["sweep", "adding", "--models", "rnn", "--figure", "1"], "use `orthobench reproduce PAPER --figure 1`"),
+        (["sweep", "--paper", "helfrich2018"], "sweep --paper is gone: use `orthobench reproduce helfrich2018`"),
+        (["sweep", "--paper=helfrich2018"], "use `orthobench reproduce helfrich2018`"),
+        (["sweep", "--scale", "0.1"], "use `orthobench reproduce PAPER --scale 0.1`"),
+        (["sweep", "adding", "--models", "rnn", "--no-probe"], "sweep --no-probe is gone: use --no-profile"),
+        (["reproduce"], "name a paper, for example `orthobench reproduce helfrich2018`"),
+        (["reproduce"], "`orthobench reproduce --small`"),
+        (["reproduce", "--paper", "helfrich2018"], "use `orthobench reproduce --small helfrich2018`"),
+        (["reproduce", "--small", "--table", "1"], "--small has sizes of its own"),
+        (["reproduce", "helfrich2018", "-s", "epochs=1"], "No such option: -s"),
+        (["reproduce", "helfrich2018", "--figure", "1", "--table", "1"], "one at a time"),
+        (["reproduce", "helfrich2018", "--figure", "1", "--models", "gru"], "unknown model of this paper 'gru'"),
+    ],
+)
+def test_mistakes_are_told(orthobench, arguments, message):
+    outcome = orthobench(*arguments, "--dry-run")
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_scaled_figure_is_trained_and_is_not_the_papers(orthobench):
+    """From the command line to the table of everything measured; the paper's cells stay empty."""
+    command = ("reproduce", "helfrich2018", "--figure", "2", "--models", "ornn", "--scale", "0.001")
+    assert orthobench(*command).code == 0
+    listed = json.loads(orthobench("ls", "--json").out)
+    assert {(run["task"], run["model"], run["status"]) for run in listed} == {("adding", "ornn", "finished")}
+    assert orthobench("report", "--html").code == 0
+    assert "0 missing" not in orthobench(*command, "--dry-run", "--no-profile").out
+    (sheet,) = json.loads(orthobench("report", "--format", "json").out)
+    assert sheet["title"] == "adding, T = 10"

@@ -1,0 +1,305 @@
+"""A search: its trials are ordinary runs, drawn alike whenever it is cut off, and cut short only in sight."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orthobench.cli.show import reproduce
+from orthobench.errors import UsageError
+from orthobench.planning.search import Search, Trial
+from orthobench.planning.space import Space
+from orthobench.plugins import Catalog
+from orthobench.store import open_store
+
+pytest.importorskip("optuna", reason="optuna is not installed")
+
+GRID = ("--grid", "learning_rate=1e-5..1e-1:log", "--grid", "hidden_size=4..8")
+CATALOG = Catalog()
+
+
+@pytest.fixture
+def command(tiny_options) -> list[str]:
+    """A search of small runs, six tests each."""
+    return ["tune", "adding", "--models", "lstm", *tiny_options[:-2], *GRID]
+
+
+def made(name: str = "results.db") -> list[tuple[str, str, str | None, float | None, int]]:
+    """What is in the database of every run, in the order they were begun."""
+    with open_store(name) as store:
+        return [(run.key, run.status, run.message, run.final_value, run.iterations) for run in store.runs()]
+
+
+def a_search(*grid: str, **given: str) -> Search:
+    return Search(CATALOG, "adding", "lstm", given, "paper", Space(grid), prune=True)
+
+
+# Drawing
+
+
+def told(trial: Trial, value: float | None) -> Trial:
+    """A trial with a result: a number, or none for one that diverged."""
+    return replace(trial, state="diverged") if value is None else replace(trial, state="finished", bests=[value])
+
+
+def drawn(search: Search, count: int, result) -> list[Trial]:
+    trials: list[Trial] = []
+    for _ in range(count):
+        trial = search.draw(trials, 1)
+        trials.append(told(trial, result(trial.settings)))
+    return trials
+
+
+def test_later_draws_are_nearer_to_the_best(monkeypatch):
+    """Of a bowl around 1e-3 in the logarithm, with what is above 3e-2 diverging."""
+
+    def distance(chosen):
+        rate = float(chosen["learning_rate"])
+        return None if rate > 3e-2 else abs(math.log10(rate) + 3)
+
+    search = a_search("learning_rate=1e-6..1:log", "clip_norm=1,none")
+    trials = drawn(search, 40, distance)
+    near = [abs(math.log10(float(trial.settings["learning_rate"])) + 3) < 0.5 for trial in trials]
+    assert sum(near[10:]) >= 12  # of 30; by chance, 5 are expected and 12 come once in a thousand times
+    assert len({trial.key for trial in trials}) == 40
+
+    monkeypatch.setattr(search.task_class, "metrics", (replace(search.metric, goal="max"),))
+    turned = drawn(search, 40, lambda chosen: None if distance(chosen) is None else -distance(chosen))
+    assert [trial.settings for trial in turned] == [trial.settings for trial in trials]
+
+
+def test_every_point_is_drawn_once_and_then_none():
+    search = a_search("hidden_size=4,8,16", "learning_rate=1e-3,0.001,1e-2")  # two of which are the same
+    trials = drawn(search, 6, lambda chosen: float(chosen["hidden_size"]))
+    assert len({trial.key for trial in trials}) == 6
+    assert search.draw(trials, 1) is None
+
+
+def test_settings_that_do_not_fit_each_other_are_passed_over():
+    search = Search(CATALOG, "adding", "scornn", {}, "paper", Space(["n=8,16", "rho=4,12"]), prune=True)
+    trials = drawn(search, 3, lambda chosen: 1.0)
+    assert sorted((trial.settings["n"], trial.settings["rho"]) for trial in trials) == [
+        ("16", "12"),
+        ("16", "4"),
+        ("8", "4"),
+    ]
+    assert search.draw(trials, 1) is None
+    with pytest.raises(UsageError, match="negative_ones"):
+        Search(CATALOG, "adding", "scornn", {}, "paper", Space(["n=8,16", "rho=20,24"]), prune=True).draw([], 1)
+
+
+# Trials
+
+
+def test_a_search_cut_off_anywhere_has_the_trials_of_an_uncut_one(orthobench, command):
+    uncut = orthobench(*command, "--trials", "9", "--db", "uncut.db")
+    assert uncut.code == 0
+    for trials in ("1", "6", "9"):
+        assert orthobench(*command, "--trials", trials, "--db", "cut.db").code == 0
+    runs = made("uncut.db")
+    assert len(runs) == 9
+    assert made("cut.db") == runs
+
+    again = orthobench(*command, "--trials", "9", "--db", "uncut.db")
+    assert ", 0 to come" in again.out
+    assert made("uncut.db") == runs
+
+    # the pruned ones are interrupted runs, and say why
+    pruned = {key: (message, at) for key, status, message, _, at in runs if status == "interrupted"}
+    assert pruned
+    listed = {run["run"]: run["status"] for run in json.loads(orthobench("ls", "--json", "--db", "uncut.db").out)}
+    for key, (message, at) in pruned.items():
+        assert message == f"pruned at iteration {at}"
+        assert message in uncut.out
+        assert 0.25 * 12 <= at < 12
+        assert listed[key] == "interrupted"
+    assert [status for _, status, *_ in runs[:5]] == ["finished"] * 5  # there was nobody to judge them
+
+    # asked for, one goes on to the end, with the numbers of a run that was never stopped
+    with open_store("uncut.db") as store:
+        words = shlex.split(reproduce(store.get(next(iter(pruned))).spec))
+    ended = []
+    for name in ("uncut.db", "whole.db"):
+        assert orthobench(*words[1:], "--db", name).code == 0
+        ended.append({run[0]: run for run in made(name)}[next(iter(pruned))])
+    assert ended[0] == ended[1]
+    assert ended[0][1] == "finished"
+
+
+def test_a_search_in_a_server_goes_on_as_one_in_a_file(orthobench, command, postgres):
+    for trials in ("1", "3"):
+        assert orthobench(*command, "--trials", trials, "--db", postgres).code == 0
+    assert orthobench(*command, "--trials", "3").code == 0
+    assert made(postgres) == made()
+    assert len(made()) == 3
+
+
+def test_what_it_ends_with_trains_the_best(orthobench, command):
+    assert orthobench(*command, "--trials", "2").code == 0
+    outcome = orthobench(*command, "--trials", "3", "--tag", "tuned")
+    with open_store("results.db") as store:
+        assert [run.tags for run in store.runs()] == [["tuned"]] * 3
+        values = {run.key: min(row.value for row in store.metrics([run.id], "test", "mse")) for run in store.runs()}
+    best = min(values, key=values.__getitem__)
+    shown = [line.split()[1] for line in outcome.out.splitlines() if line.split()[1:2] and line.split()[1] in values]
+    assert shown == sorted(values, key=values.__getitem__)
+    assert "selected on the test set" in outcome.out
+    words = shlex.split(outcome.out.splitlines()[-1])
+    assert words[-2:] == ["--seeds", "5"]
+    assert orthobench(*words[1:-1], "2").code == 0
+    with open_store("results.db") as store:
+        assert [run.seed for run in store.runs() if run.variant == store.get(best).variant] == [0, 1]
+        assert len(store.runs()) == 4
+
+
+def test_a_validation_split_judges_where_there_is_one(orthobench, small_data):
+    sizes = {"validation_size": 20, "train_size": 40, "test_size": 10, "batch_size": 10, "epochs": 2, "hidden_size": 4}
+    options = [word for name, value in sizes.items() for word in ("-s", f"{name}={value}")]
+    search = ["tune", "mnist", "rnn", "--trials", "3", "--grid", "learning_rate=1e-3..1:log"]
+    outcome = orthobench(search[0], search[1], "--models", *search[2:], *options)
+    assert outcome.code == 0
+    assert "highest accuracy" in outcome.out
+    assert "selected on the test set" not in outcome.out
+    with open_store("results.db") as store:
+        values = {
+            run.key: max(row.value for row in store.metrics([run.id], "valid", "accuracy")) for run in store.runs()
+        }
+    first = next(line.split() for line in outcome.out.splitlines() if line.split()[1:2] and line.split()[1] in values)
+    assert values[first[1]] == max(values.values())
+    assert float(first[-1]) == pytest.approx(max(values.values()), rel=1e-3)
+
+
+FLAKY = """
+import os
+from orthobench.models.rnn import RNN
+
+class Flaky(RNN):
+    def __init__(self, settings, signature, generator):
+        super().__init__(settings, signature, generator)
+        if settings.hidden_size == 5 and os.environ.get("FAILS"):
+            self.after_step = self.fail
+
+    def fail(self):
+        raise RuntimeError("out of luck")
+"""
+
+
+def test_a_trial_that_fails_ends_no_other_and_is_tried_again(orthobench, tiny_options, tmp_path, monkeypatch):
+    (tmp_path / "flaky.py").write_text(FLAKY)
+    command = ["tune", "adding", "--models", "flaky", "--plugin", "flaky.py", "--trials", "9"]
+    command += ["--grid", "hidden_size=4,5,6", *tiny_options[:-2]]
+    monkeypatch.setenv("FAILS", "yes")
+    outcome = orthobench(*command)
+    assert outcome.code == 1
+    assert "out of luck" in outcome.err
+    assert "1 of 3 runs failed" in outcome.err
+    assert "the space has no more than these 3 points" in outcome.out
+    assert sorted(status for _, status, *_ in made()) == ["failed", "finished", "finished"]
+
+    monkeypatch.delenv("FAILS")
+    assert orthobench(*command).code == 0
+    assert [status for _, status, *_ in made()] == ["finished"] * 3
+
+
+def test_a_trial_that_diverges_is_a_result_and_no_candidate(orthobench, tiny_options):
+    command = ["tune", "adding", "--models", "rnn", "--trials", "2", *tiny_options]
+    outcome = orthobench(*command, "--grid", "learning_rate=1e-3,1e30")
+    assert outcome.code == 0
+    assert sorted(status for _, status, *_ in made()) == ["diverged", "finished"]
+    assert "learning_rate=1e-3" in outcome.out.splitlines()[-1]
+    told = orthobench(*command, "--grid", "learning_rate=1e-3,1e30", "--dry-run").out
+    assert "2 trials, 1 finished, 1 diverged, 0 to come" in told.replace(
+        "1 diverged, 1 finished", "1 finished, 1 diverged"
+    )
+    assert told.splitlines()[-1] == "to train: 0 runs"
+
+
+# The command
+
+
+def test_a_dry_run_says_what_would_be_and_writes_nothing(orthobench, command, tmp_path):
+    outcome = orthobench(*command, "--trials", "7", "--dry-run", "--no-profile")
+    assert outcome.code == 0
+    assert "learning_rate=1e-5..1e-1:log" in outcome.out
+    assert "7 trials, 7 to come" in outcome.out
+    assert "to train: 7 runs, of which nothing is known" in outcome.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_estimates_what_is_left(orthobench, command):
+    assert orthobench(*command, "--trials", "2", "-j", "0").code == 0
+    told = orthobench(*command, "--trials", "7", "--dry-run", "--no-profile").out
+    assert "7 trials, 2 finished, 5 to come" in told
+    assert "to train: 5 runs, about " in told
+    assert len(made()) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tune", "adding", "--models", "lstm"], "say what to search"),
+        (["sweep", "adding", "--models", "lstm", "--trials", "3"], "use `orthobench tune --trials 3`"),
+        (["sweep", "adding", "--models", "lstm", "--no-prune"], "use `orthobench tune --no-prune`"),
+        (["sweep", "adding", "--models", "lstm", "--search", "optuna"], "use `orthobench tune`"),
+        (["tune", "adding", "--models", "lstm", "--seeds", "2"], "No such option: --seeds"),
+        (["tune", "adding", "--models", "lstm", "--grid", "hiden_size=4..8"], "did you mean hidden_size"),
+        (["tune", "adding", "--models", "lstm", "--grid", "epochs=1,2", "-s", "epochs=3"], "both set and"),
+        (["tune", "--grid", "epochs=1,2"], "say what to run"),
+        (["tune", "adding", "--models", "lstm,", "--grid", "epochs=1,2"], "has an empty name"),
+    ],
+)
+def test_mistakes_are_told(orthobench, tmp_path, arguments, message):
+    outcome = orthobench(*arguments)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_optuna_it_says_what_to_install(orthobench, command, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    outcome = orthobench(*command)
+    assert outcome.code == 2
+    assert "pip install 'orthobench[search]'" in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def wait_for(database: Path, process: subprocess.Popen, rows: int) -> None:
+    """Until the run under way when so many numbers were logged is at its next; or the process's end."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(database)) as connection:
+            if connection.execute("SELECT count(*) FROM metric").fetchone()[0] >= rows:
+                return
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "jobs"), [(signal.SIGKILL, "0"), (signal.SIGINT, "2")])
+def test_a_killed_search_goes_on_to_the_same_trials(how, jobs, tmp_path, command, start):
+    command = [word.replace("train_size=40", "train_size=1000") for word in command]  # 300 iterations, 150 tests
+    command += ["--trials", "9", "--checkpoint-every", "0", "-j", jobs, "--db"]
+    assert start([*command, "uncut.db"]).wait(300) == 0
+    uncut = made(str(tmp_path / "uncut.db"))
+    with closing(sqlite3.connect(tmp_path / "uncut.db")) as connection:
+        rows = connection.execute("SELECT count(*) FROM metric").fetchone()[0]
+    cuts = 0
+    for share in (0.03, 0.36, 0.71, 0.93):
+        process = start([*command, "cut.db"])
+        wait_for(tmp_path / "cut.db", process, round(share * rows))
+        process.send_signal(how)
+        cuts += process.wait(60) in (-how, 130)
+    assert start([*command, "cut.db"]).wait(300) == 0
+    assert cuts >= 2  # on a busy machine, a process may end before it is cut
+    assert sorted(made(str(tmp_path / "cut.db"))) == sorted(uncut)  # at once, they begin in any order

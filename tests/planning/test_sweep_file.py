@@ -1,0 +1,144 @@
+"""Sweeps in files: the same runs as the command line's, and one clear line for a slip."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import tomlkit
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orthobench.errors import UsageError
+from orthobench.planning.file import SweepFile, read_file, schema
+from orthobench.planning.grid import parse_grid
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = """
+task = "adding"
+models = ["scornn"]
+seeds = 2
+preset = "quick"
+
+[settings]
+epochs = 3
+shuffle = true
+
+[grid]
+learning_rate = [1e-3, 0.0001]
+sequence_length = "100..400:x2"
+"(n,rho)" = [[170, 17], [360, 36]]
+"""
+SAME = """sweep adding --models scornn --seeds 2 --preset quick -s epochs=3 -s shuffle=true
+    --grid learning_rate=1e-3,1e-4 --grid sequence_length=100,200,400 --grid (n,rho)=(170,17),(360,36)"""
+
+
+def keys(outcome) -> list[str]:
+    assert outcome.code == 0, outcome.err
+    return re.findall(r"^ ?([0-9a-f]{16})\b", outcome.out, re.M)
+
+
+def test_a_file_and_the_command_line_name_the_same_runs(orthobench, tmp_path):
+    (tmp_path / "sweep.toml").write_text(EXAMPLE)
+    told = keys(orthobench(*SAME.split(), "--dry-run", "--no-profile"))
+    assert len(told) == 2 * 2 * 3 * 2
+    assert keys(orthobench("sweep", "--file", "sweep.toml", "--dry-run", "--no-profile")) == told
+    wider = keys(orthobench("sweep", "--file", "sweep.toml", "--seeds", "3", "--dry-run", "--no-profile"))
+    assert wider[: len(told)] == told
+    assert len(wider) == 36
+
+
+scalar = st.one_of(st.booleans(), st.integers(-999, 999), st.floats(1e-6, 1e6), st.text("ab1.", min_size=1))
+files = st.fixed_dictionaries(
+    {"task": st.text("ab", min_size=1), "models": st.lists(st.text("ab", min_size=1), min_size=1)},
+    optional={
+        "seeds": st.integers(1, 99),
+        "preset": st.sampled_from(["paper", "quick"]),
+        "settings": st.dictionaries(st.text("abc", min_size=1), scalar, max_size=3),
+        "grid": st.dictionaries(st.text("abc", min_size=1), st.lists(scalar, min_size=1, max_size=3), max_size=3),
+    },
+)
+
+
+@given(content=files)
+def test_what_is_written_is_read(content, tmp_path_factory):
+    path = tmp_path_factory.mktemp("files") / "sweep.toml"
+    path.write_text(tomlkit.dumps(content))
+    read = read_file(path)
+    assert read.model_dump(exclude_unset=True) == content
+    assert read.overrides().keys() == content.get("settings", {}).keys()
+
+
+def test_values_are_read_as_the_command_lines(tmp_path):
+    (tmp_path / "a.toml").write_text(
+        'task = "t"\nmodels = ["m"]\n[settings]\nprobes = ["a", "b"]\nshuffle = false\nlearning_rate = 1e-3\n'
+        '[grid]\npermuted = [true, false]\nhidden_size = "4..8:x2"\n'
+    )
+    read = read_file(tmp_path / "a.toml")
+    assert read.overrides() == {"probes": "a,b", "shuffle": "false", "learning_rate": "0.001"}
+    assert read.axes() == parse_grid(["permuted=true,false", "hidden_size=4,8"])
+
+
+BAD = [
+    ("sedes = 5", "unknown key of bad.toml 'sedes': did you mean seeds?"),
+    ("model = 'rnn'", "unknown key of bad.toml 'model': did you mean models?"),
+    ("seeds = 0", "bad.toml: seeds=0: should be greater than or equal to 1"),
+    ("seeds = '5'", "bad.toml: seeds=5: should be a valid integer"),
+    ("preset = 'fast'", "bad.toml: preset=fast: should be 'paper' or 'quick'"),
+    ("task = 3", "bad.toml: task=3: should be a valid string"),
+    ("models = []", "bad.toml: models=[]: list should have at least 1 item"),
+    ("models = 'rnn'", "bad.toml: models=rnn: should be a valid list"),
+    ("task = ", "bad.toml is not TOML: Invalid value (at end of document)"),
+    ("[settings]\nhidden_sise = 3", "unknown setting 'hidden_sise': did you mean hidden_size?"),
+    ("[settings]\nhidden_size = -3", "hidden_size=-3: should be greater than or equal to 1"),
+    ("[settings]\nepochs = 1979-05-27", "bad.toml: settings.epochs should be a value: text, a number"),
+    ("[grid]\nlearning_rte = [1]", "unknown setting 'learning_rte': did you mean learning_rate"),
+    ("[grid]\nepochs = 3", 'bad.toml: grid.epochs should be a text such as "1e-3,1e-4"'),
+    ("[grid]\nepochs = []", "bad.toml: grid.epochs should be a text"),
+    ("[grid]\nepochs = [1, 1]", "grid 'epochs' names a value twice: 1"),
+    ("[grid]\nepochs = '1..3'", "is not a range"),
+    ("[grid]\n'(n,rho)' = [170, 17]", "grid '(n,rho)': (170) should have 2 values"),
+]
+
+
+@pytest.mark.parametrize(("line", "told"), BAD)
+def test_a_slip_gets_one_line(orthobench, tmp_path, line, told):
+    start = {"task": "task = 'adding'", "models": "models = ['scornn']"}
+    key = line.partition(" ")[0]
+    (tmp_path / "bad.toml").write_text("\n".join([*(given for name, given in start.items() if name != key), line]))
+    outcome = orthobench("sweep", "--file", "bad.toml", "--dry-run")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert told in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_what_is_missing_is_told(tmp_path):
+    with pytest.raises(UsageError, match=r"none\.toml cannot be read: No such file"):
+        read_file(tmp_path / "none.toml")
+    (tmp_path / "half.toml").write_text("task = 'adding'\n")
+    with pytest.raises(UsageError, match=r"half\.toml: models is missing"):
+        read_file(tmp_path / "half.toml")
+
+
+@pytest.mark.parametrize("more", [["adding"], ["--models", "rnn"], ["-s", "epochs=1"], ["--grid", "epochs=1"]])
+def test_a_file_says_it_all(orthobench, tmp_path, more):
+    (tmp_path / "sweep.toml").write_text(EXAMPLE)
+    outcome = orthobench("sweep", "--file", "sweep.toml", *more, "--dry-run")
+    assert outcome.code == 2
+    assert "--file says what to run" in outcome.err
+
+
+def test_the_published_schema_is_the_readers(orthobench):
+    assert orthobench("sweep", "--schema").out.strip() == schema()
+    assert (ROOT / "docs" / "sweep.schema.json").read_text("utf-8").strip() == schema()
+    assert set(json.loads(schema())["properties"]) == set(SweepFile.model_fields)
+
+
+def test_the_guides_example_is_one(tmp_path):
+    (example,) = re.findall(r"```toml\n(task.*?)```", (ROOT / "docs" / "sweep.md").read_text("utf-8"), re.S)
+    (tmp_path / "sweep.toml").write_text(example)
+    read = read_file(tmp_path / "sweep.toml")
+    assert (read.task, read.seeds) == ("adding", 5)
+    assert [axis.names for axis in read.axes()][-1] == ("n", "rho")

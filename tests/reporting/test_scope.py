@@ -1,0 +1,124 @@
+"""A report's filters act on everything that it shows."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from support.databases import RunDatabase, experiment, paper
+
+from orthobench.analysis.conditions import collect
+from orthobench.analysis.selection import parse_conditions
+from orthobench.errors import UsageError
+from orthobench.papers import Printed
+from orthobench.reporting.scope import Scope
+from orthobench.store import open_store
+
+RNN, LSTM, GRU = (
+    experiment(model, "last", [Printed(metric="mse", value=value)])
+    for model, value in (("rnn", 0.1), ("lstm", 0.2), ("gru", 0.3))
+)
+
+
+@pytest.fixture
+def made(tmp_path):
+    with open_store(str(tmp_path / "results.db"), create=True) as store:
+        made = RunDatabase(store)
+        made.run(RNN, 0, test=[1.0, 0.1])
+        made.run(RNN, 1, test=[1.0, 0.2])
+        made.run(LSTM, 0, test=[1.0, 0.2])
+        yield made
+
+
+def rows(made: RunDatabase, *conditions: str) -> dict[str, str]:
+    """The rows of the paper's only table in scope, with their verdicts."""
+    scope = Scope(parse_conditions(conditions))
+    (view,) = scope.restrict([made.view(paper(RNN, LSTM, GRU))])
+    return {row.model: cell.verdict for row in view.artifacts[0].table.rows for cell in row.cells.values()}
+
+
+def test_conditions_select_the_rows_of_a_papers_table(made):
+    assert list(rows(made)) == ["rnn", "lstm", "gru"]
+    assert list(rows(made, "model=rnn,gru")) == ["rnn", "gru"]
+    assert rows(made, "task=adding", "model=gru") == {"gru": "not measured"}
+    assert list(rows(made, "n=8")) == ["rnn", "lstm", "gru"]
+    assert list(rows(made, "tag=night")) == ["rnn", "lstm"]  # only measured rows can have a tag
+    assert Scope(parse_conditions(["n=9"])).restrict([made.view(paper(RNN))]) == []
+
+
+def test_coverage_counts_what_is_shown(made):
+    whole = made.view(paper(RNN, LSTM, GRU))
+    (view,) = Scope(parse_conditions(["model=rnn"])).restrict([whole])
+    assert (whole.coverage, view.coverage) == ((2, 3), (1, 1))
+    assert view.artifacts[0].commands == []
+
+
+def test_conditions_select_runs(made):
+    scope = Scope(parse_conditions(["model=rnn", "seed=1"]))
+    (condition,) = collect(made.store, scope.select(made.store))
+    assert [(run.model, run.seed) for variant in condition.variants for run in variant.runs] == [("rnn", 1)]
+
+
+def test_a_table_is_one_of_a_paper(made):
+    view = made.view(paper(RNN, experiment("gru", "last", [Printed(metric="mse", value=0.3)], "figure 2")))
+    (one,) = Scope(paper="k", figure="2").restrict([view])
+    assert [part.artifact.name for part in one.artifacts] == ["figure 2"]
+    with pytest.raises(UsageError, match="k has no table 7; it has table 1, figure 2"):
+        Scope(paper="k", table="7").restrict([view])
+    with pytest.raises(UsageError, match="add --paper"):
+        Scope(table="1")
+    with pytest.raises(UsageError, match="give one of them"):
+        Scope(paper="k", table="1", figure="1")
+
+
+def test_the_page_shows_selected_runs_alone(orthobench, made):
+    made.run(experiment("rnn", "last", []), 5, test=[1.0, 0.4], sequence_length=12)
+
+    def page(*filters: str) -> str:
+        outcome = orthobench("report", "--html", *filters)
+        assert outcome.code == 0, outcome.err
+        return Path(outcome.out.strip()).read_text("utf-8")
+
+    assert 'data-model="lstm"' in page()
+    filtered = page("--model", "rnn", "--where", "sequence_length=12")
+    assert 'data-model="lstm"' not in filtered
+    assert filtered.count('<tr data-task="adding"') == 1
+    assert 'id="view-overview"' in filtered
+    assert "<h2>Leaderboards</h2>" in filtered
+
+    records = list(csv.DictReader(io.StringIO(orthobench("report", "--format", "csv", "--where", "seed=1").out)))
+    assert [(record["model"], record["seeds"]) for record in records] == [("rnn", "1")]
+
+
+def test_a_table_and_a_filter_restrict_the_page(orthobench, made):
+    page = Path(orthobench("report", "--html", "--paper", "helfrich2018", "--table", "1").out.strip()).read_text(
+        "utf-8"
+    )
+    assert "<h3>Table 1" in page
+    assert "<h3>Figure 1" not in page
+    only = ("--format", "json", "--paper", "helfrich2018", "--table", "1", "--model", "lstm")
+    outcome = orthobench("report", *only)
+    assert outcome.code == 0
+    tables = json.loads(outcome.out)
+    assert {row["model"] for table in tables for row in table["rows"]} == {"lstm"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--model", "rrnn"), "unknown model 'rrnn': did you mean rnn"),
+        (("--tag", "night"), "no run has tag=night; runs have tag none"),
+        (("--where", "sed=1"), "unknown column or setting 'sed': did you mean seed?"),
+        (("--where", "seed"), "'seed' is not a condition: write KEY=VALUE"),
+        (("--status", "done"), "unknown status 'done'"),
+        (("--paper", "helfrich2081"), "unknown paper 'helfrich2081': did you mean helfrich2018"),
+    ],
+)
+def test_mistakes_name_the_fix(orthobench, made, arguments, message):
+    refused = orthobench("report", "--html", *arguments)
+    assert (refused.code, refused.out) == (2, "")
+    assert message in refused.err
+    assert refused.err.count("\n") == 1

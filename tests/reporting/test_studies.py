@@ -1,0 +1,315 @@
+"""The studies: what they ask for, that each run is made once, and that their pages show the database's numbers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orthobench.papers import find_paper, find_study, studies
+from orthobench.papers.study import StudyRun, StudyRuns
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.store import open_store
+
+OF_RUNS = [study for study in studies() if study.run]
+CASES = [(study, preset) for study in OF_RUNS for preset in ("paper", "quick")]
+
+
+def config(study, preset):
+    tasks = Catalog().names("task")
+    missing = {run.task for run in study.runs(preset)} - set(tasks)
+    if missing:
+        pytest.skip(f"without the task {missing}")
+    return [resolve(Catalog(), run.task, run.model, run.settings, preset) for run in study.runs(preset)]
+
+
+def test_a_studys_runs_are_those_of_the_papers_figure():
+    of_papers = {
+        resolve(Catalog(), one.task, one.model, {}, experiment=one).spec.key
+        for name in ("figure 4", "figure 5")
+        for one in find_paper("helfrich2018").experiments_in(name)
+    }
+    of_studies = {
+        resolve(Catalog(), run.task, run.model, run.settings).spec.key
+        for study in studies()
+        if study.name in ("orthogonality", "gradient-norms")
+        for run in study.runs("paper")
+    }
+    assert of_studies == of_papers
+
+
+@pytest.mark.parametrize(("study", "preset"), CASES, ids=[f"{study.name}-{preset}" for study, preset in CASES])
+def test_every_studys_runs_can_be_made(study, preset):
+    made = config(study, preset)
+    assert len(made) == len(study.runs(preset))
+    if study.name == "gradient-norms":
+        assert {one.training.max_iterations for one in made} == {300}
+        assert {one.training.batch_size for one in made} == {50}
+    if study.name == "orthogonality":
+        assert {one.spec.model for one in made} == {"scornn", "full_urnn"}
+
+
+@pytest.mark.parametrize("preset", ["paper", "quick"])
+def test_the_sizes_are_those_of_the_figures(preset):
+    study = find_study("sizes")
+    pairs = {"figure 6": [], "figure 7": []}
+    for run, one in zip(study.runs(preset), config(study, preset), strict=True):
+        short = one.model_settings.short_size
+        pairs[run.figure].append((one.model_settings.hidden_size - short, short))
+    fixed, total = (96, 160) if preset == "paper" else (24, 40)
+    assert {long for long, _ in pairs["figure 6"]} == {fixed}
+    assert {long + short for long, short in pairs["figure 7"]} == {total}
+    assert {(0, total), (total, 0)} <= set(pairs["figure 7"])
+
+
+def test_studies_are_found_and_listed(orthobench):
+    listed_ = json.loads(orthobench("study", "--list", "--json").out)
+    assert [entry["name"] for entry in listed_] == [study.name for study in studies()]
+    told = orthobench("study", "--list").out
+    assert all(study.name in told and study.figure in told for study in studies())
+    assert "did you mean heat-maps?" in orthobench("study", "heat-map").err
+    assert "name a study" in orthobench("study").err
+    assert orthobench("study").code == 2
+
+
+@pytest.fixture
+def small(monkeypatch, tiny):
+    """Every study in a size of which nothing but its structure is left."""
+    tiny = {name: value for name, value in tiny.items() if name != "hidden_size"}
+
+    def shrunk(run: StudyRun) -> StudyRuns:
+        own = {name: value for name, value in run.settings.items() if name not in tiny}
+        if run.model != "enrnn":
+            own["hidden_size"] = 8
+        return StudyRuns(preset="quick", figure=run.figure, task=run.task, models=[run.model], settings={**own, **tiny})
+
+    shrunken = tuple(
+        study.model_copy(update={"run": [shrunk(run) for run in study.runs("quick")]}) for study in studies()
+    )
+    monkeypatch.setattr("orthobench.papers.studies", lambda: shrunken)
+    monkeypatch.setattr("orthobench.reporting.studies.studies", lambda: shrunken)
+    return {study.name: study for study in shrunken}
+
+
+SMALL = "Here in the small version (--preset quick)."
+
+
+def page(outcome) -> tuple[str, dict]:
+    assert outcome.code == 0, outcome.err
+    text = Path(outcome.out.strip().splitlines()[-1]).read_text("utf-8")
+    return text, json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)[1])["figures"]
+
+
+def array(value) -> np.ndarray:
+    """Numbers as Plotly writes them."""
+    if not isinstance(value, dict):
+        return np.array(value, dtype=float)
+    flat = np.frombuffer(base64.b64decode(value["bdata"]), np.dtype(value["dtype"]))
+    return flat.reshape([int(n) for n in value["shape"].split(",")]) if "shape" in value else flat
+
+
+@pytest.mark.parametrize("name", [study.name for study in OF_RUNS])
+def test_a_study_is_carried_out_once(orthobench, small, tmp_path, name):
+    arguments = ("study", name, "--preset", "quick")
+    dry = orthobench(*arguments, "--dry-run")
+    assert "missing" in dry.out
+    assert list(tmp_path.iterdir()) == []
+
+    text, data = page(orthobench(*arguments))
+    assert small[name].title in text
+    assert SMALL in text
+    assert "are finished" not in text
+    assert all(figure["data"] for figure in data[f"study-{name}"].values())
+
+    again = orthobench(*arguments)
+    assert again.err == ""  # no run is trained
+    with open_store(str(tmp_path / "results.db")) as store:
+        (record,) = store.benchmarks(f"study {name}")
+        keys = {key for keys in record.results["figures"].values() for key in keys}
+        assert keys == {run.key for run in store.runs()}
+        first = len(keys)
+    more = orthobench(*arguments, "--seeds", "2")
+    assert more.code == 0
+    with open_store(str(tmp_path / "results.db")) as store:
+        assert len(store.runs()) == 2 * first
+        assert len(store.benchmarks(f"study {name}")) == 2
+    assert f"study-{name}" in page(orthobench("report", "--html"))[1]
+    assert f"study-{name}" not in page(orthobench("report", "--html", "--model", "lstm"))[1]
+
+
+def last_traces(tmp_path, model):
+    with open_store(str(tmp_path / "results.db")) as store:
+        (run,) = [run for run in store.runs() if run.model == model]
+        return {t.name: np.array(t.values) for t in store.traces([run.id]) if t.iteration == run.iterations}
+
+
+@pytest.mark.usefixtures("small")
+def test_a_heat_map_shows_the_databases_numbers(orthobench, tmp_path):
+    _, data = page(orthobench("study", "heat-maps", "--preset", "quick"))
+    traces = last_traces(tmp_path, "enrnn")
+    shown = data["study-heat-maps"]
+    assert [name.split()[-1] for name in shown] == ["long", "short"]
+    for name, figure in shown.items():
+        (trace,) = figure["data"]
+        z = array(trace["z"])
+        kept = traces[f"heat_map/{name.split()[-1]}"].reshape(10, 10)
+        below = np.tril(np.ones((10, 10), dtype=bool))
+        np.testing.assert_allclose(10 ** z[below], kept[below], rtol=1e-5)
+        assert np.isnan(z[~below]).all()
+
+
+@pytest.mark.usefixtures("small")
+def test_clouds_and_moduli_show_the_databases_numbers(orthobench, tmp_path):
+    _, data = page(orthobench("study", "jacobians", "--preset", "quick"))
+    along, single, whole = (figure["data"] for figure in data["study-jacobians"].values())
+    for model in ("lstm", "antisymmetric", "scornn"):
+        kept = last_traces(tmp_path, model)
+        (cloud,) = [trace for trace in whole if trace["name"] == model]
+        points = np.stack((array(cloud["x"]), array(cloud["y"])), axis=1)
+        np.testing.assert_allclose(points.ravel(), kept["jacobian/end_to_end"])
+        (steps,) = [trace for trace in single if trace["name"] == model]
+        clouds = [values for name, values in kept.items() if name.startswith("jacobian/eigenvalues/")]
+        assert len(array(steps["x"])) == sum(len(values) for values in clouds) / 2
+        (line,) = [trace for trace in along if trace.get("name") == model]
+        np.testing.assert_allclose(array(line["y"]), kept["jacobian/modulus_mean"])
+        np.testing.assert_allclose(array(line["x"]), kept["jacobian/steps"])
+
+
+@pytest.mark.usefixtures("small")
+def test_both_precisions_are_shown(orthobench, tmp_path):
+    _, data = page(orthobench("study", "orthogonality", "--preset", "quick"))
+    (figure,) = data["study-orthogonality"].values()
+    lines = {trace["name"]: array(trace["y"]) for trace in figure["data"]}
+    with open_store(str(tmp_path / "results.db")) as store:
+        for run in store.runs():
+            for label, name in ((run.model, ""), (f"{run.model} W, own precision", "_own_precision")):
+                kept = store.metrics([run.id], "probe", f"orthogonality{name}/W")
+                np.testing.assert_allclose(lines[label], [row.value for row in kept])
+
+
+@pytest.mark.usefixtures("small")
+def test_sizes_end_where_their_runs_did(orthobench, tmp_path):
+    _, data = page(orthobench("study", "sizes", "--preset", "quick"))
+    figures = data["study-sizes"]
+    assert [name.split(maxsplit=1)[1] for name in figures] == [
+        f"{figure} {what}" for figure in ("figure 6", "figure 7") for what in ("curves", "ends")
+    ]
+    with open_store(str(tmp_path / "results.db")) as store:
+        settings = [(run.spec["model_settings"], run.final_value) for run in store.runs()]
+    ends = {(own["hidden_size"], own["short_size"]): value for own, value in settings}
+    *_, split = figures.values()
+    (line,) = split["data"]
+    assert list(array(line["x"])) == [0, 8, 16, 24, 40]
+    np.testing.assert_allclose(array(line["y"]), [ends[40, short] for short in (0, 8, 16, 24, 40)])
+
+
+def test_unfinished_runs_are_told(orthobench, small, tmp_path):
+    orthobench("study", "heat-maps", "--preset", "quick")
+    with open_store(str(tmp_path / "results.db")) as store:
+        store.update(store.runs()[0].id, {"status": "running"})
+    assert "0 of 1 runs are finished" in page(orthobench("report", "--html"))[0]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_study_of_the_papers_sizes_goes_before_a_small_one(orthobench, tmp_path):
+    orthobench("study", "heat-maps", "--preset", "quick")
+    with open_store(str(tmp_path / "results.db")) as store:
+        (record,) = store.benchmarks("study heat-maps")
+        for preset in ("paper", "quick"):
+            store.add_benchmark("study heat-maps", record.results | {"preset": preset}, "e", {})
+    assert SMALL not in page(orthobench("report", "--html"))[0]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_failing_run_is_told_and_ends_no_other(orthobench, monkeypatch):
+    from orthobench.execution import job
+
+    train = job.train
+
+    def failing(config, *arguments, **options):
+        if config.spec.model == "lstm":
+            raise ArithmeticError("on purpose")
+        return train(config, *arguments, **options)
+
+    monkeypatch.setattr(job, "train", failing)
+    outcome = orthobench("study", "gradient-norms", "--preset", "quick")
+    assert outcome.code == 1
+    assert "ArithmeticError: on purpose" in outcome.err
+    assert "1 of 2 runs failed" in outcome.err
+    assert "1 of 2 runs are finished" in Path(outcome.out.strip().splitlines()[-1]).read_text("utf-8")
+
+
+def test_the_toy_dynamics_are_computed_and_kept_once(orthobench, tmp_path):
+    text, data = page(orthobench("study", "toy-dynamics"))
+    page(orthobench("study", "toy-dynamics"))
+    with open_store(str(tmp_path / "results.db")) as store:
+        (record,) = store.benchmarks("study toy-dynamics")
+    assert "small version" not in text
+    shown = data["study-toy-dynamics"]
+    assert list(shown) == list("abcdefgh")
+    for panel in record.results["panels"]:
+        marked = [trace for trace in shown[panel["panel"]]["data"] if trace["mode"] == "markers"]
+        kept = np.array(panel["trajectories"])
+        for course, drawn, star in zip(kept, marked[::2], marked[1::2], strict=True):
+            np.testing.assert_allclose(np.stack((array(drawn["x"]), array(drawn["y"])), axis=1), course)
+            assert (array(star["x"]), array(star["y"])) == (course[0, 0], course[0, 1])
+        assert len(shown[panel["panel"]]["data"]) == (7 if panel["feedback"] else 6)
+
+
+MINUTES = {("rnn", 116): 0.5, ("scornn", 170): 2.0, ("lstm", 128): 1.0}
+PRINTED = {("rnn", 116): 2.3, ("scornn", 170): 5.3, ("lstm", 128): 5.0}
+
+
+def table(rows, printed):
+    return [
+        {"model": model, "hidden_size": n, "minutes": minutes, "printed": printed.get((model, n))}
+        for (model, n), minutes in rows.items()
+    ]
+
+
+def measured(quick: bool) -> dict:
+    equal = {("rnn", 128): 0.25, ("gru", 128): 0.5}
+    shapes = [("equal size", table(equal, {})), ("table 3", table(MINUTES, PRINTED))]
+    return {
+        "quick": quick,
+        "threads": 2,
+        "shapes": [{"shape": {"name": name}, "rows": rows} for name, rows in shapes],
+    }
+
+
+def test_times_stand_beside_the_printed_ones(orthobench, tmp_path, monkeypatch):
+    calls = []
+
+    def measure(models, plan):
+        calls.append(plan.quick)
+        assert "scornn" in models
+        return measured(plan.quick)
+
+    monkeypatch.setattr("orthobench.bench.models.measure_models", measure)
+    text, _ = page(orthobench("study", "time", "--preset", "quick"))
+    assert "the times mean nothing" in text
+    text, data = page(orthobench("study", "time"))
+    assert "the times mean nothing" not in text
+    page(orthobench("study", "time"))
+    assert calls == [True, False]  # asked again in the same place, nothing is measured
+
+    rows = [re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", text, re.S)]
+    assert ["scornn", "170", "2", "5.3", "4.00", "2.30"] in rows
+    assert ["gru", "0.5", "2.00"] in rows
+    assert ["here, n = 128", "60"] in rows
+    assert ["printed, PyTorch", "71.86"] in rows
+    (figure,) = data["study-time"].values()
+    assert {trace["name"] for trace in figure["data"]} >= {"rnn", "scornn", "lstm"}
+    dashed = figure["data"][-1]
+    np.testing.assert_allclose(array(dashed["y"]) / array(dashed["x"]), 0.5 / 2.3)
+
+
+@pytest.mark.slow
+def test_the_small_time_study_measures_every_model(orthobench):
+    text, _ = page(orthobench("study", "time", "--preset", "quick"))
+    assert all(name in text for name in Catalog().names("model"))

@@ -1,0 +1,135 @@
+"""Figures that are studies, on their papers' pages: claims, coverage, and what fills them; conditions told apart."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from orthobench.analysis.claims import check_panels, check_runs
+from orthobench.analysis.conditions import collect
+from orthobench.papers import Artifact, find_paper, find_study
+from orthobench.reporting.pages import distinguishing_settings, view_paper
+from orthobench.reporting.studies import find_result
+from orthobench.store import TraceRow, open_store
+
+
+def figure(**claim) -> Artifact:
+    return Artifact.model_validate({"name": "figure 1", "shows": "study", "claims": [{"text": "", **claim}]})
+
+
+@pytest.mark.parametrize(
+    ("check", "factor", "last", "held"),
+    [
+        ("contracts", 0.5, [0.4, 0.0], True),
+        ("contracts", 0.5, [0.6, 0.0], False),
+        ("leaves", 2.0, [0.0, 3.0], True),
+        ("leaves", 2.0, [0.0, 1.9], False),
+        ("keeps_distance", 1.25, [0.0, 0.9], True),
+        ("keeps_distance", 1.25, [0.0, 0.7], False),
+        ("two_fixed_points", 1.0, [1.0, 0.0], False),  # one
+    ],
+)
+def test_claims_on_trajectories(check, factor, last, held):
+    """From (1, 0) to `last` in a straight line."""
+    panel = {"panel": "x", "trajectories": [np.linspace([1.0, 0.0], last, 5).tolist()]}
+    (finding,) = check_panels(figure(check=check, panel="x", factor=factor), [panel])
+    assert finding.holds is held
+
+
+@pytest.fixture
+def traced(orthobench, tiny_options):
+    """A run with a map of gradients that halve with every step of lag, over 8 steps, and norms of gradients."""
+    orthobench("run", "adding", "rnn", *tiny_options)
+    lags = np.subtract.outer(np.arange(8), np.arange(8))
+    halving = np.where(lags >= 0, 0.5 ** np.maximum(lags, 0), 0.0)
+    with open_store("results.db") as store:
+        (run,) = store.runs()
+        rows = [
+            TraceRow("heat_map/h", 3, 12, halving.flatten().tolist()),
+            TraceRow("norm", 0, 0, [0.01, 0.1]),
+            TraceRow("norm", 3, 12, [0.5, 1.0]),
+            TraceRow("sooner", 0, 0, [0.0, 0.0, 1e-4, 1e-2, 1.0]),  # two steps back to a thousandth
+            TraceRow("sooner", 3, 12, [0.0, 0.0, 0.0, 1e-6, 1e-2]),  # one
+            TraceRow("alike", 0, 0, [0.0, 1e-4, 1e-2, 1.0]),
+            TraceRow("alike", 3, 12, [0.0, 0.0, 1e-5, 1e-3]),
+        ]
+        store.log(run.id, [], rows, {})
+        (condition,) = collect(store)
+    return condition.variants
+
+
+@pytest.mark.parametrize(
+    ("check", "metric", "factor", "held"),
+    [
+        ("forgets", "heat_map/h", 0.0118, True),  # (2^-6 + 2^-7) / 2 = 0.01172
+        ("forgets", "heat_map/h", 0.0117, False),
+        ("remembers", "heat_map/h", 0.0117, True),
+        ("remembers_at_start", "norm", 0.2, False),
+        ("forgets_at_start", "norm", 0.11, True),
+        ("remembers", "norm", 0.5, True),
+        ("forgets_more", "norm", 1.0, False),
+        ("forgets_more", "sooner", 1.0, True),
+        ("forgets_more", "alike", 1.0, False),
+        ("near_one", "norm", 0.5, True),
+        ("near_one", "norm", 0.4, False),
+        ("remembers", "nowhere", 0.1, False),
+    ],
+)
+def test_claims_on_gradients(traced, check, metric, factor, held):
+    (finding,) = check_runs(figure(check=check, model="rnn", metric=metric, factor=factor), traced)
+    assert finding.holds is held
+
+
+def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
+    paper = find_paper("chang2019")
+    orthobench("study", "toy-dynamics")
+    with open_store("results.db") as store:
+        before = view_paper(paper, [], {}).artifacts[0]
+        assert (before.coverage, before.study.name) == ((0, 1), "toy-dynamics")
+        assert {finding.verdict for finding in before.claim_results} == {"not decided"}
+        assert before.claim_results[0].reason == "needs orthobench study toy-dynamics"
+        found = find_result(store, find_study("toy-dynamics"))
+        after = view_paper(paper, [], {}, {"toy-dynamics": found}).artifacts[0]
+        assert after.coverage == (1, 1)
+        assert [finding.verdict for finding in after.claim_results] == ["held"] * 8
+    page = Path(orthobench("report", "--html", "--paper", "chang2019").out.strip()).read_text("utf-8")
+    assert page.count('data-condition="study-toy-dynamics"') == 16  # on the paper's page and among the studies
+    assert orthobench("reproduce", "chang2019", "--figure", "1").err == (
+        "error: figure 1 of chang2019 is a study: orthobench study toy-dynamics\n"
+    )
+
+
+def test_a_small_study_decides_nothing(orthobench, tiny_options):
+    orthobench("run", "adding", "enrnn", *tiny_options, "-s", "probes=heat_map")
+
+    def claim_results(preset: str) -> dict:
+        with open_store("results.db") as store:
+            results = {"preset": preset, "figures": {"figures 4 and 5": [store.runs()[0].key]}}
+            store.add_benchmark("study heat-maps", results, "e", {})
+            found = {"heat-maps": find_result(store, find_study("heat-maps"))}
+        return {part.artifact.name: part.claim_results for part in view_paper(paper, [], {}, found).artifacts}
+
+    paper = find_paper("maduranga2020")
+    (small,) = claim_results("quick")["figure 4"]
+    assert small.holds is None
+    assert "only the small version is there" in small.reason
+    whole = claim_results("paper")
+    assert all(finding.holds is not None for name in ("figure 4", "figure 5") for finding in whole[name])
+    assert all(finding.holds is None for name in ("figure 6", "figure 7") for finding in whole[name])
+
+
+def test_conditions_of_one_title_are_told_apart_and_tags_exported(orthobench, tiny_options):
+    for size in (20, 30):
+        options = [text.replace("test_size=20", f"test_size={size}") for text in tiny_options]
+        orthobench("run", "adding", "rnn", *options, "--tag", "=sum(A1)")
+    with open_store("results.db") as store:
+        conditions = collect(store)
+    assert [distinguishing_settings(one, conditions) for one in conditions] == ["test_size 20", "test_size 30"]
+    assert distinguishing_settings(conditions[0], conditions[:1]) == ""
+    records = list(csv.DictReader(io.StringIO(orthobench("report", "--format", "csv").out)))
+    assert {record["tags"] for record in records} == {"'=sum(A1)"}
+    assert "| =sum(A1) |" in orthobench("report", "--format", "markdown").out
