@@ -95,7 +95,7 @@ def write_whole(out: Path, content: bytes) -> None:
 
 def _render(conditions: list[Condition], views: list[PaperView], results: list[StudyResult]) -> str:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("orthobench", "report"),
+        loader=jinja2.PackageLoader("orthobench", "reporting"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
