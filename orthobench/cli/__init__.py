@@ -25,7 +25,7 @@ from orthobench.cli import (
     sweep,
     tune,
 )
-from orthobench.cli.retired import replacement
+from orthobench.cli.replaced import replacement
 from orthobench.errors import OrthobenchError
 
 GROUPS = {
@@ -106,7 +106,7 @@ def main() -> None:
     except OrthobenchError as error:
         _fail(str(error), verbose)
     except typer.TyperException as error:
-        _fail(replacement(_message(error), sys.argv[1:]) or _message(error), verbose)
+        _fail(_message(error), verbose)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(130)
     except BrokenPipeError:
@@ -124,11 +124,8 @@ def main() -> None:
 def _message(error: typer.TyperException) -> str:
     """Return the message of an error in the arguments; for an option of earlier versions, the new spelling."""
     option, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
-    if option and context is not None:
-        from orthobench.cli.replaced import replacement
-
-        if sentence := replacement(context.info_name or "", option):
-            return sentence
+    if option and context is not None and (sentence := replacement(context.info_name or "", option, sys.argv[1:])):
+        return sentence
     message = error.format_message().replace("Value error, ", "")
     return f"{message} (help: {context.command_path} --help)" if context is not None else message
 
