@@ -68,6 +68,28 @@ def select(
     return Selection(text, runs)
 
 
+def contrasts(
+    store: Store,
+    selections: Sequence[str],
+    shared: Conditions,
+    status_of: Callable[[Run], str],
+    which: str = "final",
+) -> list[Contrast]:
+    """Compare the first selection with each other one.
+
+    Args:
+        selections: texts that `select` reads.
+        shared: conditions that restrict all selections.
+
+    Raises:
+        UsageError: fewer than two selections, an empty one, or selections with different metrics.
+    """
+    if len(selections) < 2:
+        raise UsageError("name two selections, for example model=scornn model=lstm")
+    first, *others = [select(store, text, shared, status_of) for text in selections]
+    return [contrast(first, other, which) for other in others]
+
+
 def contrast(first: Selection, second: Selection, which: str = "final") -> Contrast:
     """Compare two selections in their runs' metric, at the end or at its best.
 

@@ -53,6 +53,24 @@ def parse_conditions(texts: Iterable[str]) -> Conditions:
     return {key: tuple(values) for key, values in conditions.items()}
 
 
+def make_conditions(where: Iterable[str] = (), **values: Any) -> Conditions:
+    """Return the conditions of texts and of values by key, such as `task="adding"`.
+
+    Args:
+        where: texts that `parse_conditions` reads.
+        values: a value, or a list of alternatives; None is no condition, and "none" the value of an unset setting.
+
+    Raises:
+        UsageError: a text is not a condition, or two conditions have the same key.
+    """
+    short = [
+        f"{key}={','.join(map(text, value)) if isinstance(value, (list, tuple)) else text(value)}"
+        for key, value in values.items()
+        if value is not None
+    ]
+    return parse_conditions([*short, *where])
+
+
 def describe(conditions: Conditions) -> str:
     """Return the conditions as text that `parse_conditions` reads."""
     return ",".join(f"{key}={','.join(values)}" for key, values in conditions.items())

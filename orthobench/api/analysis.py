@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from orthobench import environment
 from orthobench.api.results import Results
@@ -22,67 +22,114 @@ from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Store, open_store
 from orthobench.training.lifecycle import check_backend, pick_device
+from orthobench.training.locks import status_in
 
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast
     from orthobench.gate.baseline import CheckedRun
     from orthobench.gate.results import SeedResult
     from orthobench.gate.verdict import Finding
+    from orthobench.reporting import ReportFormat
+
+
+@overload
+def report(
+    results: Results | str,
+    out: str | Path | None = None,
+    *,
+    form: Literal["html"] = "html",
+    paper: str | None = None,
+    table: str | None = None,
+    figure: str | None = None,
+    where: Sequence[str] = (),
+    **conditions: Any,
+) -> Path: ...
+
+
+@overload
+def report(
+    results: Results | str,
+    out: str | Path | None = None,
+    *,
+    form: ReportFormat,
+    paper: str | None = None,
+    table: str | None = None,
+    figure: str | None = None,
+    where: Sequence[str] = (),
+    **conditions: Any,
+) -> Path | list[Path] | str: ...
 
 
 def report(
     results: Results | str,
-    out: str | Path = "reports/report.html",
+    out: str | Path | None = None,
     *,
-    task: str | None = None,
-    model: str | None = None,
+    form: ReportFormat = "html",
     paper: str | None = None,
-) -> Path:
-    """Write the page of all results: one file, with its data and figures.
+    table: str | None = None,
+    figure: str | None = None,
+    where: Sequence[str] = (),
+    **conditions: Any,
+) -> Path | list[Path] | str:
+    """Write measured results beside the papers': one page of all results, or tables or figures.
 
     Args:
         results: open results, or a database.
-        task: restrict to this task.
-        model: restrict to this model.
+        out: the file of the page or the tables, or the folder of the figures; None: in reports/, and tables as text.
+        form: "html" for the page, a format of tables or figures, or "reproduction".
         paper: restrict to this paper.
+        table: restrict to this table of the paper.
+        figure: restrict to this figure of the paper.
+        where: restrict to runs that meet these conditions, such as ["n=170", "tag=none"].
+        conditions: likewise by name, such as `task="adding"`.
 
     Returns:
-        The absolute path of the page.
+        The absolute path of the file, the paths of the figures, or tables as text.
 
     Raises:
-        UsageError: the database or the paper is unknown, or the page cannot be written.
+        UsageError: no run meets the conditions, the database, paper, table or figure is unknown, or a file cannot be
+            written.
     """
-    from orthobench.analysis.selection import parse_conditions
+    from orthobench.analysis.selection import make_conditions
     from orthobench.planning.paper import variant_keys
-    from orthobench.reporting import Scope
-    from orthobench.reporting.html import write_html
+    from orthobench.reporting import Scope, write_report
 
-    restrictions = {"task": task, "model": model}
-    conditions = parse_conditions([f"{name}={value}" for name, value in restrictions.items() if value is not None])
-    keys, _ = variant_keys(Catalog())
-    with _opened(results) as store:
-        return write_html(store, Path(out), Scope(conditions, paper), keys)
+    scope = Scope(make_conditions(where, **conditions), paper, table, figure)
+    with _opened(results) as opened:
+        scope = replace(scope, status_of=status_in(opened.store, opened.db))
+        keys, _ = variant_keys(Catalog())
+        written = write_report(opened.store, form, scope, keys, None if out is None else Path(out))
+    return written[0] if isinstance(written, list) and form not in ("png", "pdf") else written
 
 
 def compare(
-    results: Results | str, first: str, *others: str, value: Literal["final", "best"] = "final"
+    results: Results | str,
+    *selections: str,
+    value: Literal["final", "best"] = "final",
+    where: Sequence[str] = (),
+    **conditions: Any,
 ) -> list[Contrast]:
     """Compare a selection of runs with others: settings, environment, and the metric by a test over seeds.
 
     Args:
-        first: a run's key, or conditions such as "model=scornn,hidden_size=170".
+        results: open results, or a database.
+        selections: each a run's key, or conditions such as "model=scornn,hidden_size=170"; the first is the reference.
         value: the metric's last or best value.
+        where: conditions that restrict all selections.
+        conditions: likewise by name, such as `task="adding"`.
+
+    Returns:
+        The contrast of the first selection with each other one.
 
     Raises:
         UsageError: a selection is empty, or the selections have different metrics.
     """
-    from orthobench.analysis.compare import contrast, select
+    from orthobench.analysis.compare import contrasts
+    from orthobench.analysis.selection import make_conditions
 
-    if not others:
-        raise UsageError("name two selections, for example 'model=scornn' and 'model=lstm'")
-    with _opened(results) as store:
-        selections = [select(store, text) for text in (first, *others)]
-    return [contrast(selections[0], other, value) for other in selections[1:]]
+    with _opened(results) as opened:
+        shared = make_conditions(where, **conditions)
+        return contrasts(opened.store, selections, shared, status_in(opened.store, opened.db), value)
 
 
 @dataclass(frozen=True)
@@ -258,10 +305,10 @@ def _resolve(catalog: Catalog, run: CheckedRun) -> list[RunConfig]:
 
 
 @contextmanager
-def _opened(results: Results | str) -> Iterator[Store]:
+def _opened(results: Results | str) -> Iterator[Results]:
     """Open a database given by its name."""
     if isinstance(results, Results):
-        yield results.store
+        yield results
     else:
-        with open_store(results) as store:
-            yield store
+        with Results(results) as opened:
+            yield opened

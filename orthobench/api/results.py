@@ -9,8 +9,7 @@ from orthobench.api.runs import DEFAULT_DATABASE
 from orthobench.errors import UsageError, unknown
 from orthobench.settings import merged_settings
 from orthobench.store import Run, open_store
-from orthobench.training.checkpoint import checkpoint_root
-from orthobench.training.locks import current_status
+from orthobench.training.locks import status_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,12 +78,13 @@ class Results:
 
     def runs(
         self,
+        where: Sequence[str] = (),
         *,
-        task: str | None = None,
-        model: str | None = None,
-        status: str | None = None,
-        seed: int | None = None,
-        tag: str | None = None,
+        task: Any = None,
+        model: Any = None,
+        status: Any = None,
+        seed: Any = None,
+        tag: Any = None,
         **settings: Any,
     ) -> pd.DataFrame:
         """Return a table with one row per run, in the order in which the runs started.
@@ -93,30 +93,26 @@ class Results:
         `metric`, `seconds` is the total time, `peak_memory` is in bytes, and `environment` holds a dictionary.
 
         Args:
-            settings: restrict to runs with these settings, such as `hidden_size=170`.
+            where: conditions as text, such as ["n=170,360", "tag=none"], as for `orthobench ls --where`.
+            settings: restrict to runs with these settings, such as `hidden_size=170`; a list holds alternatives.
 
         Raises:
-            UsageError: no run has a setting of this name.
+            UsageError: a condition is malformed or repeated, or names an unknown task, model, status or setting.
         """
         import pandas as pd
 
-        from orthobench.settings import same
+        from orthobench.analysis.selection import NoMatchError, make_conditions, select_runs
 
-        root = checkpoint_root(self.db)
-        runs = self.store.runs(task=task, model=model, seed=seed, tag=tag)
-        own = [(run, merged_settings(run.spec)) for run in runs]
-        known = {name for _, values in own for name in values}
-        for name in settings:
-            if own and name not in known:
-                raise unknown("setting", name, known)
-        records = [
-            self._record(run, current_status(self.store, root, run.key, run.status)) | _columns(values)
-            for run, values in own
-            if all(name in values and same(values[name], value) for name, value in settings.items())
-        ]
-        records = [record for record in records if status in (None, record["status"])]
-        columns = list(dict.fromkeys((*RUN_COLUMNS, *(name for record in records for name in record))))
-        return pd.DataFrame(records, columns=columns)
+        columns = {"task": task, "model": model, "status": status, "seed": seed, "tag": tag}
+        conditions = make_conditions(where, **columns, **settings)
+        status_of = status_in(self.store, self.db)
+        try:
+            runs = select_runs(self.store.runs(), conditions, status_of)
+        except NoMatchError:
+            runs = []
+        records = [self._record(run, status_of(run)) | _columns(merged_settings(run.spec)) for run in runs]
+        names = list(dict.fromkeys((*RUN_COLUMNS, *(name for record in records for name in record))))
+        return pd.DataFrame(records, columns=names)
 
     def metrics(self, runs: Runs = None, *, split: str | None = None, name: str | None = None) -> pd.DataFrame:
         """Return the logged numbers, one row each, with the columns of `METRIC_COLUMNS`.

@@ -48,23 +48,20 @@ def command(
     the smallest p that these seeds allow. --task, --model, --tag, --status and --where restrict all selections.
     `orthobench ls --help` explains conditions.
     """
-    from orthobench.analysis.compare import adjusted, contrast, select
+    from orthobench.analysis.compare import adjusted, contrasts
     from orthobench.cli import records
-    from orthobench.errors import UsageError
     from orthobench.store import open_store
+    from orthobench.training.locks import status_in
 
-    if len(selections) < 2:
-        raise UsageError("name two selections, for example model=scornn model=lstm")
     shared = conditions(where, task=task, model=model, tag=tag, status=status)
     with open_store(db) as store:
-        first, *others = [select(store, text, shared, records.status_in(store, db)) for text in selections]
-    contrasts = [contrast(first, other, value) for other in others]
-    p_values = adjusted(contrasts)
+        compared = contrasts(store, selections, shared, status_in(store, db), value)
+    p_values = adjusted(compared)
     if json:
-        records.print_json([_record(each, p) for each, p in zip(contrasts, p_values, strict=True)])
+        records.print_json([_record(each, p) for each, p in zip(compared, p_values, strict=True)])
         return
-    for each, p in zip(contrasts, p_values, strict=True):
-        _print(each, p if len(contrasts) > 1 else None, value)
+    for each, p in zip(compared, p_values, strict=True):
+        _print(each, p if len(compared) > 1 else None, value)
 
 
 def _record(contrast: Contrast, p: float | None) -> dict[str, Any]:

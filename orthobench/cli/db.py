@@ -154,10 +154,10 @@ def export(
 ) -> None:
     """Write runs and metrics as tables for other programs; `orthobench ls --help` explains the filters."""
     from orthobench.analysis.selection import select_runs
-    from orthobench.cli.records import status_in
     from orthobench.errors import UsageError
     from orthobench.store.export import export as write
     from orthobench.store.merge import reading
+    from orthobench.training.locks import status_in
 
     selected = conditions(where, task=task, model=model, tag=tag, status=status)
     with reading(db) as store:

@@ -42,10 +42,11 @@ def command(
     from orthobench.analysis.selection import NoMatchError, select_runs
     from orthobench.cli import records
     from orthobench.store import open_store
+    from orthobench.training.locks import status_in
 
     selected = conditions(where, task=task, model=model, tag=tag, status=status, seed=seed)
     with open_store(db) as store:
-        status_of = records.status_in(store, db)
+        status_of = status_in(store, db)
         try:
             runs, remark = select_runs(store.runs(), selected, status_of), ""
         except NoMatchError as error:

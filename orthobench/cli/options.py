@@ -163,7 +163,6 @@ def conditions(where: list[str] | None, **columns: str | int | None) -> Conditio
     Raises:
         UsageError: a text is not a condition, or two conditions have the same key.
     """
-    from orthobench.analysis.selection import parse_conditions
+    from orthobench.analysis.selection import make_conditions
 
-    short = [f"{name}={value}" for name, value in columns.items() if value is not None]
-    return parse_conditions([*short, *(where or ())])
+    return make_conditions(where or (), **columns)

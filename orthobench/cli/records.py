@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from orthobench.store import Run, Store
-from orthobench.training.checkpoint import checkpoint_root
-from orthobench.training.locks import current_status
+from orthobench.store import Run
 
 
 def console() -> Any:
@@ -19,12 +17,6 @@ def console() -> Any:
     from rich.console import Console
 
     return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-
-
-def status_in(store: Store, location: str) -> Callable[[Run], str]:
-    """Return the function that gives the status of a run in the database at this location."""
-    root = checkpoint_root(location)
-    return lambda run: current_status(store, root, run.key, run.status)
 
 
 def brief(run: Run, status: str) -> dict[str, Any]:

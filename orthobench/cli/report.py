@@ -15,7 +15,6 @@ from orthobench.cli.options import (
     TagFilter,
     TaskFilter,
     Where,
-    conditions,
 )
 
 
@@ -55,10 +54,9 @@ def command(
     leaderboards and every run. Tables and figures are those of --paper, or else of all measured tasks; tables go to
     the terminal unless --out names a file. `orthobench ls --help` explains the filters.
     """
+    from orthobench import api
     from orthobench.errors import UsageError
-    from orthobench.reporting import Scope, write_report
 
-    scope = Scope(conditions(where, task=task, model=model, tag=tag, status=status), paper, table, figure)
     if html and form not in (None, "html"):
         raise UsageError(f"--html and --format {form} are different reports: give one of them")
     form = "html" if html else form
@@ -67,15 +65,20 @@ def command(
             "say which kind of report: --html for the page, or --format csv, json, markdown, latex, png, pdf or "
             "reproduction"
         )
-
-    from dataclasses import replace
-
-    from orthobench.cli.records import status_in
-    from orthobench.planning.paper import variant_keys
-    from orthobench.plugins import Catalog
-    from orthobench.store import open_store
-
-    with open_store(db) as store:
-        keys, _ = variant_keys(Catalog())
-        result = write_report(store, form, replace(scope, status_of=status_in(store, db)), keys, out)
-    typer.echo(result if isinstance(result, str) else "\n".join(map(str, result)), nl=not isinstance(result, str))
+    written = api.report(
+        db,
+        out,
+        form=form,
+        paper=paper,
+        table=table,
+        figure=figure,
+        where=where or (),
+        task=task,
+        model=model,
+        tag=tag,
+        status=status,
+    )
+    if isinstance(written, str):
+        typer.echo(written, nl=False)
+    else:
+        typer.echo("\n".join(map(str, written if isinstance(written, list) else [written])))

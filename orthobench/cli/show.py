@@ -19,11 +19,12 @@ def command(
     """Show one run: settings, environment, results, and the command that repeats it."""
     from orthobench.cli import records
     from orthobench.store import open_store
+    from orthobench.training.locks import status_in
 
     with open_store(db) as store:
         stored = store.get(run)
         metrics = store.metrics([stored.id])
-        brief = records.brief(stored, records.status_in(store, db)(stored))
+        brief = records.brief(stored, status_in(store, db)(stored))
     series: dict[str, list[dict[str, Any]]] = {}
     for row in metrics:
         point = {"epoch": row.epoch, "iteration": row.iteration, "value": row.value}

@@ -52,8 +52,12 @@ class ExecutionOptions:
 
     def __post_init__(self) -> None:
         if self.executor != "local" and self.executor != "ray" and not self.executor.startswith("ray://"):
-            raise UsageError(f"--executor {self.executor} is not known: give local, ray, or ray://host:10001")
+            raise UsageError(f"executor '{self.executor}' is not known: give local, ray, or ray://host:10001")
         if self.executor == "local" and self.threads is not None:
-            raise UsageError("--threads is for --executor ray: here the runs share the cores, leave it out")
+            raise UsageError(
+                "--threads is for --executor ray (threads=, executor=): here the runs share the cores, leave it out"
+            )
         if self.executor != "local" and self.jobs == 0:
-            raise UsageError("-j 0 is for runs in this process: leave it out with --executor ray, or give a limit")
+            raise UsageError(
+                "-j 0 is for runs in this process (jobs=0): leave it out with --executor ray, or give a limit"
+            )

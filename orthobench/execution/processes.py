@@ -33,6 +33,8 @@ from orthobench.training.events import EventSink, replay
 from orthobench.training.lifecycle import is_settled
 from orthobench.training.locks import is_locked
 
+IDLE_THREADS = {"OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1"}
+"""Variables that keep idle threads from holding cores, unless the user has set them."""
 POLL_SECONDS = 0.1
 """Time between two checks whether to stop."""
 STOP_SECONDS = 60.0
@@ -58,13 +60,13 @@ def worker_slots(device: torch.device, jobs: int | None, gpu_share: int, cores: 
     """
     if device.type != "cuda":
         if gpu_share > 1:
-            raise UsageError("--gpu-share is for runs on GPUs: leave it out, or give --device cuda")
+            raise UsageError("--gpu-share is for runs on GPUs (gpu_share=): leave it out, or give --device cuda")
         return [None] * (cores if jobs is None else jobs)
     slots: list[str | None] = [gpu for _ in range(gpu_share) for gpu in visible_gpus()]
     if jobs is not None and jobs > len(slots):
         raise UsageError(
             f"-j {jobs} is more than {len(slots) // gpu_share} GPU(s) with {gpu_share} run(s) each: "
-            f"give --gpu-share {-(-jobs * gpu_share // len(slots))}, or a smaller -j"
+            f"give --gpu-share {-(-jobs * gpu_share // len(slots))}, or a smaller -j (gpu_share=, jobs=)"
         )
     return slots[:jobs]
 
@@ -194,7 +196,8 @@ class _Worker:
         self.display = ExitStack()
         self.sink: EventSink | None = None
         self.outcome: Outcome | None = None
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
+        environment = IDLE_THREADS | os.environ
+        environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         environment["OMP_NUM_THREADS"] = str(job.threads)
         if slot is not None:
             environment["CUDA_VISIBLE_DEVICES"] = slot

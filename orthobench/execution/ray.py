@@ -75,7 +75,7 @@ class RayCluster:
         try:
             import ray
         except ImportError as error:
-            raise UsageError("--executor ray needs Ray: pip install 'orthobench[ray]'") from error
+            raise UsageError("--executor ray (executor=) needs Ray: pip install 'orthobench[ray]'") from error
         try:
             ray.init(address, logging_level=logging.WARNING, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -112,15 +112,15 @@ class RayCluster:
         if several and not is_server(database):
             raise UsageError(
                 f"runs on several machines cannot share the database {database}: SQLite's locks and its log work on "
-                "one machine alone; name a server with --db postgresql://user@host/name"
+                "one machine alone; name a server with --db (db=), postgresql://user@host/name"
             )
         if several and checkpoints is None:
             raise UsageError(
                 "runs may resume on another machine, and need their checkpoints there: name a folder that all machines "
-                "see, or a URL, with --checkpoints"
+                "see, or a URL, with --checkpoints (checkpoints=)"
             )
         if self.device == "cpu" and self.gpu_share > 1:
-            raise UsageError("--gpu-share is for runs on GPUs: leave it out, or give --device cuda")
+            raise UsageError("--gpu-share is for runs on GPUs (gpu_share=): leave it out, or give --device cuda")
 
     def submit(self, job: Job, resumed: bool) -> Any:
         """Start a job on the cluster, and return the reference to its outcome."""

@@ -26,7 +26,8 @@ from orthobench.store.server import DRIVER_ARGUMENTS, Server
 from orthobench.store.store import Store
 
 VERSION_TABLE = "orthobench_version"
-HEAD = "0004"
+HEAD = max(file.stem[1:5] for file in Path(__file__).with_name("migrations").joinpath("versions").glob("v*.py"))
+"""The newest revision: migrations are named v0001_first.py and so on."""
 BUSY_TIMEOUT_MS = 60_000
 PRIMARY_CODE = 0xFF  # SQLite's extended error codes say more in the higher bits
 

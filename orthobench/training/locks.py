@@ -5,12 +5,12 @@ A database server keeps the locks for all machines; beside a database file the l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from orthobench.store import Status, Store
-from orthobench.training.checkpoint import Checkpoints, checkpoints_at
+from orthobench.store import Run, Status, Store
+from orthobench.training.checkpoint import Checkpoints, checkpoint_root, checkpoints_at
 
 
 @contextmanager
@@ -39,3 +39,9 @@ def current_status(store: Store, checkpoint_root: Path | str, key: str, status: 
     if status == Status.RUNNING and not is_locked(store, checkpoints_at(checkpoint_root, key)):
         return Status.INTERRUPTED
     return status
+
+
+def status_in(store: Store, location: str) -> Callable[[Run], str]:
+    """Return the function that gives the current status of a run in the database at this location."""
+    root = checkpoint_root(location)
+    return lambda run: current_status(store, root, run.key, run.status)

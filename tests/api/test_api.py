@@ -277,6 +277,23 @@ def test_runs_are_a_table(results):
         results.runs(hiden_size=8)
 
 
+def test_runs_are_selected_by_the_conditions_of_the_command_line(results, orthobench):
+    for where in (["model=rnn", "n=8"], ["model=rnn,lstm,seed=1"], ["tag=none", "status=finished"], ["n=9"]):
+        options = [word for condition in where for word in ("--where", condition)]
+        listed = json.loads(orthobench("ls", "--json", *options).out)
+        assert list(results.runs(where)["run"]) == [row["run"] for row in listed]
+    assert len(results.runs(["n=8"])) == 4
+    assert set(results.runs(["seed=1"], model="rnn")["seed"]) == {1}
+    assert set(results.runs(model=["rnn", "lstm"], seed=[0])["model"]) == {"rnn", "lstm"}
+    for where in ("model", "modle=rnn", "status=done", "model=rn"):
+        refused = orthobench("ls", "--where", where)
+        with pytest.raises(ob.UsageError) as error:
+            results.runs([where])
+        assert refused.err == f"error: {error.value}\n"
+    with pytest.raises(ob.UsageError, match="two conditions on model"):
+        results.runs(["model=rnn"], model="lstm")
+
+
 def test_a_cut_off_run_is_shown_as_interrupted(results):
     key = results.runs()["run"][0]
     results.store.update(results.store.get(key).id, {"status": "running"})
@@ -334,6 +351,18 @@ def test_the_report_and_comparisons(results, tmp_path):
     assert contrast.result.difference.mean == pytest.approx((finals["rnn"] - finals["lstm"]).mean())
     with pytest.raises(ob.UsageError, match="name two selections"):
         ob.compare(results, "model=rnn")
+    (contrast,) = ob.compare(results, "model=rnn", "model=lstm", where=["seed=0"], status="finished")
+    assert [len(side.runs) for side in (contrast.first, contrast.second)] == [1, 1]
+
+
+def test_the_report_has_the_forms_and_filters_of_the_command_line(results, orthobench):
+    table = ob.report(results, form="markdown", where=["model=rnn"])
+    assert table == orthobench("report", "--format", "markdown", "--model", "rnn").out
+    assert "rnn" in table
+    assert "lstm" not in table.lower()
+    assert ob.report(results, "tables.csv", form="csv") == Path("tables.csv").resolve()
+    with pytest.raises(ob.UsageError, match="no run has model=gru; runs have model lstm, rnn"):
+        ob.report(results, "page.html", model="gru")
 
 
 def test_a_check_against_a_baseline(capfd):

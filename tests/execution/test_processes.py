@@ -141,6 +141,26 @@ def test_each_process_has_its_gpu_and_its_share_of_the_threads(tmp_path, tiny):
     assert sorted(said) == ["0: GPU 3 threads 2", "1: GPU GPU-5 threads 2"]
 
 
+def test_idle_threads_of_a_worker_hold_no_core_unless_the_user_says_so(tmp_path, tiny, monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    plugin = tmp_path / "showing.py"
+    plugin.write_text(
+        "import os\nfrom orthobench.models.rnn import RNN\n"
+        "class Showing(RNN):\n"
+        "    title = 'x'\n"
+        "    def __init__(self, *arguments):\n"
+        "        super().__init__(*arguments)\n"
+        "        print(os.environ['OMP_WAIT_POLICY'], os.environ['OPENBLAS_NUM_THREADS'])\n"
+    )
+    here = session(tmp_path, [plugin])
+    job = here.job(resolve(Catalog([plugin]), "adding", "showing", tiny), "0")
+    lines: list[str] = []
+    with here.store:
+        list(ProcessExecutor(here.store, [None], 1, SideBySide(1).open_sink, here.stop, lines.append).run([job]))
+    assert lines == ["0: PASSIVE 3"]
+
+
 @pytest.mark.parametrize("jobs", ["0", "1"])
 def test_a_run_that_another_process_takes_up_meanwhile_is_left_to_it(jobs, tmp_path, tiny, capsys):
     here = session(tmp_path, jobs=int(jobs), display=TerminalDisplay())

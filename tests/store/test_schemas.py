@@ -58,7 +58,9 @@ def old(tmp_path):
 def test_every_past_schema_is_kept():
     config = Config()
     config.set_main_option("script_location", str(Path(orthobench.store.migrations.__file__).parent))
-    revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    scripts = ScriptDirectory.from_config(config)
+    assert scripts.get_current_head() == HEAD
+    revisions = {script.revision for script in scripts.walk_revisions()}
     assert revisions - {HEAD} <= KEPT.keys()
 
 
