@@ -98,7 +98,7 @@ def small_data(data_folder: Path) -> Path:
     write_mnist(data_folder / "fashion_mnist")
     write_cifar10(data_folder / "cifar10")
     write_ptb(data_folder / "ptb")
-    dataset("timit_sample").bring_in(write_timit_sample(data_folder.parent / "nltk"))
+    dataset("timit_sample").import_files(write_timit_sample(data_folder.parent / "nltk"))
     return data_folder
 
 

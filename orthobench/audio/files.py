@@ -1,7 +1,7 @@
 """Audio files as the uRNN program reads them: the first channel, at 8 kHz, in steps of 16 bits.
 
-WAV, FLAC and NIST SPHERE (TIMIT's own headers) are read by libsndfile. Resampling is polyphase with a Kaiser-windowed
-sinc of ten zero crossings a side and beta 5, MATLAB's `resample` and SciPy's `resample_poly` alike.
+libsndfile reads WAV, FLAC and NIST SPHERE (TIMIT's format). The resampling is polyphase with a Kaiser-windowed sinc:
+ten zero crossings a side, beta 5. MATLAB's `resample` and SciPy's `resample_poly` use the same filter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import soundfile
 
 RATE = 8000
-"""Samples per second of everything that was read."""
+"""Samples per second of all speech after `read`."""
 
 _FULL_SCALE = 1 << 15
 
@@ -27,10 +27,10 @@ Samples = NDArray[np.float64]
 
 
 def read(path: Path) -> Samples:
-    """The first channel at 8 kHz, `[ceil(samples * 8000 / rate)]`, multiples of 2^-15 in [-1, 1).
+    """Return the first channel at 8 kHz, `[ceil(samples * 8000 / rate)]`: multiples of 2^-15 in [-1, 1).
 
     Raises:
-        UsageError: the file is not there, no audio that can be read, empty, or holds numbers that are not finite.
+        UsageError: the file does not exist, is not readable audio, is empty, or holds numbers that are not finite.
     """
     import soundfile
 
@@ -40,27 +40,27 @@ def read(path: Path) -> Samples:
         except soundfile.LibsndfileError as error:
             raise UsageError(f"{path} is cut off or damaged: {error.error_string}") from error
         if len(samples) < file.frames:
-            raise UsageError(f"{path} is cut off: {len(samples)} of {file.frames} samples are there")
+            raise UsageError(f"{path} is cut off: {len(samples)} of {file.frames} samples are present")
         if not np.isfinite(samples).all():
             raise UsageError(f"{path} holds samples that are not finite: export it again")
         return in_16_bits(resample(samples, file.samplerate))
 
 
 def sample_count(path: Path) -> int:
-    """How many samples `read` gives, by the file's header alone.
+    """Return the number of samples that `read` returns, from the file's header alone.
 
     Raises:
-        UsageError: as `read`, as far as the header tells.
+        UsageError: as in `read`, except for faults that only the samples show.
     """
     with _opened(path) as file:
         return -(-int(file.frames) * RATE // int(file.samplerate))
 
 
 def resample(samples: Samples, rate: int) -> Samples:
-    """Samples `[L]` at some rate (Hz) brought to 8 kHz, `[ceil(L * 8000 / rate)]`."""
+    """Resample samples `[L]` from a rate in Hz to 8 kHz, `[ceil(L * 8000 / rate)]`."""
     if rate == RATE:
         return samples
-    from scipy.signal import resample_poly  # takes a second, which who only looks at headers need not wait
+    from scipy.signal import resample_poly  # slow to import, and not needed for headers
 
     common = math.gcd(rate, RATE)
     resampled: Samples = resample_poly(samples, RATE // common, rate // common)
@@ -68,13 +68,17 @@ def resample(samples: Samples, rate: int) -> Samples:
 
 
 def in_16_bits(samples: Samples) -> Samples:
-    """The samples after being written to a 16-bit file and read back; beyond full scale they are clipped."""
+    """Round samples to 16 bits, as a 16-bit file stores them, and clip them to full scale."""
     steps: Samples = np.clip(np.rint(samples * _FULL_SCALE), -_FULL_SCALE, _FULL_SCALE - 1)
     return steps / _FULL_SCALE
 
 
 def _opened(path: Path) -> soundfile.SoundFile:
-    """Open a file that is audio and not empty."""
+    """Open an audio file that is not empty.
+
+    Raises:
+        UsageError: the file cannot be read, is empty, or is not audio.
+    """
     import soundfile
 
     try:
@@ -83,17 +87,17 @@ def _opened(path: Path) -> soundfile.SoundFile:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     if not head:
-        raise UsageError(f"{path} is empty: replace it by a whole copy, or remove it")
+        raise UsageError(f"{path} is empty: replace it by a complete copy, or remove it")
     if head.startswith(b"NIST_1A") and b"shorten" in head:
         raise UsageError(
-            f"{path} is compressed with shorten, which is not read here: "
+            f"{path} is compressed with shorten, which orthobench cannot read: "
             "unpack it first, for example with the LDC's sph2pipe -p"
         )
     try:
         file = soundfile.SoundFile(path)
     except soundfile.LibsndfileError as error:
-        raise UsageError(f"{path} is no audio that can be read (WAV, FLAC, SPHERE): {error.error_string}") from error
+        raise UsageError(f"{path} is not readable audio (WAV, FLAC, SPHERE): {error.error_string}") from error
     if file.frames == 0:
         file.close()
-        raise UsageError(f"{path} has no samples: replace it by a whole copy, or remove it")
+        raise UsageError(f"{path} has no samples: replace it by a complete copy, or remove it")
     return file

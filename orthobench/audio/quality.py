@@ -1,8 +1,8 @@
-"""How good speech is beside its reference, at 8 kHz: segmental SNR, STOI and PESQ, over files in worker processes.
+"""The quality of speech against its reference at 8 kHz: segmental SNR, STOI and PESQ, over files in worker processes.
 
-The segmental SNR is the one the uRNN program takes from VOICEBOX (`snrseg` as it comes): frames of 10 ms in which
-speech is active, each aligned to within a sample, and the mean of their SNRs in dB, which are not clipped to a range.
-Where speech is active is found by ITU-T P.56, method B, with VOICEBOX's high-pass in front. STOI is Taal et al. 2011,
+The segmental SNR follows VOICEBOX's `snrseg` with its defaults, as in the uRNN program. It is the mean SNR in dB over
+the 10 ms segments with active speech, each aligned to within a sample. The SNRs are not clipped to a range.
+ITU-T P.56, method B, decides where speech is active, after VOICEBOX's high-pass filter. STOI is Taal et al. 2011,
 PESQ is ITU-T P.862, narrow band.
 """
 
@@ -29,16 +29,16 @@ from orthobench.audio.spectra import Features, rebuild, stft
 log = logging.getLogger(__name__)
 
 _SEGMENT = RATE // 100
-_SNR_BOUND = 100.0  # dB, of segments without noise, and with the other sign of those without reference
-_MARGIN = 15.9  # dB from the threshold of activity up to the active level, P.56
+_SNR_BOUND = 100.0  # dB of a segment without noise; a segment without reference has the opposite sign
+_MARGIN = 15.9  # dB between the threshold of activity and the active level, P.56
 _SMOOTHING, _HANGOVER = 0.03, 0.2  # seconds, P.56
-_THRESHOLDS = 20  # each half the power of the one before
+_THRESHOLDS = 20  # each has half the power of the previous threshold
 _CUTOFF = 200.0  # Hz, where the high-pass is down by 0.25 dB
 _STOPBAND_EDGE = 0.39787  # of the cutoff, where the analogue prototype (Chebyshev II, order 5) is down by 50 dB
 
 
 def segmental_snr(reference: Samples, estimate: Samples) -> float:
-    """Mean SNR over the 10 ms segments with active speech, in dB; nan where there are none."""
+    """Return the mean SNR of the 10 ms segments with active speech, in dB; nan without active speech."""
     size = min(len(reference), len(estimate))
     snr = segment_snrs(reference[:size], estimate[:size])
     active = active_speech(reference[:size])[1 : 1 + len(snr) * _SEGMENT]
@@ -47,10 +47,10 @@ def segmental_snr(reference: Samples, estimate: Samples) -> float:
 
 
 def segment_snrs(reference: Samples, estimate: Samples) -> NDArray[np.float64]:
-    """The SNR of every 10 ms segment, in dB, `[(L - 2) // 80]`; the first and last sample serve the alignment alone.
+    """Return the SNR of each 10 ms segment in dB, `[(L - 2) // 80]`.
 
-    The noise is the least over shifts of the reference by up to a sample: at -1, 0, 1, and the minimum of the parabola
-    through these, where it lies between them.
+    The noise is the least over shifts of up to a sample: at -1, 0 and 1, and at the minimum of the parabola
+    through these, if it lies between them. The first and last sample only serve the alignment.
     """
     count = max(len(reference) - 2, 0) // _SEGMENT
     size = count * _SEGMENT
@@ -75,27 +75,30 @@ def segment_snrs(reference: Samples, estimate: Samples) -> NDArray[np.float64]:
 
 
 def active_speech(samples: Samples) -> NDArray[np.bool_]:
-    """Which samples belong to active speech, by P.56: where the held envelope is within 15.9 dB of the active level."""
+    """Return whether each sample is active speech, `[L]`, by P.56.
+
+    A sample is active if the envelope with hangover is within 15.9 dB of the active level.
+    """
     edge = RATE / math.pi * math.atan(_STOPBAND_EDGE * math.tan(math.pi * _CUTOFF / RATE))  # by the bilinear transform
     filtered = sosfilt(cheby2(5, 50, edge, "highpass", output="sos", fs=RATE), samples)
     pole = math.exp(-1 / (_SMOOTHING * RATE))
     envelope = lfilter([(1 - pole) ** 2], [1, -2 * pole, pole**2], np.abs(filtered))
     width = math.ceil(_HANGOVER * RATE) + 1
-    held = maximum_filter1d(envelope, width, mode="constant", origin=(width - 1) // 2)  # over the past
+    sustained = maximum_filter1d(envelope, width, mode="constant", origin=(width - 1) // 2)  # over past samples
     energy = float(np.square(filtered).sum())
     if energy == 0:
         return np.zeros(len(samples), dtype=bool)
-    level = _active_level(held, energy)
-    active: NDArray[np.bool_] = held > 10 ** ((level - _MARGIN) / 20)
+    level = _active_level(sustained, energy)
+    active: NDArray[np.bool_] = sustained > 10 ** ((level - _MARGIN) / 20)
     return active
 
 
-def _active_level(held: Samples, energy: float) -> float:
-    """The level (dB) whose margin above a threshold equals 15.9 dB, when speech is what exceeds the threshold."""
-    exponents = np.frexp(held[held > 0] ** 2)[1]  # 2^(e - 1) <= held^2 < 2^e
+def _active_level(sustained: Samples, energy: float) -> float:
+    """Return the active level in dB: 15.9 dB above the threshold that defines active speech, P.56."""
+    exponents = np.frexp(sustained[sustained > 0] ** 2)[1]  # 2^(e - 1) <= sustained^2 < 2^e
     edges = exponents.max() - 1 - np.arange(_THRESHOLDS)
     counts = (exponents[None] > edges[:, None]).sum(1)
-    counts[-1] = len(held)  # as in VOICEBOX, the last threshold is below everything
+    counts[-1] = len(sustained)  # as in VOICEBOX, all samples exceed the last threshold
     levels = 10 * np.log10(energy / counts)
     excess = levels - 10 * math.log10(2) * edges - _MARGIN
     rises = np.flatnonzero((excess[:-1] < 0) & (excess[1:] >= 0))
@@ -107,7 +110,7 @@ def _active_level(held: Samples, energy: float) -> float:
 
 
 def stoi(reference: Samples, estimate: Samples) -> float:
-    """Short-time objective intelligibility, up to 1; nan where there is too little speech (0.4 s) to tell."""
+    """Return the short-time objective intelligibility, at most 1; nan for less than 0.4 s of speech."""
     import pystoi
 
     with warnings.catch_warnings():
@@ -119,10 +122,10 @@ def stoi(reference: Samples, estimate: Samples) -> float:
 
 
 def pesq(reference: Samples, estimate: Samples) -> float:
-    """The P.862 score, up to 4.5; nan where no utterance is found or the speech is shorter than 0.25 s.
+    """Return the P.862 score, at most 4.5; nan without an utterance or for less than 0.25 s of speech.
 
-    The library gives it mapped to a listening quality by P.862.1, y = 0.999 + 4 / (1 + exp(4.6607 - 1.4945 x)); the
-    papers' program prints x.
+    The library returns the listening quality of P.862.1, y = 0.999 + 4 / (1 + exp(4.6607 - 1.4945 x)). The papers'
+    program prints x, as this function does.
     """
     import pesq as p862
 
@@ -134,7 +137,7 @@ def pesq(reference: Samples, estimate: Samples) -> float:
 
 
 def quality(reference: Samples, estimate: Samples) -> dict[str, float]:
-    """All three, by the names they are logged under; nan where one is not defined."""
+    """Return all three measures by their metric names; nan for a measure that is undefined."""
     return {
         "segsnr_db": segmental_snr(reference, estimate),
         "stoi": stoi(reference, estimate),
@@ -145,27 +148,27 @@ def quality(reference: Samples, estimate: Samples) -> dict[str, float]:
 def quality_of_predictions(
     files: Sequence[Path], predictions: Sequence[Features], report: Callable[[int, int], None]
 ) -> dict[str, float]:
-    """The mean quality over files whose speech is rebuilt from predictions, worked out in a process for each core.
+    """Return the mean quality of speech rebuilt from predictions, computed with a process for each core.
 
     Args:
-        predictions: for each file what `rebuild` takes.
-        report: told after every file how many are done, of how many.
+        predictions: the argument `predicted` of `rebuild`, for each file.
+        report: called after each file with the numbers of finished files and of all files.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # Started afresh, since forking a process that runs threads, or holds a GPU, is not safe.
+    # Spawned, because forking a process with threads or a GPU context is not safe.
     pool = ProcessPoolExecutor(min(cores, len(files)), multiprocessing.get_context("spawn"), _ignore_interrupts)
-    found: list[dict[str, float]] = []
+    measurements: list[dict[str, float]] = []
     try:
         for measured in pool.map(_quality_of_prediction, files, predictions):
-            found.append(measured)
-            report(len(found), len(files))
+            measurements.append(measured)
+            report(len(measurements), len(files))
     finally:
         pool.shutdown(cancel_futures=True)
     means = {}
-    for name in found[0]:
-        values = [measured[name] for measured in found if not math.isnan(measured[name])]
-        if len(values) < len(found):
-            log.warning("%s is not defined for %d of %d files", name, len(found) - len(values), len(found))
+    for name in measurements[0]:
+        values = [measured[name] for measured in measurements if not math.isnan(measured[name])]
+        if undefined := len(measurements) - len(values):
+            log.warning("%s is not defined for %d of %d files", name, undefined, len(measurements))
         means[name] = math.fsum(values) / len(values) if values else math.nan
     return means
 
@@ -176,5 +179,5 @@ def _quality_of_prediction(file: Path, predicted: Features) -> dict[str, float]:
 
 
 def _ignore_interrupts() -> None:
-    """Ctrl-C reaches every process of the terminal; the one that started these ends them."""
+    """Ignore Ctrl-C, which reaches every process of the terminal: the parent process ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

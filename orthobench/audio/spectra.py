@@ -1,12 +1,12 @@
 """Log-magnitude spectra, and speech rebuilt from predicted ones, as in the uRNN program.
 
-The samples' end is zero-padded to a whole number of hops, then both ends by 256 zeros. Frames of 256 samples under a
-periodic Hann window, every 128 samples (half overlapping), give 129 bins:
+The samples' end is zero-padded to a whole number of hops, then both ends by 256 zeros. The frames have 256 samples
+under a periodic Hann window, start every 128 samples, and give 129 bins:
 
-    x_t = 10 log10(1e-5 + |X_t|^2) dB,     not normalised, -50 dB at the least
+    x_t = 10 log10(1e-5 + |X_t|^2) dB,     not normalised, at least -50 dB
 
 S. Wisdom, T. Powers, J. Hershey, J. Le Roux, L. Atlas, "Full-Capacity Unitary Recurrent Neural Networks", NIPS 2016,
-section 5.3, and its program; the papers that followed name the same window and hop.
+section 5.3, and its program. Later papers state the same window and hop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orthobench.audio.files import Samples, in_16_bits
 FRAME, HOP = 256, 128
 BINS = FRAME // 2 + 1
 FLOOR = -50.0
-"""The feature of silence, in dB; so also of padding."""
+"""The feature of silence and of padding, in dB."""
 
 _CEILING = 60.0  # dB; no frame of samples in [-1, 1] exceeds 20 log10(128) = 42.1
 
@@ -30,12 +30,12 @@ Features = NDArray[np.float32]
 
 
 def frame_count(samples: int) -> int:
-    """How many frames `stft` makes of this many samples."""
+    """Return the number of frames of `stft` for this number of samples."""
     return math.ceil(samples / HOP) + 3
 
 
 def stft(samples: Samples) -> Spectrum:
-    """X `[frames, 129]` of samples `[L]`; ceil(L / 128) + 3 frames."""
+    """Return the spectrum X `[frames, 129]` of samples `[L]`, with ceil(L / 128) + 3 frames."""
     import librosa
 
     end = -len(samples) % HOP
@@ -45,7 +45,7 @@ def stft(samples: Samples) -> Spectrum:
 
 
 def istft(spectrum: Spectrum) -> Samples:
-    """Samples of X `[frames, 129]` without the padding at both ends: whole hops, `[128 (frames - 3)]`.
+    """Return the samples `[128 (frames - 3)]` of X `[frames, 129]`, without the padding at both ends.
 
     Overlap-add of the windowed inverse transforms, divided by the sum of the squared windows.
     """
@@ -57,20 +57,20 @@ def istft(spectrum: Spectrum) -> Samples:
 
 
 def log_magnitude(spectrum: Spectrum) -> Features:
-    """The features x, in dB, `[frames, 129]`."""
+    """Return the features x in dB, `[frames, 129]`."""
     features: Features = (10 * np.log10(1e-5 + np.abs(spectrum) ** 2)).astype(np.float32)
     return features
 
 
 def rebuild(predicted: Features, spectrum: Spectrum) -> tuple[Samples, Samples]:
-    """Speech from predicted magnitudes and the true phase, and what it is compared with; both as 16-bit files have it.
+    """Rebuild speech from predicted magnitudes and the true phase; return it with its reference, both in 16 bits.
 
     Args:
-        predicted: of frames 1, 2, ..., in dB, `[frames - 1, 129]`; frame 0 is taken from the truth.
+        predicted: features of frames 1, 2, ... in dB, `[frames - 1, 129]`; frame 0 is the true one.
         spectrum: the true X, `[frames, 129]`.
 
     Returns:
-        The rebuilt and the true samples, `[128 (frames - 3)]`.
+        The rebuilt samples and the true samples, `[128 (frames - 3)]` each.
     """
     decibels = np.minimum(predicted.astype(np.float64), _CEILING)
     rebuilt = spectrum.copy()
@@ -79,5 +79,5 @@ def rebuild(predicted: Features, spectrum: Spectrum) -> tuple[Samples, Samples]:
 
 
 def _saved(samples: Samples) -> Samples:
-    """As a 16-bit file has them, scaled down to full scale where they exceed it."""
+    """Round samples to 16 bits, after scaling them down to full scale if they exceed it."""
     return in_16_bits(samples / max(1.0, np.abs(samples).max()))

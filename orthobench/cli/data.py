@@ -77,7 +77,7 @@ def import_(
     from orthobench.data import dataset
 
     selected = dataset(name)
-    selected.bring_in(path)
+    selected.import_files(path)
     typer.echo(f"{name} is in {selected.folder()}")
 
 

@@ -137,7 +137,7 @@ def merge(
             rows = ", ".join(f"{count} {name}" for name, count in result.rows.items() if count)
             typer.echo(
                 f"{location}: {len(result.added)} runs added, {len(result.replaced)} replaced by one that got "
-                f"further, {len(result.kept)} known" + (f"; rows: {rows}" if rows else "")
+                f"further, {len(result.unchanged)} known" + (f"; rows: {rows}" if rows else "")
             )
 
 

@@ -1,6 +1,6 @@
 """CIFAR-10: 60 000 colour photographs of 32 x 32 pixels in six pickled batches (Krizhevsky 2009).
 
-Pickles can run code when they are read: bring in only files that come from where you trust them to.
+Reading a pickle can run code: import only files from a source you trust.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ class CIFAR10(ImageDataSet):
     shape = (32, 32, 3)
 
     def gather(self, path: Path, into: Path) -> None:
-        """Takes the archive, a folder it was unpacked into, or a folder that holds either of them."""
+        """Copy the files from the archive, from its unpacked folder, or from a folder that contains either."""
         archive = path / ARCHIVE if path.is_dir() else path
         if archive.is_file():
             _unpack(archive, into)
         else:
             (into / FOLDER).mkdir()
             for file in self.files:
-                tried = (path / file, path / Path(file).name)
-                if found := next((candidate for candidate in tried if candidate.is_file()), None):
-                    shutil.copyfile(found, into / file)
+                candidates = (path / file, path / Path(file).name)
+                if source := next((candidate for candidate in candidates if candidate.is_file()), None):
+                    shutil.copyfile(source, into / file)
         if missing := [Path(file).name for file in self.files if not (into / file).is_file()]:
             raise UsageError(f"{path} has no {', '.join(missing)}: name {ARCHIVE}, or the folder {FOLDER}")
 
@@ -74,7 +74,7 @@ class CIFAR10(ImageDataSet):
 
 
 def _read_batch(folder: Path, name: str) -> tuple[Tensor, Tensor]:
-    """One batch by torchvision's class; its checksums are left out, `DataSet.deviations` looks at them."""
+    """Read a batch by torchvision's class, without its checksums: `DataSet.deviations` compares them."""
     import torch
     from torchvision import datasets
 

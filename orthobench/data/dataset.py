@@ -1,4 +1,4 @@
-"""What a data set is, and the folder that holds them all."""
+"""The base class of the data sets, and the folder that contains them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _chosen: ContextVar[Path | None] = ContextVar("data_folder", default=None)
 
 
 def data_folder() -> Path:
-    """The folder of all data sets: the one in use, or $ORTHOBENCH_DATA, or the user's cache folder."""
+    """Return the data folder: that of `use_data_folder`, else $ORTHOBENCH_DATA, else the user's cache folder."""
     if (chosen := _chosen.get()) is not None:
         return chosen
     variable = os.environ.get("ORTHOBENCH_DATA")
@@ -35,7 +35,7 @@ def data_folder() -> Path:
 
 @contextmanager
 def use_data_folder(folder: Path | None) -> Iterator[None]:
-    """Set the data folder inside the block; None leaves it as it is."""
+    """Set the data folder inside the block; None keeps the current one."""
     token = _chosen.set(folder or _chosen.get())
     try:
         yield
@@ -46,9 +46,14 @@ def use_data_folder(folder: Path | None) -> Iterator[None]:
 class DataSet(ABC):
     """Base of the data sets.
 
-    Class attributes: `name`, which is also its folder's; `title`, `licence` and `home`, its web page; `files`, the
-    paths below its folder that have to be there, with the MD5 of the canonical ones; `size`, roughly the bytes they
-    take on the disk; `downloads`, what `get` brings, empty where a licence has to be had first.
+    Attributes:
+        name: the name of the data set and of its folder.
+        title: the name for users.
+        licence: the licence in a few words.
+        home: the web page.
+        files: the required paths below the folder, each with the MD5 of the canonical file or None.
+        size: the approximate bytes on the disk.
+        downloads: the files that `get` downloads; empty if the data set needs a licence first.
     """
 
     name: ClassVar[str]
@@ -61,15 +66,15 @@ class DataSet(ABC):
 
     @abstractmethod
     def gather(self, path: Path, into: Path) -> None:
-        """Copy or convert the files found at a path of the user's (a file or folder) into an empty folder.
+        """Copy or convert the data set's files from a user's file or folder into an empty folder.
 
         Raises:
-            UsageError: they are not there or cannot be read; one line that names the file.
+            UsageError: a file is missing or cannot be read; the line names the file.
         """
 
     @abstractmethod
     def faults(self, folder: Path) -> list[str]:
-        """What makes the data in a folder unusable, a line each: files missing or cut off, values out of range."""
+        """Return the faults of the data in a folder, a line each: files missing or cut off, values out of range."""
 
     def check_packages(self) -> None:  # noqa: B027
         """Check that the packages that read the files are installed.
@@ -79,13 +84,14 @@ class DataSet(ABC):
         """
 
     def folder(self) -> Path:
+        """Return the folder of the data set, which may not exist yet."""
         return data_folder() / self.name
 
     def present(self) -> bool:
-        """Whether the files are there; `verify` looks into them.
+        """Return whether the files exist; `verify` checks their contents.
 
         Raises:
-            UsageError: the folder may not be looked into.
+            UsageError: the folder cannot be read.
         """
         try:
             return all((self.folder() / file).is_file() for file in self.files)
@@ -93,18 +99,18 @@ class DataSet(ABC):
             raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
 
     def require(self) -> Path:
-        """The data set's folder.
+        """Return the data set's folder, which contains the files.
 
         Raises:
-            UsageError: it is not there; says which command brings it.
+            UsageError: a file is missing; the line names the command that fetches the data set.
         """
         self.check_packages()
         if self.present():
             return self.folder()
-        bring = f"orthobench data import {self.name} PATH"
+        command = f"orthobench data import {self.name} PATH"
         if self.downloads:
-            raise UsageError(f"{self.name} is not here: orthobench data get {self.name} (files you have: {bring})")
-        raise UsageError(f"{self.name} is not here: it needs a licence ({self.home}); then {bring}")
+            raise UsageError(f"{self.name} is not here: orthobench data get {self.name} (files you have: {command})")
+        raise UsageError(f"{self.name} is not here: it needs a licence ({self.home}); then {command}")
 
     def get(self, report: Report) -> None:
         """Download the data set and check it; an interrupted download resumes.
@@ -115,22 +121,23 @@ class DataSet(ABC):
         if not self.downloads:
             raise UsageError(
                 f"{self.name} cannot be downloaded: {self.licence} ({self.home}); "
-                f"bring files you have by orthobench data import {self.name} PATH"
+                f"import files you have with orthobench data import {self.name} PATH"
             )
         self.check_packages()
-        waiting = data_folder() / ".downloads" / self.name
+        downloaded = data_folder() / ".downloads" / self.name
         for download in self.downloads:
-            fetch(download, waiting, report)
-        self.bring_in(waiting)
-        shutil.rmtree(waiting)
+            fetch(download, downloaded, report)
+        self.import_files(downloaded)
+        shutil.rmtree(downloaded)
 
-    def bring_in(self, path: Path) -> None:
-        """Take in files one already has, at `path`; all of them, or none if anything is wrong.
+    def import_files(self, path: Path) -> None:
+        """Import all files from `path`, or none of them if there is any fault.
 
-        A copy whose bytes are not the canonical ones but whose contents are in order is taken with a warning.
+        Files without faults whose checksums differ from the canonical ones are imported with a warning.
 
         Raises:
-            UsageError: files are missing, broken, or cannot be written; what was there before stays.
+            UsageError: files are missing or broken; the previous data stays.
+            StorageError: files cannot be written; the previous data stays.
         """
         self.check_packages()
         with replacing_folder(self.folder()) as new:
@@ -138,21 +145,21 @@ class DataSet(ABC):
                 raise UsageError(f"{path} does not exist: name the file or folder with {self.title}")
             self.gather(path, new)
             if faults := self.faults(new):
-                raise UsageError(f"{path} is not taken in: {'; '.join(faults)}".replace(f"{new}{os.sep}", ""))
+                raise UsageError(f"{path} was not imported: {'; '.join(faults)}".replace(f"{new}{os.sep}", ""))
             for line in self.deviations(new):
                 log.warning("%s: %s", self.name, line)
 
     def deviations(self, folder: Path) -> list[str]:
-        """Which files are not the canonical ones, by checksum."""
+        """Return a line with the files whose checksums differ from the canonical ones; empty if none does."""
         checksums = {file: md5(folder / file) for file, expected in self.files.items() if expected is not None}
         other = [Path(file).name for file, checksum in checksums.items() if checksum != self.files[file]]
         return [f"not the canonical copy, results may differ a little: {', '.join(other)}"] if other else []
 
     def verify(self) -> list[str]:
-        """What is wrong with the data set that is there, a line each; empty if all is well.
+        """Return the faults of the data set, or else its deviations, a line each; empty if there are none.
 
         Raises:
-            UsageError: it is not there.
+            UsageError: the data set is missing.
         """
         folder = self.require()
         return self.faults(folder) or self.deviations(folder)

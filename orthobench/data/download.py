@@ -1,6 +1,6 @@
-"""Downloads that resume after an interruption, try several mirrors, and are checked by their MD5.
+"""Downloads that resume after an interruption, try several mirrors and compare the MD5.
 
-pooch, a library for this, neither resumes a download nor tries a second mirror.
+The library pooch neither resumes a download nor tries a second mirror.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def fetch(download: Download, folder: Path, report: Callable[[str, int, int], No
     """Download a file into a folder unless it exists; an interrupted download resumes.
 
     Raises:
-        UsageError: no mirror gave the file, with each one's reason; or the folder cannot be written.
+        UsageError: no mirror has the file (the line lists the reasons), or the folder cannot be written.
     """
     import requests
 
@@ -51,14 +51,14 @@ def fetch(download: Download, folder: Path, report: Callable[[str, int, int], No
                 part.replace(whole)
                 return whole
             part.unlink()
-            reasons.append(f"{url}: what came is not the file, by its checksum")
+            reasons.append(f"{url}: the checksum of the received file differs")
     except OSError as error:
         raise UsageError(f"{error.filename or folder} cannot be written: {error.strerror or error}") from error
     raise UsageError(f"{download.name} cannot be downloaded; {'; '.join(reasons)}")
 
 
 def _continue(url: str, part: Path, download: Download, report: Callable[[str, int, int], None]) -> None:
-    """Append to a partial file what the server has beyond it, or start over where it does not serve ranges."""
+    """Append the remaining bytes to a partial file, or start over if the server ignores ranges."""
     import requests
 
     have = part.stat().st_size if part.exists() else 0
@@ -76,6 +76,6 @@ def _continue(url: str, part: Path, download: Download, report: Callable[[str, i
 
 
 def md5(path: Path) -> str:
-    """Return the MD5 of a file's bytes, in hexadecimal; the data sets' makers publish these checksums."""
+    """Return the MD5 of a file's bytes, in hexadecimal; the authors of the data sets publish MD5 checksums."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "md5").hexdigest()

@@ -1,4 +1,4 @@
-"""Spectral features of speech files, computed once: a memory-mapped table of frames that later runs open at once."""
+"""Spectral features of speech files, computed once and stored in a memory-mapped table of frames."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from orthobench.errors import UsageError
 from orthobench.store.atomic import replacing_folder
 
 VERSION = 1
-"""Raised whenever the features of the same files change."""
+"""Increased whenever the features of the same files change."""
 
 PADDING, MASKED = -2, -1
-"""Rows of the table."""
+"""The last two rows of the table."""
 
 _FRAMES, _LENGTHS = "frames.f32", "lengths.npy"
 
@@ -31,27 +31,28 @@ log = logging.getLogger(__name__)
 
 
 def speech_features(files: Sequence[Path]) -> tuple[Tensor, Tensor]:
-    """The features of all files, one after the other, in dB, and how many frames each has, `[files]`.
+    """Return the features of all files in dB, `[frames + 2, 129]`, and the frame count of each file, `[files]`.
 
-    The table is `[frames + 2, 129]`: the last rows are `PADDING`, silence, and `MASKED`, infinity, so that padded
-    inputs and masked targets are gathered by row numbers like everything else.
+    The files' frames follow each other. The last two rows are `PADDING` (silence) and `MASKED` (infinity): row numbers
+    gather padded inputs and masked targets, too.
 
-    They are kept below the data folder under a name made of the files' paths, sizes and times, and computed again if
-    any of these changes. The table is mapped into memory: what is not read takes none.
+    The features are stored below the data folder, under a hash of the files' paths, sizes and times. They are computed
+    again if any of these changes. The table is mapped into memory, so unread rows take none.
 
     Raises:
-        UsageError: a file cannot be read, or the features cannot be kept; nothing half-written stays.
+        UsageError: a file cannot be read, or the features cannot be read back.
+        StorageError: the features cannot be written; no partial file stays.
     """
     folder = data_folder() / ".features" / _digest(files)
-    found = _open(folder)
-    if found is None:
+    features = _open(folder)
+    if features is None:
         log.info("computing the spectra of %d files, once", len(files))
         with replacing_folder(folder) as new:
             _compute(files, new)
-        found = _open(folder)
-    if found is None:
+        features = _open(folder)
+    if features is None:
         raise UsageError(f"{folder} cannot be read back after it was written: check the disk")
-    return found
+    return features
 
 
 def _digest(files: Sequence[Path]) -> str:
@@ -64,7 +65,7 @@ def _digest(files: Sequence[Path]) -> str:
 
 def _compute(files: Sequence[Path], folder: Path) -> None:
     lengths = []
-    # Plain writes: a full disk is then an error, where a mapped file would end the process.
+    # Plain writes: a full disk raises an error, while a write to a mapped file would kill the process.
     with (folder / _FRAMES).open("wb") as stream:
         for file in files:
             features = log_magnitude(stft(read(file)))
@@ -77,10 +78,10 @@ def _compute(files: Sequence[Path], folder: Path) -> None:
 
 
 def _open(folder: Path) -> tuple[Tensor, Tensor] | None:
-    """What was kept, or None if it is not there or not whole."""
+    """Return the stored features and frame counts, or None if they are missing or incomplete."""
     try:
         lengths = np.load(folder / _LENGTHS)
-        # Copy on write, though nothing writes: torch takes no read-only memory without a warning.
+        # Copy on write, though nothing writes: torch warns of read-only memory.
         frames = np.memmap(folder / _FRAMES, np.float32, "c", shape=(int(lengths.sum()) + 2, BINS))
         if (folder / _FRAMES).stat().st_size != frames.nbytes:
             return None

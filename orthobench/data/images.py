@@ -20,30 +20,32 @@ CLASSES = 10
 
 
 class ImageDataSet(DataSet):
-    """Images of one shape in ten classes; `counts` says how many are for training and for testing."""
+    """Images of one shape in ten classes; `counts` has the numbers of training and test images."""
 
     counts: ClassVar[dict[Part, int]]
     shape: ClassVar[tuple[int, ...]]
 
     @abstractmethod
     def read(self, folder: Path, part: Part) -> tuple[Tensor, Tensor]:
-        """Images uint8 and labels int64 `[N]` of a folder's files, as they are there.
+        """Read the images, uint8 `[N, *shape]`, and labels, int64 `[N]`, of a folder, without checks.
 
         Raises:
-            UsageError: a file cannot be read; one line that names it.
+            UsageError: a file cannot be read; the line names the file.
         """
 
     def load(self, part: Part) -> tuple[Tensor, Tensor]:
-        """The images, uint8 `[N, *shape]`, and their labels 0 to 9, int64 `[N]`, in the standard order.
+        """Return the images, uint8 `[N, *shape]`, and their labels 0 to 9, int64 `[N]`, in the standard order.
 
         Raises:
-            UsageError: the data is not there, or a file of it is broken.
+            UsageError: the data set is missing, or a file is broken.
         """
         folder = self.require()
         try:
             return self._checked(folder, part)
         except UsageError as error:
-            raise UsageError(f"{self.name} is broken: {error}; orthobench data get or import brings it anew") from error
+            raise UsageError(
+                f"{self.name} is broken: {error}; replace it with orthobench data get or import"
+            ) from error
 
     def faults(self, folder: Path) -> list[str]:
         problems = []
@@ -60,23 +62,23 @@ class ImageDataSet(DataSet):
         if actual != expected:
             raise UsageError(f"the {part} images are {_by(actual)}, not {_by(expected)}")
         if len(labels) != len(images):
-            raise UsageError(f"there are {len(labels)} {part} labels for {len(images)} images")
+            raise UsageError(f"{len(images)} {part} images have {len(labels)} labels")
         if not 0 <= int(labels.min()) <= int(labels.max()) < CLASSES:
             raise UsageError(f"the {part} labels run from {int(labels.min())} to {int(labels.max())}, not from 0 to 9")
         return images, labels
 
 
 def read_file(file: Path, what: str, reader: Callable[[], Read]) -> Read:
-    """What a library's reader makes of a file; whatever it raises becomes one line that names the file.
+    """Return the result of a library's reader; its exceptions become one line that names the file.
 
     Raises:
-        UsageError: the file cannot be opened, or is not what it should be.
+        UsageError: the file cannot be opened, or has another format.
     """
     try:
         return reader()
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror or error}") from error
-    except Exception as error:  # the readers of foreign bytes raise anything
+    except Exception as error:  # readers of damaged files raise exceptions of any kind
         raise UsageError(f"{file} is cut off or is not {what}") from error
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def packed(mirrors: tuple[str, ...], files: dict[str, tuple[str, int]]) -> tuple[Download, ...]:
-    """The gzipped files, by name with MD5 and size, as each of the mirrors has them."""
+    """Return the downloads of the gzipped files, given by name with MD5 and size, from all mirrors."""
     return tuple(
         Download(f"{name}.gz", tuple(f"{mirror}{name}.gz" for mirror in mirrors), checksum, size)
         for name, (checksum, size) in files.items()
@@ -50,15 +50,15 @@ class MNIST(ImageDataSet):
     shape = (28, 28)
 
     def gather(self, path: Path, into: Path) -> None:
-        """Takes the files as they are or gzipped, in the folder itself or laid out as torchvision does."""
+        """Copy the files, plain or gzipped, from the folder itself or from torchvision's folder inside it."""
         for file in self.files:
-            tried = [
+            candidates = [
                 folder / f"{file}{end}" for folder in (path, path / self.torchvision_folder) for end in ("", ".gz")
             ]
-            found = next((candidate for candidate in tried if candidate.is_file()), None)
-            if found is None:
+            source = next((candidate for candidate in candidates if candidate.is_file()), None)
+            if source is None:
                 raise UsageError(f"{path} has no {file} or {file}.gz: name the folder with the four files")
-            _unpack(found, into / file)
+            _unpack(source, into / file)
 
     def read(self, folder: Path, part: Part) -> tuple[Tensor, Tensor]:
         from torchvision.datasets.mnist import read_image_file, read_label_file

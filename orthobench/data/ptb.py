@@ -1,4 +1,4 @@
-"""Penn Treebank as T. Mikolov prepared it: three text files of words, a sentence a line, rare words as `<unk>`."""
+"""Penn Treebank, prepared by T. Mikolov: three text files with a sentence a line and rare words as `<unk>`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _FILES = {
 
 
 def read_text(path: Path) -> str:
-    """A UTF-8 file's characters as they are.
+    """Return the unchanged text of a UTF-8 file.
 
     Raises:
-        UsageError: it cannot be read, is empty, or is not UTF-8.
+        UsageError: the file cannot be read, is empty, or is not UTF-8.
     """
     try:
         text = path.read_bytes().decode("utf-8")
@@ -43,15 +43,15 @@ def read_text(path: Path) -> str:
 
 
 def read_split(folder: Path, split: str) -> str:
-    """A split's characters: each line without the blanks around it, and one line end.
+    """Return a split's text: each line stripped of blanks, with one line end.
 
     Raises:
-        UsageError: the file cannot be read, or has characters that are not of the alphabet.
+        UsageError: the file cannot be read, or has characters outside `ALPHABET`.
     """
     path = folder / f"ptb.{split}.txt"
     text = "".join(f"{line.strip()}\n" for line in read_text(path).splitlines())
     if strange := sorted(set(text) - set(ALPHABET)):
-        raise UsageError(f"{path} is not Mikolov's text: it has {strange[0]!r}, which is none of its 50 characters")
+        raise UsageError(f"{path} is not Mikolov's text: {strange[0]!r} is not among its 50 characters")
     return text
 
 
@@ -68,7 +68,7 @@ class PTB(DataSet):
     )
 
     def gather(self, path: Path, into: Path) -> None:
-        """From the folder with the three files, or the unpacked archive that has them in its `data`."""
+        """Copy the three files from the folder, or from the folder `data` of the unpacked archive."""
         folder = next((parent for parent in (path, path / "data") if (parent / "ptb.train.txt").is_file()), path)
         for name in self.files:
             if not (folder / name).is_file():

@@ -1,7 +1,7 @@
-"""TIMIT: the whole corpus, its public sample, and any folder of speech in their place; who trains, who tests.
+"""TIMIT: the corpus, its public sample and other folders of speech, with their speakers for training and tests.
 
-Garofolo et al., "TIMIT Acoustic-Phonetic Continuous Speech Corpus", LDC93S1, 1993. The two dialect sentences that every
-speaker reads (SA1, SA2) are left out, so each has eight: three SI, five SX.
+Garofolo et al., "TIMIT Acoustic-Phonetic Continuous Speech Corpus", LDC93S1, 1993. The two dialect sentences of
+every speaker (SA1, SA2) are left out, so each speaker has eight sentences: three SI, five SX.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _VALIDATION = """
 CORE_TEST = frozenset(_CORE_TEST.split())
 """The 24 speakers of the corpus's core test set."""
 VALIDATION = frozenset(_VALIDATION.split())
-"""50 more speakers of the test folder, on whom the literature selects."""
+"""50 more speakers of the test folder: the validation set of the literature."""
 
 
 @dataclass(frozen=True)
 class Speech:
-    """Files by their use. `held_out` holds those whose longest sets the length of validation and test data."""
+    """Files by their use. The longest file of `held_out` sets the length of validation and test data."""
 
     train: tuple[Path, ...]
     validation: tuple[Path, ...]
@@ -52,13 +52,13 @@ class Speech:
 
 
 class SpeechSet(DataSet):
-    """Base of both: files `*/SPEAKER/SENTENCE.wav` in lower case, found wherever they lie in what the user has."""
+    """Base of the corpus and the sample: files `*/SPEAKER/SENTENCE.wav` in lower case, at any depth of the source."""
 
     files: ClassVar = {}
     pattern: ClassVar[re.Pattern[str]]
-    """Of a file's path in lower case; what it matches is the path in the data folder."""
+    """The pattern of a file's path in lower case; the match is the path in the data folder."""
     speakers: ClassVar[dict[str, int]]
-    """How many speakers there are, by the beginning of their files' paths."""
+    """The number of speakers by the prefix of their files' paths."""
 
     def present(self) -> bool:
         return self.folder().is_dir()
@@ -67,48 +67,48 @@ class SpeechSet(DataSet):
         require_audio()
 
     def gather(self, path: Path, into: Path) -> None:
-        found = False
+        matches = 0
         for name, stream in _contents(path):
             if match := self.pattern.search(name.lower()):
-                found = True
+                matches += 1
                 target = into / match.group()
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with stream, target.open("wb") as copy:
                     shutil.copyfileobj(stream, copy)
             stream.close()
-        if not found:
-            raise UsageError(f"{path} holds no files of {self.title}: name the folder they are in, as they came")
+        if not matches:
+            raise UsageError(f"{path} holds no files of {self.title}: name the folder that contains the original files")
 
     def faults(self, folder: Path) -> list[str]:
         sentences = Counter(file.parent.relative_to(folder).as_posix() for file in folder.rglob("*.wav"))
-        found = [
+        problems = [
             f"{speaker} has {count} of {SENTENCES} sentences"
             for speaker, count in sorted(sentences.items())
             if count != SENTENCES
         ]
-        for part, wanted in self.speakers.items():
-            there = sum(speaker.startswith(part) for speaker in sentences)
-            if there != wanted:
-                found.append(f"{there} of {wanted} speakers{f' in {part}' if part else ''}")
+        for part, expected in self.speakers.items():
+            count = sum(speaker.startswith(part) for speaker in sentences)
+            if count != expected:
+                problems.append(f"{count} of {expected} speakers{f' in {part}' if part else ''}")
         for file in sorted(folder.rglob("*.wav")):
             try:
                 sample_count(file)
             except UsageError as error:
-                found.append(str(error))
-        return found if len(found) <= 5 else [*found[:5], f"and {len(found) - 5} more"]
+                problems.append(str(error))
+        return problems if len(problems) <= 5 else [*problems[:5], f"and {len(problems) - 5} more"]
 
     def speech(self) -> Speech:
-        """The files, by the speakers that are trained, selected and tested on.
+        """Return the files for training, validation and tests.
 
         Raises:
-            UsageError: the data set is not there.
+            UsageError: the data set is missing.
         """
         files = sorted(self.require().rglob("*.wav"))
         return self.split(files)
 
     @abstractmethod
     def split(self, files: list[Path]) -> Speech:
-        """Share the files out."""
+        """Split the sorted files by speaker into training, validation and test files."""
 
 
 class TimitCorpus(SpeechSet):
@@ -121,9 +121,9 @@ class TimitCorpus(SpeechSet):
     speakers: ClassVar = {"train/": 462, "test/": 168}
 
     def split(self, files: list[Path]) -> Speech:
-        """462 speakers train, 50 of the test folder select, the 24 of the core test set test: 3696, 400, 192 files.
+        """Split by folder and speaker list: 462 speakers for training, 50 for validation, 24 for tests.
 
-        Other sources have other numbers (D-17) and another selection (D-20).
+        They have 3696, 400 and 192 files. Other sources have other numbers (D-17) and another validation set (D-20).
         """
         trained = tuple(file for file in files if file.parts[-4] == "train")
         held_out = tuple(file for file in files if file.parts[-4] == "test")
@@ -151,9 +151,10 @@ class TimitSample(SpeechSet):
     speakers: ClassVar = {"": 16}
 
     def split(self, files: list[Path]) -> Speech:
-        """A woman and a man from each of eight regions: regions 1 to 5 train, 6 selects, 7 and 8 test (80, 16, 32).
+        """Split by dialect region: regions 1 to 5 for training, 6 for validation, 7 and 8 for tests (80, 16, 32 files).
 
-        No sentence and no speaker is in two parts. All 16 are training speakers of the whole corpus.
+        Each of the eight regions has a woman and a man. No sentence and no speaker is in two parts. All 16 are
+        training speakers of the corpus.
         """
         region: dict[int, list[Path]] = defaultdict(list)
         for file in files:
@@ -164,22 +165,22 @@ class TimitSample(SpeechSet):
 
 
 def speech_folder(folder: Path) -> Speech:
-    """All WAV and FLAC files below a folder of the user's: about a tenth test, a tenth select, the others train.
+    """Split the WAV and FLAC files below a folder: a tenth for tests, a tenth for validation, the rest for training.
 
-    Files that share a folder are taken for one speaker's and stay together; where there are fewer than three folders,
-    each file is for itself. The order of drawing is that of the SHA-256 of their paths below the folder, so the same
-    files are split alike everywhere, and a new file moves few of the others.
+    The files of a subfolder count as one speaker and stay together; with fewer than three subfolders each file counts
+    alone. The SHA-256 of the relative paths sets the order. So the same files are split alike on every machine, and
+    a new file moves few others.
 
     Raises:
-        UsageError: the folder is not there, cannot be read, or has fewer than three files.
+        UsageError: the folder does not exist, cannot be read, or has fewer than three files.
     """
     files = [file for file in _walk(folder) if file.suffix.lower() in (".wav", ".flac")]
     if len(files) < 3:
         raise UsageError(f"{folder} has {len(files)} WAV or FLAC files: three parts need three or more")
-    whole = len({file.parent for file in files}) < 3
+    by_file = len({file.parent for file in files}) < 3
     groups: dict[str, list[Path]] = defaultdict(list)
     for file in sorted(files):
-        groups[(file if whole else file.parent).relative_to(folder).as_posix()].append(file)
+        groups[(file if by_file else file.parent).relative_to(folder).as_posix()].append(file)
     order = sorted(groups, key=lambda name: hashlib.sha256(name.encode()).digest())
     share = max(1, round(len(order) / 10))
     test, validation, trained = (
@@ -190,21 +191,21 @@ def speech_folder(folder: Path) -> Speech:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Every file below a folder.
+    """Yield every file below a folder.
 
     Raises:
-        UsageError: it is not there, or a folder in it cannot be read.
+        UsageError: the folder does not exist, or it or a subfolder cannot be read.
     """
 
     def refuse(error: OSError) -> None:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
 
-    for where, _, names in os.walk(folder, onerror=refuse):
-        yield from (Path(where) / name for name in names)
+    for parent, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(parent) / name for name in names)
 
 
 def _contents(path: Path) -> Iterator[tuple[str, BinaryIO]]:
-    """The files at a path, those in ZIP archives too, as their paths and open streams, closed by who takes them."""
+    """Yield the path and open stream of each file at a path, also inside ZIP archives. The caller closes it."""
     files = [path] if path.is_file() else sorted(_walk(path.resolve()))
     for file in files:
         if file.suffix.lower() != ".zip":
@@ -216,4 +217,4 @@ def _contents(path: Path) -> Iterator[tuple[str, BinaryIO]]:
                     if not entry.is_dir():
                         yield entry.filename, archive.open(entry)  # type: ignore[misc]
         except zipfile.BadZipFile as error:
-            raise UsageError(f"{file} is no whole ZIP archive ({error}): download it again") from error
+            raise UsageError(f"{file} is not a complete ZIP archive ({error}): download it again") from error

@@ -16,7 +16,7 @@ checks/baseline.toml, with comments:
     direction = "min"
     allowed_loss = 0.01              # optional: measured otherwise
 
-checks/baseline.measured.json, beside it: values by seed, the speed of a step, and each update's reason and environment.
+checks/baseline.measured.json: values by seed, the speed of a step, and each update's reason and environment.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class MetricBaseline(_Record):
 
     direction: Direction = Field(description="better direction")
     take: Literal["final", "best"] = Field("final", description="the last test of a run, or its best")
-    allowed_loss: float | None = Field(None, ge=0, description="in the metric's unit; none: the measured margin")
+    allowed_loss: float | None = Field(None, ge=0, description="in the metric's unit; default: the measured margin")
     measured_margin: float | None = Field(None, ge=0, description="the loss that an update measured as allowable")
     values: dict[Seed, float] = {}
 
     @property
     def margin(self) -> float | None:
-        """The loss that passes: the authors', or the measured one."""
+        """Return the loss that passes: the authors' allowed loss, or else the measured margin."""
         return self.measured_margin if self.allowed_loss is None else self.allowed_loss
 
     def key(self, name: str) -> tuple[str, str]:
@@ -158,7 +158,7 @@ def run_name(run: Mapping[str, Any]) -> str:
 
 
 def measured_file(file: Path) -> Path:
-    """Return the file of the measured values beside a baseline."""
+    """Return the file with the measured values of a baseline."""
     return file.with_suffix(".measured.json")
 
 
@@ -177,7 +177,7 @@ def read_baseline(file: Path) -> Baseline:
     shared = content.pop("task", {})
     runs = content.get("run", [])
     if not isinstance(shared, dict) or not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
-        raise UsageError(f"baseline {file}: write [task.NAME] for what runs share and [[run]] for each run")
+        raise UsageError(f"baseline {file}: write [task.NAME] for shared entries and [[run]] for each run")
     measured = _read_measured(measured_file(file))
     for run in runs:
         _refuse_values(file, run)
@@ -193,12 +193,12 @@ def read_baseline(file: Path) -> Baseline:
         problems = "; ".join(_explain(problem, runs) for problem in error.errors())
         raise UsageError(f"baseline {file}: {problems}") from error
     if repeated := {name for name in names if names.count(name) > 1}:
-        raise UsageError(f"baseline {file}: {', '.join(sorted(repeated))} is there twice: give one of them a name")
+        raise UsageError(f"baseline {file}: {', '.join(sorted(repeated))} appears twice: give one of the runs a name")
     return baseline
 
 
 def _read_measured(file: Path) -> dict[str, Any]:
-    """Return the content of the file of measured values; without a file, nothing is measured."""
+    """Return the content of the file of measured values; empty if the file does not exist."""
     try:
         content = json.loads(file.read_text("utf-8"))
         return {"runs": dict(content["runs"]), "updates": list(content["updates"])}
@@ -235,7 +235,7 @@ def _with_shared(shared: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str,
 
 
 def _with_measured(run: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a run with its measured entries. Values of another direction or choice of tests do not count."""
+    """Return a run with its measured entries. Values with another direction or `take` are dropped."""
     merged = {"condition": measured.get("condition", ""), "metrics": measured.get("metrics", {}), **run}
     if run.get("metrics"):
         merged["metrics"] = _merged(run["metrics"], measured.get("metrics", {}))
@@ -248,7 +248,7 @@ def _with_measured(run: Mapping[str, Any], measured: Mapping[str, Any]) -> dict[
 
 def _merged(authored: Any, measured: Mapping[str, Any]) -> Any:
     if not isinstance(authored, dict) or not all(isinstance(metric, dict) for metric in authored.values()):
-        return authored  # which the validation refuses
+        return authored  # the validation refuses it
     metrics = {}
     for name, metric in authored.items():
         entries = measured.get(name, {})
@@ -267,9 +267,9 @@ def _explain(problem: Any, runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write_measured(file: Path, runs: Sequence[CheckedRun], update: Update) -> None:
-    """Write the values of these runs beside a baseline, in one step; the values of its other runs stay.
+    """Write the values of these runs into the baseline's file of measured values, in one step.
 
-    Updates whose values are all replaced go, and so do runs that the baseline no longer has.
+    The values of its other runs stay. Updates without remaining values are removed, as are runs without a baseline.
 
     Raises:
         StorageError: the file cannot be written.
@@ -279,11 +279,11 @@ def write_measured(file: Path, runs: Sequence[CheckedRun], update: Update) -> No
     latest = {run.name: run for run in (*baseline.run, *runs)}
     entries = {name: _measured_entries(run) for name, run in latest.items() if run.has_values}
     updates = [
-        one.model_copy(update={"runs": tuple(name for name in one.runs if name in entries and name not in replaced)})
-        for one in baseline.update
+        earlier.model_copy(update={"runs": tuple(n for n in earlier.runs if n in entries and n not in replaced)})
+        for earlier in baseline.update
     ]
-    kept = [one.model_dump() for one in updates if one.runs]
-    text = json.dumps({"runs": entries, "updates": [*kept, update.model_dump()]}, indent=1, ensure_ascii=False)
+    records = [record.model_dump() for record in (*(earlier for earlier in updates if earlier.runs), update)]
+    text = json.dumps({"runs": entries, "updates": records}, indent=1, ensure_ascii=False)
     # Innermost objects and lists take one line each: a changed metric is a changed line.
     write_text(measured_file(file), re.sub(r"[{\[][^][{}]*[]}]", _on_one_line, text) + "\n")
 
@@ -310,7 +310,7 @@ def check_folder(file: Path) -> None:
         UsageError: its folder does not exist or is not writable.
     """
     if not os.access(file.parent, os.W_OK) or file.is_dir():
-        raise UsageError(f"{file} cannot be written: name a file in a folder that is there and writable")
+        raise UsageError(f"{file} cannot be written: name a file in a folder that exists and is writable")
 
 
 def write_text(file: Path, text: str) -> None:

@@ -1,11 +1,12 @@
-"""Two samples over seeds, and whether the loss is provably within the allowed one.
+"""The comparison of two samples over seeds: a non-inferiority test against an allowed loss.
 
-A non-inferiority test: "as good" has to be shown, at the level ALPHA, by Welch's t interval of the difference of the
-means (B. L. Welch, Biometrika 34, 1947), whose spreads may differ. How probable that is for unchanged code is the
-test's power, by the noncentral t distribution.
+"As good" needs evidence at the level ALPHA: Welch's t interval of the difference of the means, for samples of
+different spreads (B. L. Welch, Biometrika 34, 1947). The test's power is the probability that unchanged code passes,
+by the noncentral t distribution.
 
-"Worse" has to be shown, too: by the interval's other end, or by ranks (Wilcoxon, Mann and Whitney, on the baseline's
-values less the allowed loss), since one seed that fails to learn makes the interval so wide that it hides the others.
+"Worse" needs evidence, too: the interval's other end, or the rank test of Wilcoxon, Mann and Whitney. The rank test
+compares with the baseline's values shifted by the allowed loss. It still decides when one seed that fails to learn
+widens the interval.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 ALPHA = 0.05
-"""How probable it may be to call as good, or worse, what is not; one-sided."""
+"""The one-sided probability of a false verdict "as good" or "worse"."""
 FEWEST = 3
-"""Values that a spread is taken from. Two leave one degree of freedom: Student's t is 6.3 at 95 %, with three 2.9."""
+"""The least number of values for a spread. Student's t at 95 % is 6.3 with two values, 2.9 with three."""
 CERTAIN = 0.999
-"""Probability with which code that did not change has to be called as good, where the margin is measured."""
+"""The probability that unchanged code passes with a measured margin."""
 RESAMPLES = 4_000
 
 Direction = Literal["min", "max"]
@@ -29,7 +30,7 @@ Direction = Literal["min", "max"]
 
 @dataclass(frozen=True)
 class Difference:
-    """How much worse the mean got (negative: better), and the bounds it does not cross with 1 - ALPHA each."""
+    """The loss of the mean (negative: better), with a lower and an upper bound of confidence 1 - ALPHA each."""
 
     loss: float
     lower: float
@@ -37,7 +38,7 @@ class Difference:
 
 
 def difference(before: Sequence[float], now: Sequence[float], direction: Direction) -> Difference:
-    """Welch's interval of the loss; each sample has at least two values."""
+    """Return Welch's interval of the loss; each sample has at least two values."""
     from scipy.stats import t
 
     sign = 1 if direction == "min" else -1
@@ -52,19 +53,19 @@ def difference(before: Sequence[float], now: Sequence[float], direction: Directi
 
 
 def is_worse(before: Sequence[float], now: Sequence[float], direction: Direction, allowed_loss: float) -> bool:
-    """Whether values now are worse than those before by more than the allowed loss; three or more of each."""
+    """Return whether `now` is worse than `before` by more than the allowed loss; each has three or more values."""
     from scipy.stats import mannwhitneyu
 
     if difference(before, now, direction).lower > allowed_loss:
         return True
     sign = 1 if direction == "min" else -1
     limits = [sign * value + allowed_loss for value in before]
-    found = mannwhitneyu([sign * value for value in now], limits, alternative="greater", method="exact")
-    return bool(found.pvalue <= ALPHA)
+    ranks = mannwhitneyu([sign * value for value in now], limits, alternative="greater", method="exact")
+    return bool(ranks.pvalue <= ALPHA)
 
 
 def power(allowed_loss: float, deviation: float, n_before: int, n_now: int) -> float:
-    """The probability that unchanged code is found as good, if both samples spread by this standard deviation."""
+    """Return the probability that unchanged code passes, if both samples have this standard deviation."""
     from scipy.stats import nct, t
 
     if deviation == 0:
@@ -78,15 +79,15 @@ def power(allowed_loss: float, deviation: float, n_before: int, n_now: int) -> f
 
 
 FAR = 30.0
-"""Standard errors from which on the noncentral t, whose series no longer converges, is 1 to rounding."""
+"""Standard errors above which the power is 1 to rounding; the series of the noncentral t fails to converge there."""
 
 
 def measured_margin(values: Sequence[float], n_now: int, direction: Direction) -> float:
-    """The smallest loss to allow, if unchanged code is to be found as good with probability CERTAIN.
+    """Return the smallest allowed loss with which unchanged code passes with probability CERTAIN.
 
-    By the power, and by drawing checks from the values themselves, since values of training are not normal: a seed now
-    and then fails. The greater counts. The deviation of a few values may be too small by chance: for the power it is
-    its upper limit at 90 %.
+    It is the greater of two margins: by the power, and by checks drawn from the values. Values of training are not
+    normal, because a seed fails to learn now and then. The power takes the standard deviation's upper limit at 90 %,
+    because the deviation of a few values may be too small by chance.
     """
     import numpy as np
     from scipy.optimize import brentq
@@ -104,8 +105,8 @@ def measured_margin(values: Sequence[float], n_now: int, direction: Direction) -
 
 
 def _freedom(shares: Sequence[float], sizes: Sequence[int]) -> float:
-    """Welch and Satterthwaite's degrees of freedom, from each sample's share of the squared error and its size."""
-    largest = max(shares)  # of their ratio alone: squares of small numbers are zero
+    """Return Welch and Satterthwaite's degrees of freedom from the samples' shares of the squared error and sizes."""
+    largest = max(shares)  # only ratios are squared: the squares of small numbers are zero
     return (sum(shares) / largest) ** 2 / sum(
         (share / largest) ** 2 / (n - 1) for share, n in zip(shares, sizes, strict=True)
     )

@@ -1,4 +1,4 @@
-"""The findings for a terminal, for a CI system's test report, for a pull request's comment, and as JSON."""
+"""The findings as a table for the terminal, as Markdown, as JUnit XML and as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RIGHT = ("lost (95 %)", "allowed", "power")
 
 
 def cells(finding: Finding) -> tuple[str, ...]:
-    """A finding as the tables show it: means with standard deviations, loss with its upper bound."""
+    """Return a finding's cells in a table: means with standard deviations, the loss with its upper bound."""
     lost = "" if finding.loss is None else f"{finding.loss:+.3g} (< {finding.upper:.3g})"
     return (
         finding.run,
@@ -38,7 +38,7 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """The counts of the verdicts, and what they come to."""
+    """Return the outcome of the check and the counts of its verdicts."""
     counting = [finding.verdict for finding in findings if finding.counts]
     counts = ", ".join(f"{counting.count(verdict)} {verdict}" for verdict in Verdict if verdict in counting)
     outcome = {0: "as good as the baseline", 1: "WORSE than the baseline", 3: "NOT DECIDED"}[exit_code(findings)]
@@ -46,6 +46,7 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def table(findings: Sequence[Finding]) -> Any:
+    """Return the findings as a rich table."""
     from rich.table import Table
     from rich.text import Text
 
@@ -60,18 +61,18 @@ def table(findings: Sequence[Finding]) -> Any:
 
 
 def markdown(findings: Sequence[Finding]) -> str:
-    """A heading, a table, and below it what the columns are."""
+    """Return the findings as Markdown: a heading, a table and a note on its columns."""
     rows = [HEADINGS, ["---"] * len(HEADINGS), *map(cells, findings)]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     note = (
-        "Mean ± standard deviation (seeds). Lost: difference of the means, and what it stays below with 95 %; "
-        "power: how probably code that did not change passes. In parentheses: shown, not counted."
+        "Mean ± standard deviation (seeds). Lost: difference of the means, with its upper bound at 95 %; "
+        "power: the probability that unchanged code passes. In parentheses: shown, not counted."
     )
     return "\n".join([f"### orthobench check: {summary(findings)}", "", *lines, "", note, ""])
 
 
 def junit(findings: Sequence[Finding]) -> str:
-    """A test case a finding: `worse` is a failure; what could not be measured or decided is an error."""
+    """Return the findings as JUnit XML: `worse` is a failure, a missing or inconclusive value an error."""
     cases = []
     for finding in findings:
         case = ElementTree.Element("testcase", classname=f"orthobench.check.{finding.run}", name=finding.metric)
@@ -95,6 +96,7 @@ def junit(findings: Sequence[Finding]) -> str:
 
 
 def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the findings, their summary and the exit code as a JSON object."""
     return {
         "exit_code": exit_code(findings),
         "summary": summary(findings),

@@ -1,7 +1,7 @@
 """The results of today's runs, seed by seed, and the speed of the machine.
 
-The seconds of a step mean nothing on another machine. So a product of two matrices is timed on one thread, before and
-after each run, and a step is measured in such products.
+The seconds of a step differ between machines. So a product of two matrices is timed on one thread before and after
+each run, and a step's time is stated in such products.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _missing(run: Run | None, code: Mapping[str, Any] | None) -> str:
         return f"{run.status}: {run.message}" if run.message else run.status
     facts = run.environment.facts
     if code is not None and any(facts.get(name) != code.get(name) for name in CODE):
-        return "made by other code or versions: give a new database, or compare them as they are with --db-only"
+        return "made by other code or versions: name a new database with --db, or compare these results with --db-only"
     return ""
 
 
@@ -97,7 +97,7 @@ def calibrate(store: Store, device: torch.device, runs: Iterable[Run]) -> None:
     """Time the product before and after each run, and store the mean of both with the run's key.
 
     Args:
-        runs: trains a run for each item it yields.
+        runs: an iterator that trains each run before it yields it.
     """
     product = MatrixProduct(device, quick=False)
     before = _seconds(product)

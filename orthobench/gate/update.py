@@ -29,13 +29,13 @@ def check_seeds(runs: Sequence[CheckedRun]) -> None:
     """
     for run in runs:
         if not run.exact and len(run.seeds) < FEWEST:
-            raise UsageError(f"run {run.name}: {FEWEST} seeds or more make a baseline, better 5; or set exact = true")
+            raise UsageError(f"run {run.name}: a baseline needs {FEWEST} seeds or more, better 5; or set exact = true")
 
 
 def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, SeedResult]) -> CheckedRun:
-    """Return the run with the values of these results; without metrics, with those of the task's own metric.
+    """Return the run with the values of these results.
 
-    A margin is measured for a metric whose authors set no allowed loss.
+    A run without metrics gets the task's main metric. A metric without an allowed loss gets a measured margin.
 
     Raises:
         MissingValueError: a seed has no value of a metric.
@@ -65,14 +65,14 @@ def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, Se
 
 
 def vacuous_metrics(run: CheckedRun, config: RunConfig) -> list[str]:
-    """Return a line for each metric in which a model that has learnt nothing would pass."""
+    """Return a line for each metric in which an untrained model would pass."""
     chance = config.task_class.baselines(config.task_settings)
     lines = []
     for name, metric in run.metrics.items():
         sign = 1 if metric.direction == "min" else -1
         last = statistics.fmean(metric.values.values()) + sign * (metric.margin or 0.0)
         if name in chance and sign * last >= sign * chance[name]:
-            lines.append(f"{name} may go to {last:.3g}, and {chance[name]:.3g} is what remembering nothing scores")
+            lines.append(f"{name} may reach {last:.3g}, and a model without memory scores {chance[name]:.3g}")
     return lines
 
 

@@ -13,10 +13,12 @@ from orthobench.gate.inference import FEWEST, difference, is_worse, power
 from orthobench.gate.results import SeedResult, machine_kind
 
 SPEED = "speed"
-UNRECORDED = "nothing is recorded: check --update --reason '...' does it"
+UNRECORDED = "no value is recorded: measure it with check --update --reason '...'"
 
 
 class Verdict(StrEnum):
+    """The outcome for a metric."""
+
     SAME = "same"
     BETTER = "better"
     WORSE = "worse"
@@ -28,8 +30,8 @@ class Verdict(StrEnum):
 class Finding:
     """The verdict on one metric of one run, with the values it follows from.
 
-    before, now: the values of the baseline and of today, a value a seed.
-    loss: how much worse the mean got, in the metric's unit.
+    before, now: the values of the baseline and of today, a value for each seed.
+    loss: the loss of the mean, in the metric's unit.
     upper: the bound that the loss does not exceed with 95 % confidence.
     allowed: the loss that passes. counts: whether this verdict can fail the check.
     """
@@ -52,13 +54,13 @@ class Finding:
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """Return 0 for as good or better, 1 for worse, 3 for a metric without a value or a decision."""
+    """Return 1 if a metric is worse, else 3 if a metric has no value or no decision, else 0."""
     failures = [finding.verdict for finding in findings if not finding.passes]
     return 1 if Verdict.WORSE in failures else 3 if failures else 0
 
 
 def refusal(run: CheckedRun, condition: str) -> Finding | None:
-    """Return the finding for a run that no training could decide, or None.
+    """Return the finding for a run whose baseline allows no verdict, or None.
 
     Args:
         condition: the condition of today's task.
@@ -77,8 +79,8 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
     fewest = min(len(run.seeds), *(len(metric.values) for metric in run.metrics.values() if metric.values))
     if fewest < FEWEST:
         reason = (
-            f"{fewest} seed{'s' if fewest > 1 else ''} cannot be evidence: with two, the spread has one degree of "
-            f"freedom and its 95 % interval spans a factor of 70; take {FEWEST} or more, better 5, or exact = true"
+            f"{fewest} seed{'s' if fewest > 1 else ''} cannot be evidence: the spread of two has one degree of "
+            f"freedom and a 95 % interval that spans a factor of 70; take {FEWEST} or more, better 5, or exact = true"
         )
         return refused(Verdict.INCONCLUSIVE, reason)
     return None
@@ -122,7 +124,9 @@ def _judge_metric(
     if run.exact:
         return finding(*_exactly(metric, origin, values_now, results))
     if metric.margin is None:
-        return finding(Verdict.MISSING, "no allowed_loss: give it, or let check --update --reason '...' measure it")
+        return finding(
+            Verdict.MISSING, "no allowed_loss: set it, or measure a margin with check --update --reason '...'"
+        )
 
     before, now, allowed = list(metric.values.values()), list(values_now.values()), metric.margin
     loss = difference(before, now, metric.direction)
@@ -136,7 +140,7 @@ def _judge_metric(
         return finding(Verdict.BETTER if better else Verdict.SAME, "", **numbers)
     if is_worse(before, now, metric.direction, allowed):
         return finding(Verdict.WORSE, f"{loss.loss:.3g} lost, {allowed:.3g} allowed", **numbers)
-    reason = f"the loss lies between {loss.lower:.3g} and {loss.upper:.3g}, {allowed:.3g} is allowed: more seeds decide"
+    reason = f"the loss lies between {loss.lower:.3g} and {loss.upper:.3g}, {allowed:.3g} is allowed: add seeds"
     return finding(Verdict.INCONCLUSIVE, reason, **numbers)
 
 
@@ -144,14 +148,17 @@ def _exactly(
     metric: MetricBaseline, origin: Update | None, values_now: Mapping[int, float], results: Mapping[int, SeedResult]
 ) -> tuple[Verdict, str]:
     if unknown := [seed for seed in values_now if seed not in metric.values]:
-        return Verdict.MISSING, f"nothing is recorded for {_seeds(unknown)}"
+        return Verdict.MISSING, f"no value is recorded for {_seeds(unknown)}"
     then = {**origin.machine, "torch": origin.versions.get("torch", "")} if origin else {}
     for seed, result in results.items():
         now = machine_kind(result.facts) | {"torch": result.facts["packages"]["torch"]}
         if other := [f"{what} {then.get(what)}, now {value}" for what, value in now.items() if then.get(what) != value]:
-            return Verdict.INCONCLUSIVE, f"exact on one kind of machine alone; {_seeds([seed])}: {'; '.join(other)}"
+            return (
+                Verdict.INCONCLUSIVE,
+                f"exact values need the same kind of machine; {_seeds([seed])}: {'; '.join(other)}",
+            )
     if all(value == metric.values[seed] for seed, value in values_now.items()):
-        return Verdict.SAME, "to the last bit"
+        return Verdict.SAME, "equal to the last bit"
     changed = [seed for seed, value in values_now.items() if value != metric.values[seed]]
     gain = statistics.fmean(values_now.values()) - statistics.fmean(metric.values[seed] for seed in values_now)
     if (gain > 0) == (metric.direction == "max"):
@@ -160,11 +167,11 @@ def _exactly(
 
 
 def _judge_speed(name: str, speed: SpeedBaseline, results: Mapping[int, SeedResult], counts: bool) -> Finding:
-    """Whether a training step got slower by more than the wide factor allowed."""
+    """Return the verdict on the time of a training step, which may grow by a factor."""
     ratios = tuple(result.speed for result in results.values() if result.speed is not None)
     facts: dict[str, Any] = {"before": (speed.ratio,), "now": ratios, "counts": counts}
     if not ratios:
-        return Finding(name, SPEED, Verdict.MISSING, "no calibration stands beside these runs", **facts)
+        return Finding(name, SPEED, Verdict.MISSING, "these runs have no calibration", **facts)
     times, factor = statistics.median(ratios) / speed.ratio, speed.allowed_factor
     verdict = Verdict.WORSE if times > factor else Verdict.BETTER if times < 1 / factor else Verdict.SAME
     return Finding(name, SPEED, verdict, f"a step takes {times:.2f} x the baseline's, {factor:g} allowed", **facts)

@@ -1,6 +1,6 @@
 """Atomic writes: a file or folder is replaced whole or not at all, and survives a loss of power.
 
-Only this module writes files that must never be half-written: checkpoints, pages, exports, baselines, data sets.
+Only this module writes checkpoints, pages, exports, baselines and data sets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from filelock import FileLock
 from orthobench.errors import StorageError
 
 MAKE_ROOM = "make room there"
-MAKE_WRITABLE = "make its folder writable, or name another place"
+MAKE_WRITABLE = "make its folder writable, or name another location"
 FIXES = {
     errno.ENOSPC: MAKE_ROOM,
     errno.EDQUOT: MAKE_ROOM,
@@ -52,9 +52,9 @@ def replacing(file: Path, *, locked: bool = False, backup: Path | None = None) -
     If the block or the replacement raises, `file` stays as it was and the temporary file is removed.
 
     Args:
-        locked: only this process writes `file` now, so the temporary name is fixed: what a killed process left behind
-            is overwritten.
-        backup: where the previous file goes.
+        locked: only this process writes `file` now. The temporary name is then fixed, so that the file of a killed
+            process is overwritten.
+        backup: the new path of the previous file.
 
     Raises:
         OSError: the file cannot be written.

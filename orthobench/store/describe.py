@@ -1,4 +1,4 @@
-"""What is in a database, of any schema: it is looked at as it is, and not upgraded for it."""
+"""The description of a database of any schema; the database is not upgraded."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from orthobench.errors import UsageError
 from orthobench.store.open import VERSION_TABLE, make_engine, reason, schema, sqlite_file
 from orthobench.store.tables import Environment, Run
 
-MACHINE = "platform", "cpu", "cores", "memory", "accelerator"  # of an environment's facts, those that stay
+MACHINE = "platform", "cpu", "cores", "memory", "accelerator"  # the facts that identify a machine
 
 
 @dataclass(frozen=True)
 class Description:
-    """A database: schema, size (None for a server), rows by table, runs and machines, and what is wrong with it."""
+    """A database: schema, size (None for a server), rows by table, runs, machines and problems."""
 
     schema: str
     kind: str
     bytes: int | None
     rows: dict[str, int]
     runs: list[tuple[str, str]]  # key and status
-    machines: list[dict[str, Any]]  # facts, and how many runs
+    machines: list[dict[str, Any]]  # facts, and the number of runs
     problems: list[str]
 
 
 def describe(location: str) -> Description:
-    """Look at a database.
+    """Return the description of a database.
 
     Raises:
-        UsageError: there is none, or it cannot be read.
+        UsageError: the database does not exist or cannot be read.
     """
     engine, file = make_engine(location), sqlite_file(location)
     try:
@@ -58,12 +58,15 @@ def describe(location: str) -> Description:
 
 
 def _size(file: Path) -> int:
-    """Bytes of the file, and of the log beside it of what has not been moved into it yet."""
+    """Return the bytes of the file and of its write-ahead log."""
     return sum(part.stat().st_size for part in (file, file.with_name(f"{file.name}-wal")) if part.exists())
 
 
 def _machines(connection: Connection) -> list[dict[str, Any]]:
-    """The machines that runs were made on, the busiest first: environments differ in versions and commits as well."""
+    """Return the machines of the runs, by descending number of runs.
+
+    Several environments may share a machine: they also differ in versions and commits.
+    """
     counts: dict[tuple[Any, ...], int] = {}
     query = select(Environment.facts, func.count()).join(Run).group_by(Environment.id)
     for facts, count in connection.execute(query):
@@ -74,9 +77,9 @@ def _machines(connection: Connection) -> list[dict[str, Any]]:
 
 
 def _problems(connection: Connection) -> list[str]:
-    """What SQLite finds wrong with its file; a server looks after itself."""
+    """Return the faults of a SQLite file; a server checks its own files."""
     if connection.dialect.name != "sqlite":
         return []
-    found = [str(line) for line in connection.execute(text("PRAGMA integrity_check")).scalars() if line != "ok"]
+    damages = [str(line) for line in connection.execute(text("PRAGMA integrity_check")).scalars() if line != "ok"]
     orphans = connection.execute(text("PRAGMA foreign_key_check")).all()
-    return found + ([f"{len(orphans)} rows belong to a run or an environment that is not there"] if orphans else [])
+    return damages + ([f"{len(orphans)} rows refer to a missing run or environment"] if orphans else [])

@@ -1,4 +1,4 @@
-"""Runs and their metrics as tables for other programs, written by pandas."""
+"""Tables of runs and metrics for other programs, written by pandas."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     import pandas
 
 Format = Literal["csv", "json", "parquet"]
-BATCH = 500  # runs whose metrics are asked for at once: databases bound how many values a query may name
+BATCH = 500  # runs in a query: databases limit the number of values of a query
 
 
 def export(store: Store, runs: Sequence[Run], folder: Path, form: Format) -> list[Path]:
-    """Write `runs` and `metrics` in this form into a folder, replacing those that are there; the files written.
+    """Write the files `runs` and `metrics` in this form into a folder, or replace them; return their paths.
 
-    Of a run: its columns, every setting as a column of its own, and the baselines, seconds and environment as JSON. Of
-    a metric: its run, split, name, epoch, iteration and value; one that is not finite has its `kind` (nan, inf, -inf)
-    as well, since JSON has no such numbers.
+    The table of runs has the columns of `Run`, a column for each setting, and the baselines, seconds and environment
+    as JSON. The table of metrics has run, split, name, epoch, iteration, value and `kind`. The kind of a value that is
+    not finite is nan, inf or -inf, because JSON has no such numbers.
 
     Raises:
-        UsageError: nothing that pandas can write this form with is installed.
+        UsageError: Parquet needs a package that is not installed.
         StorageError: the folder cannot be written.
     """
     written = []
@@ -55,7 +55,7 @@ def _write(frame: pandas.DataFrame, file: Path, form: Format) -> None:
         try:
             frame.to_parquet(file, index=False)
         except ImportError as error:
-            raise UsageError("Parquet is written by pyarrow: pip install pyarrow, or give --format csv") from error
+            raise UsageError("Parquet needs pyarrow: pip install pyarrow, or give --format csv") from error
 
 
 def _finite(record: dict[Hashable, Any]) -> dict[Hashable, Any]:
@@ -85,19 +85,19 @@ def _record(run: Run) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> str | None:
-    """A setting as text: one column may hold numbers and words."""
+    """Return a setting as text, because a column may contain both numbers and words."""
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def _metrics(store: Store, runs: Sequence[Run]) -> pandas.DataFrame:
     import pandas
 
-    known = {run.id: run for run in runs}
-    numbers = list(known)
+    prefixes = {run.id: (run.key, run.task, run.model, run.seed) for run in runs}
+    ids = list(prefixes)
     rows = [
-        (known[run].key, known[run].task, known[run].model, known[run].seed, *place, value, _kind(value))
-        for start in range(0, len(numbers), BATCH)
-        for run, *place, value in store.metric_values(numbers[start : start + BATCH])
+        (*prefixes[run_id], *position, value, _kind(value))
+        for start in range(0, len(ids), BATCH)
+        for run_id, *position, value in store.metric_values(ids[start : start + BATCH])
     ]
     columns = ["run", "task", "model", "seed", "split", "name", "epoch", "iteration", "value", "kind"]
     return pandas.DataFrame(rows, columns=columns)

@@ -1,11 +1,10 @@
-"""Joining databases of several machines: each run once, each environment once.
+"""Merge of databases from several machines: each run once, each environment once.
 
-Rows are the same if they agree in what makes them unique: an environment in its digest, a run in its key, and where a
-table declares nothing (benchmarks), in everything but their number. A run that both have is kept as it stands here,
-unless it got further there: finished before diverged before cut off, and among those cut off the one with more
-iterations. What was measured (any table that follows a run and has an iteration) comes along with the run as one; what
-was only said of it, such as a name, is added to what was said here. All of it is one transaction, and doing it again
-changes nothing.
+Rows are equal if their unique columns are: an environment's digest, a run's key. Rows of a table without a unique
+constraint (benchmarks) are equal if all columns but the id are. A run of both databases stays as it is in the target,
+unless the source's run has more progress. Finished ranks before diverged, diverged before interrupted, and more
+iterations before fewer. Measured rows (of tables with a run and an iteration) are replaced together with their run.
+Other rows of a run, such as its tags, are added. A merge is one transaction, and repeating it changes nothing.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ BATCH = 1000
 
 @dataclass
 class Merged:
-    """What a merge did: keys of runs, and the rows added to the other tables."""
+    """The result of a merge: keys of runs, and the number of rows added to each other table."""
 
     added: list[str] = field(default_factory=list)
     replaced: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
     rows: dict[str, int] = field(default_factory=dict)
 
 
 @contextmanager
 def reading(location: str) -> Iterator[Store]:
-    """A database to read from, which is not changed: of an older file, an upgraded copy.
+    """Open a database that stays unchanged: a file with an older schema is copied, and the copy upgraded.
 
     Raises:
-        UsageError: it cannot be read, or is of a server and has an older schema.
+        UsageError: the database cannot be read, or is a server's with an older schema.
     """
     engine, file = make_engine(location), sqlite_file(location)
     version = schema(engine)
@@ -66,18 +65,19 @@ def reading(location: str) -> Iterator[Store]:
 
 
 def copy_to_file(location: str, copy: Path) -> None:
-    """Copy a database, of whatever kind, to a new SQLite file as it is at one moment.
+    """Copy a database of any kind, at one moment, to a new SQLite file.
 
     Raises:
-        UsageError: there is such a file already, or it cannot be written.
+        UsageError: the file exists already, or its folder does not exist.
+        StorageError: the file cannot be written.
     """
     if copy.exists():
-        raise UsageError(f"{copy} is there already: name a new file")
+        raise UsageError(f"{copy} exists already: name a new file")
     if not copy.parent.is_dir():
-        raise UsageError(f"{copy} cannot be made: there is no folder {copy.parent}")
+        raise UsageError(f"{copy} cannot be created: there is no folder {copy.parent}")
     file = sqlite_file(location)
     if file is not None:
-        make_engine(location).dispose()  # refuses what is no database
+        make_engine(location).dispose()  # refuses a file that is no database
         back_up(file, copy)
         return
     with TemporaryDirectory(dir=copy.parent) as folder:
@@ -87,145 +87,153 @@ def copy_to_file(location: str, copy: Path) -> None:
         rename(part, copy)
 
 
-def merge(source: Store, into: Store, is_busy: Callable[[str], bool] = lambda key: False) -> Merged:
-    """Bring what one database holds into another.
+def merge(source: Store, target: Store, is_locked: Callable[[str], bool] = lambda key: False) -> Merged:
+    """Merge the rows of a source database into a target database.
 
     Args:
-        is_busy: whether the run of this key is being trained; then it is kept as it is here.
+        is_locked: whether a process trains the target's run of this key, which then stays unchanged.
     """
     merged = Merged()
-    with _snapshot(source.engine) as theirs, into.engine.connect() as plain:
-        ours = plain.execution_options(writes=True)
-        with ours.begin():
-            numbers: dict[str, dict[int, int]] = {}  # of each table's rows: theirs, and ours for the same row
-            replaced: set[int] = set()  # their runs that come with all that was measured
+    with _snapshot(source.engine) as source_connection, target.engine.connect() as connection:
+        target_connection = connection.execution_options(writes=True)
+        with target_connection.begin():
+            ids: dict[str, dict[int, int]] = {}  # by table: the target's id of each of the source's rows
+            copied: set[int] = set()  # the source's runs whose measured rows are copied
             for table in Base.metadata.sorted_tables:
                 if table is RUN:
-                    numbers[table.name], replaced = _merge_runs(theirs, ours, numbers, is_busy, merged)
+                    ids[table.name], copied = _merge_runs(source_connection, target_connection, ids, is_locked, merged)
                 elif _is_measured(table):
-                    merged.rows[table.name] = _copy_measured(table, theirs, ours, numbers, replaced)
+                    merged.rows[table.name] = _copy_measured(table, source_connection, target_connection, ids, copied)
                 else:
-                    numbers[table.name], merged.rows[table.name] = _add_missing(table, theirs, ours, numbers)
+                    ids[table.name], added = _add_missing(table, source_connection, target_connection, ids)
+                    merged.rows[table.name] = added
     return merged
 
 
 @contextmanager
 def _snapshot(engine: Engine) -> Iterator[Connection]:
-    """A connection that sees the database as it is at one moment."""
+    """Yield a connection that sees the database at one moment."""
     with engine.connect() as connection:
-        if engine.dialect.name != "sqlite":  # where it is so in any case
+        if engine.dialect.name != "sqlite":  # SQLite's transactions are snapshots anyway
             connection.execution_options(isolation_level="REPEATABLE READ")
         with connection.begin():
             yield connection
 
 
 def _merge_runs(
-    theirs: Connection,
-    ours: Connection,
-    numbers: Mapping[str, Mapping[int, int]],
-    is_busy: Callable[[str], bool],
+    source: Connection,
+    target: Connection,
+    ids: Mapping[str, Mapping[int, int]],
+    is_locked: Callable[[str], bool],
     merged: Merged,
 ) -> tuple[dict[int, int], set[int]]:
-    known = {row.key: row for row in ours.execute(select(RUN.c.id, RUN.c.key, RUN.c.status, RUN.c.iterations))}
-    same: dict[int, int] = {}
-    replaced: set[int] = set()
-    for row in theirs.execute(select(RUN).order_by(RUN.c.id)).mappings().all():
-        key, values = row["key"], _translated(RUN, row, numbers)
+    """Merge the runs; return the target's id of each source run, and the source runs to copy measured rows of."""
+    existing_runs = {
+        row.key: row for row in target.execute(select(RUN.c.id, RUN.c.key, RUN.c.status, RUN.c.iterations))
+    }
+    run_ids: dict[int, int] = {}
+    copied: set[int] = set()
+    for row in source.execute(select(RUN).order_by(RUN.c.id)).mappings().all():
+        key, values = row["key"], _translated(RUN, row, ids)
         if values["status"] == Status.RUNNING:
-            values["status"] = Status.INTERRUPTED  # nobody here is at it
-        here = known.get(key)
-        if here is None:
-            same[row["id"]] = _insert(RUN, ours, values)
+            values["status"] = Status.INTERRUPTED  # its process is not on this machine
+        existing = existing_runs.get(key)
+        if existing is None:
+            run_ids[row["id"]] = _insert(RUN, target, values)
             merged.added.append(key)
         else:
-            same[row["id"]] = here.id
-            if _rank(values["status"], row["iterations"]) <= _rank(here.status, here.iterations) or is_busy(key):
-                merged.kept.append(key)
+            run_ids[row["id"]] = existing.id
+            progress = _rank(values["status"], row["iterations"])
+            if progress <= _rank(existing.status, existing.iterations) or is_locked(key):
+                merged.unchanged.append(key)
                 continue
             for table in filter(_is_measured, Base.metadata.sorted_tables):
-                ours.execute(delete(table).where(_to_run(table) == here.id))
-            ours.execute(update(RUN).where(RUN.c.id == here.id).values(values))
+                target.execute(delete(table).where(_run_column(table) == existing.id))
+            target.execute(update(RUN).where(RUN.c.id == existing.id).values(values))
             merged.replaced.append(key)
-        replaced.add(row["id"])
-    return same, replaced
+        copied.add(row["id"])
+    return run_ids, copied
 
 
 def _rank(status: str, iterations: int) -> tuple[bool, bool, int]:
-    """How far a run got, to be compared."""
+    """Return a run's progress as a comparable value."""
     state = Status(status)
     return state == Status.FINISHED, state.is_final, 0 if state.is_final else iterations
 
 
 def _copy_measured(
     table: Table,
-    theirs: Connection,
-    ours: Connection,
-    numbers: Mapping[str, Mapping[int, int]],
+    source: Connection,
+    target: Connection,
+    ids: Mapping[str, Mapping[int, int]],
     runs: set[int],
 ) -> int:
+    """Copy the measured rows of these source runs; return their number."""
     count = 0
     for run in sorted(runs):
-        query = select(table).where(_to_run(table) == run)
-        for rows in theirs.execute(query).mappings().partitions(BATCH):
-            ours.execute(insert(table), [_translated(table, row, numbers) for row in rows])
+        query = select(table).where(_run_column(table) == run)
+        for rows in source.execute(query).mappings().partitions(BATCH):
+            target.execute(insert(table), [_translated(table, row, ids) for row in rows])
             count += len(rows)
     return count
 
 
 def _add_missing(
-    table: Table, theirs: Connection, ours: Connection, numbers: Mapping[str, Mapping[int, int]]
+    table: Table, source: Connection, target: Connection, ids: Mapping[str, Mapping[int, int]]
 ) -> tuple[dict[int, int], int]:
-    """Add the rows that are not here, and return the numbers of all of theirs, and how many were added."""
-    number = _number(table)
-    here: dict[str, Any] = {
-        _identity(table, dict(row)): None if number is None else row[number.name]
-        for row in ours.execute(select(table)).mappings()
+    """Add the source's missing rows; return the target's id of each source row, and the number of added rows."""
+    id_column = _id_column(table)
+    target_ids: dict[str, Any] = {
+        _identity(table, dict(row)): None if id_column is None else row[id_column.name]
+        for row in target.execute(select(table)).mappings()
     }
-    same: dict[int, int] = {}
+    row_ids: dict[int, int] = {}
     count = 0
-    for row in theirs.execute(select(table)).mappings():
-        values = _translated(table, row, numbers)
+    for row in source.execute(select(table)).mappings():
+        values = _translated(table, row, ids)
         identity = _identity(table, values)
-        if identity not in here:
-            here[identity] = _insert(table, ours, values)
+        if identity not in target_ids:
+            target_ids[identity] = _insert(table, target, values)
             count += 1
-        if number is not None:
-            same[row[number.name]] = here[identity]
-    return same, count
+        if id_column is not None:
+            row_ids[row[id_column.name]] = target_ids[identity]
+    return row_ids, count
 
 
-def _insert(table: Table, ours: Connection, values: Mapping[str, Any]) -> Any:
-    return ours.execute(insert(table).values(values)).inserted_primary_key[0]  # type: ignore[index]
+def _insert(table: Table, target: Connection, values: Mapping[str, Any]) -> Any:
+    return target.execute(insert(table).values(values)).inserted_primary_key[0]  # type: ignore[index]
 
 
-def _number(table: Table) -> Column[Any] | None:
-    """The column that the database itself fills with the row's number."""
+def _id_column(table: Table) -> Column[Any] | None:
+    """Return the column that the database fills with the row's id."""
     return table.autoincrement_column
 
 
 def _references(table: Table) -> dict[str, str]:
-    """The columns that name a row of another table, and that table."""
+    """Return the referenced table of each column that is a foreign key."""
     return {key.parent.name: key.column.table.name for key in table.foreign_keys}
 
 
 def _is_measured(table: Table) -> bool:
+    """Return whether a table holds values of a run by iteration."""
     return RUN.name in _references(table).values() and "iteration" in table.columns
 
 
-def _to_run(table: Table) -> Column[Any]:
+def _run_column(table: Table) -> Column[Any]:
+    """Return the column of a table that refers to a run."""
     return next(table.c[name] for name, other in _references(table).items() if other == RUN.name)
 
 
-def _translated(table: Table, row: RowMapping, numbers: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
-    """Their row as it is to stand here: without its number, and naming our rows."""
-    own = _number(table)
+def _translated(table: Table, row: RowMapping, ids: Mapping[str, Mapping[int, int]]) -> dict[str, Any]:
+    """Return the source's row for the target: without its id, and with the target's ids of other rows."""
+    own = _id_column(table)
     values = {column.name: row[column.name] for column in table.columns if column is not own}
-    return values | {name: numbers[other][values[name]] for name, other in _references(table).items()}
+    return values | {name: ids[other][values[name]] for name, other in _references(table).items()}
 
 
 def _identity(table: Table, row: Mapping[str, Any]) -> str:
-    """What makes a row the same as another's."""
+    """Return a row's unique columns as JSON: equal rows have the same."""
     unique = [constraint for constraint in table.constraints if isinstance(constraint, UniqueConstraint)]
     columns: Sequence[Any] = list(unique[0].columns) if unique else list(table.columns)
-    named = {column.name: row[column.name] for column in columns if column is not _number(table)}
+    named = {column.name: row[column.name] for column in columns if column is not _id_column(table)}
     return json.dumps(named, sort_keys=True, default=str)

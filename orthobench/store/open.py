@@ -1,7 +1,6 @@
-"""Opening a database: a file's path or any SQLAlchemy URL, created or upgraded where that is asked for.
+"""Opening, creating and upgrading a database at a file's path or any SQLAlchemy URL.
 
-An upgrade is one transaction, with a copy of the old file beside it before it begins: cut off anywhere, it has not
-happened.
+An upgrade is one transaction, after a copy of the old file: an interrupted upgrade changes nothing.
 """
 
 from __future__ import annotations
@@ -29,26 +28,26 @@ VERSION_TABLE = "orthobench_version"
 HEAD = max(file.stem[1:5] for file in Path(__file__).with_name("migrations").joinpath("versions").glob("v*.py"))
 """The newest revision: migrations are named v0001_first.py and so on."""
 BUSY_TIMEOUT_MS = 60_000
-PRIMARY_CODE = 0xFF  # SQLite's extended error codes say more in the higher bits
+PRIMARY_CODE = 0xFF  # SQLite's extended error codes add details in the higher bits
 
 logger = logging.getLogger(__name__)
 
 
 class DatabaseNotFoundError(UsageError):
-    """No database at this location, or one without the tables of orthobench."""
+    """The location has no database, or a database without the tables of orthobench."""
 
 
 def open_store(location: str, *, create: bool = False) -> Store:
     """Open the database at a path or URL.
 
-    An older schema is upgraded, after a copy of a SQLite file was put beside it.
+    An older schema is upgraded; a SQLite file is copied before the upgrade.
 
     Args:
         location: "results.db", or a URL such as "postgresql://host/name".
-        create: make a database that is not there yet.
+        create: whether to create a missing database.
 
     Raises:
-        UsageError: there is none, it cannot be opened, is not ours, or was written by a newer orthobench.
+        UsageError: the database is missing, cannot be opened, has no runs of orthobench, or has a newer schema.
     """
     engine = make_engine(location, create=create)
     location = location if sqlite_file(location) else str(engine.url)  # without the password
@@ -73,10 +72,10 @@ def open_store(location: str, *, create: bool = False) -> Store:
 
 
 def make_engine(location: str, *, create: bool = False) -> Engine:
-    """Connections to the database at a path or URL, whatever its schema.
+    """Return an engine for the database at a path or URL, of any schema.
 
     Raises:
-        UsageError: there is none and it is not to be made, it is something else, or its driver is not installed.
+        UsageError: the database is missing (unless `create`), is no database, or its driver is not installed.
     """
     url = _url(location)
     file = _file(url)
@@ -97,28 +96,28 @@ def make_engine(location: str, *, create: bool = False) -> Engine:
 
 
 def sqlite_file(location: str) -> Path | None:
-    """The file behind a location, or None for a database server or memory."""
+    """Return the SQLite file of a location; None for a server or memory."""
     return _file(_url(location))
 
 
 def is_server(location: str) -> bool:
-    """Whether processes of several machines may share this database."""
+    """Return whether processes of several machines may share this database."""
     return _url(location).get_backend_name() == "postgresql"
 
 
-def is_same(one: str, other: str) -> bool:
-    """Whether two locations are the same database."""
-    file, another = sqlite_file(one), sqlite_file(other)
-    if file is None or another is None:
-        return file == another and _url(one) == _url(other)
-    return file.exists() and another.exists() and file.samefile(another)
+def is_same(location: str, other: str) -> bool:
+    """Return whether two locations are the same database."""
+    file, other_file = sqlite_file(location), sqlite_file(other)
+    if file is None or other_file is None:
+        return file == other_file and _url(location) == _url(other)
+    return file.exists() and other_file.exists() and file.samefile(other_file)
 
 
 def check_writable(location: str) -> None:
-    """Refuse a place where no database could be written, before any work is done for it.
+    """Refuse a location that is not writable, before any training.
 
     Raises:
-        UsageError: the folder is not there or is not writable, or the file is something else.
+        UsageError: the folder does not exist or is not writable, or the path is a folder.
     """
     file = sqlite_file(location)
     if file is None:
@@ -141,12 +140,12 @@ def _url(location: str) -> URL:
             f"'{location.split('://')[0]}://...' is not a database: "
             "give a file, or a URL such as postgresql://user@host/name"
         ) from error
-    # Which driver the bare name stands for depends on SQLAlchemy's version; this one is the extra's.
+    # The default driver depends on SQLAlchemy's version; the extra installs psycopg.
     return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
 
 
 def _file(url: URL) -> Path | None:
-    """The SQLite file that a URL names; None for a server or memory."""
+    """Return the SQLite file of a URL; None for a server or memory."""
     name = url.database if url.get_backend_name() == "sqlite" else None
     return Path(name) if name and name != ":memory:" else None
 
@@ -158,28 +157,28 @@ def _check_file(file: Path, create: bool) -> None:
     if not file.exists():
         if not create:
             raise DatabaseNotFoundError(
-                f"there is no database {file}: make one with `orthobench run adding scornn --preset quick`, or "
+                f"there is no database {file}: create it with `orthobench run adding scornn --preset quick`, or "
                 "name another with --db"
             )
         if not file.parent.is_dir():
-            raise UsageError(f"database {file} cannot be made: there is no folder {file.parent}")
+            raise UsageError(f"database {file} cannot be created: there is no folder {file.parent}")
         return
-    # Its content is SQLite's alone to read: to close a file frees all locks that this process has on it, and then
-    # another process may remove the log from under a connection here, with all that is written to it later.
+    # Only SQLite may open the file: closing it here would free all locks of this process on it. Then another process
+    # could remove the log of an open connection, and all later writes to it.
     if not os.access(file, os.R_OK):
         raise UsageError(f"database {file} cannot be read: make it readable, or name another with --db")
 
 
 def _is_read_only(file: Path) -> bool:
-    """Whether SQLite could not even read the file as usual: it would need others beside it, and cannot make them."""
+    """Return whether SQLite must open the file as immutable, because it cannot create its log in the folder."""
     return not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
 
 
 def _prepare_sqlite(engine: Engine, file: Path | None) -> None:
-    """Own the transactions: Python's driver would begin none before a read or a table's creation.
+    """Begin all transactions here: Python's driver begins none before a read or a table's creation.
 
-    A transaction that writes begins as a writer; one that turns writer half-way fails at once when another process
-    writes, whatever the timeout.
+    A writing transaction begins as a writer. A reader that becomes a writer would fail at once while another process
+    writes, despite the timeout.
     """
 
     @event.listens_for(engine, "connect")
@@ -198,22 +197,22 @@ def _prepare_sqlite(engine: Engine, file: Path | None) -> None:
             except OperationalError as error:
                 if _code(error.orig) != sqlite3.SQLITE_BUSY:
                     raise
-                logger.warning("database %s is kept busy by other processes: waiting for them", file)
+                logger.warning("database %s is locked by other processes: waiting for them", file)
             else:
                 return
 
     @event.listens_for(engine, "handle_error")
-    def tell(context: ExceptionContext) -> None:
-        if file is not None and (told := _unusable(file, context.original_exception)):
-            raise told from context.original_exception
+    def translate(context: ExceptionContext) -> None:
+        if file is not None and (error := _translated(file, context.original_exception)):
+            raise error from context.original_exception
 
 
 def _code(error: BaseException | None) -> int:
     return getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
 
 
-def _unusable(file: Path, error: BaseException) -> OrthobenchError | None:
-    """What SQLite's error means, if it is that the file cannot be written or is something else."""
+def _translated(file: Path, error: BaseException) -> OrthobenchError | None:
+    """Return this package's error for SQLite's, if the file cannot be written or is no database."""
     full = unwritable(f"database {file}", "the disk is full", MAKE_ROOM)
     match _code(error):
         case sqlite3.SQLITE_NOTADB:
@@ -228,7 +227,7 @@ def _unusable(file: Path, error: BaseException) -> OrthobenchError | None:
 
 
 def schema(engine: Engine) -> str | None:
-    """The schema's revision, or None in a database that is not ours (yet)."""
+    """Return the schema's revision; None for a database without the tables of orthobench."""
     with engine.connect() as connection:
         return _version(connection)
 
@@ -241,17 +240,17 @@ def _version(connection: Connection) -> str | None:
 
 
 def backup_of(file: Path, version: str) -> Path:
-    """Where a database of an older schema is kept when it is upgraded."""
+    """Return the path of the copy that precedes the upgrade of an older schema."""
     return file.with_name(f"{file.name}.backup-{version}")
 
 
 def upgrade(engine: Engine, file: Path | None) -> None:
-    """Bring the schema up to date, in one transaction; processes that want to at once do so one after the other.
+    """Upgrade the schema in one transaction; concurrent processes take turns.
 
-    A SQLite file is copied before that; a server's database is not.
+    A SQLite file is copied before; a server's database is not.
 
     Raises:
-        StorageError: there is no room for the copy, or for the new tables.
+        StorageError: the disk has no room for the copy or the new tables.
     """
     with _upgrade_lock(engine, file):
         if file is not None:
@@ -262,7 +261,7 @@ def upgrade(engine: Engine, file: Path | None) -> None:
             if version == HEAD:
                 return
             if file is not None and version is not None:
-                back_up(file, backup_of(file, version))  # nobody else writes now: it is what is upgraded
+                back_up(file, backup_of(file, version))  # no other process writes during this transaction
             _migrate(connection)
 
 
@@ -279,10 +278,10 @@ def _upgrade_lock(engine: Engine, file: Path | None) -> AbstractContextManager[o
 
 
 def back_up(file: Path, copy: Path) -> None:
-    """Copy a SQLite database as it is at one moment, whatever is being written to it meanwhile.
+    """Copy a SQLite database at one moment, despite concurrent writes.
 
     Raises:
-        StorageError: there is no room for it; nothing is left of it then.
+        StorageError: the copy cannot be written; no partial copy stays.
     """
     try:
         with replacing(copy, locked=True) as part:
@@ -303,23 +302,23 @@ def back_up(file: Path, copy: Path) -> None:
 
 
 def _connect(file: Path) -> closing[sqlite3.Connection]:
-    """A connection without SQLAlchemy."""
+    """Return a connection without SQLAlchemy."""
     name = f"file:{quote(str(file.absolute()))}" + ("?immutable=1" if _is_read_only(file) else "")
     return closing(sqlite3.connect(name, timeout=BUSY_TIMEOUT_MS / 1000, uri=True))
 
 
 @contextmanager
 def _translated_errors(written: Path, otherwise: str) -> Iterator[None]:
-    """Make SQLite's errors those of this module.
+    """Translate SQLite's errors into those of this package.
 
     Raises:
         StorageError: the file cannot be written.
-        UsageError: what else goes wrong.
+        UsageError: any other error of SQLite.
     """
     try:
         yield
     except sqlite3.Error as error:
-        raise _unusable(written, error) or UsageError(f"{otherwise}: {error}") from error
+        raise _translated(written, error) or UsageError(f"{otherwise}: {error}") from error
 
 
 def _migrate(connection: Connection) -> None:
@@ -333,6 +332,6 @@ def _migrate(connection: Connection) -> None:
 
 
 def reason(error: SQLAlchemyError) -> str:
-    """What the database's driver said, in one line."""
+    """Return the first line of the driver's message."""
     cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
     return str(cause).splitlines()[0]

@@ -1,4 +1,4 @@
-"""A PostgreSQL server: retries while it is away, and locks that it keeps.
+"""A PostgreSQL server: retries while it is unreachable, and its advisory locks.
 
 A transaction whose server is lost is retried as a whole. Its first attempt may have been committed, so writes are
 idempotent (see `Store`).
@@ -43,7 +43,7 @@ class Server:
         """Call `work`; where the server is lost, wait for it and call `work` again.
 
         Raises:
-            StorageError: the server stayed away too long, or `stop_waiting` ended the wait.
+            StorageError: the server was unreachable for `patience` seconds, or `stop_waiting` ended the wait.
             RunLockedError: another process took a lock while the server was away.
         """
         start_time, pause, warned = time.monotonic(), FIRST_PAUSE, False
@@ -59,7 +59,7 @@ class Server:
                 if left <= 0 or self.stop_waiting():
                     self._gave_up = True
                     raise StorageError(
-                        f"the database server is lost ({reason}): the same command goes on when it is back"
+                        f"the database server is lost ({reason}): start the same command again when it is back"
                     ) from error
                 if not warned:
                     log.warning("waiting for the database server, at most %.0f s: %s", left, reason)
@@ -85,9 +85,9 @@ class Server:
         finally:
             connection = self._lock_connections.pop(name)
             if not connection.closed:
-                with suppress(DBAPIError):  # which is lost, and the lock with it
+                with suppress(DBAPIError):  # a lost connection has lost its lock
                     connection.execute(text("SELECT pg_advisory_unlock(:number)"), {"number": _number(name)})
-                connection.invalidate()  # what it was set to is no other's business
+                connection.invalidate()  # its keep-alive settings are not for other uses
                 connection.close()
 
     def is_locked(self, name: str) -> bool:
@@ -120,7 +120,7 @@ class Server:
         connection = self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         try:
             for setting, value in (("idle", 30), ("interval", 10), ("count", 3)):
-                # The server notices as well when a machine that holds a run is no more, and frees the lock.
+                # The server frees the lock of a machine that has gone down.
                 connection.execute(text(f"SET tcp_keepalives_{setting} = {value}"))
             taken = connection.execute(text("SELECT pg_try_advisory_lock(:number)"), {"number": _number(name)})
             if not taken.scalar_one():

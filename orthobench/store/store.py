@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A number to log; split is "train", "test", "valid" or, for what a probe measured, "probe"."""
+    """A number to log; split is "train", "test", "valid" or "probe"."""
 
     split: str
     name: str
@@ -47,13 +47,13 @@ class TraceRow:
 
 
 class Store:
-    """One database. Runs it returns are detached: plain records to read."""
+    """A database. Its runs are detached: plain records to read."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.server = Server(engine) if engine.dialect.name == "postgresql" else None
         self._writer = engine.execution_options(writes=True)
-        self._stamps: dict[int, datetime] = {}  # of the runs that this process started: when it wrote to them last
+        self._stamps: dict[int, datetime] = {}  # by run of this process: the time of its last write
 
     def __enter__(self) -> Self:
         return self
@@ -62,11 +62,12 @@ class Store:
         self.close()
 
     def close(self) -> None:
+        """Close all connections."""
         self.engine.dispose()
 
     @contextmanager
     def waiting(self, should_stop: Callable[[], bool]) -> Iterator[None]:
-        """Inside, a lost server is waited for only until `should_stop` says so."""
+        """Limit waits for a lost server: inside the block, they end when `should_stop` returns True."""
         if self.server is None:
             yield
             return
@@ -151,7 +152,7 @@ class Store:
     def _tag(session: Session, run_ids: Sequence[int], tags: Sequence[str]) -> None:
         for run_id in run_ids:
             for name in tags:
-                with suppress(IntegrityError), session.begin_nested():  # where another process gives it just now
+                with suppress(IntegrityError), session.begin_nested():  # another process may add the same tag
                     session.merge(Tag(run_id=run_id, name=name))
 
     def rewind(self, run_id: int, iteration: int) -> None:
@@ -170,7 +171,7 @@ class Store:
         """Add rows, and update the run's own columns (`progress`).
 
         Raises:
-            RunLockedError: another process has taken the run over since this one started it.
+            RunLockedError: another process has taken over the run.
         """
         rows = [_metric_columns(run_id, row) for row in metrics]
         vectors = [{"run_id": run_id, **vars(row)} for row in traces]
@@ -179,7 +180,7 @@ class Store:
         def add(session: Session) -> None:
             run = self._own(session, run_id, stamp)
             if run.updated_at == stamp:
-                return  # it had been committed when the server was lost
+                return  # committed before the server was lost
             if rows:
                 session.execute(insert(MetricValue), rows)
             if vectors:
@@ -196,7 +197,7 @@ class Store:
         """Change columns of a run.
 
         Raises:
-            RunLockedError: another process has taken the run over since this one started it.
+            RunLockedError: another process has taken over the run.
         """
         self.log(run_id, [], [], changes)
 
@@ -207,7 +208,7 @@ class Store:
     def add_benchmark(
         self, name: str, results: Mapping[str, Any], environment_digest: str, environment: Mapping[str, Any]
     ) -> Benchmark:
-        """Store the results of a benchmark, which are JSON, and its environment."""
+        """Store the results of a benchmark (JSON) and its environment."""
         stamp = utc_now()
 
         def keep(session: Session) -> Benchmark:
@@ -222,20 +223,23 @@ class Store:
         return self._write(keep)
 
     def _own(self, session: Session, run_id: int, stamp: datetime | None = None) -> Run:
-        """A run to write to: as this process left it, or as its transaction of this stamp has left it already.
+        """Return a run to write to, unless its stamp is from another process.
+
+        Args:
+            stamp: the stamp of the current transaction, which a first attempt may have written.
 
         Raises:
-            RunLockedError: another process has written to it since.
+            RunLockedError: another process has written to the run.
         """
         run = session.get_one(Run, run_id, with_for_update={"of": Run})
         own_stamp = self._stamps.get(run_id)
         if own_stamp is not None and run.updated_at not in (own_stamp, stamp):
-            raise RunLockedError(f"run {run.key} has been taken over by another process, which goes on with it")
+            raise RunLockedError(f"run {run.key} has been taken over by another process: let that process finish it")
         return run
 
     @staticmethod
     def _environment(session: Session, digest: str, facts: Mapping[str, Any]) -> Environment:
-        """The environment's row, entered if it is new."""
+        """Return the environment's row, inserted if it is new."""
         known = select(Environment).where(Environment.digest == digest)
         row = session.scalar(known)
         if row is None:
@@ -243,35 +247,35 @@ class Store:
                 with session.begin_nested():
                     row = Environment(digest=digest, facts=dict(facts))
                     session.add(row)
-            except IntegrityError:  # another process has entered it in between
+            except IntegrityError:  # another process has inserted it
                 row = session.scalars(known).one()
         return row
 
     # Reading
 
     def last_iteration(self, run_id: int) -> int:
-        """The iteration of the last row that was logged for a run; -1 if there is none."""
+        """Return the iteration of a run's last metric row; -1 without rows."""
         with self._read() as session:
             last = session.scalar(select(func.max(MetricValue.iteration)).where(MetricValue.run_id == run_id))
             return -1 if last is None else last
 
     def find(self, key: str) -> Run | None:
-        """The run of exactly this key."""
+        """Return the run of exactly this key, or None."""
         with self._read() as session:
             return session.scalar(select(Run).where(Run.key == key))
 
     def get(self, prefix: str) -> Run:
-        """The one run whose key begins so.
+        """Return the only run whose key begins with this prefix.
 
         Raises:
-            UsageError: there is none, or more than one.
+            UsageError: no run or several runs have this prefix.
         """
         with self._read() as session:
             runs = session.scalars(select(Run).where(Run.key.startswith(prefix, autoescape=True)).limit(2)).all()
         if not runs:
             raise UsageError(f"there is no run '{prefix}': `orthobench ls` lists them")
         if len(runs) > 1:
-            raise UsageError(f"'{prefix}' begins the names of several runs: give more of its digits")
+            raise UsageError(f"'{prefix}' begins the keys of several runs: give more digits")
         return runs[0]
 
     def runs(
@@ -284,7 +288,7 @@ class Store:
         tag: str | None = None,
         keys: Sequence[str] | None = None,
     ) -> list[Run]:
-        """The runs that fit all that is given, in the order they were started."""
+        """Return the runs that match all filters, in the order of their start."""
         query = select(Run).order_by(Run.id)
         filters = {Run.task: task, Run.model: model, Run.status: status, Run.seed: seed}
         for column, value in filters.items():
@@ -298,7 +302,10 @@ class Store:
             return list(session.scalars(query))
 
     def metrics(self, run_ids: Sequence[int], split: str | None = None, name: str | None = None) -> list[MetricValue]:
-        """Numbers of these runs by run, split, name and iteration; those not finite come back as what they were."""
+        """Return the metric values of these runs, sorted by run, split, name and iteration.
+
+        Values that are not finite are restored from their `kind`.
+        """
         query = select(MetricValue).where(MetricValue.run_id.in_(run_ids))
         if split is not None:
             query = query.where(MetricValue.split == split)
@@ -313,9 +320,9 @@ class Store:
         return rows
 
     def metric_values(self, run_ids: Sequence[int]) -> list[tuple[int, str, str, int, int, float]]:
-        """Run, split, name, epoch, iteration and value of every number of these runs, in the order of `metrics`.
+        """Return run id, split, name, epoch, iteration and value of each metric value, in the order of `metrics`.
 
-        Plain tuples: a report reads hundreds of thousands.
+        The rows are plain tuples, because a report reads hundreds of thousands.
         """
         columns = (
             MetricValue.run_id,
@@ -335,7 +342,7 @@ class Store:
             ]
 
     def traces(self, run_ids: Sequence[int], name: str | None = None) -> list[Trace]:
-        """Vectors of these runs by run, name and iteration."""
+        """Return the vectors of these runs, sorted by run, name and iteration."""
         query = select(Trace).where(Trace.run_id.in_(run_ids))
         if name is not None:
             query = query.where(Trace.name == name)
@@ -343,7 +350,7 @@ class Store:
             return list(session.scalars(query.order_by(Trace.run_id, Trace.name, Trace.iteration)))
 
     def benchmarks(self, name: str | None = None) -> list[Benchmark]:
-        """The benchmarks (of this name), oldest first."""
+        """Return the benchmarks (of this name), oldest first."""
         query = select(Benchmark).order_by(Benchmark.id)
         if name is not None:
             query = query.where(Benchmark.name == name)

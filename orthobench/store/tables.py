@@ -29,6 +29,8 @@ from orthobench.metric import Goal, Metric
 
 
 class Status(StrEnum):
+    """The status of a run."""
+
     RUNNING = "running"
     FINISHED = "finished"
     DIVERGED = "diverged"
@@ -37,12 +39,12 @@ class Status(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether asking again trains nothing. A diverged run is a result."""
+        """Return whether the run has a result, so that the same command trains nothing. Divergence is a result."""
         return self in (Status.FINISHED, Status.DIVERGED)
 
 
 class FloatArray(TypeDecorator[Sequence[float]]):
-    """A vector of float32, kept as little-endian bytes: NaN and infinities survive on every database."""
+    """A vector of float32, stored as little-endian bytes: NaN and infinities survive on every database."""
 
     impl = LargeBinary
     cache_ok = True
@@ -55,7 +57,7 @@ class FloatArray(TypeDecorator[Sequence[float]]):
 
 
 def utc_now() -> datetime:
-    """Now, in UTC without a zone: SQLite would lose the zone."""
+    """Return the current time in UTC, without a zone because SQLite would lose it."""
     return datetime.now(UTC).replace(tzinfo=None)
 
 
@@ -76,7 +78,7 @@ class Base(DeclarativeBase):
 
 
 class Environment(Base):
-    """Where runs were made; one row serves all runs made in the same surroundings."""
+    """An environment of runs: machine, versions and commit. Runs of the same environment share a row."""
 
     __tablename__ = "environment"
 
@@ -86,7 +88,7 @@ class Environment(Base):
 
 
 class Run(Base):
-    """One run: what it is (`spec`, named by `key`), how far it got, and its result in short."""
+    """A run: its `spec` with the hash `key`, its progress, and a summary of its result."""
 
     __tablename__ = "run"
 
@@ -124,7 +126,7 @@ class Run(Base):
 
     @property
     def tags(self) -> list[str]:
-        """What its users called it, in alphabetical order; no part of what it is."""
+        """Return the names that users gave the run, in alphabetical order; they are no part of its spec."""
         return [row.name for row in self.tag_rows]
 
     @property
@@ -143,7 +145,7 @@ class Run(Base):
 
     @property
     def seconds_per_epoch(self) -> float | None:
-        """Training alone: without tests, probes and logging."""
+        """Return the seconds of an epoch's training, without tests, probes and logging."""
         training = self.seconds.get("train")
         return training / self.epochs if training and self.iterations else None
 
@@ -158,7 +160,7 @@ class Tag(Base):
 
 
 class MetricValue(Base):
-    """One number of one run at one iteration. A value that is not finite is null and named in `kind`."""
+    """A metric value of a run at an iteration. A value that is not finite is null, and `kind` names it."""
 
     __tablename__ = "metric"
     __table_args__ = (
@@ -177,7 +179,7 @@ class MetricValue(Base):
 
 
 class Trace(Base):
-    """One vector of one run at one iteration, such as ||dL/dh_t|| for every t."""
+    """A vector of a run at an iteration, such as ||dL/dh_t|| for every t."""
 
     __tablename__ = "trace"
     __table_args__ = (UniqueConstraint("run_id", "name", "iteration"),)
@@ -191,7 +193,7 @@ class Trace(Base):
 
 
 class Benchmark(Base):
-    """One call of `orthobench bench` or `study`, or a calibration beside a run: its name says what `results` hold."""
+    """A call of `orthobench bench` or `study`, or the calibration of a run; `name` identifies the kind."""
 
     __tablename__ = "benchmark"
 

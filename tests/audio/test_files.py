@@ -86,7 +86,7 @@ def _wav(path, samples=None, **options):
     [
         (lambda path: path.write_bytes(b""), "is empty"),
         (lambda path: _wav(path, np.zeros(0)), "has no samples"),
-        (lambda path: path.write_bytes(b"speech, I promise"), "is no audio that can be read"),
+        (lambda path: path.write_bytes(b"speech, I promise"), "is not readable audio"),
         (
             lambda path: path.write_bytes(sphere(np.arange(9), "sample_coding -s26 pcm,embedded-shorten-v2.00\n")),
             "sph2p",

@@ -81,7 +81,7 @@ def test_damage_is_told(orthobench, database):
     shown = orthobench("db", "info")
     assert shown.code == 1
     assert shown.out.splitlines()[-1] == (
-        "integrity: 3 rows belong to a run or an environment that is not there"
+        "integrity: 3 rows refer to a missing run or environment"
     )  # two runs and a benchmark
     upgraded = orthobench("db", "upgrade")
     assert (upgraded.code, "is damaged and is left as it is" in upgraded.err) == (2, True)
@@ -101,7 +101,7 @@ def test_backup_overwrites_nothing(orthobench, database, tmp_path):
         assert list(one.iterdump()) == list(other.iterdump())
     before = (tmp_path / "copy.db").read_bytes()
     refused = orthobench("db", "backup", "copy.db")
-    assert (refused.code, refused.err) == (2, "error: copy.db is there already: name a new file\n")
+    assert (refused.code, refused.err) == (2, "error: copy.db exists already: name a new file\n")
     assert (tmp_path / "copy.db").read_bytes() == before
     assert orthobench("db", "backup", "nowhere/copy.db").code == 2
     assert orthobench("db", "backup", "other.db", "--db", "none.db").code == 2
@@ -181,7 +181,7 @@ def test_parquet_needs_its_library(orthobench, database, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastparquet", None)
     refused = orthobench("db", "export", "out", "--format", "parquet")
     assert refused.code == 2
-    assert refused.err == "error: Parquet is written by pyarrow: pip install pyarrow, or give --format csv\n"
+    assert refused.err == "error: Parquet needs pyarrow: pip install pyarrow, or give --format csv\n"
 
 
 def test_parquet(orthobench, database, tmp_path):

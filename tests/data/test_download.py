@@ -94,7 +94,7 @@ def test_other_files_are_refused_and_every_mirror_is_named(server, tmp_path):
     server.files["/gone"] = None
     with pytest.raises(UsageError) as error:
         fetch(download(server, "/other", "/gone"), tmp_path, lambda *_: None)
-    assert f"{server.url('/other')}: what came is not the file, by its checksum" in str(error.value)
+    assert f"{server.url('/other')}: the checksum of the received file differs" in str(error.value)
     assert f"{server.url('/gone')}: HTTP 404" in str(error.value)
     assert list(tmp_path.iterdir()) == []
     assert fetch(download(server, "/other", "/good"), tmp_path, lambda *_: None).read_bytes() == CONTENT

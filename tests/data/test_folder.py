@@ -56,7 +56,7 @@ def test_what_needs_a_licence_says_so(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="licensed cannot be downloaded: licence of its makers"):
         Licensed().get(lambda *_: None)
     (tmp_path / "one").write_text("here")
-    Licensed().bring_in(tmp_path)
+    Licensed().import_files(tmp_path)
     assert (Licensed().require() / "one").read_text() == "here"
     assert Licensed().verify() == []  # there is no checksum to hold it against
 

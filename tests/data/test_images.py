@@ -64,7 +64,7 @@ def test_files_are_taken_in_as_people_have_them(name, layout, data_folder, tmp_p
     wanted = dataset(name)
     assert not wanted.present()
     with caplog.at_level(logging.WARNING):
-        wanted.bring_in(given(layout, name, tmp_path / "theirs"))
+        wanted.import_files(given(layout, name, tmp_path / "theirs"))
     assert wanted.present()
     assert wanted.require() == data_folder / name
     for part in COUNTS:
@@ -141,7 +141,7 @@ FAULTS = {
     "too few labels": (
         "mnist",
         lambda folder: (folder / "train-labels-idx1-ubyte").write_bytes(idx(labels("train")[:100])),
-        "there are 100 train labels for 120 images",
+        "120 train images have 100 labels",
     ),
     "truncated batch": (
         "cifar10",
@@ -170,11 +170,11 @@ FAULTS = {
 def test_broken_files_are_refused_and_what_was_there_stays(fault, data_folder, tmp_path):
     name, spoil, told = FAULTS[fault]
     wanted = dataset(name)
-    wanted.bring_in(WRITERS[name](tmp_path / "good"))
+    wanted.import_files(WRITERS[name](tmp_path / "good"))
     before = {file: file.read_bytes() for file in wanted.folder().rglob("*") if file.is_file()}
     spoil(WRITERS[name](tmp_path / "bad"))
     with pytest.raises(UsageError) as error:
-        wanted.bring_in(tmp_path / "bad")
+        wanted.import_files(tmp_path / "bad")
     assert told in str(error.value)
     assert "\n" not in str(error.value)
     assert {file: file.read_bytes() for file in wanted.folder().rglob("*") if file.is_file()} == before
@@ -190,14 +190,14 @@ def test_files_that_break_later_are_found_and_named(fault, small_data):
     with pytest.raises(UsageError) as error:
         dict(map(wanted.load, COUNTS))
     assert told in str(error.value)
-    assert str(error.value).endswith("orthobench data get or import brings it anew")
+    assert str(error.value).endswith("replace it with orthobench data get or import")
 
 
 def test_a_cut_off_archive_is_refused(data_folder, tmp_path):
     archive = given("archive", "cifar10", tmp_path / "theirs")
     truncate(archive)
     with pytest.raises(UsageError, match=r"python\.tar\.gz is cut off or is not a tar archive"):
-        dataset("cifar10").bring_in(archive)
+        dataset("cifar10").import_files(archive)
     assert not dataset("cifar10").present()
 
 
@@ -210,7 +210,7 @@ def test_a_full_disk_leaves_what_was_there(small_data, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
         with pytest.raises(StorageError, match=f"cannot be written or read: {os.strerror(errno.EFBIG)}"):
-            wanted.bring_in(theirs)
+            wanted.import_files(theirs)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert torch.equal(wanted.load("train")[0], before)
@@ -226,7 +226,7 @@ def test_a_folder_without_permission_is_told(data_folder, tmp_path):
         os.seteuid(65534)
     try:
         with pytest.raises(StorageError, match="cannot be written or read: Permission denied"):
-            wanted.bring_in(theirs)
+            wanted.import_files(theirs)
         with pytest.raises(UsageError, match="cannot be read: Permission denied"):
             wanted.require()
     finally:
@@ -241,11 +241,11 @@ def test_a_folder_that_a_killed_process_left_half_done_is_not_trusted(data_folde
     half.mkdir(parents=True)
     shutil.copy(write_mnist(tmp_path / "theirs") / "train-images-idx3-ubyte", half)
     assert not wanted.present()
-    wanted.bring_in(tmp_path / "theirs")
+    wanted.import_files(tmp_path / "theirs")
     wanted.folder().rename(data_folder / ".mnist.old")
     (tmp_path / "theirs" / "train-images-idx3-ubyte").unlink()
     with pytest.raises(UsageError, match="has no train-images"):
-        wanted.bring_in(tmp_path / "theirs")
+        wanted.import_files(tmp_path / "theirs")
     assert wanted.faults(wanted.require()) == []
 
 

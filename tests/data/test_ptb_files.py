@@ -58,7 +58,7 @@ def test_files_are_taken_in_from_their_folder_or_the_archives(below, files, capl
     data = dataset("ptb")
     with pytest.raises(UsageError, match=r"ptb is not here: orthobench data get ptb"):
         data.require()
-    data.bring_in(path)
+    data.import_files(path)
     assert (data.require() / "ptb.valid.txt").read_text() == TEXT
     assert "not the canonical copy" in caplog.text
     assert data.verify() == ["not the canonical copy, results may differ a little: " + ", ".join(data.files)]
@@ -70,14 +70,14 @@ def test_files_are_taken_in_from_their_folder_or_the_archives(below, files, capl
         (None, "ptb.valid.txt does not exist: name the folder with ptb.train.txt"),
         (b"", "ptb.valid.txt is empty"),
         (b" caf\xe9 \n", r"ptb.valid.txt is not UTF-8 text \(byte 5\)"),
-        (b" The end \n", "ptb.valid.txt is not Mikolov's text: it has 'T'"),
+        (b" The end \n", "ptb.valid.txt is not Mikolov's text: 'T' is not among its 50 characters"),
     ],
 )
 def test_broken_files_are_refused_and_nothing_is_taken_in(content, told, files):
     broken = files / "ptb.valid.txt"
     broken.unlink() if content is None else broken.write_bytes(content)
     with pytest.raises(UsageError, match=told) as error:
-        dataset("ptb").bring_in(files)
+        dataset("ptb").import_files(files)
     assert "\n" not in str(error.value)
     assert not dataset("ptb").present()
     assert not dataset("ptb").folder().exists()
@@ -85,7 +85,7 @@ def test_broken_files_are_refused_and_nothing_is_taken_in(content, told, files):
 
 def test_a_file_broken_later_is_found(files):
     data = dataset("ptb")
-    data.bring_in(files)
+    data.import_files(files)
     (data.folder() / "ptb.train.txt").write_bytes(b"\xff")
     (fault,) = data.verify()
     assert "ptb.train.txt is not UTF-8 text" in fault

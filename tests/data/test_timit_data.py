@@ -53,7 +53,7 @@ def corpus(folder: Path, lower: bool = False) -> Path:
 @pytest.mark.parametrize("lower", [False, True])
 def test_the_whole_corpus(tmp_path, lower):
     timit = dataset("timit")
-    timit.bring_in(corpus(tmp_path / "ldc", lower))
+    timit.import_files(corpus(tmp_path / "ldc", lower))
     assert timit.verify() == []
     split = timit.speech()
     assert [len(part) for part in (split.train, split.validation, split.test)] == [3696, 400, 192]
@@ -73,7 +73,7 @@ def test_the_lists_of_speakers():
 
 def test_the_sample_and_its_split(tmp_path):
     timit = dataset("timit_sample")
-    timit.bring_in(write_timit_sample(tmp_path / "nltk"))
+    timit.import_files(write_timit_sample(tmp_path / "nltk"))
     assert timit.verify() == []
     split = timit.speech()
     assert [len(part) for part in (split.train, split.validation, split.test)] == [80, 16, 32]
@@ -87,11 +87,11 @@ def test_the_sample_as_its_archive(tmp_path):
     with zipfile.ZipFile(tmp_path / "timit.zip", "w") as archive:
         for file in folder.rglob("*.wav"):
             archive.write(file, file.relative_to(tmp_path))
-    dataset("timit_sample").bring_in(tmp_path / "timit.zip")
+    dataset("timit_sample").import_files(tmp_path / "timit.zip")
     assert dataset("timit_sample").verify() == []
     (tmp_path / "timit.zip").write_bytes((tmp_path / "timit.zip").read_bytes()[:1000])
-    with pytest.raises(UsageError, match=r"timit\.zip is no whole ZIP archive"):
-        dataset("timit_sample").bring_in(tmp_path / "timit.zip")
+    with pytest.raises(UsageError, match=r"timit\.zip is not a complete ZIP archive"):
+        dataset("timit_sample").import_files(tmp_path / "timit.zip")
     assert dataset("timit_sample").verify() == []  # what was there stays
 
 
@@ -101,12 +101,12 @@ def test_a_sample_with_something_missing_or_broken_is_not_taken_in(tmp_path):
     (folder / "dr2-faba0" / "si2.wav").write_bytes(b"")
     timit = dataset("timit_sample")
     with pytest.raises(UsageError, match=r"dr1-faaa0 has 7 of 8 sentences; dr2-faba0/si2\.wav is empty"):
-        timit.bring_in(folder)
+        timit.import_files(folder)
     assert not timit.present()
     with pytest.raises(UsageError, match="orthobench data get timit_sample"):
         timit.require()
     with pytest.raises(UsageError, match=r"holds no files of TIMIT.*name the folder"):
-        timit.bring_in(tmp_path / "data")
+        timit.import_files(tmp_path / "data")
 
 
 def test_without_the_corpus_the_licence_is_named():

@@ -82,9 +82,9 @@ def test_selecting_names(file):
         ("[5, 6, 7]", "[5, 6, 6]", "run adding/lstm: seeds are named twice"),
         ("[5, 6, 7]", "[]", "run adding/lstm seeds"),
         ('"quick"', '"fast"', "preset: input should be 'paper' or 'quick'"),
-        ('name = "wide"', "", "adding/lstm is there twice"),
+        ('name = "wide"', "", "adding/lstm appears twice"),
         ("[task.adding]", "[tasks.adding]", "tasks: extra inputs"),
-        ("[task.adding]", "[[task]]", r"write \[task.NAME\] for what runs share"),
+        ("[task.adding]", "[[task]]", r"write \[task.NAME\] for shared entries"),
     ],
 )
 def test_what_does_not_fit_is_told_with_its_place(file, old, new, told):

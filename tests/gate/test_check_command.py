@@ -98,7 +98,7 @@ def test_what_is_better_passes(measured, file):
 def test_a_baseline_without_values_is_undecided_and_trains_nothing(file, orthobench):
     outcome = orthobench("check")
     assert outcome.code == 3
-    assert "nothing is recorded: check --update" in outcome.out
+    assert "no value is recorded: measure it with check --update" in outcome.out
     assert outcome.err == ""
 
 
@@ -142,7 +142,7 @@ def test_two_seeds_are_refused_as_evidence_and_as_a_baseline(measured, file):
     before = measured_file(file).read_text()
     outcome = measured("check", "--seeds", "2", "--update", "--reason", "hasty", "--db", "runs.db")
     assert outcome.code == 2
-    assert "3 seeds or more make a baseline" in outcome.err
+    assert "a baseline needs 3 seeds or more" in outcome.err
     assert measured_file(file).read_text() == before
 
 
@@ -151,7 +151,7 @@ def test_exactly_one_seed(file, orthobench):
     assert orthobench("check", "--update", "--reason", "exact", "--seeds", "1").code == 0
     outcome = orthobench("check")
     assert outcome.code == 0
-    assert outcome.out.count("to the last bit") == 2
+    assert outcome.out.count("equal to the last bit") == 2
     change(file, "gru", -1e-12)
     outcome = orthobench("check", "--json")
     assert outcome.code == 1
@@ -221,8 +221,8 @@ def test_an_update_that_could_not_measure_writes_nothing(file, orthobench, tmp_p
 def test_a_margin_that_lets_everything_through_is_told(file, orthobench):
     file.write_text(TEXT + '\n[run.metrics.mse]\ndirection = "min"\nallowed_loss = 9.5\n')
     outcome = orthobench("check", "--update", "--reason", "x")
-    assert "adding/rnn: mse may go to 10" in outcome.err
-    assert "0.167 is what remembering nothing scores" in outcome.err
+    assert "adding/rnn: mse may reach 10" in outcome.err
+    assert "a model without memory scores 0.167" in outcome.err
 
 
 def test_the_reports(measured, file, tmp_path):

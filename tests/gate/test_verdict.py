@@ -78,7 +78,7 @@ def test_the_best_test_is_the_directions():
 @pytest.mark.parametrize(
     ("values", "wanted", "told"),
     [
-        ((1.0, 1.1, 0.9), "same", "to the last bit"),
+        ((1.0, 1.1, 0.9), "same", "equal to the last bit"),
         ((1.0, 1.1, 0.9 + 1e-15), "worse", "seed 2 changed, for the worse on average"),
         ((1.0, 1.1, 0.9 - 1e-15), "inconclusive", "for the better on average"),
     ],

@@ -66,13 +66,13 @@ def test_all_runs_of_both_are_there_once(databases, tmp_path):
     both = contents(here) | {key: value for key, value in contents(there).items() if key in "cd"}
     merged = merge(there, here)
     assert contents(here) == both
-    assert (merged.added, merged.replaced, merged.kept) == (["c", "d"], [], ["b"])
+    assert (merged.added, merged.replaced, merged.unchanged) == (["c", "d"], [], ["b"])
     assert merged.rows == {"environment": 1, "benchmark": 1, "metric": 4, "trace": 4, "tag": 3}
     assert [here.get(key).tags for key in "bd"] == [["both", "mine", "theirs"], ["both", "theirs"]]
     assert [one.environment.facts for one in here.benchmarks()] == [{"cpu": "other"}]
     before = dump(tmp_path / "here.db")
     again = merge(there, here)
-    assert (again.added, again.replaced, again.kept) == ([], [], ["c", "b", "d"])
+    assert (again.added, again.replaced, again.unchanged) == ([], [], ["c", "b", "d"])
     assert set(again.rows.values()) == {0}
     assert dump(tmp_path / "here.db") == before
 
@@ -101,7 +101,7 @@ def test_of_two_the_one_that_got_further_is_kept(databases, ours, theirs, taken)
     if taken and theirs[0] == Status.RUNNING:
         expected = (Status.INTERRUPTED, *expected[1:])
     merged = merge(there, here)
-    assert (merged.replaced, merged.kept) == ((["k"], []) if taken else ([], ["k"]))
+    assert (merged.replaced, merged.unchanged) == ((["k"], []) if taken else ([], ["k"]))
     assert contents(here)["k"] == expected
 
 
@@ -117,7 +117,7 @@ def test_a_run_that_is_being_trained_here_is_left_alone(databases):
     enter(here, "k", [1.0], Status.RUNNING)
     enter(there, "k", [1.0, 2.0])
     before = contents(here)
-    assert merge(there, here, lambda key: key == "k").kept == ["k"]
+    assert merge(there, here, lambda key: key == "k").unchanged == ["k"]
     assert contents(here) == before
 
 

@@ -297,7 +297,7 @@ def test_a_run_whose_server_stays_away_stops_and_goes_on_later(postgres, postgre
     config = resolve(Catalog(), "adding", "scornn", tiny)
     uncut = carry_out(f"sqlite:///{tmp_path / 'uncut.db'}", config, tmp_path / "uncut", EventSink())
     try:
-        with pytest.raises(StorageError, match=r"the database server is lost \(.*\): the same command goes on"):
+        with pytest.raises(StorageError, match=r"the database server is lost \(.*\): start the same command again"):
             carry_out(postgres, config, tmp_path / "c", StopsServer(postgres_server, "immediate", None))
     finally:
         postgres_server.start()

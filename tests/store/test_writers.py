@@ -98,4 +98,4 @@ def test_a_busy_database_is_waited_for_and_said_so(tmp_path, monkeypatch, caplog
             other.update(run.id, {"message": "written"})
             caplog.handler.removeFilter(told)
         assert one.get("k").message == "written"
-    assert caplog.messages == [f"database {path} is kept busy by other processes: waiting for them"]
+    assert caplog.messages == [f"database {path} is locked by other processes: waiting for them"]

@@ -110,7 +110,7 @@ def test_the_baseline_is_the_mean_frame(task, folder):
 
 def test_the_contract_holds(tmp_path):
     with use_data_folder(tmp_path / "data"):
-        dataset("timit_sample").bring_in(write_timit_sample(tmp_path / "nltk"))
+        dataset("timit_sample").import_files(write_timit_sample(tmp_path / "nltk"))
         assert problems("task", Timit) == []
 
 
