@@ -1,4 +1,8 @@
-"""Compile the C back end on first use, into the user's cache folder."""
+"""Compile the C back end on first use, into the user's cache folder.
+
+Beside the shared object is a record: a SHA-256 of the object and the verdict, then the verdict of the comparison with
+the reference. An object without a valid record is compiled again, so damaged code is never loaded.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,10 @@ import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
@@ -20,6 +27,9 @@ _SOURCE = Path(__file__).with_name("cpu.c")
 _HEADER = Path(__file__).with_name("vectors.h")
 _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 _NATIVE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler accepts is used
+_TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).problem_size()"
+_PENDING, _COMPARED = "comparing", "compared"  # the words of a verdict
+_ATTEMPTS = 2  # comparisons that may end with the death of their process
 
 _logger = logging.getLogger("orthobench.recurrence")
 
@@ -35,36 +45,163 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orthobench"
 
 
+@dataclass(frozen=True)
+class CacheEntry:
+    """A shared object, its record and their lock."""
+
+    shared_object: Path
+
+    @property
+    def record(self) -> Path:
+        return self.shared_object.with_suffix(".sha256")
+
+    def lock(self) -> filelock.BaseFileLock:
+        """Return the lock that a process holds while it writes a file of the entry."""
+        return filelock.FileLock(self.shared_object.with_suffix(".lock"))
+
+    def verdict(self) -> str | None:
+        """Return the recorded verdict, or None if the object or its record is missing or damaged.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        try:
+            digest, _, verdict = self.record.read_bytes().partition(b"\n")
+            content = self.shared_object.read_bytes()
+        except FileNotFoundError:
+            return None
+        return verdict.decode() if digest == _digest(content, verdict) else None
+
+    def write(self, verdict: str) -> None:
+        """Write the record. The caller holds the lock, and has built or checked the object.
+
+        Raises:
+            OSError: the record cannot be written.
+        """
+        partial = self.record.with_suffix(".sha256.partial")
+        content = verdict.encode()
+        partial.write_bytes(_digest(self.shared_object.read_bytes(), content) + b"\n" + content)
+        _install(partial, self.record)
+
+
+@dataclass(frozen=True)
+class Build:
+    """A loaded shared object and its cache entry; None if the cache folder cannot be used."""
+
+    library: ctypes.CDLL
+    entry: CacheEntry | None
+
+    def failures(self, comparisons: Mapping[str, Callable[[], bool]]) -> frozenset[str]:
+        """Return the names of the failed comparisons, from the record or else by running all of them.
+
+        If they end the process twice, all count as failed.
+        """
+        if self.entry is not None:
+            try:
+                return self._recorded_failures(self.entry, comparisons)
+            except OSError as error:
+                _logger.debug("the verdict of the comparison is not recorded: %s", error)
+        return _failures(comparisons)
+
+    @staticmethod
+    def _recorded_failures(entry: CacheEntry, comparisons: Mapping[str, Callable[[], bool]]) -> frozenset[str]:
+        if (words := (entry.verdict() or "").split()) and words[0] == _COMPARED:
+            return frozenset(words[1:])
+        with entry.lock():
+            verdict = entry.verdict()
+            if verdict is None:  # the object changed since it was loaded
+                return _failures(comparisons)
+            words = verdict.split()
+            if words[:1] != [_COMPARED]:
+                attempts = len(words)
+                if attempts < _ATTEMPTS:
+                    entry.write(" ".join([_PENDING] * (attempts + 1)))
+                names = _failures(comparisons) if attempts < _ATTEMPTS else frozenset(comparisons)
+                words = [_COMPARED, *sorted(names)]
+                entry.write(" ".join(words))
+        return frozenset(words[1:])
+
+
+def _failures(comparisons: Mapping[str, Callable[[], bool]]) -> frozenset[str]:
+    return frozenset(name for name, agrees in comparisons.items() if not agrees())
+
+
 @functools.cache
-def library(*extra_flags: str) -> ctypes.CDLL:
+def build(*extra_flags: str) -> Build:
     """Load the compiled back end, and build it if the cache lacks it; `extra_flags` end the command line.
+
+    If the cache folder cannot be used, the library is built for this process alone, and a warning says so.
 
     Raises:
         BuildError: it cannot be built or loaded.
     """
+    compiler = _compiler()
+    name = f"{_key(compiler, extra_flags)}.so"
     try:
-        return ctypes.CDLL(str(compiled(*extra_flags)))
+        entry = CacheEntry(cache_folder() / "recurrence" / name)
+        return Build(_cached_library(compiler, extra_flags, entry), entry)
     except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
+        _logger.warning(
+            "the compiled CPU kernels cannot be cached (%s): each process compiles them again; "
+            "set $ORTHOBENCH_CACHE to a folder that can be written",
+            error,
+        )
+    try:
+        with tempfile.TemporaryDirectory(prefix="orthobench-", ignore_cleanup_errors=True) as folder:
+            shared_object = Path(folder, name)
+            _compile(compiler, extra_flags, shared_object)
+            return Build(ctypes.CDLL(str(shared_object)), None)
+    except OSError as error:
         raise BuildError(str(error)) from error
 
 
-def compiled(*extra_flags: str) -> Path:
-    """Return the path of the shared object for this source, compiler and processor; build it if it is missing."""
-    compiler = _compiler()
-    target = cache_folder() / "recurrence" / f"{_key(compiler, extra_flags)}.so"
-    if target.exists():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(target.with_suffix(".lock")):
-        if not target.exists():
-            _logger.info("compiling the CPU kernels with %s, once for this machine (about two seconds)", compiler[0])
-            _build(compiler, extra_flags, target)
-    return target
+def _cached_library(compiler: list[str], extra_flags: tuple[str, ...], entry: CacheEntry) -> ctypes.CDLL:
+    """Load the object of an entry; build it if it is missing, damaged or does not load."""
+    is_loadable = True
+    if entry.verdict() is not None:
+        try:
+            return ctypes.CDLL(str(entry.shared_object))
+        except OSError:
+            is_loadable = False
+    entry.shared_object.parent.mkdir(parents=True, exist_ok=True)
+    with entry.lock():
+        if not is_loadable or entry.verdict() is None:
+            partial = entry.shared_object.with_suffix(".partial")
+            try:
+                _compile(compiler, extra_flags, partial)
+                _install(partial, entry.shared_object)
+            finally:
+                partial.unlink(missing_ok=True)
+            entry.write("")
+        try:
+            return ctypes.CDLL(str(entry.shared_object))
+        except OSError as error:
+            raise BuildError(str(error)) from error
+
+
+def _digest(content: bytes, verdict: bytes) -> bytes:
+    return hashlib.sha256(content + b"\0" + verdict).hexdigest().encode()
+
+
+def _install(partial: Path, target: Path) -> None:
+    """Rename a file durably: content and new name survive a loss of power."""
+    with partial.open("rb+") as stream:
+        os.fsync(stream.fileno())
+    partial.replace(target)
+    if os.name == "posix":  # elsewhere folders cannot be opened
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _compiler() -> list[str]:
     if configured := os.environ.get("CC"):
-        command = shlex.split(configured)
+        try:
+            command = shlex.split(configured)
+        except ValueError as error:
+            raise BuildError(f"$CC is {configured!r}: {error}") from error
         if command and shutil.which(command[0]):
             return command
         raise BuildError(f"$CC is {configured!r}, which does not exist")
@@ -77,21 +214,21 @@ def _compiler() -> list[str]:
 def _key(compiler: list[str], extra_flags: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for text in (
-        _SOURCE.read_text(),
-        _HEADER.read_text(),
+        _SOURCE.read_text("utf-8"),
+        _HEADER.read_text("utf-8"),
         *compiler,
         _compiler_version(*compiler),
         *_FLAGS,
         *extra_flags,
         _processor(),
     ):
-        digest.update(text.encode() + b"\0")
+        digest.update(text.encode("utf-8", "surrogateescape") + b"\0")
     return digest.hexdigest()[:32]
 
 
 @functools.cache
 def _compiler_version(*compiler: str) -> str:
-    return subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    return _run(*compiler, "--version").stdout
 
 
 @functools.cache
@@ -99,7 +236,7 @@ def _processor() -> str:
     """Describe what -march=native depends on: objects must not travel to a machine that lacks an instruction."""
     description = [platform.machine(), platform.processor()]
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
         lines = []
     prefixes = ("model name", "flags", "Features", "CPU part")
@@ -107,16 +244,30 @@ def _processor() -> str:
     return "\n".join(description)
 
 
-def _build(compiler: list[str], extra_flags: tuple[str, ...], target: Path) -> None:
-    descriptor, partial = tempfile.mkstemp(dir=target.parent, suffix=".partial")
-    os.close(descriptor)
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command; bytes of its output that are not UTF-8 become U+FFFD."""
     try:
-        for native in _NATIVE:
-            command = [*compiler, *_FLAGS, *native, *extra_flags, str(_SOURCE), "-o", partial, "-lm"]
-            run = subprocess.run(command, capture_output=True, text=True, check=False)
-            if run.returncode == 0:
-                Path(partial).replace(target)
-                return
+        return subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
+    except OSError as error:
+        raise BuildError(f"{command[0]} cannot be run: {error.strerror or error}") from error
+
+
+def _compile(compiler: list[str], extra_flags: tuple[str, ...], target: Path) -> None:
+    """Compile the shared object and load it once in another process, which a damaged object may end.
+
+    Raises:
+        BuildError: the compiler fails, or its output does not load.
+    """
+    _logger.info("compiling the CPU kernels with %s (about two seconds)", compiler[0])
+    for native in _NATIVE:
+        run = _run(*compiler, *_FLAGS, *native, *extra_flags, str(_SOURCE), "-o", str(target), "-lm")
+        if run.returncode == 0:
+            break
+    else:
         raise BuildError(f"{compiler[0]} failed: {run.stderr.strip()[-500:]}")
-    finally:
-        Path(partial).unlink(missing_ok=True)
+    if not target.is_file():
+        raise BuildError(f"{compiler[0]} reported success but wrote no file")
+    trial = _run(sys.executable, "-I", "-c", _TRIAL, str(target))
+    if trial.returncode:
+        lines = trial.stderr.strip().splitlines() or [f"the loading process ended with {trial.returncode}"]
+        raise BuildError(f"{compiler[0]} reported success but wrote no library that loads: {lines[-1][-500:]}")

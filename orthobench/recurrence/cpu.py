@@ -38,7 +38,7 @@ def unsupported(call: Call) -> str | None:
     activation = parameters.get("activation")
     if activation is not None and activation.kind is Kind.LEAKY_RELU and activation.slope < 0:
         return "leaky ReLU with a negative slope: its output does not show its side"
-    return native.missing()
+    return native.unusable(call.operation.name)
 
 
 def run(call: Call) -> Result:

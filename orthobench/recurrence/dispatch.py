@@ -87,7 +87,7 @@ def choose(call: Call) -> str:
     reason = _unsupported(device, call)
     if reason is None:
         return device
-    if device == "cpu" and reason == native.missing():
+    if device == "cpu" and reason == native.unusable(call.operation.name):
         _log_once(
             logging.WARNING,
             f"{reason}; the recurrences run in PyTorch instead, up to seven times slower (back end reference)",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,6 +44,23 @@ def missing() -> str | None:
     return None
 
 
+def unusable(name: str) -> str | None:
+    """Return the reason why the C kernels of an operation, or of `project`, are not used, or None.
+
+    The first call after a build compares the kernels with the reference.
+    """
+    if reason := missing():
+        return reason
+    return f"the C kernels of {name} failed their comparison with the reference" if name in _failures() else None
+
+
+@functools.cache
+def _failures() -> frozenset[str]:
+    # It imports the operations, which import this module.
+    comparison = importlib.import_module("orthobench.recurrence.comparison")
+    return build.build().failures(comparison.comparisons())
+
+
 @functools.cache
 def kernels() -> ctypes.CDLL:
     """Return the library for this machine; the first call builds it.
@@ -54,8 +72,19 @@ def kernels() -> ctypes.CDLL:
 
 
 def load(*flags: str) -> ctypes.CDLL:
-    """Load the kernels with their signatures, built with these additional compiler flags."""
-    library = build.library(*flags)
+    """Load the kernels with their signatures, built with these additional compiler flags.
+
+    Raises:
+        BuildError: they cannot be built or loaded.
+    """
+    library = build.build(*flags).library
+    try:
+        return _declared(library)
+    except AttributeError as error:
+        raise build.BuildError(f"the compiled library has other functions than cpu.c: {error}") from error
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     size, pointer = ctypes.c_int64, ctypes.c_void_p
     library.problem_size.restype = library.vector_length.restype = size
     if library.problem_size() != ctypes.sizeof(_Problem):

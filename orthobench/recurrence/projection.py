@@ -29,7 +29,7 @@ def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     """
     tensors = [inputs, weight] if bias is None else [inputs, weight, bias]
     has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and inputs.numel()
-    if not has_kernel or inputs.dim() != 3 or native.missing():
+    if not has_kernel or inputs.dim() != 3 or native.unusable("project"):
         return torch.nn.functional.linear(inputs, weight, bias)
     result: Tensor = _Project.apply(inputs, weight, bias)
     return result

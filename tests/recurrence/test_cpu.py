@@ -7,7 +7,6 @@ import os
 import platform
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -25,7 +24,6 @@ from orthobench.recurrence import (
     Activation,
     GradientTrace,
     Kind,
-    build,
     cpu,
     lstm,
     native,
@@ -338,39 +336,3 @@ def test_works_after_a_fork() -> None:
         recurrence(x, weight, (h0,))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-
-
-# ---------------------------------------------------------------------- the build
-
-
-def test_concurrent_builds_compile_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
-    builds, original = [], build._build
-    monkeypatch.setattr(build, "_build", lambda *args: (builds.append(args), original(*args)))
-    workers = [threading.Thread(target=build.compiled) for _ in range(3)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    assert len(builds) == 1
-    assert build.compiled().parent == tmp_path / "recurrence"
-    assert len(list(tmp_path.rglob("*.so"))) == 1
-    assert not list(tmp_path.rglob("*.partial"))
-    assert build.compiled("-O1") != build.compiled()
-
-
-@pytest.mark.parametrize("compiler", ["/nowhere/cc", "false"])
-def test_no_compiler_says_so(compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
-    monkeypatch.setenv("CC", compiler)
-    with pytest.raises(build.BuildError, match=compiler):
-        build.compiled()
-    assert not list(tmp_path.rglob("*.so"))
-
-
-def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ORTHOBENCH_CACHE", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert build.cache_folder() == Path("/somewhere/orthobench")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert build.cache_folder() == Path.home() / ".cache" / "orthobench"

@@ -50,7 +50,7 @@ def _fresh() -> Iterator[None]:
 @pytest.fixture
 def _no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def forget() -> None:
-        for function in (native.missing, native.kernels, build.library):
+        for function in (native.missing, native.kernels, native._failures, build.build):
             function.cache_clear()
         dispatch._logged.clear()
 

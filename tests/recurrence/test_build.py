@@ -1,0 +1,472 @@
+"""The cache of compiled kernels: damage, compilers that fail, folders that cannot be written, wrong kernels."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from orthobench.recurrence import build, comparison, cpu, native
+from orthobench.recurrence.kernels import Gradients
+
+pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+
+RUN = """
+import logging
+logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+import torch
+from orthobench.recurrence import cornn, gru, lstm, project, recurrence
+ones = lambda *shape: torch.ones(*shape)
+for _ in range(2):
+    print("recurrence", recurrence.chosen_backend(ones(3, 2, 4), ones(4, 4)))
+    print("lstm", lstm.chosen_backend(ones(3, 2, 16), ones(16, 4)))
+h, _ = lstm(ones(3, 2, 16), ones(16, 4), (ones(2, 4), ones(2, 4)))
+print("value", round(float(h.double().sum()), 5))
+x = ones(3, 2, 4).requires_grad_()
+recurrence(x, ones(4, 4), (ones(2, 4),))[0].sum().backward()
+print("gradient", round(float(x.grad.double().sum()), 5))
+"""
+ON_THE_CPU = {"recurrence cpu", "lstm cpu"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a process that runs two recurrences says."""
+
+    lines: list[str]
+    log: list[str]
+
+    @property
+    def backends(self) -> set[str]:
+        return {line for line in self.lines if not line.startswith(("value", "gradient"))}
+
+    @property
+    def values(self) -> list[str]:
+        return [line for line in self.lines if line.startswith(("value", "gradient"))]
+
+    @property
+    def builds(self) -> int:
+        return sum("compiling" in line for line in self.log)
+
+    @property
+    def warnings(self) -> list[str]:
+        return [line for line in self.log if line.startswith("WARNING")]
+
+
+def start(cache: Path, **environment: str) -> subprocess.Popen[str]:
+    """A process that runs the recurrences with this cache folder."""
+    surroundings = {**os.environ, "OMP_NUM_THREADS": "1", "ORTHOBENCH_CACHE": str(cache), **environment}
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", RUN], env=surroundings, text=True, **pipes)
+
+
+def outcome(process: subprocess.Popen[str]) -> Outcome:
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    return Outcome(output.splitlines(), errors.splitlines())
+
+
+@pytest.fixture(scope="module")
+def quick_compiler(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The compiler without its optimisations, which take most of its time."""
+    return script(tmp_path_factory.mktemp("compiler") / "quickcc", 'exec cc "$@" -O0')
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory, quick_compiler: str) -> tuple[Path, Outcome]:
+    """A cache folder after one process, and the outcome of that process."""
+    folder = tmp_path_factory.mktemp("filled")
+    return folder, outcome(start(folder, CC=quick_compiler))
+
+
+@pytest.fixture(autouse=True)
+def _same_compiler(quick_compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", quick_compiler)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache folder for this process, which loads its kernels again."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("ORTHOBENCH_CACHE", str(folder))
+    build.build.cache_clear()
+    yield folder
+    build.build.cache_clear()
+
+
+def only_object(cache: Path) -> Path:
+    (shared_object,) = (cache / "recurrence").glob("*.so")
+    return shared_object
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="latin-1")
+    path.chmod(0o755)
+    return str(path)
+
+
+# ---------------------------------------------------------------------- one build
+
+
+def test_concurrent_builds_compile_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds, original = [], build._compile
+    monkeypatch.setattr(build, "_compile", lambda *args: (builds.append(args), original(*args)))
+    workers = [threading.Thread(target=build.build) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(builds) == 1
+    entry = build.build().entry
+    assert entry is not None
+    assert entry.shared_object.parent == cache / "recurrence"
+    assert len(list(cache.rglob("*.so"))) == 1
+    assert not list(cache.rglob("*.partial"))
+    assert build.build("-O1").entry != entry
+
+
+def test_two_processes_compile_once(tmp_path: Path, filled: tuple[Path, Outcome]) -> None:
+    outcomes = [outcome(process) for process in [start(tmp_path) for _ in range(2)]]
+    assert sum(each.builds for each in outcomes) == 1
+    assert [(each.backends, each.values) for each in outcomes] == [(ON_THE_CPU, filled[1].values)] * 2
+
+
+def test_a_build_is_compared_and_used_by_later_processes(filled: tuple[Path, Outcome]) -> None:
+    folder, first = filled
+    assert (first.backends, first.builds, first.warnings) == (ON_THE_CPU, 1, [])
+    assert build.CacheEntry(only_object(folder)).verdict() == "compared"
+    later = outcome(start(folder))
+    assert (later.backends, later.builds, later.warnings) == (ON_THE_CPU, 0, [])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc names the open files")
+def test_files_reach_the_disk_before_and_after_their_new_name(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, str]] = []
+    fsync, rename = os.fsync, Path.replace
+
+    def recorded_fsync(descriptor: int) -> None:
+        calls.append(("fsync", Path(f"/proc/self/fd/{descriptor}").readlink().suffix))
+        fsync(descriptor)
+
+    def recorded_rename(path: Path, target: Path) -> Path:
+        calls.append(("rename", path.suffixes[0] + Path(target).suffix))
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(Path, "replace", recorded_rename)
+    build.build()
+    assert calls == [
+        *(("fsync", ".partial"), ("rename", ".partial.so"), ("fsync", "")),
+        *(("fsync", ".partial"), ("rename", ".sha256.sha256"), ("fsync", "")),
+    ]
+
+
+def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ORTHOBENCH_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert build.cache_folder() == Path("/somewhere/orthobench")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert build.cache_folder() == Path.home() / ".cache" / "orthobench"
+
+
+# ---------------------------------------------------------------------- damage
+
+
+def cut(shared_object: Path) -> None:
+    os.truncate(shared_object, shared_object.stat().st_size // 2)
+
+
+def flip(shared_object: Path) -> None:
+    content = bytearray(shared_object.read_bytes())
+    content[4096::61] = bytes(byte ^ 0xFF for byte in content[4096::61])
+    shared_object.write_bytes(content)
+
+
+def lose_the_record(shared_object: Path) -> None:
+    build.CacheEntry(shared_object).record.unlink(missing_ok=True)
+
+
+def change_the_verdict(shared_object: Path) -> None:
+    record = build.CacheEntry(shared_object).record
+    record.write_bytes(record.read_bytes() + b" lstm\xe9")
+
+
+def replace_with_text(shared_object: Path) -> None:
+    """An object that does not load, with a valid record."""
+    shared_object.write_text("no library")
+    build.CacheEntry(shared_object).write("compared")
+
+
+@pytest.mark.parametrize("damage", [cut, flip])
+def test_a_damaged_object_is_built_again_once(
+    damage: Callable[[Path], None], filled: tuple[Path, Outcome], tmp_path: Path
+) -> None:
+    cache = shutil.copytree(filled[0], tmp_path / "cache")
+    shared_object = only_object(cache)
+    expected = shared_object.read_bytes()
+    damage(shared_object)
+    repaired = outcome(start(cache))
+    assert (repaired.backends, repaired.builds, repaired.warnings) == (ON_THE_CPU, 1, [])
+    assert repaired.values == filled[1].values
+    assert only_object(cache).read_bytes() == expected
+    assert build.CacheEntry(shared_object).verdict() == "compared"
+
+
+@pytest.mark.parametrize("damage", [lose_the_record, change_the_verdict, replace_with_text])
+def test_an_object_without_a_valid_record_is_built_again_once(
+    damage: Callable[[Path], None], cache: Path, filled: tuple[Path, Outcome], caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(filled[0], cache)
+    expected = only_object(cache).read_bytes()
+    damage(only_object(cache))
+    with caplog.at_level(logging.INFO, "orthobench.recurrence"):
+        for _ in range(2):
+            assert native._declared(build.build().library).vector_length() > 0
+            build.build.cache_clear()
+    (message,) = [record.message for record in caplog.records]
+    assert "compiling" in message
+    assert only_object(cache).read_bytes() == expected
+    assert build.CacheEntry(only_object(cache)).verdict() == ""
+
+
+# ---------------------------------------------------------------------- compilers that fail
+
+
+@pytest.mark.parametrize("compiler", ["/nowhere/cc", "false"])
+def test_no_compiler_says_so(compiler: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", compiler)
+    with pytest.raises(build.BuildError, match=compiler):
+        build.build()
+    assert not list(cache.rglob("*.so"))
+
+
+FIND_OUTPUT = 'while [ "$1" != -o ]; do [ "$1" = --version ] && exit; shift; done; out=$2\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (FIND_OUTPUT + 'echo garbage > "$out"', "no library that loads"),
+        (FIND_OUTPUT + ': > "$out"', "no library that loads"),
+        (FIND_OUTPUT + 'head -c 50000 "$OBJECT" > "$out"', "no library that loads"),
+        ("exit 0", "no file"),
+        ("printf 'Fehler: ung\\374ltig\\n' >&2; exit 1", "Fehler: ung\ufffdltig"),
+    ],
+    ids=["garbage", "empty", "half", "nothing", "latin-1"],
+)
+def test_compilers_that_fail_leave_nothing_behind(
+    text: str, reason: str, cache: Path, tmp_path: Path, filled: tuple[Path, Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OBJECT", str(only_object(filled[0])))
+    monkeypatch.setenv("CC", script(tmp_path / "fakecc", text))
+    with pytest.raises(build.BuildError, match=f"fakecc .*{reason}"):
+        build.build()
+    assert {path.suffix for path in cache.rglob("*") if path.is_file()} == {".lock"}
+
+
+def test_a_compiler_that_speaks_latin_1(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", script(tmp_path / "fakecc", 'echo "Übersetzer"; echo "Übersetzer" >&2; cc "$@"'))
+    assert native._declared(build.build().library).vector_length() > 0
+    assert only_object(cache)
+
+
+@pytest.mark.parametrize(("command", "reason"), [("cc '", "closing quotation"), (None, "cannot be run")])
+def test_compilers_that_cannot_be_started(
+    command: str | None, reason: str, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\0\1\2")
+    binary.chmod(0o755)
+    monkeypatch.setenv("CC", command or str(binary))
+    with pytest.raises(build.BuildError, match=reason):
+        build.build("-O1")
+
+
+@pytest.mark.parametrize(
+    ("functions", "reason"),
+    [
+        ("long problem_size(void) { return 0; } long vector_length(void) { return 4; }", "struct problem"),
+        ("long problem_size(void) { return 0; }", "other functions"),
+    ],
+)
+@pytest.mark.usefixtures("cache")
+def test_a_library_with_other_functions_is_refused(
+    functions: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "other.c"
+    source.write_text(functions)
+    monkeypatch.setenv("CC", script(tmp_path / "fakecc", FIND_OUTPUT + f'cc -shared -fPIC {source} -o "$out"'))
+    with pytest.raises(build.BuildError, match=reason):
+        native.load()
+
+
+# ---------------------------------------------------------------------- folders that cannot be written
+
+
+@pytest.mark.parametrize("obstacle", ["file", "read-only"])
+def test_without_a_cache_folder_each_process_builds_for_itself(
+    obstacle: str, filled: tuple[Path, Outcome], tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    if obstacle == "file":
+        cache.write_text("a file")
+    elif os.geteuid():
+        cache.mkdir(0o500)
+    else:  # permissions do not hold for root
+        cache = Path("/proc/self/fdinfo")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    result = outcome(start(cache, TMPDIR=str(temporary)))
+    assert (result.backends, result.builds, result.values) == (ON_THE_CPU, 1, filled[1].values)
+    (warning,) = result.warnings
+    assert "ORTHOBENCH_CACHE" in warning
+    assert str(cache) in warning
+    assert not [path.name for path in temporary.iterdir() if path.name.startswith("orthobench")]
+
+
+def test_a_filled_cache_needs_no_lock(
+    cache: Path, filled: tuple[Path, Outcome], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cache folder that only others may write serves as well."""
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    shutil.copytree(filled[0], cache)
+    monkeypatch.setattr(build.filelock, "FileLock", refuse)
+    with caplog.at_level(logging.INFO, "orthobench.recurrence"):
+        loaded = build.build()
+        assert loaded.entry == build.CacheEntry(only_object(cache))
+        assert loaded.failures({"lstm": pytest.fail}) == frozenset()
+    assert not caplog.records
+
+
+# ---------------------------------------------------------------------- wrong kernels
+
+PATCHED = """
+folder=$(dirname "$0"); source=; out=
+for argument in "$@"; do
+    case $argument in --version) exec cc --version;; *cpu.c) source=$(dirname "$argument");; esac
+    [ "$previous" = -o ] && out=$argument
+    previous=$argument
+done
+sed 's/{old}/{new}/' "$source/cpu.c" > "$folder/cpu.c"
+sed 's/{old}/{new}/' "$source/vectors.h" > "$folder/vectors.h"
+exec cc -O0 -std=gnu11 -march=native -shared -fPIC "$folder/cpu.c" -o "$out" -lm
+"""
+
+
+def test_kernels_that_disagree_are_not_used(tmp_path: Path, filled: tuple[Path, Outcome]) -> None:
+    """A sigmoid that is one percent off: the LSTM's kernels are wrong, the plain recurrence's are not."""
+    sigmoid = {"old": "1.0f + exponential(-x)", "new": "1.01f + exponential(-x)"}
+    cache, compiler = tmp_path / "cache", script(tmp_path / "fakecc", PATCHED.format(**sigmoid))
+    for builds in (1, 0):
+        result = outcome(start(cache, CC=compiler))
+        assert result.backends == {"recurrence cpu", "lstm reference"}
+        assert result.values == filled[1].values
+        assert result.builds == builds
+        (warning,) = result.warnings
+        assert "the C kernels of lstm failed their comparison with the reference" in warning
+    verdict = build.CacheEntry(only_object(cache)).verdict()
+    assert verdict == "compared gated_recurrence gru lem lstm"
+
+
+@pytest.mark.parametrize("name", [name for name in comparison.comparisons() if name != "project"])
+@pytest.mark.parametrize("part", ["output", "weight", "x", "state"])
+def test_the_comparison_sees_each_value_and_gradient(name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = cpu.KERNELS[name]
+    forward, backward = kernel.forward, kernel.backward
+
+    def wrong_forward(x: torch.Tensor, arguments: Any, keep: bool) -> Any:
+        (first, *others), saved = forward(x, arguments, keep)
+        return (first * 1.001 if part == "output" else first, *others), saved
+
+    def wrong_backward(arguments: Any, tape: Any) -> Gradients:
+        gradients = backward(arguments, tape)
+        assert gradients.weight is not None
+        match part:
+            case "weight":
+                return replace(gradients, weight=gradients.weight * 1.001)
+            case "x":
+                return replace(gradients, x=gradients.x * torch.nan)
+            case "state":
+                return replace(gradients, state=tuple(state * 1.001 for state in gradients.state))
+        return gradients
+
+    monkeypatch.setattr(kernel, "forward", staticmethod(wrong_forward))
+    monkeypatch.setattr(kernel, "backward", staticmethod(wrong_backward))
+    assert {key for key, agrees in comparison.comparisons().items() if not agrees()} == {name}
+
+
+def test_the_comparison_sees_gradients_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    total = native.total
+    monkeypatch.setattr(native, "total", lambda rows: total(rows) * 1.001)
+    failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
+    assert failed == {"recurrence", "gru"}
+
+
+def test_the_comparison_sees_a_wrong_weight_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    product = native.weight_gradient
+    monkeypatch.setattr(native, "weight_gradient", lambda *args: product(*args).mul_(1.001))
+    assert {name for name, agrees in comparison.comparisons().items() if not agrees()} == set(comparison.comparisons())
+
+
+def test_a_kernel_that_reports_an_error_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any) -> None:
+        raise MemoryError("lstm_forward")
+
+    monkeypatch.setattr(cpu.KERNELS["lstm"], "forward", staticmethod(fail))
+    assert not comparison.comparisons()["lstm"]()
+
+
+def test_the_comparison_agrees_in_every_mode_and_changes_no_random_number() -> None:
+    torch.manual_seed(0)
+    expected = torch.randn(3)
+    torch.manual_seed(0)
+    for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+        with mode():
+            assert all(agrees() for agrees in comparison.comparisons().values())
+    assert torch.equal(torch.randn(3), expected)
+
+
+def test_a_wrong_projection_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from orthobench.recurrence import project
+
+    monkeypatch.setattr(native, "_failures", lambda: frozenset({"project"}))
+    inputs, weight = torch.randn(3, 2, 4), torch.randn(5, 4, requires_grad=True)
+    assert "Project" not in type(project(inputs, weight).grad_fn).__name__
+    monkeypatch.setattr(native, "_failures", frozenset)
+    assert "Project" in type(project(inputs, weight).grad_fn).__name__
+
+
+def test_the_verdict_is_recorded(cache: Path, filled: tuple[Path, Outcome]) -> None:
+    shutil.copytree(filled[0], cache)
+    build.CacheEntry(only_object(cache)).write("")
+    loaded = build.build()
+    assert loaded.failures({"gru": lambda: False, "lstm": lambda: True}) == {"gru"}
+    assert loaded.failures({"gru": pytest.fail, "lstm": pytest.fail}) == {"gru"}
+    only_object(cache).unlink()
+    assert loaded.failures({"gru": lambda: True, "lstm": lambda: False}) == {"lstm"}
+
+
+def test_kernels_that_end_the_process_are_tried_twice(cache: Path, filled: tuple[Path, Outcome]) -> None:
+    shutil.copytree(filled[0], cache)
+    build.CacheEntry(only_object(cache)).write("")
+    loaded = build.build()
+    for _ in range(2):
+        child = os.fork()
+        if not child:
+            loaded.failures({"gru": lambda: os._exit(9), "lstm": lambda: True})  # type: ignore[dict-item]
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert loaded.failures({"gru": pytest.fail, "lstm": pytest.fail}) == {"gru", "lstm"}
