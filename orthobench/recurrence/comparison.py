@@ -108,4 +108,4 @@ def _is_close(actual: Tensor, expected: Tensor) -> bool:
     """Return whether the relative Frobenius distance is small, with a floor for sums that cancel."""
     scale = float(expected.norm()) + 0.1 * expected.numel() ** 0.5
     distance = float((actual.double() - expected).norm())
-    return distance <= _TOLERANCE * scale  # False for NaN
+    return bool(distance <= _TOLERANCE * scale)  # False for NaN
