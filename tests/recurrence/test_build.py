@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from orthobench.recurrence import build, comparison, cpu, native
+from orthobench.recurrence.diagonal import Diagonal
 from orthobench.recurrence.kernels import Gradients
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
@@ -406,6 +407,11 @@ def test_the_comparison_sees_each_value_and_gradient(name: str, part: str, monke
     monkeypatch.setattr(kernel, "forward", staticmethod(wrong_forward))
     monkeypatch.setattr(kernel, "backward", staticmethod(wrong_backward))
     assert {key for key, agrees in comparison.comparisons().items() if not agrees()} == {name}
+
+
+def test_the_comparison_covers_every_c_kernel() -> None:
+    compiled = {name for name, kernel in cpu.KERNELS.items() if kernel is not Diagonal}
+    assert comparison.comparisons().keys() == compiled | {"project"}
 
 
 def test_the_comparison_sees_gradients_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
