@@ -141,15 +141,19 @@ def test_check_fails_what_is_lower(plugin, tmp_path, orthobench):
     assert orthobench("check", "--update", "--reason", "first", *options).code == 0
     recorded = read_baseline(file).run[0].metrics["balance"]
     assert recorded.direction == "max"
-    text = file.read_text()
+    measured = file.with_name("baseline.measured.json")
+    text = measured.read_text()
     for by, code, verdict in ((1000, 1, "worse"), (-1000, 0, "better")):
         shifted = text
         for value in recorded.values.values():
             shifted = shifted.replace(str(value), str(value + by))
-        file.write_text(shifted)
+        assert shifted != text
+        measured.write_text(shifted)
         outcome = orthobench("check", "--json", *options)
         assert (outcome.code, json.loads(outcome.out)["findings"][0]["verdict"]) == (code, verdict)
-    file.write_text(text.replace('direction = "max"', 'direction = "min"'))
+    authored = file.read_text()
+    assert 'direction = "max"' in authored
+    file.write_text(authored.replace('direction = "max"', 'direction = "min"'))
     outcome = orthobench("check", *options)
     assert outcome.code == 2
     assert 'declares the goal "max": correct the baseline' in outcome.err
