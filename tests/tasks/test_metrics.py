@@ -151,9 +151,8 @@ def test_check_fails_what_is_lower(plugin, tmp_path, orthobench):
         measured.write_text(shifted)
         outcome = orthobench("check", "--json", *options)
         assert (outcome.code, json.loads(outcome.out)["findings"][0]["verdict"]) == (code, verdict)
-    authored = file.read_text()
-    assert 'direction = "max"' in authored
-    file.write_text(authored.replace('direction = "max"', 'direction = "min"'))
+    measured.write_text(text)
+    file.write_text(BASELINE + '\n[run.metrics.balance]\ndirection = "min"\n')
     outcome = orthobench("check", *options)
     assert outcome.code == 2
     assert 'declares the goal "max": correct the baseline' in outcome.err
