@@ -53,11 +53,13 @@ def trained(runs: Sequence[CheckedRun], db: str, only: Sequence[str], group: int
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command, "--first-seed", str(first)], stdout=subprocess.PIPE, env=environment)
     findings = json.loads(done.stdout)["findings"]
-    return [f"{one['run']} {one['metric']} {one['verdict']}" for one in findings if not one["passes"]]
+    return [
+        f"{finding['run']} {finding['metric']} {finding['verdict']}" for finding in findings if not finding["passes"]
+    ]
 
 
 def drawn(runs: Sequence[CheckedRun], group: int) -> list[str]:
-    """What fails on some of the baseline's seeds, beside the others."""
+    """Return the failures of a part of the baseline's seeds against the other seeds."""
     failed = []
     for run in runs:
         seeds = sorted({seed for metric in run.metrics.values() for seed in metric.values})
@@ -70,8 +72,8 @@ def drawn(runs: Sequence[CheckedRun], group: int) -> list[str]:
             seed: SeedResult({metric.key(name): metric.values[seed] for name, metric in run.metrics.items()})
             for seed in taken
         }
-        found = judge(run.model_copy(update={"metrics": left}), None, now, False)
-        failed += [f"{one.run} {one.metric} {one.verdict}" for one in found if not one.passes]
+        findings = judge(run.model_copy(update={"metrics": left}), None, now, False)
+        failed += [f"{finding.run} {finding.metric} {finding.verdict}" for finding in findings if not finding.passes]
     return failed
 
 

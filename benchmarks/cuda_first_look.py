@@ -4,7 +4,7 @@
 
 Times are medians of CUDA-event timings, with the spread from the 10th to the 90th percentile; "graph" rows replay a
 captured CUDA graph. A training step here is forward, backward and the weight gradient of the recurrence alone, on
-random data. Errors are relative Frobenius distances from the reference in float64, beside those of the reference in
+random data. Errors are relative Frobenius distances from the reference in float64, next to those of the reference in
 float32. A row that fails keeps its message: one failure does not cost the rest of a rented hour.
 """
 
@@ -59,7 +59,7 @@ class Bench:
         else:
             try:
                 self._fill(row, make())
-            except Exception as error:  # the other rows are still wanted
+            except Exception as error:  # the other rows still run
                 row.note = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         print(_line(row), flush=True)
         torch.cuda.empty_cache()
@@ -239,8 +239,8 @@ def errors(n: int, steps: int, batch: int) -> dict[str, Any]:
     names = ("states", "dx", "dW", "dh0")
     report: dict[str, Any] = {"n": n, "steps": steps}
     for label, back_end in (("kernels", cuda), ("reference in float32", reference)):
-        found = results(back_end, torch.float32)
-        report[label] = {name: relative(a, e) for name, a, e in zip(names, found, exact, strict=True)}
+        measured = results(back_end, torch.float32)
+        report[label] = {name: relative(a, e) for name, a, e in zip(names, measured, exact, strict=True)}
     return report
 
 

@@ -1,4 +1,4 @@
-"""Whether as many runs as cores with a thread each beat one run after the other on all cores.
+"""Comparison of a run per core, each with one thread, against one run at a time on all cores.
 
     python benchmarks/parallel_runs.py [--epochs 1]
 
@@ -38,13 +38,16 @@ def measure(task: str, model: str, settings: dict[str, str], at_once: int, count
     cores = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as folder, open_store(f"{folder}/r.db", create=True) as store:
         config = [resolve(Catalog(), task, model, settings, seed=seed) for seed in range(count)]
-        jobs = [Job(one.spec, str(one.spec.seed), f"{folder}/r.db", str(Path(folder, "c"))) for one in config]
+        jobs = [
+            Job(run_config.spec, str(run_config.spec.seed), f"{folder}/r.db", str(Path(folder, "c")))
+            for run_config in config
+        ]
         executor = ProcessExecutor(
             store, [None] * at_once, cores, lambda _: nullcontext(EventSink()), lambda: False, print
         )
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         outcomes = list(executor.run(jobs))
-        whole = time.perf_counter() - begun
+        whole = time.perf_counter() - start_time
         assert all(outcome.ending.is_result for outcome in outcomes), outcomes
         runs = store.runs()
         iterations = sum(run.iterations for run in runs)
@@ -55,17 +58,17 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--epochs", default="1")
     options.add_argument("--rounds", type=int, default=2)
-    given = options.parse_args()
+    arguments = options.parse_args()
     cores = torch.get_num_threads()
     print(f"{cores} cores; iterations a second: training alone, in brackets with everything")
     for task, model, settings in RUNS:
-        every = SMALL | settings | {"epochs": given.epochs}
+        every = SMALL | settings | {"epochs": arguments.epochs}
         ways: dict[int, list[tuple[float, float]]] = {1: [], cores: []}
-        for _ in range(given.rounds):
-            for at_once, found in ways.items():
-                found.append(measure(task, model, every, at_once, cores))
+        for _ in range(arguments.rounds):
+            for at_once, times in ways.items():
+                times.append(measure(task, model, every, at_once, cores))
         (alone, alone_training), (together, together_training) = (
-            (max(whole for whole, _ in found), max(training for _, training in found)) for found in ways.values()
+            (max(whole for whole, _ in times), max(training for _, training in times)) for times in ways.values()
         )
         print(
             f"{task + ', ' + model:<18} one on all cores {alone_training:7.1f} ({alone:6.1f})   "

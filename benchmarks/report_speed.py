@@ -25,16 +25,16 @@ FACTS = {"python": "3", "packages": {"torch": "2"}, "commit": None, "dirty": Fal
 
 
 def fill(database: Path, count: int) -> None:
-    """Runs of every experiment for one seed, then the next, with smooth and noisy curves."""
+    """Add runs of every experiment, seed by seed, with smooth and noisy curves."""
     catalog, draw, seed, known = Catalog(), random.Random(0), 0, set[str]()
     experiments = [experiment for paper in papers() for experiment in paper.experiments()]
     with open_store(str(database), create=True) as store:
         while len(known) < count:
             for experiment in experiments:
-                made = resolve(catalog, experiment.task, experiment.model, {}, seed=seed, experiment=experiment)
-                if made.spec.key not in known and len(known) < count:
-                    known.add(made.spec.key)
-                    enter(store, made.spec, made.task_class.metrics, draw)
+                config = resolve(catalog, experiment.task, experiment.model, {}, seed=seed, experiment=experiment)
+                if config.spec.key not in known and len(known) < count:
+                    known.add(config.spec.key)
+                    enter(store, config.spec, config.task_class.metrics, draw)
             seed += 1
 
 
@@ -77,9 +77,9 @@ def timed(*arguments: str) -> tuple[float, float]:
     """Seconds, and the largest memory of all commands so far in GB."""
     import resource
 
-    begun = time.perf_counter()
+    start_time = time.perf_counter()
     subprocess.run([sys.executable, "-m", "orthobench", *arguments], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
+    return time.perf_counter() - start_time, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
 
 
 def main() -> None:
@@ -89,8 +89,8 @@ def main() -> None:
         fill(database, count)
         listing = timed("ls", "--db", str(database))
         report = timed("report", "--html", "--db", str(database), "-o", str(page))
-        found = {"runs": count, "ls": listing, "report": report, "page_mb": page.stat().st_size / 1e6}
-        print(json.dumps(found, indent=2))
+        measurements = {"runs": count, "ls": listing, "report": report, "page_mb": page.stat().st_size / 1e6}
+        print(json.dumps(measurements, indent=2))
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ def by_the_equation(samples, up, down):
 @pytest.mark.parametrize("size", [1, 2, 7, 600, 601])
 def test_resampling_is_the_equation(rate, up, down, size):
     samples = np.random.default_rng(size).standard_normal(size)
-    found = resample(samples, rate)
-    assert len(found) == math.ceil(size * 8000 / rate)
-    np.testing.assert_allclose(found, by_the_equation(samples, up, down)[: len(found)], atol=1e-12)
+    resampled = resample(samples, rate)
+    assert len(resampled) == math.ceil(size * 8000 / rate)
+    np.testing.assert_allclose(resampled, by_the_equation(samples, up, down)[: len(resampled)], atol=1e-12)
 
 
 @pytest.mark.parametrize("rate", [16000, 48000])
@@ -54,8 +54,8 @@ def test_speech_at_8_khz_is_left_alone(tmp_path):
 
 
 def test_sixteen_bits():
-    given = np.array([0, 0.4 / 32768, 0.6 / 32768, 1.0, 2.0, -1.0, -2.0])
-    np.testing.assert_array_equal(in_16_bits(given) * 32768, [0, 0, 1, 32767, 32767, -32768, -32768])
+    samples = np.array([0, 0.4 / 32768, 0.6 / 32768, 1.0, 2.0, -1.0, -2.0])
+    np.testing.assert_array_equal(in_16_bits(samples) * 32768, [0, 0, 1, 32767, 32767, -32768, -32768])
 
 
 @pytest.mark.parametrize("kind", ["wav", "flac", "sphere"])
@@ -82,7 +82,7 @@ def _wav(path, samples=None, **options):
 
 
 @pytest.mark.parametrize(
-    ("break_it", "told"),
+    ("break_it", "message"),
     [
         (lambda path: path.write_bytes(b""), "is empty"),
         (lambda path: _wav(path, np.zeros(0)), "has no samples"),
@@ -96,10 +96,10 @@ def _wav(path, samples=None, **options):
         (lambda path: path.mkdir(), "cannot be read: Is a directory"),
     ],
 )
-def test_a_broken_file_is_named(tmp_path, break_it, told):
+def test_a_broken_file_is_named(tmp_path, break_it, message):
     path = tmp_path / "broken.wav"
     break_it(path)
-    with pytest.raises(UsageError, match=told) as error:
+    with pytest.raises(UsageError, match=message) as error:
         read(path)
     assert str(path) in str(error.value)
 

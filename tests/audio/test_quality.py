@@ -72,16 +72,16 @@ def p56(samples):
         p = g * p + (1 - g) * abs(sample)
         q = g * q + (1 - g) * p
         envelope.append(q)
-    held = np.array([max(envelope[max(0, i - 1600) : i + 1]) for i in range(len(x))])
-    thresholds = [2.0 ** (e / 2) for e in np.arange(math.floor(2 * math.log2(held.max())), -200, -1.0)]
+    sustained = np.array([max(envelope[max(0, i - 1600) : i + 1]) for i in range(len(x))])
+    thresholds = [2.0 ** (e / 2) for e in np.arange(math.floor(2 * math.log2(sustained.max())), -200, -1.0)]
     before = None
     for threshold in thresholds:
-        level = 10 * math.log10(np.square(x).sum() / (held >= threshold).sum())
+        level = 10 * math.log10(np.square(x).sum() / (sustained >= threshold).sum())
         excess = level - 20 * math.log10(threshold) - 15.9
         if before is not None and before[1] < 0 <= excess:
             share = before[1] / (before[1] - excess)
             level = before[0] + share * (level - before[0])
-            return held > 10 ** ((level - 15.9) / 20)
+            return sustained > 10 ** ((level - 15.9) / 20)
         before = level, excess
     raise AssertionError
 
@@ -91,9 +91,9 @@ def test_activity_is_p56():
     samples = np.concatenate((silence, speech(0.6), 0.003 * speech(0.6, 1), silence, speech(0.4, 2), silence, silence))
     expected = p56(samples)
     assert 0.2 < expected.mean() < 0.9
-    found = active_speech(samples)
-    assert (found != expected).mean() < 1e-3
-    assert not found[:2000].any()
+    active = active_speech(samples)
+    assert (active != expected).mean() < 1e-3
+    assert not active[:2000].any()
     assert not active_speech(np.zeros(3000)).any()
 
 
@@ -120,8 +120,8 @@ def test_identical_speech_is_best():
 def test_quality_falls_with_noise(measure):
     samples = speech(2.0)
     noise = np.random.default_rng(0).standard_normal(len(samples))
-    found = [measure(samples, samples + level * noise) for level in (0, 1e-3, 1e-2, 1e-1)]
-    assert all(before > after for before, after in pairwise(found)), found
+    scores = [measure(samples, samples + level * noise) for level in (0, 1e-3, 1e-2, 1e-1)]
+    assert all(before > after for before, after in pairwise(scores)), scores
 
 
 def test_what_is_not_defined_is_nan():
@@ -148,7 +148,7 @@ def test_files_are_measured_in_processes_of_their_own(tmp_path):
         single.append(quality(reference, estimate))
     assert set(means) == set(single[0])
     for name, mean in means.items():
-        assert mean == pytest.approx(np.mean([one[name] for one in single]))
+        assert mean == pytest.approx(np.mean([scores[name] for scores in single]))
     assert 0.5 < means["stoi"] < 1
 
 

@@ -20,11 +20,11 @@ def test_the_transform_is_the_equation(size):
     window = 0.5 - 0.5 * np.cos(2 * np.pi * n / 256)
     kernel = np.exp(-2j * np.pi * np.outer(k, n) / 256) * window
     expected = np.array([kernel @ padded[128 * t : 128 * t + 256] for t in range(hops + 3)])
-    found = stft(samples)
-    assert found.shape == (frame_count(size), BINS) == expected.shape
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    spectrum = stft(samples)
+    assert spectrum.shape == (frame_count(size), BINS) == expected.shape
+    np.testing.assert_allclose(spectrum, expected, atol=1e-12)
     decibels = 10 * np.log10(1e-5 + expected.real**2 + expected.imag**2)
-    np.testing.assert_allclose(log_magnitude(found), decibels, rtol=1e-6, atol=1e-4)
+    np.testing.assert_allclose(log_magnitude(spectrum), decibels, rtol=1e-6, atol=1e-4)
 
 
 @pytest.mark.parametrize("size", [1, 128, 4000, 12345])

@@ -34,8 +34,8 @@ class Server(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         content = self.server.files.get(self.path)
-        given = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        start = int(given.group(1)) if given and self.path != "/no-ranges" else 0
+        requested_range = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        start = int(requested_range.group(1)) if requested_range and self.path != "/no-ranges" else 0
         self.server.requests.append((self.path, start))
         if content is None:
             self.send_error(404)
@@ -65,24 +65,24 @@ def download(server, *paths) -> Download:
 
 
 def test_a_file_comes_whole_once_and_is_reported(server, tmp_path):
-    told = []
+    progress_calls = []
     for _ in range(2):
-        file = fetch(download(server, "/good"), tmp_path / "new", lambda *progress: told.append(progress))
+        file = fetch(download(server, "/good"), tmp_path / "new", lambda *progress: progress_calls.append(progress))
         assert file.read_bytes() == CONTENT
     assert server.requests == [("/good", 0)]
-    assert told[-1] == ("file", len(CONTENT), len(CONTENT))
-    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+    assert progress_calls[-1] == ("file", len(CONTENT), len(CONTENT))
+    assert [done for _, done, _ in progress_calls] == sorted(done for _, done, _ in progress_calls)
 
 
 def test_what_was_cut_off_goes_on_at_another_mirror_and_in_another_process(server, tmp_path):
     with pytest.raises(UsageError, match="file cannot be downloaded; http://127"):
         fetch(download(server, "/cut"), tmp_path, lambda *_: None)
-    kept = (tmp_path / "file.part").stat().st_size
-    assert 0 < kept <= len(CONTENT) // 2
+    partial_size = (tmp_path / "file.part").stat().st_size
+    assert 0 < partial_size <= len(CONTENT) // 2
     assert fetch(download(server, "/cut", "/good"), tmp_path, lambda *_: None).read_bytes() == CONTENT
     (_, first), (_, second), (last, third) = server.requests
-    assert (first, second, last) == (0, kept, "/good")
-    assert kept < third <= kept + (len(CONTENT) - kept) // 2
+    assert (first, second, last) == (0, partial_size, "/good")
+    assert partial_size < third <= partial_size + (len(CONTENT) - partial_size) // 2
 
 
 def test_a_server_without_ranges_starts_over(server, tmp_path):
@@ -101,13 +101,13 @@ def test_other_files_are_refused_and_every_mirror_is_named(server, tmp_path):
 
 
 def test_get_brings_a_data_set(server, data_folder, tmp_path, monkeypatch):
-    wanted, downloads = dataset("mnist"), []
+    data_set, downloads = dataset("mnist"), []
     for file in write_mnist(tmp_path / "theirs").iterdir():
         packed = gzip.compress(file.read_bytes())
         server.files[f"/{file.name}.gz"] = packed
         checksum = hashlib.md5(packed).hexdigest()
         downloads.append(Download(f"{file.name}.gz", (server.url(f"/{file.name}.gz"),), checksum, len(packed)))
     monkeypatch.setattr(MNIST, "downloads", downloads)
-    wanted.get(lambda *_: None)
-    assert wanted.faults(wanted.require()) == []
+    data_set.get(lambda *_: None)
+    assert data_set.faults(data_set.require()) == []
     assert not list((data_folder / ".downloads").iterdir())

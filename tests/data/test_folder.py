@@ -27,8 +27,8 @@ def test_the_option_goes_before_the_environment_and_that_before_the_cache_folder
 
 def test_what_is_not_here_says_in_one_line_which_command_brings_it(tmp_path, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path))
-    told = r"^mnist is not here: orthobench data get mnist \(files you have: orthobench data import mnist PATH\)$"
-    with pytest.raises(UsageError, match=told):
+    message = r"^mnist is not here: orthobench data get mnist \(files you have: orthobench data import mnist PATH\)$"
+    with pytest.raises(UsageError, match=message):
         dataset("mnist").require()
     with pytest.raises(UsageError, match="unknown data set 'minst': did you mean mnist"):
         dataset("minst")
@@ -58,17 +58,17 @@ def test_what_needs_a_licence_says_so(tmp_path, monkeypatch):
     (tmp_path / "one").write_text("here")
     Licensed().import_files(tmp_path)
     assert (Licensed().require() / "one").read_text() == "here"
-    assert Licensed().verify() == []  # there is no checksum to hold it against
+    assert Licensed().verify() == []  # without a checksum there is no deviation
 
 
 def test_every_data_set_says_what_it_is():
-    for name, one in datasets().items():
-        assert one.name == name
-        assert one.title
-        assert one.licence
-        assert one.home.startswith("http")
-        assert one.size > 0
-        assert bool(one.files) != name.startswith("timit")  # whose files are counted by speakers
+    for name, data_set in datasets().items():
+        assert data_set.name == name
+        assert data_set.title
+        assert data_set.licence
+        assert data_set.home.startswith("http")
+        assert data_set.size > 0
+        assert bool(data_set.files) != name.startswith("timit")  # whose files are counted by speakers
 
 
 def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):

@@ -35,7 +35,7 @@ def pack(source, target):
             packed.write(file.read_bytes())
 
 
-def given(layout: str, name: str, folder):
+def write_layout(layout: str, name: str, folder):
     """A small data set as its owner may have it, and the path to name."""
     source = WRITERS[name](folder / "source")
     if layout == "plain":
@@ -61,20 +61,20 @@ def given(layout: str, name: str, folder):
     + [("cifar10", layout) for layout in ("plain", "inner folder", "archive", "folder with the archive")],
 )
 def test_files_are_taken_in_as_people_have_them(name, layout, data_folder, tmp_path, caplog):
-    wanted = dataset(name)
-    assert not wanted.present()
+    data_set = dataset(name)
+    assert not data_set.present()
     with caplog.at_level(logging.WARNING):
-        wanted.import_files(given(layout, name, tmp_path / "theirs"))
-    assert wanted.present()
-    assert wanted.require() == data_folder / name
+        data_set.import_files(write_layout(layout, name, tmp_path / "theirs"))
+    assert data_set.present()
+    assert data_set.require() == data_folder / name
     for part in COUNTS:
-        read, classes = wanted.load(part)
+        read, classes = data_set.load(part)
         assert (read.dtype, classes.dtype) == (torch.uint8, torch.int64)
         np.testing.assert_array_equal(read.numpy(), expected(name, part))
         np.testing.assert_array_equal(classes.numpy(), labels(part))
     # random images are not the canonical ones: whole, so they are taken, and it is said
     assert "not the canonical copy" in caplog.text
-    assert "not the canonical copy" in wanted.verify()[0]
+    assert "not the canonical copy" in data_set.verify()[0]
 
 
 def truncate(file, keep=0.5):
@@ -168,33 +168,33 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_broken_files_are_refused_and_what_was_there_stays(fault, data_folder, tmp_path):
-    name, spoil, told = FAULTS[fault]
-    wanted = dataset(name)
-    wanted.import_files(WRITERS[name](tmp_path / "good"))
-    before = {file: file.read_bytes() for file in wanted.folder().rglob("*") if file.is_file()}
+    name, spoil, message = FAULTS[fault]
+    data_set = dataset(name)
+    data_set.import_files(WRITERS[name](tmp_path / "good"))
+    before = {file: file.read_bytes() for file in data_set.folder().rglob("*") if file.is_file()}
     spoil(WRITERS[name](tmp_path / "bad"))
     with pytest.raises(UsageError) as error:
-        wanted.import_files(tmp_path / "bad")
-    assert told in str(error.value)
+        data_set.import_files(tmp_path / "bad")
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
-    assert {file: file.read_bytes() for file in wanted.folder().rglob("*") if file.is_file()} == before
+    assert {file: file.read_bytes() for file in data_set.folder().rglob("*") if file.is_file()} == before
     assert {path.name for path in data_folder.iterdir()} <= {name, f".{name}.lock"}
 
 
 @pytest.mark.parametrize("fault", ["wrong magic number", "truncated file", "label out of range", "truncated batch"])
 def test_files_that_break_later_are_found_and_named(fault, small_data):
-    name, spoil, told = FAULTS[fault]
-    wanted = dataset(name)
-    spoil(wanted.folder())
-    assert told in wanted.verify()[0]
+    name, spoil, message = FAULTS[fault]
+    data_set = dataset(name)
+    spoil(data_set.folder())
+    assert message in data_set.verify()[0]
     with pytest.raises(UsageError) as error:
-        dict(map(wanted.load, COUNTS))
-    assert told in str(error.value)
+        dict(map(data_set.load, COUNTS))
+    assert message in str(error.value)
     assert str(error.value).endswith("replace it with orthobench data get or import")
 
 
 def test_a_cut_off_archive_is_refused(data_folder, tmp_path):
-    archive = given("archive", "cifar10", tmp_path / "theirs")
+    archive = write_layout("archive", "cifar10", tmp_path / "theirs")
     truncate(archive)
     with pytest.raises(UsageError, match=r"python\.tar\.gz is cut off or is not a tar archive"):
         dataset("cifar10").import_files(archive)
@@ -203,22 +203,22 @@ def test_a_cut_off_archive_is_refused(data_folder, tmp_path):
 
 def test_a_full_disk_leaves_what_was_there(small_data, tmp_path):
     """The system's limit on the size of files stands in for a disk that fills up half-way."""
-    wanted = dataset("mnist")
-    before = wanted.load("train")[0]
-    theirs = write_mnist(tmp_path / "theirs")
+    data_set = dataset("mnist")
+    before = data_set.load("train")[0]
+    source = write_mnist(tmp_path / "theirs")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))
     try:
         with pytest.raises(StorageError, match=f"cannot be written or read: {os.strerror(errno.EFBIG)}"):
-            wanted.import_files(theirs)
+            data_set.import_files(source)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert torch.equal(wanted.load("train")[0], before)
+    assert torch.equal(data_set.load("train")[0], before)
     assert not list(small_data.glob(".mnist.new"))
 
 
 def test_a_folder_without_permission_is_told(data_folder, tmp_path):
-    wanted, theirs = dataset("mnist"), write_mnist(tmp_path / "theirs")
+    data_set, source = dataset("mnist"), write_mnist(tmp_path / "theirs")
     data_folder.mkdir()
     data_folder.chmod(0)
     user = os.geteuid()
@@ -226,9 +226,9 @@ def test_a_folder_without_permission_is_told(data_folder, tmp_path):
         os.seteuid(65534)
     try:
         with pytest.raises(StorageError, match="cannot be written or read: Permission denied"):
-            wanted.import_files(theirs)
+            data_set.import_files(source)
         with pytest.raises(UsageError, match="cannot be read: Permission denied"):
-            wanted.require()
+            data_set.require()
     finally:
         os.seteuid(user)
         data_folder.chmod(0o700)
@@ -236,17 +236,17 @@ def test_a_folder_without_permission_is_told(data_folder, tmp_path):
 
 def test_a_folder_that_a_killed_process_left_half_done_is_not_trusted(data_folder, tmp_path):
     """Killed while it filled the new folder, or between the two renames."""
-    wanted = dataset("mnist")
+    data_set = dataset("mnist")
     half = data_folder / ".mnist.new"
     half.mkdir(parents=True)
     shutil.copy(write_mnist(tmp_path / "theirs") / "train-images-idx3-ubyte", half)
-    assert not wanted.present()
-    wanted.import_files(tmp_path / "theirs")
-    wanted.folder().rename(data_folder / ".mnist.old")
+    assert not data_set.present()
+    data_set.import_files(tmp_path / "theirs")
+    data_set.folder().rename(data_folder / ".mnist.old")
     (tmp_path / "theirs" / "train-images-idx3-ubyte").unlink()
     with pytest.raises(UsageError, match="has no train-images"):
-        wanted.import_files(tmp_path / "theirs")
-    assert wanted.faults(wanted.require()) == []
+        data_set.import_files(tmp_path / "theirs")
+    assert data_set.faults(data_set.require()) == []
 
 
 @pytest.mark.parametrize(
@@ -259,16 +259,16 @@ def test_a_folder_that_a_killed_process_left_half_done_is_not_trusted(data_folde
 )
 def test_the_real_data_is_what_it_should_be(name, first_train, first_test, mean, std, real_data):
     real_data(name)
-    wanted = dataset(name)
-    canonical = wanted.verify() == []
+    data_set = dataset(name)
+    canonical = data_set.verify() == []
     assert canonical or name == "cifar10"  # of which a copy with other bytes, in another order, may stand in
-    read, classes = wanted.load("train")
+    read, classes = data_set.load("train")
     if canonical:
         assert classes[:10].tolist() == first_train
-        assert wanted.load("test")[1][:10].tolist() == first_test
+        assert data_set.load("test")[1][:10].tolist() == first_test
     else:
         assert classes.bincount().tolist() == [5_000] * 10
-        assert wanted.load("test")[1].bincount().tolist() == [1_000] * 10
+        assert data_set.load("test")[1].bincount().tolist() == [1_000] * 10
     pixels = read.reshape(-1, len(mean)).numpy() / 255
     np.testing.assert_allclose(pixels.mean(0), mean, atol=5e-4)
     if std is not None:
@@ -279,16 +279,16 @@ def test_the_real_data_is_what_it_should_be(name, first_train, first_test, mean,
 def test_downloads_are_those_that_torchvision_knows(name):
     from torchvision import datasets
 
-    theirs = {"mnist": datasets.MNIST, "fashion_mnist": datasets.FashionMNIST}[name]
-    assert [(one.name, one.md5) for one in dataset(name).downloads] == theirs.resources
-    assert any(one.urls[0].startswith(tuple(theirs.mirrors)) for one in dataset(name).downloads)
+    source = {"mnist": datasets.MNIST, "fashion_mnist": datasets.FashionMNIST}[name]
+    assert [(download.name, download.md5) for download in dataset(name).downloads] == source.resources
+    assert any(download.urls[0].startswith(tuple(source.mirrors)) for download in dataset(name).downloads)
 
 
 def test_the_checksums_of_cifar10_are_those_that_torchvision_knows():
     from torchvision import datasets
 
-    theirs = [*datasets.CIFAR10.train_list, *datasets.CIFAR10.test_list, ["batches.meta", datasets.CIFAR10.meta["md5"]]]
+    source = [*datasets.CIFAR10.train_list, *datasets.CIFAR10.test_list, ["batches.meta", datasets.CIFAR10.meta["md5"]]]
     ours = [[file.rpartition("/")[2], checksum] for file, checksum in dataset("cifar10").files.items()]
-    assert ours == theirs
+    assert ours == source
     (archive,) = dataset("cifar10").downloads
     assert (archive.md5, archive.urls[0]) == (datasets.CIFAR10.tgz_md5, datasets.CIFAR10.url)

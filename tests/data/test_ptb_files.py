@@ -25,8 +25,8 @@ def files(tmp_path, monkeypatch):
 
 
 def test_the_alphabet_is_letters_digits_the_number_sign_n_blank_line_end_and_eleven_marks():
-    wanted = set("abcdefghijklmnopqrstuvwxyz") | set("0123456789") | set(r"N #$&'*-./\<>") | {"\n"}
-    assert set(ALPHABET) == wanted
+    characters = set("abcdefghijklmnopqrstuvwxyz") | set("0123456789") | set(r"N #$&'*-./\<>") | {"\n"}
+    assert set(ALPHABET) == characters
     assert len(ALPHABET) == 50
     assert list(ALPHABET) == sorted(ALPHABET)
 
@@ -65,7 +65,7 @@ def test_files_are_taken_in_from_their_folder_or_the_archives(below, files, capl
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (None, "ptb.valid.txt does not exist: name the folder with ptb.train.txt"),
         (b"", "ptb.valid.txt is empty"),
@@ -73,10 +73,10 @@ def test_files_are_taken_in_from_their_folder_or_the_archives(below, files, capl
         (b" The end \n", "ptb.valid.txt is not Mikolov's text: 'T' is not among its 50 characters"),
     ],
 )
-def test_broken_files_are_refused_and_nothing_is_taken_in(content, told, files):
+def test_broken_files_are_refused_and_nothing_is_taken_in(content, message, files):
     broken = files / "ptb.valid.txt"
     broken.unlink() if content is None else broken.write_bytes(content)
-    with pytest.raises(UsageError, match=told) as error:
+    with pytest.raises(UsageError, match=message) as error:
         dataset("ptb").import_files(files)
     assert "\n" not in str(error.value)
     assert not dataset("ptb").present()

@@ -1,4 +1,4 @@
-"""TIMIT in any form it comes in; splits; features kept whole or not at all."""
+"""TIMIT in all its distributed forms; splits; features stored completely or not at all."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_sample_as_its_archive(tmp_path):
     (tmp_path / "timit.zip").write_bytes((tmp_path / "timit.zip").read_bytes()[:1000])
     with pytest.raises(UsageError, match=r"timit\.zip is not a complete ZIP archive"):
         dataset("timit_sample").import_files(tmp_path / "timit.zip")
-    assert dataset("timit_sample").verify() == []  # what was there stays
+    assert dataset("timit_sample").verify() == []  # the previous data stays
 
 
 def test_a_sample_with_something_missing_or_broken_is_not_taken_in(tmp_path):
@@ -159,7 +159,7 @@ def test_features_are_computed_once_and_mapped(tmp_path, data, monkeypatch):
     files = write_speech(tmp_path / "mine", 3, 0.1)
     frames, lengths = speech_features(files)
     expected = [log_magnitude(stft(read(file))) for file in files]
-    assert lengths.tolist() == [len(one) for one in expected]
+    assert lengths.tolist() == [len(features) for features in expected]
     np.testing.assert_array_equal(frames[:-2].numpy(), np.concatenate(expected))
     assert (frames[-2] == -50).all()
     assert torch.isinf(frames[-1]).all()
@@ -181,12 +181,12 @@ def test_features_follow_the_files(tmp_path):
 def test_damaged_features_are_computed_again(tmp_path, data, damage):
     files = write_speech(tmp_path / "mine", 3, 0.1)
     before = speech_features(files)[0].clone()
-    (kept,) = (entry for entry in (data / ".features").iterdir() if entry.is_dir())
+    (features_folder,) = (entry for entry in (data / ".features").iterdir() if entry.is_dir())
     if damage == "longer":
-        with (kept / "frames.f32").open("ab") as stream:
+        with (features_folder / "frames.f32").open("ab") as stream:
             stream.write(b"1234")
     else:
-        (kept / damage).write_bytes((kept / damage).read_bytes()[:-20])
+        (features_folder / damage).write_bytes((features_folder / damage).read_bytes()[:-20])
     assert torch.equal(speech_features(files)[0], before)
 
 
@@ -195,14 +195,14 @@ def test_nothing_half_written_stays(tmp_path, data, fault, monkeypatch):
     files = write_speech(tmp_path / "mine", 3, 0.1)
     if fault == "a broken file":
         files[2].write_bytes(b"")
-        kind, told = UsageError, r"02\.wav is empty"
+        kind, message = UsageError, r"02\.wav is empty"
     else:
 
         def fill(samples):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         monkeypatch.setattr("orthobench.data.features.stft", fill)
-        kind, told = StorageError, "No space left"
-    with pytest.raises(kind, match=told):
+        kind, message = StorageError, "No space left"
+    with pytest.raises(kind, match=message):
         speech_features(files)
     assert not [entry for entry in (data / ".features").iterdir() if entry.is_dir()]

@@ -73,7 +73,7 @@ def test_selecting_names(file):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("[[run]]", "[run]]", "is not TOML"),
         ('direction = "min"', 'direction = "down"', "run adding/lstm metrics mse direction: input should be 'min'"),
@@ -87,9 +87,9 @@ def test_selecting_names(file):
         ("[task.adding]", "[[task]]", r"write \[task.NAME\] for shared entries"),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_place(file, old, new, told):
+def test_what_does_not_fit_is_told_with_its_place(file, old, new, message):
     file.write_text(TEXT.replace(old, new))
-    with pytest.raises(UsageError, match=told) as error:
+    with pytest.raises(UsageError, match=message) as error:
         read_baseline(file)
     assert "\n" not in str(error.value)
 
@@ -100,7 +100,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ('"0": 0.1', '"zero": 0.1', "run adding/lstm metrics mse values zero"),
         ('"0": 0.1', '"0": NaN', "run adding/lstm metrics mse values 0: input should be a finite number"),
@@ -109,9 +109,9 @@ def test_a_file_that_is_not_there(tmp_path):
         ("{", "", r"baseline.measured.json is damaged"),
     ],
 )
-def test_a_damaged_file_of_values_is_told(file, old, new, told):
+def test_a_damaged_file_of_values_is_told(file, old, new, message):
     measured_file(file).write_text(json.dumps(MEASURED).replace(old, new, 1))
-    with pytest.raises(UsageError, match=told) as error:
+    with pytest.raises(UsageError, match=message) as error:
         read_baseline(file)
     assert "\n" not in str(error.value)
 
@@ -192,7 +192,7 @@ def test_an_update_none_of_whose_values_are_left_is_dropped(file):
         first = read_baseline(file).run[0]
         runs = [first.model_copy(update={"name": name}) for name in names]
         write_measured(file, runs, UPDATE.model_copy(update={"reason": reason, "runs": tuple(names)}))
-        return [(one.reason, one.runs) for one in read_baseline(file).update]
+        return [(update.reason, update.runs) for update in read_baseline(file).update]
 
     write(["adding/lstm", "wide"], "first")
     assert write(["wide"], "second") == [("first", ("adding/lstm",)), ("second", ("wide",))]
@@ -219,8 +219,8 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(file, monkeypatch):
 
 
 def test_the_condition_is_the_tasks_settings_and_version():
-    def of(task="adding", model="rnn", **given):
-        return resolve(Catalog(), task, model, given).spec
+    def of(task="adding", model="rnn", **overrides):
+        return resolve(Catalog(), task, model, overrides).spec
 
     assert condition(of()) == condition(of(model="lstm", hidden_size="7", epochs="3"))
     assert condition(of()) != condition(of(sequence_length="7"))
@@ -228,11 +228,11 @@ def test_the_condition_is_the_tasks_settings_and_version():
 
 def test_the_text_of_a_task_in_a_file_does_not_change_its_condition(tmp_path):
     file = tmp_path / "mine.py"
-    found = []
+    specs = []
     for comment in ("# one", "# two"):
         file.write_text(
             f"from orthobench.tasks.adding import Adding\nclass Mine(Adding):\n    title = 'mine' {comment}\n"
         )
-        found.append(resolve(Catalog([file]), "mine", "rnn", {}).spec)
-    assert found[0].condition != found[1].condition
-    assert condition(found[0]) == condition(found[1])
+        specs.append(resolve(Catalog([file]), "mine", "rnn", {}).spec)
+    assert specs[0].condition != specs[1].condition
+    assert condition(specs[0]) == condition(specs[1])

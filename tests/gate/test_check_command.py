@@ -35,14 +35,14 @@ def file(tmp_path):
 
 @pytest.fixture
 def measured(file, orthobench):
-    """The command line, beside a baseline with values of its code."""
+    """Return the command line in a folder whose baseline has values of this code."""
     outcome = orthobench("check", "--update", "--reason", "first", "--db", "runs.db")
     assert outcome.code == 0, outcome.err
     return orthobench
 
 
 def findings(outcome) -> dict[str, dict]:
-    return {f"{one['run']} {one['metric']}": one for one in json.loads(outcome.out)["findings"]}
+    return {f"{finding['run']} {finding['metric']}": finding for finding in json.loads(outcome.out)["findings"]}
 
 
 def change(file, model, by):
@@ -82,9 +82,9 @@ def test_what_is_worse_fails(measured, file):
     change(file, "gru", -1000)
     outcome = measured("check", "--db", "runs.db", "--json")
     assert outcome.code == 1
-    found = findings(outcome)
-    assert found["adding/gru mse"]["verdict"] == "worse"
-    assert found["adding/rnn mse"]["verdict"] == "same"
+    by_metric = findings(outcome)
+    assert by_metric["adding/gru mse"]["verdict"] == "worse"
+    assert by_metric["adding/rnn mse"]["verdict"] == "same"
     assert json.loads(outcome.out)["summary"] == "WORSE than the baseline: 1 same, 1 worse"
 
 
@@ -114,8 +114,8 @@ def test_runs_by_other_code_are_no_answer_unless_asked_for(measured, changed):
     from orthobench.store.tables import Environment
 
     def forge(session):
-        for place in session.query(Environment):
-            place.facts = place.facts | changed
+        for environment in session.query(Environment):
+            environment.facts = environment.facts | changed
 
     with open_store("runs.db") as store:
         store._write(forge)
@@ -248,7 +248,7 @@ def test_the_table_prints_the_power(measured):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("none.toml",), "baseline none.toml cannot be read"),
         (("--update",), "--update needs --reason"),
@@ -262,11 +262,11 @@ def test_the_table_prints_the_power(measured):
         (("--markdown", "checks"), "checks cannot be written"),
     ],
 )
-def test_wrong_usage(file, orthobench, options, told):
+def test_wrong_usage(file, orthobench, options, message):
     outcome = orthobench("check", *options)
     assert outcome.code == 2
     assert outcome.err.startswith("error: ")
-    assert told in outcome.err
+    assert message in outcome.err
     assert outcome.err.count("\n") == 1
 
 

@@ -1,6 +1,6 @@
 """The gate at work: faults planted into the code make it fail, and code that is as it was passes with other seeds.
 
-Slow: with the project's own baseline. Fast: the same faults at toy sizes, beside a baseline measured here.
+Slow: with the project's own baseline. Fast: the same faults at toy sizes, against a baseline measured here.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def flip_a_sign_in_the_cayley_gradient(monkeypatch):
 
 
 def forget_the_forget_bias(monkeypatch):
-    made = LSTM.__init__
+    original = LSTM.__init__
 
     def make(self, *arguments):
-        made(self, *arguments)
+        original(self, *arguments)
         self.forget_offset.zero_()
 
     monkeypatch.setattr(LSTM, "__init__", make)
@@ -70,10 +70,10 @@ def measure_one_step_too_late(monkeypatch):
 
 def show_the_marker_a_step_late(monkeypatch):
     """As another program has it: neither harder nor easier."""
-    made = copying.CopyingSplit.__init__
+    original = copying.CopyingSplit.__init__
 
     def make(self, settings, *arguments):
-        made(self, settings.model_copy(update={"layout": "exprnn"}), *arguments)
+        original(self, settings.model_copy(update={"layout": "exprnn"}), *arguments)
 
     monkeypatch.setattr(copying.CopyingSplit, "__init__", make)
 
@@ -150,7 +150,7 @@ def small(tmp_path_factory):
 
 @pytest.fixture
 def gate(small, orthobench):
-    """The check beside the small baseline, which whoever comes first measures."""
+    """Run the check against the small baseline, which the first test measures."""
     if not small.exists():
         small.write_text(SMALL)
         outcome = orthobench("check", str(small), "--update", "--reason", "small")

@@ -17,21 +17,21 @@ NOW = [0.021, 0.016, 0.034]
 
 @pytest.mark.parametrize(("direction", "sign"), [("min", 1), ("max", -1)])
 def test_the_interval_is_welchs(direction, sign):
-    found = difference(BEFORE, NOW, direction)
+    loss = difference(BEFORE, NOW, direction)
     interval = stats.ttest_ind(NOW, BEFORE, equal_var=False).confidence_interval(1 - 2 * ALPHA)
     bounds = sorted((sign * interval.low, sign * interval.high))
-    np.testing.assert_allclose([found.lower, found.upper], bounds, rtol=1e-9)
-    assert found.loss == pytest.approx(sign * (np.mean(NOW) - np.mean(BEFORE)))
+    np.testing.assert_allclose([loss.lower, loss.upper], bounds, rtol=1e-9)
+    assert loss.loss == pytest.approx(sign * (np.mean(NOW) - np.mean(BEFORE)))
 
 
 @pytest.mark.parametrize("scale", [1e-170, 1.0, 1e100])
 def test_the_interval_scales_with_the_values(scale):
-    found = difference([scale * x for x in BEFORE], [scale * x for x in NOW], "min")
+    interval = difference([scale * x for x in BEFORE], [scale * x for x in NOW], "min")
     plain = difference(BEFORE, NOW, "min")
     if scale == 1e-170:  # their squares are zero in float64: no spread is left
-        assert found.lower == found.upper == found.loss
+        assert interval.lower == interval.upper == interval.loss
     else:
-        assert found.upper / scale == pytest.approx(plain.upper)
+        assert interval.upper / scale == pytest.approx(plain.upper)
 
 
 def test_without_spread_the_difference_is_certain():
@@ -44,10 +44,10 @@ def defined_power(margin, deviation, n):
     freedom, error = 2 * n - 2, deviation * math.sqrt(2 / n)
     threshold = stats.t.isf(ALPHA, freedom)
 
-    def given(chi2):
+    def conditional_power(chi2):
         return stats.norm.cdf(margin / error - threshold * math.sqrt(chi2 / freedom)) * stats.chi2.pdf(chi2, freedom)
 
-    return integrate.quad(given, 0, np.inf)[0]
+    return integrate.quad(conditional_power, 0, np.inf)[0]
 
 
 @pytest.mark.parametrize("n", [3, 5, 10])
@@ -68,13 +68,13 @@ def test_the_power_far_out_is_one():
 
 
 @pytest.mark.parametrize(
-    ("now", "wanted"), [([3.0, 3.4, 3.2, 3.1], True), ([1.9, 9.0, 9.5, 9.2], True), ([1.2, 1.3, 9.0, 9.0], False)]
+    ("now", "expected"), [([3.0, 3.4, 3.2, 3.1], True), ([1.9, 9.0, 9.5, 9.2], True), ([1.2, 1.3, 9.0, 9.0], False)]
 )
-def test_worse_by_the_interval_where_ranks_overlap(now, wanted):
+def test_worse_by_the_interval_where_ranks_overlap(now, expected):
     before = [1.0, 1.1, 1.2, 1.3, 1.2]
     below = stats.ttest_ind(now, [x + 0.7 for x in before], equal_var=False, alternative="greater").pvalue
-    assert is_worse(before, now, "min", 0.7) == wanted
-    assert wanted or below > ALPHA
+    assert is_worse(before, now, "min", 0.7) == expected
+    assert expected or below > ALPHA
 
 
 @pytest.mark.parametrize("now", [[5.0, 6.0, 7.0], [2.5, 6.0, 7.0], [2.0, 2.2, 9.0], [1.0, 1.1, 1.2]])

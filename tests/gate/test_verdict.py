@@ -1,4 +1,4 @@
-"""Each verdict, from made-up values."""
+"""Each verdict, from invented values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def verdict(run, measured) -> Finding:
 
 
 @pytest.mark.parametrize(
-    ("values", "wanted"),
+    ("values", "expected"),
     [
         ((1.0, 1.1, 0.9), "same"),
         ((1.1, 1.2, 1.0), "same"),  # lost something, but provably less than 0.5
@@ -45,14 +45,14 @@ def verdict(run, measured) -> Finding:
     ],
 )
 @pytest.mark.parametrize("direction", ["min", "max"])
-def test_the_verdict_on_values_whose_baseline_is_about_one(values, wanted, direction):
+def test_the_verdict_on_values_whose_baseline_is_about_one(values, expected, direction):
     sign = 1 if direction == "min" else -1
     run = checked([sign * value for value in (1.0, 1.1, 0.9)], direction)
     finding = verdict(run, now(*(sign * value for value in values)))
-    assert finding.verdict == wanted
-    assert bool(finding.reason) == (wanted in ("worse", "inconclusive"))
+    assert finding.verdict == expected
+    assert bool(finding.reason) == (expected in ("worse", "inconclusive"))
     assert finding.power == pytest.approx(0.98, abs=0.02)
-    assert finding.passes == (wanted in ("same", "better"))
+    assert finding.passes == (expected in ("same", "better"))
 
 
 def test_a_run_that_diverged_is_worse():
@@ -76,17 +76,17 @@ def test_the_best_test_is_the_directions():
 
 
 @pytest.mark.parametrize(
-    ("values", "wanted", "told"),
+    ("values", "expected", "reason"),
     [
         ((1.0, 1.1, 0.9), "same", "equal to the last bit"),
         ((1.0, 1.1, 0.9 + 1e-15), "worse", "seed 2 changed, for the worse on average"),
         ((1.0, 1.1, 0.9 - 1e-15), "inconclusive", "for the better on average"),
     ],
 )
-def test_exactly(values, wanted, told):
+def test_exactly(values, expected, reason):
     finding = verdict(checked(exact=True), now(*values))
-    assert finding.verdict == wanted
-    assert told in finding.reason
+    assert finding.verdict == expected
+    assert reason in finding.reason
 
 
 def test_one_seed_will_do_where_it_is_exact():
@@ -105,10 +105,10 @@ def test_exactly_is_undecided_on_another_machine_and_for_another_seed():
 
 def test_two_seeds_are_no_evidence_and_why():
     for run in (checked([1.0, 1.1]), checked(seeds=(0, 1))):
-        found = refusal(run, "c")
-        assert found.verdict == "inconclusive"
-        assert "2 seeds cannot be evidence" in found.reason
-        assert "one degree of freedom" in found.reason
+        finding = refusal(run, "c")
+        assert finding.verdict == "inconclusive"
+        assert "2 seeds cannot be evidence" in finding.reason
+        assert "one degree of freedom" in finding.reason
     assert refusal(checked(), "c") is None
 
 
@@ -120,14 +120,14 @@ def test_the_interval_of_a_deviation_from_two_values_spans_a_factor_of_seventy()
 
 def test_nothing_recorded_and_another_task_are_refused():
     assert refusal(checked([]), "c").verdict == "missing"
-    found = refusal(checked(), "d")
-    assert (found.verdict, found.passes) == ("inconclusive", False)
+    finding = refusal(checked(), "d")
+    assert (finding.verdict, finding.passes) == ("inconclusive", False)
 
 
 @pytest.mark.parametrize(
-    ("ratios", "wanted"), [((4, 4, 4), "same"), ((4, 4, 90), "same"), ((13, 13, 1), "worse"), ((1, 1, 1), "better")]
+    ("ratios", "expected"), [((4, 4, 4), "same"), ((4, 4, 90), "same"), ((13, 13, 1), "worse"), ((1, 1, 1), "better")]
 )
-def test_speed_counts_when_asked(ratios, wanted):
+def test_speed_counts_when_asked(ratios, expected):
     run = checked(speed={"ratio": 4.0, "allowed_factor": 3.0})
     measured = {
         seed: SeedResult({("mse", "final"): value}, facts=FACTS, speed=ratio)
@@ -135,8 +135,8 @@ def test_speed_counts_when_asked(ratios, wanted):
     }
     for counts in (False, True):
         metric, speed = judge(run, ORIGIN, measured, counts)
-        assert speed.verdict == wanted
-        assert exit_code([metric, speed]) == (1 if counts and wanted == "worse" else 0)
+        assert speed.verdict == expected
+        assert exit_code([metric, speed]) == (1 if counts and expected == "worse" else 0)
 
 
 def test_speed_that_was_not_measured_fails_only_when_asked():

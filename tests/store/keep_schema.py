@@ -21,7 +21,7 @@ SETTINGS = [option for setting in TINY.split() for option in ("-s", setting)]
 
 
 def main() -> None:
-    kept = Path(__file__).with_name(f"schema_{HEAD}.db")
+    schema_file = Path(__file__).with_name(f"schema_{HEAD}.db")
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "r.db"
         for seed in ("0", "1"):
@@ -32,11 +32,11 @@ def main() -> None:
             store.rewind(run.id, 2)
             store.update(run.id, {"status": "running", "iterations": 2, "final_value": None})
             store.add_benchmark("recurrence", {"shapes": []}, run.environment.digest, {})
-        kept.unlink(missing_ok=True)
+        schema_file.unlink(missing_ok=True)
         with closing(sqlite3.connect(database)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("PRAGMA page_size = 512")
-            connection.execute("VACUUM INTO ?", (str(kept),))
+            connection.execute("VACUUM INTO ?", (str(schema_file),))
 
 
 if __name__ == "__main__":

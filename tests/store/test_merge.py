@@ -1,4 +1,4 @@
-"""Joining databases: each run once, the one that got further; everything or nothing."""
+"""Merges of databases: each run once, with the most progress; all rows or none."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from orthobench.store.tables import Base
 @pytest.fixture
 def databases(tmp_path):
     with (
-        open_store(str(tmp_path / "here.db"), create=True) as here,
-        open_store(f"sqlite:///{tmp_path / 'there.db'}", create=True) as there,
+        open_store(str(tmp_path / "here.db"), create=True) as target,
+        open_store(f"sqlite:///{tmp_path / 'there.db'}", create=True) as source,
     ):
-        yield here, there
+        yield target, source
 
 
 def enter(store: Store, key: str, values: list[float], status: Status = Status.FINISHED, machine: str = "m") -> None:
@@ -35,7 +35,7 @@ def enter(store: Store, key: str, values: list[float], status: Status = Status.F
 
 
 def contents(store: Store) -> dict:
-    """By key: status, machine, and what was measured, as text: nan equals nan."""
+    """Return the status, machine, spec and measured rows by key; values are text, so that nan equals nan."""
     return {
         run.key: (
             run.status,
@@ -54,31 +54,31 @@ def dump(path: Path) -> list[str]:
 
 
 def test_all_runs_of_both_are_there_once(databases, tmp_path):
-    here, there = databases
-    enter(here, "a", [1.0], machine="one")
-    enter(here, "b", [2.0, 1.5], machine="one")
-    enter(there, "c", [math.nan, math.inf, 0.1 + 0.2], Status.DIVERGED, machine="other")
-    enter(there, "b", [2.0, 1.5], machine="other")
-    enter(there, "d", [4.0], machine="one")
-    here.tag(["b"], ["mine", "both"])
-    there.tag(["b", "d"], ["both", "theirs"])
-    there.add_benchmark("bench", {"seconds": 0.1}, "other", {"cpu": "other"})
-    both = contents(here) | {key: value for key, value in contents(there).items() if key in "cd"}
-    merged = merge(there, here)
-    assert contents(here) == both
+    target, source = databases
+    enter(target, "a", [1.0], machine="one")
+    enter(target, "b", [2.0, 1.5], machine="one")
+    enter(source, "c", [math.nan, math.inf, 0.1 + 0.2], Status.DIVERGED, machine="other")
+    enter(source, "b", [2.0, 1.5], machine="other")
+    enter(source, "d", [4.0], machine="one")
+    target.tag(["b"], ["mine", "both"])
+    source.tag(["b", "d"], ["both", "theirs"])
+    source.add_benchmark("bench", {"seconds": 0.1}, "other", {"cpu": "other"})
+    expected = contents(target) | {key: value for key, value in contents(source).items() if key in "cd"}
+    merged = merge(source, target)
+    assert contents(target) == expected
     assert (merged.added, merged.replaced, merged.unchanged) == (["c", "d"], [], ["b"])
     assert merged.rows == {"environment": 1, "benchmark": 1, "metric": 4, "trace": 4, "tag": 3}
-    assert [here.get(key).tags for key in "bd"] == [["both", "mine", "theirs"], ["both", "theirs"]]
-    assert [one.environment.facts for one in here.benchmarks()] == [{"cpu": "other"}]
+    assert [target.get(key).tags for key in "bd"] == [["both", "mine", "theirs"], ["both", "theirs"]]
+    assert [benchmark.environment.facts for benchmark in target.benchmarks()] == [{"cpu": "other"}]
     before = dump(tmp_path / "here.db")
-    again = merge(there, here)
+    again = merge(source, target)
     assert (again.added, again.replaced, again.unchanged) == ([], [], ["c", "b", "d"])
     assert set(again.rows.values()) == {0}
     assert dump(tmp_path / "here.db") == before
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "taken"),
+    ("target_state", "source_state", "is_replaced"),
     [
         ((Status.FINISHED, 3), (Status.FINISHED, 3), False),
         ((Status.FINISHED, 3), (Status.DIVERGED, 3), False),
@@ -93,53 +93,53 @@ def test_all_runs_of_both_are_there_once(databases, tmp_path):
         ((Status.INTERRUPTED, 4), (Status.RUNNING, 3), False),
     ],
 )
-def test_of_two_the_one_that_got_further_is_kept(databases, ours, theirs, taken):
-    here, there = databases
-    for store, (status, count), machine in ((here, ours, "ours"), (there, theirs, "theirs")):
+def test_of_two_the_one_that_got_further_is_kept(databases, target_state, source_state, is_replaced):
+    target, source = databases
+    for store, (status, count), machine in ((target, target_state, "ours"), (source, source_state, "theirs")):
         enter(store, "k", [float(len(machine) + i) for i in range(count)], status, machine)
-    expected = contents(there if taken else here)["k"]
-    if taken and theirs[0] == Status.RUNNING:
+    expected = contents(source if is_replaced else target)["k"]
+    if is_replaced and source_state[0] == Status.RUNNING:
         expected = (Status.INTERRUPTED, *expected[1:])
-    merged = merge(there, here)
-    assert (merged.replaced, merged.unchanged) == ((["k"], []) if taken else ([], ["k"]))
-    assert contents(here)["k"] == expected
+    merged = merge(source, target)
+    assert (merged.replaced, merged.unchanged) == ((["k"], []) if is_replaced else ([], ["k"]))
+    assert contents(target)["k"] == expected
 
 
 def test_a_run_that_nobody_here_is_at_does_not_say_running(databases):
-    here, there = databases
-    enter(there, "k", [1.0], Status.RUNNING)
-    merge(there, here)
-    assert here.get("k").status == Status.INTERRUPTED
+    target, source = databases
+    enter(source, "k", [1.0], Status.RUNNING)
+    merge(source, target)
+    assert target.get("k").status == Status.INTERRUPTED
 
 
 def test_a_run_that_is_being_trained_here_is_left_alone(databases):
-    here, there = databases
-    enter(here, "k", [1.0], Status.RUNNING)
-    enter(there, "k", [1.0, 2.0])
-    before = contents(here)
-    assert merge(there, here, lambda key: key == "k").unchanged == ["k"]
-    assert contents(here) == before
+    target, source = databases
+    enter(target, "k", [1.0], Status.RUNNING)
+    enter(source, "k", [1.0, 2.0])
+    before = contents(target)
+    assert merge(source, target, lambda key: key == "k").unchanged == ["k"]
+    assert contents(target) == before
 
 
 def test_a_merge_that_fails_changes_nothing(databases, tmp_path):
-    here, there = databases
-    enter(here, "k", [1.0], Status.FAILED)
-    enter(there, "a", [1.0], machine="other")
-    enter(there, "k", [1.0, 2.0])
+    target, source = databases
+    enter(target, "k", [1.0], Status.FAILED)
+    enter(source, "a", [1.0], machine="other")
+    enter(source, "k", [1.0, 2.0])
     before = dump(tmp_path / "here.db")
 
     def fail(key: str) -> bool:
         raise SystemError("cut off")
 
     with pytest.raises(SystemError):
-        merge(there, here, fail)
+        merge(source, target, fail)
     assert dump(tmp_path / "here.db") == before
-    assert merge(there, here).added == ["a"]
+    assert merge(source, target).added == ["a"]
 
 
 def test_what_is_said_of_a_run_is_joined(databases):
-    """A table that follows a run without an iteration, as one added in a later schema may be."""
-    here, there = databases
+    """A table that refers to a run but has no iteration: a later schema may add such a table."""
+    target, source = databases
     table = sa.Table(
         "remark",
         Base.metadata,
@@ -147,30 +147,30 @@ def test_what_is_said_of_a_run_is_joined(databases):
         sa.Column("words", sa.String, primary_key=True),
     )
     try:
-        for store, remarks, status in ((here, "xy", Status.FAILED), (there, "yz", Status.FINISHED)):
+        for store, remarks, status in ((target, "xy", Status.FAILED), (source, "yz", Status.FINISHED)):
             table.create(store.engine)
-            enter(store, "first" if store is here else "second", [1.0], status)
+            enter(store, "first" if store is target else "second", [1.0], status)
             enter(store, "k", [1.0], status)
             with store.engine.execution_options(writes=True).begin() as connection:
                 rows = [{"run_id": store.get("k").id, "words": words} for words in remarks]
                 connection.execute(sa.insert(table), rows)
-        assert merge(there, here).rows["remark"] == 1
-        assert merge(there, here).rows["remark"] == 0
-        with here.engine.connect() as connection:
-            found = connection.execute(sa.select(table).order_by(table.c.words)).all()
-        assert found == [(here.get("k").id, words) for words in "xyz"]
-        assert here.get("k").status == Status.FINISHED
+        assert merge(source, target).rows["remark"] == 1
+        assert merge(source, target).rows["remark"] == 0
+        with target.engine.connect() as connection:
+            remark_rows = connection.execute(sa.select(table).order_by(table.c.words)).all()
+        assert remark_rows == [(target.get("k").id, words) for words in "xyz"]
+        assert target.get("k").status == Status.FINISHED
     finally:
         Base.metadata.remove(table)
 
 
 def test_an_older_database_is_read_through_a_copy(databases, tmp_path):
-    here, _ = databases
+    target, _ = databases
     old = tmp_path / "old.db"
     shutil.copy(Path(__file__).with_name("schema_0001.db"), old)
     before = old.read_bytes()
     with reading(str(old)) as source:
-        merged = merge(source, here)
+        merged = merge(source, target)
     assert len(merged.added) == 1
     assert merged.rows["metric"] == 5
     assert old.read_bytes() == before

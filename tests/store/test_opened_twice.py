@@ -1,4 +1,4 @@
-"""A database that a process opens twice, and another process opens and closes beside it, loses nothing.
+"""A database loses nothing if a process opens it twice while another process opens and closes it.
 
 POSIX locks are a process's: whoever closes the file anywhere in the process frees them. SQLite knows, and keeps its own
 descriptors open; a look into the file that goes around SQLite does not.

@@ -43,7 +43,7 @@ def store(postgres):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """A server that is away is given up after half a second."""
+    """Limit the wait for an unreachable server to half a second."""
     monkeypatch.setattr(server_module, "PATIENCE", 0.5)
 
 
@@ -83,10 +83,10 @@ def test_what_is_written_comes_back(store):
     values = [0.1, math.nan, math.inf, -math.inf]
     store.log(run.id, [point(i, v) for i, v in enumerate(values)], [TraceRow("g", 0, 0, [0.5, math.inf])], {})
     store.update(run.id, {"peak_memory": 2**40})
-    found = [row.value for row in store.metrics([run.id])]
-    assert found[0] == 0.1
-    assert math.isnan(found[1])
-    assert found[2:] == [math.inf, -math.inf]
+    stored = [row.value for row in store.metrics([run.id])]
+    assert stored[0] == 0.1
+    assert math.isnan(stored[1])
+    assert stored[2:] == [math.inf, -math.inf]
     assert list(store.traces([run.id])[0].values) == [0.5, math.inf]
     again = store.get("k")
     assert (again.peak_memory, again.spec, again.environment.facts) == (2**40, {"note": "ü"}, {"cpu": "x"})
@@ -148,20 +148,20 @@ def test_a_run_in_training_is_busy_elsewhere(postgres, store, tmp_path, tiny):
 
 
 def test_a_process_that_lost_its_run_to_another_writes_nothing_more(postgres, store):
-    mine = start(store)
-    store.log(mine.id, [point(0)], [], {})
+    run = start(store)
+    store.log(run.id, [point(0)], [], {})
     with open_store(postgres) as elsewhere:
         start(elsewhere)
-        elsewhere.log(mine.id, [point(1)], [], {})
+        elsewhere.log(run.id, [point(1)], [], {})
         for late in (
-            lambda: store.log(mine.id, [point(2)], [], {}),
-            lambda: store.update(mine.id, {"status": Status.FAILED}),
-            lambda: store.rewind(mine.id, -1),
+            lambda: store.log(run.id, [point(2)], [], {}),
+            lambda: store.update(run.id, {"status": Status.FAILED}),
+            lambda: store.rewind(run.id, -1),
         ):
             with pytest.raises(RunLockedError, match="taken over"):
                 late()
-        elsewhere.log(mine.id, [point(2)], [], {})
-        assert [row.iteration for row in elsewhere.metrics([mine.id])] == [0, 1, 2]
+        elsewhere.log(run.id, [point(2)], [], {})
+        assert [row.iteration for row in elsewhere.metrics([run.id])] == [0, 1, 2]
         assert elsewhere.get("k0").status == Status.RUNNING
 
 
@@ -328,7 +328,7 @@ def test_the_command_stops_with_one_line_and_goes_on(
 
 @pytest.mark.slow
 def test_a_request_to_stop_ends_the_waiting(postgres, postgres_server, tmp_path, tiny):
-    """Patience is ten minutes here: the test ends because it was asked to."""
+    """The patience is ten minutes: the test ends early because `stop_waiting` ends the wait."""
     config = resolve(Catalog(), "adding", "rnn", tiny)
     stopped = threading.Event()
     threading.Timer(1.0, stopped.set).start()

@@ -1,4 +1,4 @@
-"""Every schema there ever was is upgraded, whole or not at all, with a copy of the old file beside it."""
+"""Every past schema is upgraded completely or not at all, after a copy of the old file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def look(path: Path, query: str) -> list[tuple]:
 
 
 def columns(path: Path, table: str) -> str:
-    """The columns of a table as SQL lists them."""
+    """Return the columns of a table as an SQL list."""
     return ", ".join(f'"{column}"' for _, column, *_ in look(path, f"PRAGMA table_info({table})"))
 
 
@@ -89,7 +89,7 @@ def test_a_past_schema_is_upgraded_with_all_that_is_in_it(revision, old):
 
 
 def test_old_runs_get_their_metrics_declarations(old):
-    """Those that the task itself declares; of a task that is no part of orthobench, the main one."""
+    """A built-in task gets all its declarations, another task that of its main metric."""
     path = old("0003")
     catalog = Catalog()
     builtin = ["adding", "copying", "mnist", "cifar10", "ptb", "timit"]
@@ -128,7 +128,7 @@ def test_old_runs_get_their_metrics_declarations(old):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_an_upgrade_that_is_killed_has_not_happened(seed, old, tmp_path):
-    """At any of its lines. Afterwards the old program could go on with the file, and the new one upgrade it."""
+    """Killed at any line, the upgrade leaves a file that the old program can use and the new program can upgrade."""
     path = old("0001")
     assert call(tmp_path, ["db", "upgrade"], lines=tmp_path / "lines") == 0, (tmp_path / "output").read_text()
     stages = (tmp_path / "lines").read_text().split()
@@ -147,7 +147,7 @@ def test_an_upgrade_that_is_killed_has_not_happened(seed, old, tmp_path):
 
 
 def test_an_upgrade_over_several_schemas_is_one(old, monkeypatch):
-    """What fails in its last step takes the first steps back."""
+    """A failure in the last step rolls the first steps back."""
     path = old("0001")
 
     def fail(*arguments, **options):

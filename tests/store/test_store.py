@@ -48,18 +48,18 @@ def test_a_run_comes_back_as_it_was_entered(store):
 
 
 def test_environments_are_shared(store):
-    one, other = start(store), start(store, key="def1")
-    assert one.environment_id == other.environment_id
+    run, other_run = start(store), start(store, key="def1")
+    assert run.environment_id == other_run.environment_id
 
 
 def test_numbers_that_are_not_finite_survive(store):
     run = start(store)
     values = [0.1, math.nan, math.inf, -math.inf]
     store.log(run.id, [MetricRow("test", "mse", 0, i, v) for i, v in enumerate(values)], [], {"iterations": 3})
-    found = [metric.value for metric in store.metrics([run.id])]
-    assert found[0] == 0.1
-    assert math.isnan(found[1])
-    assert found[2:] == [math.inf, -math.inf]
+    stored = [metric.value for metric in store.metrics([run.id])]
+    assert stored[0] == 0.1
+    assert math.isnan(stored[1])
+    assert stored[2:] == [math.inf, -math.inf]
     store.log(run.id, [], [TraceRow("g", 0, 0, [1.0, math.inf])], {})
     assert store.traces([run.id], "g")[0].values == [1.0, math.inf]
 
@@ -104,7 +104,7 @@ def test_tags_are_added_and_belong_to_runs_alone(store):
     store.tag(["abc0", "abd1", "nowhere"], ["night", "b"])
     store.tag(["abc0"], [])
     assert [run.tags for run in store.runs()] == [["a", "b", "night"], ["b", "night"]]
-    assert start(store).tags == ["a", "b", "night"]  # begun again, it keeps them
+    assert start(store).tags == ["a", "b", "night"]  # a restart keeps them
     assert [run.key for run in store.runs(tag="a")] == ["abc0"]
     assert store.runs(tag="n%") == []
     store.delete(store.get("abc0").id)
@@ -116,10 +116,10 @@ def test_a_benchmark_comes_back(store):
     results = {"shapes": [{"shape": "a", "seconds": 0.5, "ratio": None}]}
     added = store.add_benchmark("recurrence", results, "e", {"cpu": "x"})
     store.add_benchmark("constraints", {}, "f", {"cpu": "y"})
-    (found,) = store.benchmarks("recurrence")
-    assert (found.id, found.results, found.environment.facts) == (added.id, results, {"cpu": "x"})
-    assert found.environment_id == run.environment_id
-    assert [one.name for one in store.benchmarks()] == ["recurrence", "constraints"]
+    (benchmark,) = store.benchmarks("recurrence")
+    assert (benchmark.id, benchmark.results, benchmark.environment.facts) == (added.id, results, {"cpu": "x"})
+    assert benchmark.environment_id == run.environment_id
+    assert [row.name for row in store.benchmarks()] == ["recurrence", "constraints"]
 
 
 def dump(path: Path) -> list[str]:
@@ -189,7 +189,7 @@ def _sqlite(path: Path, *statements: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda path: path.write_bytes(b"not a database at all"), "is not a database"),
         (lambda path: path.write_bytes(b"SQLite format 3\0" + b"x" * 2000), "is not a database"),
@@ -204,11 +204,11 @@ def _sqlite(path: Path, *statements: str) -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_is_told_in_one_line(tmp_path, make, told):
+def test_what_cannot_be_read_is_told_in_one_line(tmp_path, make, message):
     path = tmp_path / "r.db"
     make(path)
     before = path.read_bytes() if path.is_file() else None
-    with pytest.raises(UsageError, match=told) as error:
+    with pytest.raises(UsageError, match=message) as error:
         open_store(str(path))
     assert "\n" not in str(error.value)
     assert (path.read_bytes() if path.is_file() else None) == before

@@ -1,4 +1,4 @@
-"""Sixteen processes that log to one file: nobody is told of a lock, no row is lost."""
+"""Sixteen processes log to one file: no process sees a lock error, and no row is lost."""
 
 from __future__ import annotations
 
@@ -54,19 +54,19 @@ def carry_out(path: Path, rows: int, seconds: float) -> None:
     processes += [FORKS.Process(target=read, args=(path, -1 - i, results)) for i in range(READERS)]
     for process in processes:
         process.start()
-    found = dict(results.get() for _ in processes)
+    counts = dict(results.get() for _ in processes)
     for process in processes:
         process.join()
-    assert [error for error in found.values() if isinstance(error, str)] == []
+    assert [error for error in counts.values() if isinstance(error, str)] == []
     with open_store(str(path)) as store:
         runs = {int(run.key[1:]): run for run in store.runs()}
         assert runs.keys() == set(range(WRITERS))
         for number, run in runs.items():
-            assert (run.status, run.iterations) == (Status.FINISHED, found[number] - 1)
+            assert (run.status, run.iterations) == (Status.FINISHED, counts[number] - 1)
             iterations = [row.iteration for row in store.metrics([run.id], name="m4")]
-            assert iterations == list(range(found[number]))
-            assert len(store.metrics([run.id])) == 5 * found[number]
-            assert len(store.traces([run.id])) == found[number]
+            assert iterations == list(range(counts[number]))
+            assert len(store.metrics([run.id])) == 5 * counts[number]
+            assert len(store.traces([run.id])) == counts[number]
         with store.engine.connect() as connection:
             assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
 
@@ -81,21 +81,21 @@ def test_sixteen_writers_lose_nothing_for_a_minute(tmp_path):
 
 
 def test_a_busy_database_is_waited_for_and_said_so(tmp_path, monkeypatch, caplog):
-    """Beyond SQLite's own patience, which is a minute."""
+    """A writer still waits after SQLite's own timeout of a minute."""
     monkeypatch.setattr("orthobench.store.open.BUSY_TIMEOUT_MS", 5)
     path = str(tmp_path / "r.db")
-    with open_store(path, create=True) as one, open_store(path) as other:
-        run = one.start(make_run_record(key="k"), "e", {})
-        with one.engine.execution_options(writes=True).begin() as holding:
-            release = monkeypatch.undo, holding.rollback
+    with open_store(path, create=True) as store, open_store(path) as other:
+        run = store.start(make_run_record(key="k"), "e", {})
+        with store.engine.execution_options(writes=True).begin() as transaction:
+            release = monkeypatch.undo, transaction.rollback
 
-            def told(record) -> bool:
+            def release_lock(record) -> bool:
                 for undo in release:
                     undo()
                 return True
 
-            caplog.handler.addFilter(told)
+            caplog.handler.addFilter(release_lock)
             other.update(run.id, {"message": "written"})
-            caplog.handler.removeFilter(told)
-        assert one.get("k").message == "written"
+            caplog.handler.removeFilter(release_lock)
+        assert store.get("k").message == "written"
     assert caplog.messages == [f"database {path} is locked by other processes: waiting for them"]
