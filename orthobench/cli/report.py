@@ -61,9 +61,10 @@ def command(
         raise UsageError(f"--html and --format {form} are different reports: give one of them")
     form = "html" if html else form
     if form is None:
+        paper_hint = "; --table and --figure belong to a paper: add --paper" if (table or figure) and not paper else ""
         raise UsageError(
             "say which kind of report: --html for the page, or --format csv, json, markdown, latex, png, pdf or "
-            "reproduction"
+            f"reproduction{paper_hint}"
         )
     written = api.report(
         db,

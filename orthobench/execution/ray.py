@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -277,9 +277,7 @@ def _newest_evaluation(store: Store, run: Run) -> Evaluation:
         ],
         [TraceRow(row.name, row.epoch, row.iteration, list(row.values)) for row in vectors],
         run.final_value,
-        RunProgress(
-            run.iterations, run.backend, run.best_value, run.best_iteration, dict(run.seconds), run.peak_memory
-        ),
+        RunProgress(**{column.name: getattr(run, column.name) for column in fields(RunProgress)}),
     )
 
 
