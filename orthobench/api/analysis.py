@@ -21,7 +21,7 @@ from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Store, open_store
-from orthobench.training.lifecycle import check_backend, pick_device
+from orthobench.training.devices import check_backend, pick_device
 from orthobench.training.locks import status_in
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from orthobench.plugins import Catalog
 from orthobench.settings import merged_settings
 from orthobench.spec import RunConfig, resolve_again
 from orthobench.store import Run, Store
-from orthobench.training.lifecycle import pick_device
+from orthobench.training.devices import pick_device
 from orthobench.training.profiling import RunProfile, profile_run
 
 NEAR = math.log(2)

@@ -25,8 +25,9 @@ from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.training.checkpoint import checkpoints_at
+from orthobench.training.devices import BackendName, DeviceName, pick_device
 from orthobench.training.events import EventSink, RunStart
-from orthobench.training.lifecycle import BackendName, DeviceName, OutOfMemory, pick_device, train
+from orthobench.training.lifecycle import OutOfMemory, train
 from orthobench.training.locks import lock
 from orthobench.training.loop import Interrupted, OnDivergence
 

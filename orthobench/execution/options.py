@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orthobench.errors import UsageError
-from orthobench.training.lifecycle import BackendName, DeviceName
+from orthobench.training.devices import BackendName, DeviceName
 from orthobench.training.loop import OnDivergence
 
 

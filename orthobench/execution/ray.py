@@ -28,8 +28,8 @@ from orthobench.store.open import is_server
 if TYPE_CHECKING:
     from orthobench.execution.job import Job, Outcome, SinkFactory
     from orthobench.store import Run, Store
+    from orthobench.training.devices import DeviceName
     from orthobench.training.events import Evaluation, EventSink
-    from orthobench.training.lifecycle import DeviceName
 
 MAX_LOSSES = 2
 """Losses of a run without progress in between, after which it counts as failed."""

@@ -31,7 +31,7 @@ from orthobench.spec import RunConfig
 from orthobench.store import Run, Store, open_store
 from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
-from orthobench.training.lifecycle import check_backend, pick_device
+from orthobench.training.devices import check_backend, pick_device
 from orthobench.training.locks import lock
 from orthobench.training.loop import Interrupted
 from orthobench.training.profiling import RunProfile

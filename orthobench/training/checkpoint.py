@@ -46,10 +46,14 @@ class Checkpoints(ABC):
         self._put(content.getbuffer())
 
     def load(self, logged: int) -> dict[str, Any] | None:
-        """Return the newest usable checkpoint, or None. Loading executes no code of the file.
+        """Return the first of the `candidates`, or None."""
+        return next(self.candidates(logged), None)
 
-        An unusable checkpoint is removed, so that it never replaces a usable previous one. It is damaged, or newer
-        than the newest row in the database.
+    def candidates(self, logged: int) -> Iterator[dict[str, Any]]:
+        """Yield the usable checkpoints, the newest first. Loading executes no code of the file.
+
+        An unusable checkpoint is removed, so that it never replaces a usable previous one. It is damaged, newer than
+        the newest row in the database, or rejected by the caller, who asks for the next.
 
         Args:
             logged: iteration of the newest row in the database.
@@ -59,12 +63,12 @@ class Checkpoints(ABC):
         """
         for name in (NEWEST, PREVIOUS):
             content = self._get(name)
-            if content is not None:
-                state = _read(content)
-                if state is not None and state["logged"] <= logged:
-                    return state
-                self._remove(name)
-        return None
+            if content is None:
+                continue
+            state = _read(content)
+            if state is not None and state["logged"] <= logged:
+                yield state
+            self._remove(name)
 
     @abstractmethod
     def lock(self) -> AbstractContextManager[None]:

@@ -12,7 +12,6 @@ from torch import Tensor
 from orthobench import environment
 from orthobench.model import State
 from orthobench.probe import Probe, ProbeContext
-from orthobench.recurrence.dispatch import last_used
 from orthobench.store import MetricRow, TraceRow
 from orthobench.task import Batch, Split
 from orthobench.training.batches import as_stream
@@ -97,7 +96,7 @@ class Evaluator:
         value, iteration = self.trainer.state.best or (None, None)
         return RunProgress(
             iterations=self.trainer.state.iteration,
-            backend=", ".join(sorted(last_used())) or None,
+            backend=", ".join(sorted(self.trainer.backends())) or None,
             best_value=value,
             best_iteration=iteration,
             seconds={phase: round(seconds, 4) for phase, seconds in self.trainer.timer.seconds.items()},

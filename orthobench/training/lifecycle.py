@@ -2,72 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Literal
 
 import torch
 
-from orthobench import seeds
 from orthobench.errors import RunLockedError, StorageError, UsageError
-from orthobench.recurrence import BackendError, recurrence
+from orthobench.recurrence import BackendError
 from orthobench.recurrence.dispatch import forget_used, use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
 from orthobench.training.checkpoint import Checkpoints
+from orthobench.training.devices import BackendName
 from orthobench.training.events import EventSink
 from orthobench.training.locks import lock
 from orthobench.training.loop import CheckpointSchedule, Interrupted, OnDivergence, TrainingLoop
 from orthobench.training.out_of_memory import explain_memory
 from orthobench.training.recording import DatabaseSink
-from orthobench.training.trainer import Checkpoint, Trainer
-
-DeviceName = Literal["auto", "cpu", "cuda"]
-BackendName = Literal["auto", "reference", "cpu", "cuda"]
-
-_logger = logging.getLogger(__name__)
+from orthobench.training.resume import resume, resumed_backend
 
 
 class OutOfMemory(Exception):
     """The accelerator's memory was too small; the message names the setting and a value that fits."""
-
-
-def pick_device(name: DeviceName) -> torch.device:
-    """Return the device of this name; "auto" is CUDA where there is a CUDA device.
-
-    Raises:
-        UsageError: there is no CUDA device.
-    """
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("there is no CUDA device here: use --device cpu, or auto")
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def check_backend(name: BackendName, device: torch.device) -> None:
-    """Refuse a back end of the recurrence that cannot serve on this device.
-
-    Raises:
-        UsageError: with the reason.
-    """
-    try:
-        with use_backend(name):
-            recurrence.chosen_backend(torch.empty(1, 1, 2, device=device), torch.empty(2, 2, device=device))
-    except BackendError as error:
-        raise UsageError(f"--backend {name}: {error}; use --backend auto") from error
-
-
-def make_trainer(config: RunConfig, device: torch.device) -> Trainer:
-    """Return a trainer with its data, after torch's global state is set for the run.
-
-    Raises:
-        UsageError: the data is missing, or the settings do not fit it.
-    """
-    torch.set_flush_denormal(True)
-    torch.manual_seed(seeds.derive(config.spec.seed, "global"))
-    task = config.task_class(config.task_settings, config.spec.seed, device)
-    return Trainer(config, task, device)
 
 
 def train(
@@ -103,19 +59,19 @@ def train(
     store.tag([config.spec.key], tags)
     if settled := _settled_run(store, config, checkpoints, on_divergence):
         return settled
-    with store.waiting(should_stop), lock(store, checkpoints), use_backend(backend):
+    with store.waiting(should_stop), lock(store, checkpoints):
         if settled := _settled_run(store, config, checkpoints, on_divergence):  # settled while the lock was awaited
             return settled
         forget_used()
-        checkpoint = _load_checkpoint(store, config.spec.key, checkpoints)
-        trainer = make_trainer(config, device)
+        trainer, checkpoint = resume(config, store, checkpoints, device)
         all_sinks = [DatabaseSink(store, device, tags), *sinks]
         schedule = CheckpointSchedule(checkpoint_every)
         loop = TrainingLoop(trainer, all_sinks, checkpoints, schedule, should_stop, on_divergence)
         loop.start()
         memory_error = None
         try:
-            loop.run(checkpoint)
+            with use_backend(resumed_backend(backend, checkpoint, device, config.spec.key)):
+                loop.run(resumed=checkpoint is not None)
         except Interrupted:
             loop.end(Status.INTERRUPTED)
             raise
@@ -154,23 +110,3 @@ def _settled_run(store: Store, config: RunConfig, checkpoints: Checkpoints, on_d
     """Return the run's record if the run is settled."""
     run = store.find(config.spec.key)
     return run if run is not None and is_settled(run, checkpoints, on_divergence) else None
-
-
-def _load_checkpoint(store: Store, key: str, checkpoints: Checkpoints) -> Checkpoint | None:
-    """Return the checkpoint from which the run resumes, and use its number of threads.
-
-    Sums that torch splits over threads are rounded differently for another number of threads.
-    """
-    existing_run = store.find(key)
-    if existing_run is None:
-        return None
-    content = checkpoints.load(store.last_iteration(existing_run.id))
-    if content is None:
-        if existing_run.iterations:
-            lost = existing_run.iterations
-            _logger.warning("run %s starts over: no checkpoint of its %d iterations can be read", key, lost)
-        return None
-    checkpoint = Checkpoint(**content)
-    if 1 <= checkpoint.threads <= (os.cpu_count() or 1):
-        torch.set_num_threads(checkpoint.threads)
-    return checkpoint

@@ -19,7 +19,7 @@ from orthobench.store import MetricRow, Status
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.evaluation import Evaluator
 from orthobench.training.events import EventSink, RunEnd, RunStart
-from orthobench.training.trainer import Checkpoint, Trainer
+from orthobench.training.trainer import Trainer
 
 OnDivergence = Literal["stop", "continue"]
 
@@ -90,15 +90,14 @@ class TrainingLoop:
         for sink in self.sinks:
             sink.on_start(record)
 
-    def run(self, checkpoint: Checkpoint | None) -> None:
-        """Train from a checkpoint, or else from the beginning, to the end.
+    def run(self, *, resumed: bool) -> None:
+        """Train from the trainer's state, or from the beginning if the run is not resumed, to the end.
 
         Raises:
             Interrupted: `should_stop` returned true; a checkpoint is written.
         """
         trainer = self.trainer
-        if checkpoint is not None:
-            trainer.restore(checkpoint)
+        if resumed:
             self._resume(trainer.state.iteration)
         else:
             self._resume(-1)
@@ -140,6 +139,7 @@ class TrainingLoop:
             for sink in self.sinks:
                 sink.on_evaluation(evaluation)
         self.trainer.state.last_logged = evaluation.iteration
+        self.trainer.state.last_rows = [(row.split, row.name, row.value) for row in evaluation.rows]
         return self.evaluator.divergence(evaluation)
 
     def _finish(self) -> None:

@@ -13,8 +13,8 @@ from orthobench.recurrence.dispatch import use_backend
 from orthobench.spec import RunConfig
 from orthobench.task import Split
 from orthobench.training.batches import as_stream
+from orthobench.training.devices import BackendName, make_trainer
 from orthobench.training.evaluation import Evaluator
-from orthobench.training.lifecycle import BackendName, make_trainer
 from orthobench.training.trainer import Trainer
 
 

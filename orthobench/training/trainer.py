@@ -7,7 +7,7 @@ back-propagation through time), the state is part of the checkpoint.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,11 +16,20 @@ from torch import Tensor
 from orthobench import seeds
 from orthobench.errors import UsageError
 from orthobench.model import State
+from orthobench.recurrence.dispatch import last_used
 from orthobench.spec import RunConfig
 from orthobench.task import Task
 from orthobench.training.batches import Batches
 from orthobench.training.optimizers import make_optimizer
 from orthobench.training.timing import PhaseTimer
+
+FORMAT = 2
+"""Version of the checkpoints' fields."""
+
+
+def kernels() -> dict[str, str]:
+    """Return the torch version and the instruction set, which round a run's sums."""
+    return {"torch": str(torch.__version__), "cpu_capability": torch.backends.cpu.get_cpu_capability()}
 
 
 @dataclass
@@ -35,6 +44,8 @@ class TrainingState:
         best_validation: best validation metric at the end of an epoch.
         plateaus: epochs without a better validation metric.
         carried: the state after the last batch, for a task that carries it on.
+        last_rows: split, name and value of the newest rows.
+        earlier_backends: back ends of the recurrence before the run was resumed.
     """
 
     loss_sum: Tensor
@@ -45,6 +56,8 @@ class TrainingState:
     best_validation: float | None = None
     plateaus: int = 0
     carried: State | None = None
+    last_rows: list[tuple[str, str, float]] = field(default_factory=list)
+    earlier_backends: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,9 @@ class Checkpoint:
         threads: torch's number of threads, which rounds its sums.
         random: state of torch's generator on the CPU.
         random_cuda: state of the generator of the run's CUDA device.
+        key: key of the run.
+        rows: split, name and value of the rows of iteration `logged`.
+        kernels: back ends, torch version and instruction set that computed the numbers.
     """
 
     iteration: int
@@ -73,6 +89,10 @@ class Checkpoint:
     best_valid: float | None = None
     plateaus: int = 0
     threads: int = 0
+    key: str | None = None
+    rows: list[tuple[str, str, float]] | None = None
+    kernels: dict[str, Any] | None = None
+    format: int = 1
 
 
 class Trainer:
@@ -154,6 +174,10 @@ class Trainer:
         """Return whether every weight is a finite number."""
         return all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())
 
+    def backends(self) -> set[str]:
+        """Return the back ends of the recurrence that served the run so far."""
+        return last_used() | self.state.earlier_backends
+
     def checkpoint(self) -> Checkpoint:
         """Return the whole state of the run, for `restore`."""
         state = self.state
@@ -172,6 +196,10 @@ class Trainer:
             threads=torch.get_num_threads(),
             random=torch.get_rng_state(),
             random_cuda=torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
+            key=self.config.spec.key,
+            rows=state.last_rows,
+            kernels=kernels() | {"backends": sorted(self.backends())},
+            format=FORMAT,
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -189,6 +217,8 @@ class Trainer:
             best_validation=checkpoint.best_valid,
             plateaus=checkpoint.plateaus,
             carried=carried and tuple(part.to(self.device) for part in carried),
+            last_rows=checkpoint.rows or [],
+            earlier_backends=frozenset((checkpoint.kernels or {}).get("backends", ())),
         )
         self.timer.seconds = dict(checkpoint.seconds)
         torch.set_rng_state(checkpoint.random)

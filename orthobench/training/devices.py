@@ -1,0 +1,60 @@
+"""Devices and back ends of runs, and the trainer of a run on them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from orthobench import seeds
+from orthobench.errors import UsageError
+from orthobench.recurrence import BackendError, recurrence
+from orthobench.recurrence.dispatch import use_backend
+from orthobench.spec import RunConfig
+from orthobench.training.trainer import Trainer
+
+DeviceName = Literal["auto", "cpu", "cuda"]
+BackendName = Literal["auto", "reference", "cpu", "cuda"]
+
+
+def pick_device(name: DeviceName) -> torch.device:
+    """Return the device of this name; "auto" is CUDA where there is a CUDA device.
+
+    Raises:
+        UsageError: there is no CUDA device.
+    """
+    if name == "cuda" and not torch.cuda.is_available():
+        raise UsageError("there is no CUDA device here: use --device cpu, or auto")
+    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def backend_problem(name: str, device: torch.device) -> str | None:
+    """Return why a back end of the recurrence cannot serve on this device; None if it can."""
+    try:
+        with use_backend(name):
+            recurrence.chosen_backend(torch.empty(1, 1, 2, device=device), torch.empty(2, 2, device=device))
+    except (BackendError, ValueError) as error:
+        return str(error)
+    return None
+
+
+def check_backend(name: BackendName, device: torch.device) -> None:
+    """Refuse a back end of the recurrence that cannot serve on this device.
+
+    Raises:
+        UsageError: with the reason.
+    """
+    if problem := backend_problem(name, device):
+        raise UsageError(f"--backend {name}: {problem}; use --backend auto")
+
+
+def make_trainer(config: RunConfig, device: torch.device) -> Trainer:
+    """Return a trainer with its data, after torch's global state is set for the run.
+
+    Raises:
+        UsageError: the data is missing, or the settings do not fit it.
+    """
+    torch.set_flush_denormal(True)
+    torch.manual_seed(seeds.derive(config.spec.seed, "global"))
+    task = config.task_class(config.task_settings, config.spec.seed, device)
+    return Trainer(config, task, device)
