@@ -163,7 +163,7 @@ def carry_out(folder: Path, store: Store, observer: Watching) -> None:
 
 PRAGMAS = {
     "max_page_count = 1": "the disk is full: make room there, and run the same command again",
-    "query_only = 1": "attempt to write a readonly database: make its folder writable, or name another place, "
+    "query_only = 1": "attempt to write a readonly database: make its folder writable, or name another location, "
     "and run the same command again",
 }
 
