@@ -1,9 +1,9 @@
 /* Recurrences through time on the CPU, in float32.
  *
- * Every *_forward and *_backward here is single threaded and runs all time steps on the batch rows [first, last):
- * rows do not depend on one another, so the caller gives each thread a range and nothing ever waits. One row's
- * arithmetic is the same whatever the range. Tensors are contiguous and time major, [T, B, n]; matrices that the time
- * loop multiplies by are packed once (pack), in panels of two vectors. */
+ * Every *_forward and *_backward is single threaded and runs all time steps on the batch rows [first, last). Rows are
+ * independent, so the caller gives each thread a range, and no thread waits. A row's arithmetic is the same in every
+ * range. Tensors are contiguous and time major, [T, B, n]. Matrices of the time loop are packed once (pack), in panels
+ * of two vectors. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@ enum kind { IDENTITY, TANH, RELU, LEAKY_RELU, MODRELU, COMPLEX_MODRELU, COMPLEX_
 
 struct problem {
     int64_t steps, batch, features;
-    int64_t kind;        /* enum kind; of the GRU: TANH or MODRELU, its candidate's */
+    int64_t kind;        /* enum kind; for the GRU its candidate's: TANH or MODRELU */
     int64_t euler;       /* h_t = h_{t-1} + step_size * act(...) */
     int64_t reset_after; /* GRU: whether r is applied after the product */
     float slope, epsilon, step_size;
@@ -25,13 +25,13 @@ struct problem {
     const float *candidate_bias; /* GRU [n] or NULL: b in r (W_g h_{t-1} + b) */
     const float *h0, *c0;
     float *h, *c;        /* [T, B, n]; c is the second state: LSTM's c, coRNN's and LEM's z */
-    float *saved;        /* what the backward pass needs beside h, see each op; NULL where nothing */
+    float *saved;        /* further input of the backward pass, see each op; may be NULL */
     float *recurrent;    /* GRU [T, B, n]: r h_{t-1}, or with r after the product W_g h_{t-1} + b */
     /* Backward only. Absent gradients are NULL: grad_h [T, B, n] of all steps, `last` [B, n] of the final state. */
     const float *grad_h, *grad_last, *grad_c_last;
     float *dx;           /* [T, B, gates * n] */
-    float *dmixed;       /* [T, B, n]: derivative by the product W h_{t-1} where it is not (all of) dx */
-    float *dbias, *dcandidate_bias; /* [B, n], zeroed: every row's own sum over time */
+    float *dmixed;       /* [T, B, n]: derivative by the product W h_{t-1}, if it differs from dx */
+    float *dbias, *dcandidate_bias; /* [B, n], zeroed: each row's sum over time */
     float *dh0, *dc0;    /* [B, n] */
     float *norms, *c_norms; /* [T, B] or NULL */
 };
@@ -103,8 +103,8 @@ static void pack_vector(float *to, int64_t stride, int64_t depth, const float *f
 }
 
 /* A matrix of `gates` blocks of n output columns in panels. With one gate a panel is two vectors of columns (the last
- * may be one); with more the gates of VL units lie side by side, two to a panel (an odd one alone), so that one block
- * of sums holds all of them. */
+ * may be one). With several gates a panel has two gates of VL units (the last panel of an odd number has one), so that
+ * one block of sums holds all gates. */
 void pack(float *to, const float *from, int64_t n, int64_t depth, int64_t sj, int64_t sk, int64_t gates) {
     if (gates == 1) {
         for (int64_t col = 0; col < n; col += 2 * VL) {
@@ -129,7 +129,7 @@ struct step {
     int64_t t, first;
     const float *prev;      /* h_{t-1} of the batch rows from `first`, [rows, n] */
     const float *prev_cell; /* c_{t-1}, likewise */
-    float *direct;          /* [rows, n]: the part of dL/dh_t that came past the product */
+    float *direct;          /* [rows, n]: the part of dL/dh_t outside the product */
     float *cell;            /* [rows, n]: the part of dL/dc_t from c_{t+1} */
     float *squares, *cell_squares; /* [rows, VL]: partial sums of squares for the norms, or NULL */
 };
