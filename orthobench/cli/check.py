@@ -97,7 +97,7 @@ def command(
     if selected:
         runs = narrow(runs, selected, lambda run: run.settings | run.model_dump(include=COLUMNS))
     options = api.ExecutionOptions(device=device, backend=backend, plugins=tuple(plugin or ()), data_folder=data_dir)
-    with resumable(hint="; the same command goes on from here" if db else "") as display:
+    with resumable(hint="; the same command resumes" if db else "") as display:
         result = api.check(
             baseline,
             only=[run.name for run in runs],

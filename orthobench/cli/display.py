@@ -113,7 +113,7 @@ class TerminalDisplay(Display):
 
 @contextmanager
 def resumable(
-    display: TerminalDisplay | None = None, hint: str = "; the same command goes on from here"
+    display: TerminalDisplay | None = None, hint: str = "; the same command resumes"
 ) -> Iterator[TerminalDisplay]:
     """Display a session. When the user stops it, end the command with code 130.
 

@@ -179,7 +179,7 @@ def test_a_sweep_that_is_stopped_and_loses_a_node_ends_with_the_numbers_of_an_un
     stopped.send_signal(signal.SIGINT)
     out, _ = stopped.communicate(timeout=300)
     assert stopped.returncode == 130, out
-    assert "the same command goes on from here" in out
+    assert "the same command resumes" in out
     begun = iterations(postgres)
     assert {run[0] for run in numbers(postgres).values()} == {Status.INTERRUPTED}
     assert all(CheckpointFolder(shared, key).exists() for key in uncut)
