@@ -68,6 +68,16 @@ def select(
     return Selection(text, runs)
 
 
+def check_count(selections: Sequence[str]) -> None:
+    """Refuse fewer than two selections.
+
+    Raises:
+        UsageError: there are fewer than two.
+    """
+    if len(selections) < 2:
+        raise UsageError("name two selections, for example model=scornn model=lstm")
+
+
 def contrasts(
     store: Store,
     selections: Sequence[str],
@@ -84,8 +94,7 @@ def contrasts(
     Raises:
         UsageError: fewer than two selections, an empty one, or selections with different metrics.
     """
-    if len(selections) < 2:
-        raise UsageError("name two selections, for example model=scornn model=lstm")
+    check_count(selections)
     first, *others = [select(store, text, shared, status_of) for text in selections]
     return [contrast(first, other, which) for other in others]
 

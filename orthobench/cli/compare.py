@@ -48,11 +48,12 @@ def command(
     the smallest p that these seeds allow. --task, --model, --tag, --status and --where restrict all selections.
     `orthobench ls --help` explains conditions.
     """
-    from orthobench.analysis.compare import adjusted, contrasts
+    from orthobench.analysis.compare import adjusted, check_count, contrasts
     from orthobench.cli import records
     from orthobench.store import open_store
     from orthobench.training.locks import status_in
 
+    check_count(selections)
     shared = conditions(where, task=task, model=model, tag=tag, status=status)
     with open_store(db) as store:
         compared = contrasts(store, selections, shared, status_in(store, db), value)

@@ -267,7 +267,7 @@ BAD = [
     (("sweep", "adding", "--models", "lstm", "--grid", "hidden_size=1,x"), "hidden_size=x"),
     (("sweep", "adding", "--models", "lstm", "--seeds", "0"), "'--seeds': Input should be greater than or equal to 1"),
     (("ls",), "there is no database results.db"),
-    (("ls",), "make one with `orthobench run adding scornn --preset quick`"),
+    (("ls",), "create it with `orthobench run adding scornn --preset quick`"),
     (("show",), "Missing argument 'RUN'. (help: orthobench show --help)"),
     (("ls", "--modle", "lstm"), "No such option: --modle"),
     (("ls", "--seed", "x"), "--seed"),
