@@ -190,7 +190,7 @@ def test_a_sweep_that_is_stopped_and_loses_a_node_ends_with_the_numbers_of_an_un
     lose(lost)
     out, _ = again.communicate(timeout=300)
     assert again.returncode == 0, out
-    assert out.count("goes on from its last checkpoint") == 1, out
+    assert out.count("resumes from its last checkpoint") == 1, out
     assert numbers(postgres) == uncut
 
 
