@@ -68,18 +68,18 @@ def swept(orthobench, tiny_options):
 
 
 def test_models_are_compared_over_common_seeds(swept):
-    (found,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
+    (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
     values = {
         model: [run["final"] for run in json.loads(swept("ls", "--json", "--model", model).out)]
         for model in ("rnn", "lstm")
     }
-    assert found["paired"] is True
-    assert found["settings"]["model"] == ["rnn", "lstm"]
-    assert found["settings"]["forget_bias"][0] == "–"
-    assert found["environment"] == {}
-    assert found["result"]["n"] == [3, 3]
-    assert found["result"]["difference"] == pytest.approx(np.subtract(values["rnn"], values["lstm"]).mean())
-    assert found["result"]["smallest_p"] == 0.25
+    assert contrast["paired"] is True
+    assert contrast["settings"]["model"] == ["rnn", "lstm"]
+    assert contrast["settings"]["forget_bias"][0] == "–"
+    assert contrast["environment"] == {}
+    assert contrast["result"]["n"] == [3, 3]
+    assert contrast["result"]["difference"] == pytest.approx(np.subtract(values["rnn"], values["lstm"]).mean())
+    assert contrast["result"]["smallest_p"] == 0.25
     text = swept("compare", "model=rnn", "model=lstm").out
     assert "too few seeds" in text
     assert "paired sign-flip permutation test (exact)" in text
@@ -88,7 +88,7 @@ def test_models_are_compared_over_common_seeds(swept):
 def test_many_are_adjusted_and_runs_have_names(swept):
     key = json.loads(swept("ls", "--json").out)[0]["run"]
     contrasts = json.loads(swept("compare", "model=rnn", "model=lstm", f"key={key}", "seed=0", "--json").out)
-    assert [one["paired"] for one in contrasts] == [True, False, False]
+    assert [contrast["paired"] for contrast in contrasts] == [True, False, False]
     assert (contrasts[0]["result"]["p"], contrasts[0]["result"]["p_holm"]) == (0.25, 0.5)  # two tests, not three
     assert "result" not in contrasts[1]
     assert len(contrasts[1]["runs"][1]) == 1

@@ -51,6 +51,6 @@ def test_the_record_has_the_eigenvalues_that_the_caption_states():
         "h": [-0.15 + 2j, -0.15 - 2j],
     }
     for panel, expected in stated.items():
-        found = np.array(panels[panel]["eigenvalues"]) @ [1, 1j]
-        np.testing.assert_allclose(np.sort_complex(found), np.sort_complex(expected), atol=1e-6)
+        eigenvalues = np.array(panels[panel]["eigenvalues"]) @ [1, 1j]
+        np.testing.assert_allclose(np.sort_complex(eigenvalues), np.sort_complex(expected), atol=1e-6)
     assert np.abs(np.array(panels["d"]["eigenvalues"]) @ [1, 1j]) == pytest.approx([1, 1], abs=1e-6)

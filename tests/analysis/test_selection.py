@@ -15,11 +15,11 @@ def run(
     from orthobench.store.tables import Tag
 
     spec = {"task_settings": {"sequence_length": 10}, "model_settings": settings, "training": {"probes": ["heat_map"]}}
-    made = Run(key=key, task="adding", model=model, seed=seed, status=status, device="cpu", backend="reference")
-    made.variant, made.condition = "v" + key, "c"
-    made.spec = {**spec, "task_version": "1", "model_version": "1"}
-    made.tag_rows = [Tag(name=name) for name in tags]
-    return made
+    stored_run = Run(key=key, task="adding", model=model, seed=seed, status=status, device="cpu", backend="reference")
+    stored_run.variant, stored_run.condition = "v" + key, "c"
+    stored_run.spec = {**spec, "task_version": "1", "model_version": "1"}
+    stored_run.tag_rows = [Tag(name=name) for name in tags]
+    return stored_run
 
 
 RUNS = [
@@ -53,7 +53,7 @@ RUNS = [
 )
 def test_runs_meet_all_conditions(texts, keys):
     conditions = parse_conditions(texts)
-    assert [one.key for one in select_runs(RUNS, conditions)] == keys
+    assert [selected_run.key for selected_run in select_runs(RUNS, conditions)] == keys
     assert parse_conditions([describe(conditions)] if conditions else []) == conditions
 
 

@@ -24,22 +24,22 @@ def test_the_table_is_printed_and_kept(orthobench):
     for word in (*SHAPES, "eager loop", "nn.LSTM", "sgemm", "mean nothing"):
         assert word in outcome.out
     with open_store("results.db") as store:
-        (kept,) = store.benchmarks("recurrence")
-    assert kept.environment.facts["packages"]["torch"]
-    assert [one["shape"]["name"] for one in kept.results["shapes"]] == list(SHAPES)
+        (record,) = store.benchmarks("recurrence")
+    assert record.environment.facts["packages"]["torch"]
+    assert [shape_result["shape"]["name"] for shape_result in record.results["shapes"]] == list(SHAPES)
 
 
 def test_json_is_what_is_kept(orthobench):
     outcome = orthobench("bench", "--quick", "--rounds", "1", "--json", "--shape", "lstm-128", "--shape", "adding-200")
     printed = json.loads(outcome.out)
     with open_store("results.db") as store:
-        (kept,) = store.benchmarks()
-    assert printed["benchmark"] == kept.id
-    assert printed["environment"] == kept.environment.facts
-    assert {name: printed[name] for name in kept.results} == kept.results
+        (record,) = store.benchmarks()
+    assert printed["benchmark"] == record.id
+    assert printed["environment"] == record.environment.facts
+    assert {name: printed[name] for name in record.results} == record.results
     assert (printed["quick"], printed["device"], printed["rounds"]) == (True, "cpu", 1)
-    for one in printed["shapes"]:
-        rows = {row["implementation"]: row for row in one["rows"]}
+    for shape_result in printed["shapes"]:
+        rows = {row["implementation"]: row for row in shape_result["rows"]}
         eager, peak = rows["eager loop"], rows["sgemm"]
         for name, row in rows.items():
             assert row["of_sgemm"] == pytest.approx(row["gflops"] / peak["gflops"])
@@ -50,11 +50,15 @@ def test_json_is_what_is_kept(orthobench):
 def test_constraints(orthobench):
     outcome = orthobench("bench", "--constraints", "--quick", "--rounds", "1", "--json")
     printed = json.loads(outcome.out)
-    assert [one["shape"]["name"] for one in printed["shapes"]] == ["mnist-170", "mnist-512", "ptb-1030"]
-    for one in printed["shapes"]:
-        assert [row["constraint"] for row in one["rows"]] == list(constraints.CONSTRAINTS)
-        for row in one["rows"]:
-            assert row["share"] == pytest.approx(row["seconds"] / (row["seconds"] + one["step"]["seconds"]))
+    assert [shape_result["shape"]["name"] for shape_result in printed["shapes"]] == [
+        "mnist-170",
+        "mnist-512",
+        "ptb-1030",
+    ]
+    for shape_result in printed["shapes"]:
+        assert [row["constraint"] for row in shape_result["rows"]] == list(constraints.CONSTRAINTS)
+        for row in shape_result["rows"]:
+            assert row["share"] == pytest.approx(row["seconds"] / (row["seconds"] + shape_result["step"]["seconds"]))
     assert "Cayley" in orthobench("bench", "--constraints", "--quick", "--rounds", "1", "--shape", "adding-200").out
 
 

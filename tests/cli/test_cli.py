@@ -124,13 +124,13 @@ def test_a_run_is_reproduced_by_the_command_it_shows(orthobench, tiny_options):
 
 
 @pytest.mark.parametrize(
-    ("model", "given"),
+    ("model", "overrides"),
     [("exprnn", {"plateau_decay": "1"}), ("enrnn", {"activation": "modrelu"}), ("lstm", {"embedding_size": "none"})],
 )
-def test_the_command_shown_names_what_the_record_leaves_out(model, given):
+def test_the_command_shown_names_what_the_record_leaves_out(model, overrides):
     """The papers' settings, which would be taken in its place, are others."""
     catalog = Catalog()
-    spec = resolve(catalog, "ptb", model, given).spec
+    spec = resolve(catalog, "ptb", model, overrides).spec
     words = reproduce(spec.record()["spec"]).split()
     again = resolve(
         catalog, "ptb", model, parse_assignments(words[i + 1] for i, word in enumerate(words) if word == "-s")
@@ -139,7 +139,7 @@ def test_the_command_shown_names_what_the_record_leaves_out(model, given):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("run", "adding", "rnn", "--seed", str(2**63)), "less than or equal to 4294967295"),
         (("sweep", "adding", "--models", "rnn", "--seeds", "1000000000"), "less than or equal to 10000"),
@@ -147,10 +147,10 @@ def test_the_command_shown_names_what_the_record_leaves_out(model, given):
         (("ls", "--db", " "), "the database has an empty name"),
     ],
 )
-def test_what_no_run_could_have_is_refused(orthobench, tmp_path, arguments, told):
+def test_what_no_run_could_have_is_refused(orthobench, tmp_path, arguments, message):
     refused = orthobench(*arguments)
     assert refused.code == 2
-    assert told in refused.err
+    assert message in refused.err
     assert not list(tmp_path.glob("*.db"))
 
 
@@ -283,12 +283,12 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
-def test_bad_input_gets_one_line_and_leaves_nothing(orthobench, tmp_path, arguments, told):
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[" ".join(arguments) for arguments, _ in BAD])
+def test_bad_input_gets_one_line_and_leaves_nothing(orthobench, tmp_path, arguments, message):
     outcome = orthobench(*arguments)
     assert outcome.code == 2
     assert outcome.err.startswith("error: ")
-    assert told in outcome.err
+    assert message in outcome.err
     assert outcome.err.count("\n") == 1
     assert outcome.out == ""
     assert list(tmp_path.iterdir()) == []

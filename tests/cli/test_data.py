@@ -18,7 +18,7 @@ def test_every_command_has_help(orthobench, command):
 
 
 def test_list_import_verify_and_a_run(orthobench, data_folder, tmp_path):
-    theirs = write_mnist(tmp_path / "theirs")
+    source_folder = write_mnist(tmp_path / "theirs")
     assert "mnist          no" in orthobench("data", "list").out
     assert orthobench("data", "verify").out == "no data set is here: orthobench data get NAME\n"
 
@@ -28,13 +28,13 @@ def test_list_import_verify_and_a_run(orthobench, data_folder, tmp_path):
         "error: mnist is not here: orthobench data get mnist (files you have: orthobench data import mnist PATH)\n"
     )
 
-    brought = orthobench("data", "import", "mnist", str(theirs))
+    brought = orthobench("data", "import", "mnist", str(source_folder))
     assert (brought.code, brought.out) == (0, f"mnist is in {data_folder / 'mnist'}\n")
     assert "mnist          yes" in orthobench("data", "list").out
-    (record,) = [one for one in json.loads(orthobench("data", "list", "--json").out) if one["name"] == "mnist"]
+    (record,) = [entry for entry in json.loads(orthobench("data", "list", "--json").out) if entry["name"] == "mnist"]
     assert record["here"]
     assert record["folder"] == str(data_folder / "mnist")
-    assert record["bytes"] == sum(file.stat().st_size for file in theirs.iterdir())
+    assert record["bytes"] == sum(file.stat().st_size for file in source_folder.iterdir())
 
     verified = orthobench("data", "verify", "mnist")
     assert verified.code == 1
@@ -48,8 +48,8 @@ def test_list_import_verify_and_a_run(orthobench, data_folder, tmp_path):
 
 
 def test_the_data_folder_is_an_option_of_data_run_and_sweep(orthobench, data_folder, tmp_path):
-    theirs, other = write_mnist(tmp_path / "theirs"), str(tmp_path / "other")
-    assert orthobench("data", "import", "mnist", str(theirs), "--data-dir", other).code == 0
+    source_folder, other = write_mnist(tmp_path / "theirs"), str(tmp_path / "other")
+    assert orthobench("data", "import", "mnist", str(source_folder), "--data-dir", other).code == 0
     assert not data_folder.exists()
     assert "mnist is not here" in orthobench("run", "mnist", "rnn", *IMAGES, "-s", "validation_size=0").err
     assert orthobench("run", "mnist", "rnn", "--data-dir", other, *IMAGES, "-s", "validation_size=0").code == 0
@@ -58,7 +58,7 @@ def test_the_data_folder_is_an_option_of_data_run_and_sweep(orthobench, data_fol
 
 
 def test_bad_paths_and_names_are_told_in_one_line(orthobench, data_folder, tmp_path):
-    for words, told in (
+    for words, message in (
         (("import", "mnist", "nowhere"), "error: nowhere does not exist: name the file or folder with MNIST\n"),
         (("get", "minst"), "error: unknown data set 'minst': did you mean mnist or timit?\n"),
         (
@@ -68,4 +68,4 @@ def test_bad_paths_and_names_are_told_in_one_line(orthobench, data_folder, tmp_p
         ),
     ):
         outcome = orthobench("data", *words)
-        assert (outcome.code, outcome.err) == (2, told)
+        assert (outcome.code, outcome.err) == (2, message)

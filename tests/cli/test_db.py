@@ -97,8 +97,8 @@ def test_upgrade(orthobench, old):
 
 def test_backup_overwrites_nothing(orthobench, database, tmp_path):
     assert orthobench("db", "backup", "copy.db").out == "results.db is copied to copy.db\n"
-    with closing(sqlite3.connect(database)) as one, closing(sqlite3.connect(tmp_path / "copy.db")) as other:
-        assert list(one.iterdump()) == list(other.iterdump())
+    with closing(sqlite3.connect(database)) as original, closing(sqlite3.connect(tmp_path / "copy.db")) as other:
+        assert list(original.iterdump()) == list(other.iterdump())
     before = (tmp_path / "copy.db").read_bytes()
     refused = orthobench("db", "backup", "copy.db")
     assert (refused.code, refused.err) == (2, "error: copy.db exists already: name a new file\n")
@@ -154,11 +154,11 @@ def test_export(orthobench, database, tmp_path):
     assert runs[0]["setting hidden_size"] == "4"
     assert float(runs[0]["final_value"]) == first.final_value
     assert json.loads(runs[0]["environment"]) == first.environment.facts
-    found = list(csv.DictReader((tmp_path / "out" / "metrics.csv").read_text().splitlines()))
-    assert [(m["run"], m["split"], m["name"], int(m["iteration"]), float(m["value"])) for m in found[:-1]] == [
+    metric_rows = list(csv.DictReader((tmp_path / "out" / "metrics.csv").read_text().splitlines()))
+    assert [(m["run"], m["split"], m["name"], int(m["iteration"]), float(m["value"])) for m in metric_rows[:-1]] == [
         (FINISHED, m.split, m.name, m.iteration, m.value) for m in metrics
     ]
-    assert (found[-1]["run"], found[-1]["value"], found[-1]["kind"]) == (CUT_OFF, "-inf", "-inf")
+    assert (metric_rows[-1]["run"], metric_rows[-1]["value"], metric_rows[-1]["kind"]) == (CUT_OFF, "-inf", "-inf")
 
     assert orthobench("db", "export", "out", "--format", "json").code == 0
     strict = json.loads((tmp_path / "out" / "metrics.json").read_text(), parse_constant=pytest.fail)

@@ -16,9 +16,11 @@ def claim(check: str, factor: float) -> Claim:
 
 
 def paper(*claims: Claim, **small) -> Paper:
-    one = Experiment(artifact="figure 1", task="adding", model="rnn")
+    experiment = Experiment(artifact="figure 1", task="adding", model="rnn")
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims, "small": small}
-    return Paper(key="k", title="t", authors="a", venue="v", year=1, priority=9, experiment=[one], artifact=[artifact])
+    return Paper(
+        key="k", title="t", authors="a", venue="v", year=1, priority=9, experiment=[experiment], artifact=[artifact]
+    )
 
 
 @pytest.fixture
@@ -26,22 +28,26 @@ def only(monkeypatch, tiny):
     """The one paper that there is, its figure of a tiny run."""
 
     def make(*claims: Claim) -> None:
-        made = paper(*claims, models=["rnn"], settings=tiny)
-        monkeypatch.setattr("orthobench.api.papers.papers", lambda: [made])
+        only_paper = paper(*claims, models=["rnn"], settings=tiny)
+        monkeypatch.setattr("orthobench.api.papers.papers", lambda: [only_paper])
 
     return make
 
 
 @pytest.mark.parametrize(("paper", "artifact"), IN_SMALL, ids=[f"{p.key} {a.name}" for p, a in IN_SMALL])
 def test_every_claim_in_small_is_about_runs_that_are_made(paper, artifact):
-    made = [config.spec for config, _ in small_runs(Catalog(), paper, artifact)]
+    specs = [config.spec for config, _ in small_runs(Catalog(), paper, artifact)]
     claims = artifact.small.claims or artifact.claims
     assert claims
-    for one in claims:
-        settings = [spec.task_settings | spec.model_settings for spec in made if spec.model == one.model]
-        about = [found for found in settings if all(found[name] == value for name, value in one.where.items())]
-        assert about or one.panel
-        assert {*one.others} <= {spec.model for spec in made}
+    for figure_claim in claims:
+        settings = [spec.task_settings | spec.model_settings for spec in specs if spec.model == figure_claim.model]
+        about = [
+            run_settings
+            for run_settings in settings
+            if all(run_settings[name] == value for name, value in figure_claim.where.items())
+        ]
+        assert about or figure_claim.panel
+        assert {*figure_claim.others} <= {spec.model for spec in specs}
 
 
 def test_every_figure_of_the_first_two_authors_papers_is_there():

@@ -10,7 +10,7 @@ MARKUP = "[red]<b>a</b>"
 
 
 def tags(orthobench, *arguments: str) -> dict[str, list[str]]:
-    return {one["model"]: one["tags"] for one in json.loads(orthobench("ls", "--json", *arguments).out)}
+    return {run["model"]: run["tags"] for run in json.loads(orthobench("ls", "--json", *arguments).out)}
 
 
 def test_a_tag_is_no_part_of_a_run_and_is_added_to_a_finished_one(orthobench, tiny_options):

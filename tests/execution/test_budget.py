@@ -60,7 +60,7 @@ class One:
 
 
 def keys(runs):
-    return [one.key for one in runs]
+    return [run.key for run in runs]
 
 
 def test_what_was_begun_comes_first_and_what_failed_last():
@@ -69,7 +69,7 @@ def test_what_was_begun_comes_first_and_what_failed_last():
 
 
 def estimates(*seconds):
-    return {n: Estimate(one, None, "") for n, one in enumerate(seconds)}
+    return {n: Estimate(run_seconds, None, "") for n, run_seconds in enumerate(seconds)}
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_no_run_is_started_once_the_budget_is_spent(tmp_path, tiny, side_by_side
             else SerialExecutor(watch, lambda: False)
         )
         outcomes = list(executor.run(jobs, lambda: not started))
-    assert [(one.job.label, one.ending) for one in outcomes] == [("seed 0", Ending.FINISHED)]
+    assert [(outcome.job.label, outcome.ending) for outcome in outcomes] == [("seed 0", Ending.FINISHED)]
 
 
 def test_no_process_is_started_once_the_budget_is_spent(tmp_path, tiny):
@@ -178,9 +178,9 @@ def test_a_sweep_within_a_time(orthobench, tmp_path, tiny_options):
     assert len(re.findall(r"missing +~ 15m +1024 MiB +run", dry.out)) == 2
     assert "to train: 4 runs, about 2h 10m one after the other, at most 1024 MiB" in dry.out
     assert "within 1h 40m: 3 runs, about 1h 20m one after the other, at most 1024 MiB; 1 left out" in dry.out
-    made = orthobench(*command)
-    assert made.code == 0
-    assert made.err.count("epoch 3.00") == 3
+    outcome = orthobench(*command)
+    assert outcome.code == 0
+    assert outcome.err.count("epoch 3.00") == 3
     assert "5 finished, 1 missing" in orthobench(*command, "--dry-run").out
 
 

@@ -37,22 +37,22 @@ def store(tmp_path: Path):
 
 def enter(store: Store, config: RunConfig, iterations: int, total: int, seconds: dict[str, float], **columns) -> str:
     spec = config.spec
-    place = {"cpu": columns.pop("cpu", HERE), "accelerator": None}
+    machine = {"cpu": columns.pop("cpu", HERE), "accelerator": None}
     device = columns.pop("device", "cpu")
     record = make_run_record(spec, device=device, total_iterations=total, iterations_per_epoch=20)
-    entered = store.start(record, str(place), place)
+    entered = store.start(record, str(machine), machine)
     status = "finished" if iterations == total else "interrupted"
     store.update(entered.id, {"iterations": iterations, "seconds": seconds, "status": status, **columns})
     return spec.key
 
 
 def planned(store: Store | None, *runs: RunConfig) -> list[PlannedRun]:
-    return plan([(one, {}) for one in runs], store, Path("nowhere"))
+    return plan([(config, {}) for config in runs], store, Path("nowhere"))
 
 
 def estimate(store: Store | None, config: RunConfig, tried=None) -> Estimate:
-    (one,) = planned(store, config)
-    return Estimator(store, CPU, tried).of(one)
+    (planned_run,) = planned(store, config)
+    return Estimator(store, CPU, tried).of(planned_run)
 
 
 def test_a_run_that_was_begun_goes_by_itself(store):
@@ -98,8 +98,8 @@ def test_time_goes_by_the_iterations(store, changes, seconds):
 def test_the_nearest_run_is_gone_by(store):
     for size, spent in ((24, 10.0), (36, 20.0), (60, 30.0)):
         enter(store, run(hidden_size=size, negative_ones=5), 80, 80, {"train": spent})
-    found = [estimate(store, run(hidden_size=n, negative_ones=5)).seconds for n in (20, 28, 32, 40, 50)]
-    assert found == pytest.approx([10.0, 10.0, 20.0, 20.0, 30.0])
+    estimated_seconds = [estimate(store, run(hidden_size=n, negative_ones=5)).seconds for n in (20, 28, 32, 40, 50)]
+    assert estimated_seconds == pytest.approx([10.0, 10.0, 20.0, 20.0, 30.0])
 
 
 def test_of_equally_near_runs_the_newest_is_gone_by(store):
@@ -129,16 +129,16 @@ def test_what_is_too_far_is_not_gone_by(store, config, columns):
 def test_steps_are_tried_where_nothing_is_known_and_once(store):
     tried = []
 
-    def pace(one):
-        tried.append(one.config.spec.model_settings["hidden_size"])
+    def pace(planned_run):
+        tried.append(planned_run.config.spec.model_settings["hidden_size"])
         return RunProfile(seconds=8.0, steps=20, total_iterations=80, iterations_per_epoch=20, memory=7)
 
     estimator = Estimator(store, CPU, pace)
     runs = [run(), run(seed=1), run(learning_rate=1e-5), run(epochs=2), run(hidden_size=128), run(hidden_size=128)]
-    found = [estimator.of(one) for one in planned(store, *runs)]
+    estimates = [estimator.of(planned_run) for planned_run in planned(store, *runs)]
     assert tried == [32, 128]
-    assert [one.seconds for one in found] == pytest.approx([8.0, 8.0, 8.0, 4.0, 8.0, 8.0])
-    assert found[0] == Estimate(8.0, 7, "20 steps tried")
+    assert [run_estimate.seconds for run_estimate in estimates] == pytest.approx([8.0, 8.0, 8.0, 4.0, 8.0, 8.0])
+    assert estimates[0] == Estimate(8.0, 7, "20 steps tried")
 
 
 @pytest.mark.parametrize("error", [UsageError("mnist is not here"), ProfileError("killed")])
@@ -146,13 +146,13 @@ def test_why_a_run_cannot_be_judged(store, error):
     """And that it is not tried again for every seed."""
     tried = []
 
-    def fail(one):
-        tried.append(one)
+    def fail(planned_run):
+        tried.append(planned_run)
         raise error
 
     estimator = Estimator(None, CPU, fail)
-    found = [estimator.of(one) for one in planned(None, run(), run(seed=1))]
-    assert found == [Estimate(None, None, str(error))] * 2
+    estimates = [estimator.of(planned_run) for planned_run in planned(None, run(), run(seed=1))]
+    assert estimates == [Estimate(None, None, str(error))] * 2
     assert len(tried) == 1
 
 
@@ -178,8 +178,8 @@ def test_steps_are_counted_and_timed(tiny):
 
 def test_streams_and_validation_sets_are_timed(small_data):
     for task, settings in (("ptb", {"batch_size": "2"}), ("mnist", {"batch_size": "5", "validation_size": "10"})):
-        given = settings | {"hidden_size": "4", "evaluation_batch_size": "2"}
-        pace = profile_run(resolve(CATALOG, task, "rnn", given, "quick"), CPU, steps=2)
+        overrides = settings | {"hidden_size": "4", "evaluation_batch_size": "2"}
+        pace = profile_run(resolve(CATALOG, task, "rnn", overrides, "quick"), CPU, steps=2)
         assert pace.steps == 2
         assert pace.seconds > 0
 

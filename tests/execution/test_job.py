@@ -24,10 +24,10 @@ def test_every_papers_runs_come_back_from_their_canonical_form():
     for paper in papers():
         for experiment in paper.experiments():
             try:
-                one = resolve(catalog, experiment.task, experiment.model, {}, seed=3, experiment=experiment)
+                config = resolve(catalog, experiment.task, experiment.model, {}, seed=3, experiment=experiment)
             except UsageError:  # a model of the paper that there is not here
                 continue
-            assert resolve_again(catalog, pickle.loads(pickle.dumps(one.spec))) == one
+            assert resolve_again(catalog, pickle.loads(pickle.dumps(config.spec))) == config
             seen += 1
     assert seen > 100
 
@@ -57,6 +57,6 @@ def test_what_fails_after_the_end_takes_no_result_away(tmp_path, tiny, monkeypat
 
 
 def test_a_run_that_other_code_would_make_is_refused(tiny):
-    one = resolve(Catalog(), "adding", "lstm", tiny)
+    config = resolve(Catalog(), "adding", "lstm", tiny)
     with pytest.raises(UsageError, match=r"cannot be made here: adding 1 and lstm 1 are not 1 and 1[.]5"):
-        resolve_again(Catalog(), replace(one.spec, model_version="1.5"))
+        resolve_again(Catalog(), replace(config.spec, model_version="1.5"))

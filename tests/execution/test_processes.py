@@ -72,9 +72,9 @@ def test_what_ends_one_process_ends_one_run_and_is_recorded(orthobench, tmp_path
     assert "3 of 4 runs failed" in outcome.err
     assert "[1/4] segfault seed 0 failed: segmentation fault" in outcome.err.splitlines()
     assert "[4/4] rnn seed 0: epoch 3.00" in outcome.err
-    found = ends(tmp_path / "results.db")
+    run_ends = ends(tmp_path / "results.db")
     fits = "out of GPU memory at iteration 0 with batch_size=10; 5 fits beside the GPU's other processes"
-    assert found == {
+    assert run_ends == {
         "hungry": (Status.FAILED, fits),
         "segfault": (Status.FAILED, "segmentation fault"),
         "killed": (Status.FAILED, "killed by signal 9 (out of memory?)"),
@@ -164,9 +164,9 @@ def test_idle_threads_of_a_worker_hold_no_core_unless_the_user_says_so(tmp_path,
 @pytest.mark.parametrize("jobs", ["0", "1"])
 def test_a_run_that_another_process_takes_up_meanwhile_is_left_to_it(jobs, tmp_path, tiny, capsys):
     here = session(tmp_path, jobs=int(jobs), display=TerminalDisplay())
-    one, other = (resolve(Catalog(), "adding", model, tiny) for model in ("rnn", "lstm"))
-    planned = [PlannedRun(config, {}, None, is_locked=False) for config in (one, other)]
-    with here.store, CheckpointFolder(here.checkpoints, one.spec.key).lock():
+    locked_config, other = (resolve(Catalog(), "adding", model, tiny) for model in ("rnn", "lstm"))
+    planned = [PlannedRun(config, {}, None, is_locked=False) for config in (locked_config, other)]
+    with here.store, CheckpointFolder(here.checkpoints, locked_config.spec.key).lock():
         outcomes = here.train_jobs(here.jobs(planned))
         assert [outcome.ending for outcome in outcomes] == [Ending.BUSY, Ending.FINISHED]
         assert [run.model for run in here.store.runs()] == ["lstm"]
@@ -179,8 +179,8 @@ def test_what_cannot_be_started_is_told_once_for_each_cause_and_ends_no_other(jo
     command = ("sweep", "adding", "--models", "rnn", *options, "-j", jobs)
     some = orthobench(*command, "--grid", "batch_size=10,50")
     assert some.code == 1, some.err
-    told = "rnn batch_size=50 seed 0 cannot be started: batch_size=50 is more than the training set of 40"
-    assert told in some.err
+    message = "rnn batch_size=50 seed 0 cannot be started: batch_size=50 is more than the training set of 40"
+    assert message in some.err
     assert orthobench(*command, "--grid", "batch_size=10,50", "--seeds", "2").err.count("cannot be started") == 1
     every = orthobench(*command, "--grid", "batch_size=50,60")
     assert every.code == 2
@@ -227,8 +227,8 @@ def test_a_terminal_shows_the_runs_under_way_and_how_many_have_ended(tmp_path, t
     here = session(tmp_path)
     first, second = (here.job(resolve(Catalog(), "adding", "rnn", tiny, seed=seed), f"run {seed}") for seed in (0, 1))
     with here.store, SideBySide(2) as display:
-        with display.open_sink(first) as one, display.open_sink(second):
-            train_job(first, one)
+        with display.open_sink(first) as sink, display.open_sink(second):
+            train_job(first, sink)
             rows = [(row.description, row.completed, row.total) for row in display.bar.tasks]
             assert rows == [("all runs", 0, 2), ("run 0", 12, 12), ("run 1", 0, None)]
             assert display.bar.tasks[1].fields["result"].startswith("loss ")
@@ -243,7 +243,7 @@ def test_a_terminal_shows_the_runs_under_way_and_how_many_have_ended(tmp_path, t
 
 
 def workers(parent: int) -> list[psutil.Process]:
-    return [one for one in psutil.Process(parent).children() if "orthobench.execution.worker" in one.cmdline()]
+    return [child for child in psutil.Process(parent).children() if "orthobench.execution.worker" in child.cmdline()]
 
 
 def wait_until(condition, process=None, seconds=120.0):
@@ -271,7 +271,7 @@ def sweep_of(settings: dict[str, str], *more: str) -> list[str]:
     return ["sweep", "adding", "--models", "rnn", "--seeds", "3", "-j", "2", *options, *more]
 
 
-def begun(start, folder: Path, command: list[str]):
+def start_sweep(start, folder: Path, command: list[str]):
     """A sweep with two runs under way, and their processes."""
     process = start(command)
     wait_until(lambda: logged(folder / "results.db") == 2, process)
@@ -288,10 +288,10 @@ def statuses(database: Path) -> list[str]:
 @pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_signal_stops_every_run_at_its_next_iteration(how, start, tmp_path, tiny):
     endless = tiny | {"train_size": "4000", "epochs": "1000", "evaluate_every": "50"}
-    process, under_way = begun(start, tmp_path, sweep_of(endless, "--checkpoint-every", "1000"))
+    process, under_way = start_sweep(start, tmp_path, sweep_of(endless, "--checkpoint-every", "1000"))
     process.send_signal(how)
     assert process.wait(60) == 130
-    assert not any(one.is_running() for one in under_way)
+    assert not any(worker.is_running() for worker in under_way)
     assert statuses(tmp_path / "results.db") == ["interrupted"] * 2
     assert len(list((tmp_path / "results.checkpoints").glob("*/checkpoint.pt"))) == 2
 
@@ -302,10 +302,10 @@ def test_a_sweep_cut_off_goes_on_to_the_numbers_of_an_uncut_one(how, start, tmp_
     """The supervisor's own death stops its runs, too: nothing trains on unseen."""
     long = sweep_of(tiny | {"train_size": "4000", "evaluate_every": "50"}, "--checkpoint-every", "0")
     assert start([*long, "--db", "uncut.db"]).wait(300) == 0
-    process, under_way = begun(start, tmp_path, long)
+    process, under_way = start_sweep(start, tmp_path, long)
     process.send_signal(signal.SIGINT if how == "stopped" else signal.SIGKILL)
     process.wait(30)
-    wait_until(lambda: not any(one.is_running() for one in under_way))
+    wait_until(lambda: not any(worker.is_running() for worker in under_way))
     assert set(statuses(tmp_path / "results.db")) <= {"interrupted", "finished"}
     assert start(long).wait(300) == 0
     assert statuses(tmp_path / "results.db") == statuses(tmp_path / "uncut.db") == ["finished"] * 3
@@ -325,13 +325,13 @@ def test_the_second_signal_kills(start, tmp_path, tiny):
     )
     command = sweep_of(tiny, "--plugin", "stuck.py")
     command[command.index("rnn")] = "stuck"
-    process, under_way = begun(start, tmp_path, command)
+    process, under_way = start_sweep(start, tmp_path, command)
     process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(2)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
-    assert not any(one.is_running() for one in under_way)
+    assert not any(worker.is_running() for worker in under_way)
     assert statuses(tmp_path / "results.db") == ["interrupted"] * 2
 
 

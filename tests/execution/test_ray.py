@@ -180,13 +180,15 @@ def test_a_sweep_that_is_stopped_and_loses_a_node_ends_with_the_numbers_of_an_un
     out, _ = stopped.communicate(timeout=300)
     assert stopped.returncode == 130, out
     assert "the same command resumes" in out
-    begun = iterations(postgres)
+    iterations_at_stop = iterations(postgres)
     assert {run[0] for run in numbers(postgres).values()} == {Status.INTERRUPTED}
     assert all(CheckpointFolder(shared, key).exists() for key in uncut)
 
     again = sweep(two_nodes, *arguments)
     lost = two_nodes["raylets"][1]
-    wait_for(lambda: any(begun[seed] + 50 < iterations(postgres)[seed] < 2500 for seed in seeds_on(lost)), again)
+    wait_for(
+        lambda: any(iterations_at_stop[seed] + 50 < iterations(postgres)[seed] < 2500 for seed in seeds_on(lost)), again
+    )
     lose(lost)
     out, _ = again.communicate(timeout=300)
     assert again.returncode == 0, out
@@ -215,10 +217,10 @@ def test_a_file_serves_on_one_machine_and_a_run_that_always_crashes_fails_alone(
     assert process.returncode == 1, out
     assert out.count("was lost at iteration 0") == 2
     assert "1 of 2 runs failed" in out
-    found = {model: (status, message) for model, status, message in _endings(tmp_path / "r.db")}
-    assert found["rnn"] == (Status.FINISHED, None)
-    assert found["crashing"][0] == Status.FAILED
-    assert "worker died" in found["crashing"][1].lower()
+    endings = {model: (status, message) for model, status, message in _endings(tmp_path / "r.db")}
+    assert endings["rnn"] == (Status.FINISHED, None)
+    assert endings["crashing"][0] == Status.FAILED
+    assert "worker died" in endings["crashing"][1].lower()
 
 
 def _endings(database: Path):
@@ -262,7 +264,7 @@ class _Ray:
 
     def remote(self, **options):
         self.options = options
-        return lambda task: SimpleNamespace(remote=lambda *given: given)
+        return lambda task: SimpleNamespace(remote=lambda *arguments: arguments)
 
 
 SERVER = "postgresql://me@nowhere/results"

@@ -107,7 +107,7 @@ def test_claims_are_about_experiments_that_are_there(paper):
 
 
 def test_claims_of_studies_are_about_their_runs_or_panels():
-    for artifact in (one for paper in papers() for one in paper.artifacts() if one.study):
+    for artifact in (artifact for paper in papers() for artifact in paper.artifacts() if artifact.study):
         study = find_study(artifact.study)
         runs = study.runs("paper")
         runs = [run for run in runs if run.figure == artifact.name] or runs
@@ -121,16 +121,20 @@ def test_claims_of_studies_are_about_their_runs_or_panels():
 
 def test_every_figure_that_prints_something_has_a_claim():
     """Of the one without, the printed curves are not at hand."""
-    figures = [(paper.key, one) for paper in papers() for one in paper.artifacts() if one.shows != "table"]
-    assert [(key, one.name) for key, one in figures if not one.claims] == [("lezcano2019", "copying figure")]
+    figures = [
+        (paper.key, artifact) for paper in papers() for artifact in paper.artifacts() if artifact.shows != "table"
+    ]
+    assert [(key, artifact.name) for key, artifact in figures if not artifact.claims] == [
+        ("lezcano2019", "copying figure")
+    ]
 
 
 def test_the_papers_figures_stand_in_their_order():
     """Those that are studies among them."""
-    order = {key: [one.name for one in find_paper(key).artifacts()] for key in ("maduranga2020", "chang2019")}
+    order = {key: [artifact.name for artifact in find_paper(key).artifacts()] for key in ("maduranga2020", "chang2019")}
     assert order["maduranga2020"][-4:] == ["figure 4", "figure 5", "figure 6", "figure 7"]
     assert order["chang2019"][:2] == ["figure 1", "table 1"]
-    studies = {one.name: one.study for one in find_paper("helfrich2018").artifacts() if one.study}
+    studies = {artifact.name: artifact.study for artifact in find_paper("helfrich2018").artifacts() if artifact.study}
     assert studies == {"table 3": "time", "figure 4": "orthogonality", "figure 5": "gradient-norms"}
 
 
@@ -139,14 +143,14 @@ def test_printed_numbers_are_the_papers():
 
     def value(key: str, artifact: str, label: str, column: str) -> float:
         paper = find_paper(key)
-        (found,) = (one for one in paper.artifacts() if one.name == artifact)
-        (place,) = (one for one in found.columns if one.label == column)
+        (table,) = (entry for entry in paper.artifacts() if entry.name == artifact)
+        (table_column,) = (entry for entry in table.columns if entry.label == column)
         (number,) = (
             printed.value
             for experiment in paper.experiments_in(artifact)
             if experiment.label == label
             for printed in experiment.printed_in(artifact)
-            if place.holds(experiment, printed)
+            if table_column.holds(experiment, printed)
         )
         return number
 
@@ -166,10 +170,10 @@ def test_what_is_quoted_is_marked():
         assert all(printed.quoted for printed in experiment.printed), experiment
 
 
-@pytest.mark.parametrize("given", [{}, {"value": 0.9, "lost": True}, {"value": 1.0, "outcome": "falls"}])
-def test_a_printed_result_says_one_thing(given):
+@pytest.mark.parametrize("fields", [{}, {"value": 0.9, "lost": True}, {"value": 1.0, "outcome": "falls"}])
+def test_a_printed_result_says_one_thing(fields):
     with pytest.raises(ValidationError, match="a value, or an outcome, or is lost"):
-        Printed(metric="accuracy", **given)
+        Printed(metric="accuracy", **fields)
 
 
 def test_unknown_papers_and_keys_are_refused():

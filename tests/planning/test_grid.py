@@ -23,13 +23,13 @@ value = st.text("0123456789e-", min_size=1, max_size=5)
 def axes(draw, most=4):
     """Axes, each of one setting or of several, no name and no point twice."""
     remaining = draw(st.lists(names, min_size=0, max_size=most, unique=True))
-    made = []
+    drawn_axes = []
     while remaining:
         width = draw(st.integers(1, len(remaining)))
         points = draw(st.lists(st.tuples(*[value] * width), min_size=1, max_size=4, unique=True))
-        made.append((tuple(remaining[:width]), tuple(points)))
+        drawn_axes.append((tuple(remaining[:width]), tuple(points)))
         remaining = remaining[width:]
-    return made
+    return drawn_axes
 
 
 def written(bound, points, space=""):
@@ -41,22 +41,23 @@ def written(bound, points, space=""):
 
 
 @given(axes(), st.sampled_from(["", " "]))
-def test_a_grid_is_read_back_and_combined_completely(made, space):
-    parsed = parse_grid([f"{key}={text}" for key, text in (written(*axis, space) for axis in made)])
-    assert [(axis.names, axis.points) for axis in parsed] == made
-    every = [name for bound, _ in made for name in bound]
+def test_a_grid_is_read_back_and_combined_completely(drawn_axes, space):
+    parsed = parse_grid([f"{key}={text}" for key, text in (written(*axis, space) for axis in drawn_axes)])
+    assert [(axis.names, axis.points) for axis in parsed] == drawn_axes
+    every = [name for bound, _ in drawn_axes for name in bound]
     assert combinations(parsed) == [
-        dict(zip(every, itertools.chain(*points), strict=True)) for points in itertools.product(*(p for _, p in made))
+        dict(zip(every, itertools.chain(*points), strict=True))
+        for points in itertools.product(*(p for _, p in drawn_axes))
     ]
 
 
 @given(axes())
-def test_a_file_says_the_same_as_the_command_line(made):
+def test_a_file_says_the_same_as_the_command_line(drawn_axes):
     """As the command line's text, and as lists."""
-    texts = dict(written(*axis) for axis in made)
+    texts = dict(written(*axis) for axis in drawn_axes)
     lists = {
         written(bound, points)[0]: [list(point) if len(bound) > 1 else point[0] for point in points]
-        for bound, points in made
+        for bound, points in drawn_axes
     }
     assert read_grid(texts) == read_grid(lists) == parse_grid([f"{key}={text}" for key, text in texts.items()])
 
@@ -129,11 +130,11 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("text", "told"), BAD.items())
-def test_grids_that_mean_nothing_are_refused(text, told):
+@pytest.mark.parametrize(("text", "message"), BAD.items())
+def test_grids_that_mean_nothing_are_refused(text, message):
     with pytest.raises(UsageError) as refused:
         parse_grid([text])
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 @given(st.text("ab1.29,()=x+-: ", max_size=25))
@@ -157,15 +158,15 @@ def test_a_sweep_compares_every_model_before_the_next_seed():
 def test_the_papers_symbols_name_settings():
     short = resolve_grid(CATALOG, "adding", ["scornn"], {}, parse_grid(["(n,rho)=(170,17),(360,36)"]), [0], "paper")
     long = parse_grid(["(hidden_size,negative_ones)=(170,17),(360,36)"])
-    assert [one.spec for one, _ in short] == [
-        one.spec for one, _ in resolve_grid(CATALOG, "adding", ["scornn"], {}, long, [0], "paper")
+    assert [config.spec for config, _ in short] == [
+        config.spec for config, _ in resolve_grid(CATALOG, "adding", ["scornn"], {}, long, [0], "paper")
     ]
     sizes = [(r.spec.model_settings["hidden_size"], r.spec.model_settings["negative_ones"]) for r, _ in short]
     assert sizes == [(170, 17), (360, 36)]
 
 
 @pytest.mark.parametrize(
-    ("given_", "grid", "told"),
+    ("overrides", "grid", "message"),
     [
         ({}, ["learning_rate=1e-3,0.001"], "two points of the grid are the same run"),
         ({"epochs": "1"}, ["epochs=1,2"], "epochs is both set and in the grid"),
@@ -175,9 +176,9 @@ def test_the_papers_symbols_name_settings():
         ({}, ["(hidden_sise,rho)=(1,2)"], "did you mean hidden_size?"),
     ],
 )
-def test_grids_that_say_a_thing_twice_are_refused(given_, grid, told):
-    with pytest.raises(UsageError, match=told):
-        resolve_grid(CATALOG, "adding", ["scornn"], given_, parse_grid(grid), [0], "paper")
+def test_grids_that_say_a_thing_twice_are_refused(overrides, grid, message):
+    with pytest.raises(UsageError, match=message):
+        resolve_grid(CATALOG, "adding", ["scornn"], overrides, parse_grid(grid), [0], "paper")
 
 
 def test_an_axis_holds_its_rules_however_it_is_made():

@@ -27,7 +27,7 @@ def test_a_figures_runs_are_its_experiments():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "models"),
+    ("conditions", "models"),
     [
         ({"sequence_length": "200"}, ["scornn", "lstm", "ornn", "full_urnn", "urnn", "eurnn"]),
         ({"sequence_length": "200", "n": "60"}, ["lstm"]),
@@ -35,22 +35,22 @@ def test_a_figures_runs_are_its_experiments():
         ({"task": "adding", "recurrent_learning_rate": "0.0001"}, ["scornn"] * 3),
     ],
 )
-def test_some_of_a_figures_experiments(wanted, models):
-    chosen = with_settings(select_experiments(find_paper("helfrich2018"), "figure", "2"), wanted)
+def test_some_of_a_figures_experiments(conditions, models):
+    chosen = with_settings(select_experiments(find_paper("helfrich2018"), "figure", "2"), conditions)
     assert [experiment.model for experiment in chosen] == models
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("conditions", "said"),
     [
         ({"sequence_lenght": "200"}, "unknown setting of these experiments 'sequence_lenght': did you mean sequence_l"),
         ({"sequence_length": "300"}, "none of these experiments has sequence_length=300; they have 200, 400, 750"),
         ({"forget_bias": "1", "hidden_size": "170"}, "has forget_bias=1; they have 2.0, 4.0, 0.0"),
     ],
 )
-def test_what_no_experiment_has(wanted, said):
+def test_what_no_experiment_has(conditions, said):
     with pytest.raises(UsageError, match=said):
-        with_settings(select_experiments(find_paper("helfrich2018"), "figure", "2"), wanted)
+        with_settings(select_experiments(find_paper("helfrich2018"), "figure", "2"), conditions)
 
 
 def test_a_scale_stands_in_the_settings_and_makes_other_runs():

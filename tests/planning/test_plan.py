@@ -1,4 +1,4 @@
-"""What is there of a sweep's runs, and results of older code among them."""
+"""The states of a sweep's runs, and results of older code among them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def enter(store: Store, spec: RunSpec, status: str = Status.FINISHED, **columns)
 
 
 def planned(store: Store, tmp_path: Path, config: RunConfig = NOW) -> PlannedRun:
-    (one,) = plan([(config, {})], store, tmp_path / "checkpoints")
-    return one
+    (planned_run,) = plan([(config, {})], store, tmp_path / "checkpoints")
+    return planned_run
 
 
 @pytest.mark.parametrize(
-    ("status", "state", "wanted"),
+    ("status", "state", "is_pending"),
     [
         ("finished", "finished", False),
         ("diverged", "diverged", False),
@@ -46,18 +46,18 @@ def planned(store: Store, tmp_path: Path, config: RunConfig = NOW) -> PlannedRun
         ("running", "interrupted", True),  # for nobody is at it
     ],
 )
-def test_a_run_is_where_it_was_left(store, tmp_path, status, state, wanted):
+def test_a_run_is_where_it_was_left(store, tmp_path, status, state, is_pending):
     assert planned(store, tmp_path).state == "missing"
     enter(store, NOW.spec, status)
-    one = planned(store, tmp_path)
-    assert (one.state, one.is_pending, one.older_run) == (state, wanted, None)
+    planned_run = planned(store, tmp_path)
+    assert (planned_run.state, planned_run.is_pending, planned_run.older_run) == (state, is_pending, None)
 
 
 def test_a_run_that_another_process_is_at_is_left_to_it(store, tmp_path):
     enter(store, NOW.spec, "running")
     with CheckpointFolder(tmp_path / "checkpoints", NOW.spec.key).lock():
-        one = planned(store, tmp_path)
-    assert (one.state, one.is_pending) == ("running", False)
+        planned_run = planned(store, tmp_path)
+    assert (planned_run.state, planned_run.is_pending) == ("running", False)
 
 
 def raised(model: str = "1", task: str = "1") -> RunConfig:
@@ -75,9 +75,9 @@ def raised(model: str = "1", task: str = "1") -> RunConfig:
 )
 def test_the_result_of_an_older_version_makes_a_run_stale(store, tmp_path, now, before, change):
     key = enter(store, before.spec)
-    one = planned(store, tmp_path, now)
-    assert (one.state, one.is_pending, one.change) == ("stale", True, change)
-    assert one.older_run.key == key
+    planned_run = planned(store, tmp_path, now)
+    assert (planned_run.state, planned_run.is_pending, planned_run.change) == ("stale", True, change)
+    assert planned_run.older_run.key == key
     enter(store, now.spec)
     assert planned(store, tmp_path, now).state == "finished"
 

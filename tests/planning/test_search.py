@@ -35,20 +35,20 @@ def command(tiny_options) -> list[str]:
     return ["tune", "adding", "--models", "lstm", *tiny_options[:-2], *GRID]
 
 
-def made(name: str = "results.db") -> list[tuple[str, str, str | None, float | None, int]]:
-    """What is in the database of every run, in the order they were begun."""
+def stored_runs(name: str = "results.db") -> list[tuple[str, str, str | None, float | None, int]]:
+    """Return the key, status, message, final value and iterations of every run, in the order of their starts."""
     with open_store(name) as store:
         return [(run.key, run.status, run.message, run.final_value, run.iterations) for run in store.runs()]
 
 
-def a_search(*grid: str, **given: str) -> Search:
-    return Search(CATALOG, "adding", "lstm", given, "paper", Space(grid), prune=True)
+def a_search(*grid: str, **overrides: str) -> Search:
+    return Search(CATALOG, "adding", "lstm", overrides, "paper", Space(grid), prune=True)
 
 
 # Drawing
 
 
-def told(trial: Trial, value: float | None) -> Trial:
+def with_result(trial: Trial, value: float | None) -> Trial:
     """A trial with a result: a number, or none for one that diverged."""
     return replace(trial, state="diverged") if value is None else replace(trial, state="finished", bests=[value])
 
@@ -57,7 +57,7 @@ def drawn(search: Search, count: int, result) -> list[Trial]:
     trials: list[Trial] = []
     for _ in range(count):
         trial = search.draw(trials, 1)
-        trials.append(told(trial, result(trial.settings)))
+        trials.append(with_result(trial, result(trial.settings)))
     return trials
 
 
@@ -107,13 +107,13 @@ def test_a_search_cut_off_anywhere_has_the_trials_of_an_uncut_one(orthobench, co
     assert uncut.code == 0
     for trials in ("1", "6", "9"):
         assert orthobench(*command, "--trials", trials, "--db", "cut.db").code == 0
-    runs = made("uncut.db")
+    runs = stored_runs("uncut.db")
     assert len(runs) == 9
-    assert made("cut.db") == runs
+    assert stored_runs("cut.db") == runs
 
     again = orthobench(*command, "--trials", "9", "--db", "uncut.db")
     assert ", 0 to come" in again.out
-    assert made("uncut.db") == runs
+    assert stored_runs("uncut.db") == runs
 
     # the pruned ones are interrupted runs, and say why
     pruned = {key: (message, at) for key, status, message, _, at in runs if status == "interrupted"}
@@ -132,7 +132,7 @@ def test_a_search_cut_off_anywhere_has_the_trials_of_an_uncut_one(orthobench, co
     ended = []
     for name in ("uncut.db", "whole.db"):
         assert orthobench(*words[1:], "--db", name).code == 0
-        ended.append({run[0]: run for run in made(name)}[next(iter(pruned))])
+        ended.append({run[0]: run for run in stored_runs(name)}[next(iter(pruned))])
     assert ended[0] == ended[1]
     assert ended[0][1] == "finished"
 
@@ -141,8 +141,8 @@ def test_a_search_in_a_server_goes_on_as_one_in_a_file(orthobench, command, post
     for trials in ("1", "3"):
         assert orthobench(*command, "--trials", trials, "--db", postgres).code == 0
     assert orthobench(*command, "--trials", "3").code == 0
-    assert made(postgres) == made()
-    assert len(made()) == 3
+    assert stored_runs(postgres) == stored_runs()
+    assert len(stored_runs()) == 3
 
 
 def test_what_it_ends_with_trains_the_best(orthobench, command):
@@ -205,24 +205,24 @@ def test_a_trial_that_fails_ends_no_other_and_is_tried_again(orthobench, tiny_op
     assert "out of luck" in outcome.err
     assert "1 of 3 runs failed" in outcome.err
     assert "the space has no more than these 3 points" in outcome.out
-    assert sorted(status for _, status, *_ in made()) == ["failed", "finished", "finished"]
+    assert sorted(status for _, status, *_ in stored_runs()) == ["failed", "finished", "finished"]
 
     monkeypatch.delenv("FAILS")
     assert orthobench(*command).code == 0
-    assert [status for _, status, *_ in made()] == ["finished"] * 3
+    assert [status for _, status, *_ in stored_runs()] == ["finished"] * 3
 
 
 def test_a_trial_that_diverges_is_a_result_and_no_candidate(orthobench, tiny_options):
     command = ["tune", "adding", "--models", "rnn", "--trials", "2", *tiny_options]
     outcome = orthobench(*command, "--grid", "learning_rate=1e-3,1e30")
     assert outcome.code == 0
-    assert sorted(status for _, status, *_ in made()) == ["diverged", "finished"]
+    assert sorted(status for _, status, *_ in stored_runs()) == ["diverged", "finished"]
     assert "learning_rate=1e-3" in outcome.out.splitlines()[-1]
-    told = orthobench(*command, "--grid", "learning_rate=1e-3,1e30", "--dry-run").out
-    assert "2 trials, 1 finished, 1 diverged, 0 to come" in told.replace(
+    dry_output = orthobench(*command, "--grid", "learning_rate=1e-3,1e30", "--dry-run").out
+    assert "2 trials, 1 finished, 1 diverged, 0 to come" in dry_output.replace(
         "1 diverged, 1 finished", "1 finished, 1 diverged"
     )
-    assert told.splitlines()[-1] == "to train: 0 runs"
+    assert dry_output.splitlines()[-1] == "to train: 0 runs"
 
 
 # The command
@@ -239,10 +239,10 @@ def test_a_dry_run_says_what_would_be_and_writes_nothing(orthobench, command, tm
 
 def test_a_dry_run_estimates_what_is_left(orthobench, command):
     assert orthobench(*command, "--trials", "2", "-j", "0").code == 0
-    told = orthobench(*command, "--trials", "7", "--dry-run", "--no-profile").out
-    assert "7 trials, 2 finished, 5 to come" in told
-    assert "to train: 5 runs, about " in told
-    assert len(made()) == 2
+    dry_output = orthobench(*command, "--trials", "7", "--dry-run", "--no-profile").out
+    assert "7 trials, 2 finished, 5 to come" in dry_output
+    assert "to train: 5 runs, about " in dry_output
+    assert len(stored_runs()) == 2
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_without_optuna_it_says_what_to_install(orthobench, command, tmp_path, m
 
 
 def wait_for(database: Path, process: subprocess.Popen, rows: int) -> None:
-    """Until the run under way when so many numbers were logged is at its next; or the process's end."""
+    """Wait until the database has this number of metric rows, or the process ends."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and process.poll() is None:
         with suppress(sqlite3.OperationalError), closing(sqlite3.connect(database)) as connection:
@@ -291,7 +291,7 @@ def test_a_killed_search_goes_on_to_the_same_trials(how, jobs, tmp_path, command
     command = [word.replace("train_size=40", "train_size=1000") for word in command]  # 300 iterations, 150 tests
     command += ["--trials", "9", "--checkpoint-every", "0", "-j", jobs, "--db"]
     assert start([*command, "uncut.db"]).wait(300) == 0
-    uncut = made(str(tmp_path / "uncut.db"))
+    uncut = stored_runs(str(tmp_path / "uncut.db"))
     with closing(sqlite3.connect(tmp_path / "uncut.db")) as connection:
         rows = connection.execute("SELECT count(*) FROM metric").fetchone()[0]
     cuts = 0
@@ -302,4 +302,4 @@ def test_a_killed_search_goes_on_to_the_same_trials(how, jobs, tmp_path, command
         cuts += process.wait(60) in (-how, 130)
     assert start([*command, "cut.db"]).wait(300) == 0
     assert cuts >= 2  # on a busy machine, a process may end before it is cut
-    assert sorted(made(str(tmp_path / "cut.db"))) == sorted(uncut)  # at once, they begin in any order
+    assert sorted(stored_runs(str(tmp_path / "cut.db"))) == sorted(uncut)  # at once, they begin in any order

@@ -42,11 +42,11 @@ def keys(outcome) -> list[str]:
 
 def test_a_file_and_the_command_line_name_the_same_runs(orthobench, tmp_path):
     (tmp_path / "sweep.toml").write_text(EXAMPLE)
-    told = keys(orthobench(*SAME.split(), "--dry-run", "--no-profile"))
-    assert len(told) == 2 * 2 * 3 * 2
-    assert keys(orthobench("sweep", "--file", "sweep.toml", "--dry-run", "--no-profile")) == told
+    command_line_keys = keys(orthobench(*SAME.split(), "--dry-run", "--no-profile"))
+    assert len(command_line_keys) == 2 * 2 * 3 * 2
+    assert keys(orthobench("sweep", "--file", "sweep.toml", "--dry-run", "--no-profile")) == command_line_keys
     wider = keys(orthobench("sweep", "--file", "sweep.toml", "--seeds", "3", "--dry-run", "--no-profile"))
-    assert wider[: len(told)] == told
+    assert wider[: len(command_line_keys)] == command_line_keys
     assert len(wider) == 36
 
 
@@ -103,14 +103,16 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("line", "told"), BAD)
-def test_a_slip_gets_one_line(orthobench, tmp_path, line, told):
+@pytest.mark.parametrize(("line", "message"), BAD)
+def test_a_slip_gets_one_line(orthobench, tmp_path, line, message):
     start = {"task": "task = 'adding'", "models": "models = ['scornn']"}
     key = line.partition(" ")[0]
-    (tmp_path / "bad.toml").write_text("\n".join([*(given for name, given in start.items() if name != key), line]))
+    (tmp_path / "bad.toml").write_text(
+        "\n".join([*(toml_line for name, toml_line in start.items() if name != key), line])
+    )
     outcome = orthobench("sweep", "--file", "bad.toml", "--dry-run")
     assert (outcome.code, outcome.out) == (2, "")
-    assert told in outcome.err
+    assert message in outcome.err
     assert outcome.err.count("\n") == 1
 
 

@@ -232,7 +232,7 @@ def wait(browser, until) -> None:
 
 
 def visible(browser, selector: str) -> list:
-    return [found for found in browser.find_elements("css selector", selector) if found.is_displayed()]
+    return [element for element in browser.find_elements("css selector", selector) if element.is_displayed()]
 
 
 def pressed(browser, selector: str) -> dict[str, str]:
@@ -343,9 +343,9 @@ def test_everything_is_reached_and_worked_by_keys(browser, page):
                 ActionChains(browser).send_keys(key).perform()
                 assert browser.switch_to.active_element == at  # it keeps the focus
                 assert at.get_attribute("aria-pressed") == state
-    wanted = "a[href], select, button, summary, .scroll, .plot"
-    missed = [found for found in visible(browser, wanted)[1:] if found not in reached]
-    assert [found.get_attribute("outerHTML")[:100] for found in missed] == []
+    focusable = "a[href], select, button, summary, .scroll, .plot"
+    missed = [element for element in visible(browser, focusable)[1:] if element not in reached]
+    assert [element.get_attribute("outerHTML")[:100] for element in missed] == []
     board = browser.find_element("css selector", "details.board summary")
     for state in (None, "true"):
         board.send_keys(Keys.ENTER)

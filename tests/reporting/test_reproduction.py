@@ -13,18 +13,18 @@ from orthobench.store import Benchmark, Status, open_store
 
 
 @pytest.fixture
-def made(tmp_path):
+def database(tmp_path):
     with open_store(str(tmp_path / "made.db"), create=True) as store:
         yield RunDatabase(store)
 
 
-def test_printed_stands_beside_measured_with_what_is_missing(made):
+def test_printed_stands_beside_measured_with_what_is_missing(database):
     tried = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     untried = experiment("lstm", "last", [Printed(metric="mse", value=0.1)])
     for seed, value in enumerate((0.19, 0.20, 0.21)):
-        made.run(tried, seed, test=[1.0, value])
-    made.run(tried, 0, test=[1.0, 0.5], epochs=2)
-    text = reproduction(collect(made.store), [made.view(paper(tried, untried))], [])
+        database.run(tried, seed, test=[1.0, value])
+    database.run(tried, 0, test=[1.0, 0.5], epochs=2)
+    text = reproduction(collect(database.store), [database.view(paper(tried, untried))], [])
     assert "1 of 2 printed results measured." in text
     assert "| rnn, n = 8 | mse | 0.25 | 0.2 ± 0.025 | 3 | -0.05 | better |" in text
     assert "Not measured: lstm, n = 8 (T = 10)." in text
@@ -33,29 +33,29 @@ def test_printed_stands_beside_measured_with_what_is_missing(made):
     assert "epochs=2" in others
 
 
-def test_a_run_that_was_cut_off_is_told_as_such(made):
-    one = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
-    made.run(one, 0, test=[1.0, 0.01])
-    assert "Cut off" not in reproduction(collect(made.store), [], [])
-    made.run(one, 1, test=[1.0, 0.5], status=Status.INTERRUPTED)
-    text = reproduction(collect(made.store), [], [])
+def test_a_run_that_was_cut_off_is_told_as_such(database):
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
+    database.run(rnn_experiment, 0, test=[1.0, 0.01])
+    assert "Cut off" not in reproduction(collect(database.store), [], [])
+    database.run(rnn_experiment, 1, test=[1.0, 0.5], status=Status.INTERRUPTED)
+    text = reproduction(collect(database.store), [], [])
     assert "| 1 | 1 of 4 | mse | 0.5 | 0.5 | 0.033 |" in text
 
 
-def test_a_figures_claims_are_told_with_what_was_measured(made):
-    one = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
-    made.run(one, 0, test=[1.0, 0.01])
+def test_a_figures_claims_are_told_with_what_was_measured(database):
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", outcome="falls")], "figure 1")
+    database.run(rnn_experiment, 0, test=[1.0, 0.01])
     claims = [Claim(text="It falls", check="ends_below", model="rnn"), Claim(text="So?", check="best", model="lstm")]
-    whole = paper(one, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
-    text = reproduction(collect(made.store), [made.view(whole)], [])
+    whole = paper(rnn_experiment, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
+    text = reproduction(collect(database.store), [database.view(whole)], [])
     assert "| It falls | held | ends at 0.01 or below; limit 0.1 |" in text
     assert "So?" not in text
     assert "| rnn, n = 8 | 0.01 | 0.01 | 1 of 1 | 0 | 0.033 |" in text
     assert "nothing printed" not in text
 
 
-def test_a_paper_of_which_nothing_was_run_is_left_out(made):
-    assert reproduction([], [made.view(paper(experiment("rnn", "last", [])))], []).count("##") == 1
+def test_a_paper_of_which_nothing_was_run_is_left_out(database):
+    assert reproduction([], [database.view(paper(experiment("rnn", "last", [])))], []).count("##") == 1
 
 
 def test_the_authors_words_are_kept(tmp_path, orthobench):
@@ -72,17 +72,17 @@ def test_the_authors_words_are_kept(tmp_path, orthobench):
     assert keep_authors(file, "new").endswith(f"{MARK}\n\nnew")
 
 
-def test_a_run_that_two_figures_of_a_study_share_is_counted_once(made):
-    one = experiment("rnn", "curve", [])
-    made.run(one, 0, test=[1.0, 0.01])
-    made.run(one, 1, test=[1.0, 0.5], status=Status.DIVERGED)
-    keys = [run.key for run in made.store.runs()]
+def test_a_run_that_two_figures_of_a_study_share_is_counted_once(database):
+    rnn_experiment = experiment("rnn", "curve", [])
+    database.run(rnn_experiment, 0, test=[1.0, 0.01])
+    database.run(rnn_experiment, 1, test=[1.0, 0.5], status=Status.DIVERGED)
+    keys = [run.key for run in database.store.runs()]
     results = {"preset": "paper", "figures": {"figure 6": keys, "figure 7": keys}}
     study = find_study("sizes")
     record = Benchmark(name=study.record, results=results)
-    conditions = collect(made.store)
-    found = StudyResult(
+    conditions = collect(database.store)
+    study_result = StudyResult(
         study, record, [(figure, condition) for figure in results["figures"] for condition in conditions]
     )
-    assert ", 2 runs, 0.067 hours." in reproduction([], [], [found])
-    assert found.progress == (2, 2)  # diverging is an end
+    assert ", 2 runs, 0.067 hours." in reproduction([], [], [study_result])
+    assert study_result.progress == (2, 2)  # diverging is an end

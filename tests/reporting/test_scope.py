@@ -24,48 +24,48 @@ RNN, LSTM, GRU = (
 
 
 @pytest.fixture
-def made(tmp_path):
+def database(tmp_path):
     with open_store(str(tmp_path / "results.db"), create=True) as store:
-        made = RunDatabase(store)
-        made.run(RNN, 0, test=[1.0, 0.1])
-        made.run(RNN, 1, test=[1.0, 0.2])
-        made.run(LSTM, 0, test=[1.0, 0.2])
-        yield made
+        database = RunDatabase(store)
+        database.run(RNN, 0, test=[1.0, 0.1])
+        database.run(RNN, 1, test=[1.0, 0.2])
+        database.run(LSTM, 0, test=[1.0, 0.2])
+        yield database
 
 
-def rows(made: RunDatabase, *conditions: str) -> dict[str, str]:
+def rows(database: RunDatabase, *conditions: str) -> dict[str, str]:
     """The rows of the paper's only table in scope, with their verdicts."""
     scope = Scope(parse_conditions(conditions))
-    (view,) = scope.restrict([made.view(paper(RNN, LSTM, GRU))])
+    (view,) = scope.restrict([database.view(paper(RNN, LSTM, GRU))])
     return {row.model: cell.verdict for row in view.artifacts[0].table.rows for cell in row.cells.values()}
 
 
-def test_conditions_select_the_rows_of_a_papers_table(made):
-    assert list(rows(made)) == ["rnn", "lstm", "gru"]
-    assert list(rows(made, "model=rnn,gru")) == ["rnn", "gru"]
-    assert rows(made, "task=adding", "model=gru") == {"gru": "not measured"}
-    assert list(rows(made, "n=8")) == ["rnn", "lstm", "gru"]
-    assert list(rows(made, "tag=night")) == ["rnn", "lstm"]  # only measured rows can have a tag
-    assert Scope(parse_conditions(["n=9"])).restrict([made.view(paper(RNN))]) == []
+def test_conditions_select_the_rows_of_a_papers_table(database):
+    assert list(rows(database)) == ["rnn", "lstm", "gru"]
+    assert list(rows(database, "model=rnn,gru")) == ["rnn", "gru"]
+    assert rows(database, "task=adding", "model=gru") == {"gru": "not measured"}
+    assert list(rows(database, "n=8")) == ["rnn", "lstm", "gru"]
+    assert list(rows(database, "tag=night")) == ["rnn", "lstm"]  # only measured rows can have a tag
+    assert Scope(parse_conditions(["n=9"])).restrict([database.view(paper(RNN))]) == []
 
 
-def test_coverage_counts_what_is_shown(made):
-    whole = made.view(paper(RNN, LSTM, GRU))
+def test_coverage_counts_what_is_shown(database):
+    whole = database.view(paper(RNN, LSTM, GRU))
     (view,) = Scope(parse_conditions(["model=rnn"])).restrict([whole])
     assert (whole.coverage, view.coverage) == ((2, 3), (1, 1))
     assert view.artifacts[0].commands == []
 
 
-def test_conditions_select_runs(made):
+def test_conditions_select_runs(database):
     scope = Scope(parse_conditions(["model=rnn", "seed=1"]))
-    (condition,) = collect(made.store, scope.select(made.store))
+    (condition,) = collect(database.store, scope.select(database.store))
     assert [(run.model, run.seed) for variant in condition.variants for run in variant.runs] == [("rnn", 1)]
 
 
-def test_a_table_is_one_of_a_paper(made):
-    view = made.view(paper(RNN, experiment("gru", "last", [Printed(metric="mse", value=0.3)], "figure 2")))
-    (one,) = Scope(paper="k", figure="2").restrict([view])
-    assert [part.artifact.name for part in one.artifacts] == ["figure 2"]
+def test_a_table_is_one_of_a_paper(database):
+    view = database.view(paper(RNN, experiment("gru", "last", [Printed(metric="mse", value=0.3)], "figure 2")))
+    (restricted_view,) = Scope(paper="k", figure="2").restrict([view])
+    assert [part.artifact.name for part in restricted_view.artifacts] == ["figure 2"]
     with pytest.raises(UsageError, match="k has no table 7; it has table 1, figure 2"):
         Scope(paper="k", table="7").restrict([view])
     with pytest.raises(UsageError, match="add --paper"):
@@ -74,8 +74,8 @@ def test_a_table_is_one_of_a_paper(made):
         Scope(paper="k", table="1", figure="1")
 
 
-def test_the_page_shows_selected_runs_alone(orthobench, made):
-    made.run(experiment("rnn", "last", []), 5, test=[1.0, 0.4], sequence_length=12)
+def test_the_page_shows_selected_runs_alone(orthobench, database):
+    database.run(experiment("rnn", "last", []), 5, test=[1.0, 0.4], sequence_length=12)
 
     def page(*filters: str) -> str:
         outcome = orthobench("report", "--html", *filters)
@@ -93,7 +93,7 @@ def test_the_page_shows_selected_runs_alone(orthobench, made):
     assert [(record["model"], record["seeds"]) for record in records] == [("rnn", "1")]
 
 
-def test_a_table_and_a_filter_restrict_the_page(orthobench, made):
+def test_a_table_and_a_filter_restrict_the_page(orthobench, database):
     page = Path(orthobench("report", "--html", "--paper", "helfrich2018", "--table", "1").out.strip()).read_text(
         "utf-8"
     )
@@ -117,7 +117,7 @@ def test_a_table_and_a_filter_restrict_the_page(orthobench, made):
         (("--paper", "helfrich2081"), "unknown paper 'helfrich2081': did you mean helfrich2018"),
     ],
 )
-def test_mistakes_name_the_fix(orthobench, made, arguments, message):
+def test_mistakes_name_the_fix(orthobench, database, arguments, message):
     refused = orthobench("report", "--html", *arguments)
     assert (refused.code, refused.out) == (2, "")
     assert message in refused.err

@@ -30,9 +30,9 @@ def config(study, preset):
 
 def test_a_studys_runs_are_those_of_the_papers_figure():
     of_papers = {
-        resolve(Catalog(), one.task, one.model, {}, experiment=one).spec.key
+        resolve(Catalog(), experiment.task, experiment.model, {}, experiment=experiment).spec.key
         for name in ("figure 4", "figure 5")
-        for one in find_paper("helfrich2018").experiments_in(name)
+        for experiment in find_paper("helfrich2018").experiments_in(name)
     }
     of_studies = {
         resolve(Catalog(), run.task, run.model, run.settings).spec.key
@@ -45,22 +45,22 @@ def test_a_studys_runs_are_those_of_the_papers_figure():
 
 @pytest.mark.parametrize(("study", "preset"), CASES, ids=[f"{study.name}-{preset}" for study, preset in CASES])
 def test_every_studys_runs_can_be_made(study, preset):
-    made = config(study, preset)
-    assert len(made) == len(study.runs(preset))
+    configs = config(study, preset)
+    assert len(configs) == len(study.runs(preset))
     if study.name == "gradient-norms":
-        assert {one.training.max_iterations for one in made} == {300}
-        assert {one.training.batch_size for one in made} == {50}
+        assert {run_config.training.max_iterations for run_config in configs} == {300}
+        assert {run_config.training.batch_size for run_config in configs} == {50}
     if study.name == "orthogonality":
-        assert {one.spec.model for one in made} == {"scornn", "full_urnn"}
+        assert {run_config.spec.model for run_config in configs} == {"scornn", "full_urnn"}
 
 
 @pytest.mark.parametrize("preset", ["paper", "quick"])
 def test_the_sizes_are_those_of_the_figures(preset):
     study = find_study("sizes")
     pairs = {"figure 6": [], "figure 7": []}
-    for run, one in zip(study.runs(preset), config(study, preset), strict=True):
-        short = one.model_settings.short_size
-        pairs[run.figure].append((one.model_settings.hidden_size - short, short))
+    for run, run_config in zip(study.runs(preset), config(study, preset), strict=True):
+        short = run_config.model_settings.short_size
+        pairs[run.figure].append((run_config.model_settings.hidden_size - short, short))
     fixed, total = (96, 160) if preset == "paper" else (24, 40)
     assert {long for long, _ in pairs["figure 6"]} == {fixed}
     assert {long + short for long, short in pairs["figure 7"]} == {total}
@@ -70,8 +70,8 @@ def test_the_sizes_are_those_of_the_figures(preset):
 def test_studies_are_found_and_listed(orthobench):
     listed_ = json.loads(orthobench("study", "--list", "--json").out)
     assert [entry["name"] for entry in listed_] == [study.name for study in studies()]
-    told = orthobench("study", "--list").out
-    assert all(study.name in told and study.figure in told for study in studies())
+    listing = orthobench("study", "--list").out
+    assert all(study.name in listing and study.figure in listing for study in studies())
     assert "did you mean heat-maps?" in orthobench("study", "heat-map").err
     assert "name a study" in orthobench("study").err
     assert orthobench("study").code == 2
@@ -158,9 +158,9 @@ def test_a_heat_map_shows_the_databases_numbers(orthobench, tmp_path):
     for name, figure in shown.items():
         (trace,) = figure["data"]
         z = array(trace["z"])
-        kept = traces[f"heat_map/{name.split()[-1]}"].reshape(10, 10)
+        logged_map = traces[f"heat_map/{name.split()[-1]}"].reshape(10, 10)
         below = np.tril(np.ones((10, 10), dtype=bool))
-        np.testing.assert_allclose(10 ** z[below], kept[below], rtol=1e-5)
+        np.testing.assert_allclose(10 ** z[below], logged_map[below], rtol=1e-5)
         assert np.isnan(z[~below]).all()
 
 
@@ -169,16 +169,16 @@ def test_clouds_and_moduli_show_the_databases_numbers(orthobench, tmp_path):
     _, data = page(orthobench("study", "jacobians", "--preset", "quick"))
     along, single, whole = (figure["data"] for figure in data["study-jacobians"].values())
     for model in ("lstm", "antisymmetric", "scornn"):
-        kept = last_traces(tmp_path, model)
+        traces = last_traces(tmp_path, model)
         (cloud,) = [trace for trace in whole if trace["name"] == model]
         points = np.stack((array(cloud["x"]), array(cloud["y"])), axis=1)
-        np.testing.assert_allclose(points.ravel(), kept["jacobian/end_to_end"])
+        np.testing.assert_allclose(points.ravel(), traces["jacobian/end_to_end"])
         (steps,) = [trace for trace in single if trace["name"] == model]
-        clouds = [values for name, values in kept.items() if name.startswith("jacobian/eigenvalues/")]
+        clouds = [values for name, values in traces.items() if name.startswith("jacobian/eigenvalues/")]
         assert len(array(steps["x"])) == sum(len(values) for values in clouds) / 2
         (line,) = [trace for trace in along if trace.get("name") == model]
-        np.testing.assert_allclose(array(line["y"]), kept["jacobian/modulus_mean"])
-        np.testing.assert_allclose(array(line["x"]), kept["jacobian/steps"])
+        np.testing.assert_allclose(array(line["y"]), traces["jacobian/modulus_mean"])
+        np.testing.assert_allclose(array(line["x"]), traces["jacobian/steps"])
 
 
 @pytest.mark.usefixtures("small")
@@ -189,8 +189,8 @@ def test_both_precisions_are_shown(orthobench, tmp_path):
     with open_store(str(tmp_path / "results.db")) as store:
         for run in store.runs():
             for label, name in ((run.model, ""), (f"{run.model} W, own precision", "_own_precision")):
-                kept = store.metrics([run.id], "probe", f"orthogonality{name}/W")
-                np.testing.assert_allclose(lines[label], [row.value for row in kept])
+                logged_rows = store.metrics([run.id], "probe", f"orthogonality{name}/W")
+                np.testing.assert_allclose(lines[label], [row.value for row in logged_rows])
 
 
 @pytest.mark.usefixtures("small")
@@ -255,8 +255,8 @@ def test_the_toy_dynamics_are_computed_and_kept_once(orthobench, tmp_path):
     assert list(shown) == list("abcdefgh")
     for panel in record.results["panels"]:
         marked = [trace for trace in shown[panel["panel"]]["data"] if trace["mode"] == "markers"]
-        kept = np.array(panel["trajectories"])
-        for course, drawn, star in zip(kept, marked[::2], marked[1::2], strict=True):
+        trajectories = np.array(panel["trajectories"])
+        for course, drawn, star in zip(trajectories, marked[::2], marked[1::2], strict=True):
             np.testing.assert_allclose(np.stack((array(drawn["x"]), array(drawn["y"])), axis=1), course)
             assert (array(star["x"]), array(star["y"])) == (course[0, 0], course[0, 1])
         assert len(shown[panel["panel"]]["data"]) == (7 if panel["feedback"] else 6)

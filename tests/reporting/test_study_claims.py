@@ -1,4 +1,4 @@
-"""Figures that are studies, on their papers' pages: claims, coverage, and what fills them; conditions told apart."""
+"""Figures that are studies, on their papers' pages: claims, coverage and their runs; distinct names of conditions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def figure(**claim) -> Artifact:
 
 
 @pytest.mark.parametrize(
-    ("check", "factor", "last", "held"),
+    ("check", "factor", "last", "holds"),
     [
         ("contracts", 0.5, [0.4, 0.0], True),
         ("contracts", 0.5, [0.6, 0.0], False),
@@ -33,11 +33,11 @@ def figure(**claim) -> Artifact:
         ("two_fixed_points", 1.0, [1.0, 0.0], False),  # one
     ],
 )
-def test_claims_on_trajectories(check, factor, last, held):
+def test_claims_on_trajectories(check, factor, last, holds):
     """From (1, 0) to `last` in a straight line."""
     panel = {"panel": "x", "trajectories": [np.linspace([1.0, 0.0], last, 5).tolist()]}
     (finding,) = check_panels(figure(check=check, panel="x", factor=factor), [panel])
-    assert finding.holds is held
+    assert finding.holds is holds
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def traced(orthobench, tiny_options):
 
 
 @pytest.mark.parametrize(
-    ("check", "metric", "factor", "held"),
+    ("check", "metric", "factor", "holds"),
     [
         ("forgets", "heat_map/h", 0.0118, True),  # (2^-6 + 2^-7) / 2 = 0.01172
         ("forgets", "heat_map/h", 0.0117, False),
@@ -79,9 +79,9 @@ def traced(orthobench, tiny_options):
         ("remembers", "nowhere", 0.1, False),
     ],
 )
-def test_claims_on_gradients(traced, check, metric, factor, held):
+def test_claims_on_gradients(traced, check, metric, factor, holds):
     (finding,) = check_runs(figure(check=check, model="rnn", metric=metric, factor=factor), traced)
-    assert finding.holds is held
+    assert finding.holds is holds
 
 
 def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
@@ -92,8 +92,8 @@ def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
         assert (before.coverage, before.study.name) == ((0, 1), "toy-dynamics")
         assert {finding.verdict for finding in before.claim_results} == {"not decided"}
         assert before.claim_results[0].reason == "needs orthobench study toy-dynamics"
-        found = find_result(store, find_study("toy-dynamics"))
-        after = view_paper(paper, [], {}, {"toy-dynamics": found}).artifacts[0]
+        study_result = find_result(store, find_study("toy-dynamics"))
+        after = view_paper(paper, [], {}, {"toy-dynamics": study_result}).artifacts[0]
         assert after.coverage == (1, 1)
         assert [finding.verdict for finding in after.claim_results] == ["held"] * 8
     page = Path(orthobench("report", "--html", "--paper", "chang2019").out.strip()).read_text("utf-8")
@@ -110,8 +110,8 @@ def test_a_small_study_decides_nothing(orthobench, tiny_options):
         with open_store("results.db") as store:
             results = {"preset": preset, "figures": {"figures 4 and 5": [store.runs()[0].key]}}
             store.add_benchmark("study heat-maps", results, "e", {})
-            found = {"heat-maps": find_result(store, find_study("heat-maps"))}
-        return {part.artifact.name: part.claim_results for part in view_paper(paper, [], {}, found).artifacts}
+            study_results = {"heat-maps": find_result(store, find_study("heat-maps"))}
+        return {part.artifact.name: part.claim_results for part in view_paper(paper, [], {}, study_results).artifacts}
 
     paper = find_paper("maduranga2020")
     (small,) = claim_results("quick")["figure 4"]
@@ -128,7 +128,10 @@ def test_conditions_of_one_title_are_told_apart_and_tags_exported(orthobench, ti
         orthobench("run", "adding", "rnn", *options, "--tag", "=sum(A1)")
     with open_store("results.db") as store:
         conditions = collect(store)
-    assert [distinguishing_settings(one, conditions) for one in conditions] == ["test_size 20", "test_size 30"]
+    assert [distinguishing_settings(condition, conditions) for condition in conditions] == [
+        "test_size 20",
+        "test_size 30",
+    ]
     assert distinguishing_settings(conditions[0], conditions[:1]) == ""
     records = list(csv.DictReader(io.StringIO(orthobench("report", "--format", "csv").out)))
     assert {record["tags"] for record in records} == {"'=sum(A1)"}

@@ -18,7 +18,7 @@ from orthobench.store import MetricRow, Status, open_store
 
 
 @pytest.fixture
-def made(tmp_path):
+def database(tmp_path):
     with open_store(str(tmp_path / "made.db"), create=True) as store:
         yield RunDatabase(store)
 
@@ -32,10 +32,10 @@ def cell(view):
     ("selection", "split", "expected"),
     [("last", "test", 0.4), ("best_test", "test", 0.1), ("best_valid", "test", 0.3), ("best_valid", "valid", 0.05)],
 )
-def test_the_papers_rule_selects_the_value(made, selection, split, expected):
-    one = experiment("rnn", selection, [Printed(metric="mse", split=split, value=0.25)])
-    made.run(one, 0, test=[0.5, 0.1, 0.3, 0.4], valid=[0.6, 0.2, 0.05, 0.3])
-    assert cell(made.view(paper(one))).measured.mean == pytest.approx(expected)
+def test_the_papers_rule_selects_the_value(database, selection, split, expected):
+    rnn_experiment = experiment("rnn", selection, [Printed(metric="mse", split=split, value=0.25)])
+    database.run(rnn_experiment, 0, test=[0.5, 0.1, 0.3, 0.4], valid=[0.6, 0.2, 0.05, 0.3])
+    assert cell(database.view(paper(rnn_experiment))).measured.mean == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -47,50 +47,50 @@ def test_the_papers_rule_selects_the_value(made, selection, split, expected):
         ([0.3], "worse"),
     ],
 )
-def test_verdicts(made, values, verdict):
-    one = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+def test_verdicts(database, values, verdict):
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     for seed, value in enumerate(values):
-        made.run(one, seed, test=[1.0, value])
-    found = cell(made.view(paper(one)))
-    assert (found.verdict, found.measured.n) == (verdict, len(values))
-    assert found.difference == pytest.approx(sum(values) / len(values) - 0.25)
+        database.run(rnn_experiment, seed, test=[1.0, value])
+    table_cell = cell(database.view(paper(rnn_experiment)))
+    assert (table_cell.verdict, table_cell.measured.n) == (verdict, len(values))
+    assert table_cell.difference == pytest.approx(sum(values) / len(values) - 0.25)
 
 
-def test_what_is_not_measured_says_how(made):
-    one = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
-    found = cell(made.view(paper(one)))
-    assert (found.verdict, found.measured) == ("not measured", None)
-    assert found.command == "orthobench reproduce k --table 1 --models rnn --seeds 3"
+def test_what_is_not_measured_says_how(database):
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    table_cell = cell(database.view(paper(rnn_experiment)))
+    assert (table_cell.verdict, table_cell.measured) == ("not measured", None)
+    assert table_cell.command == "orthobench reproduce k --table 1 --models rnn --seeds 3"
 
 
 @pytest.mark.parametrize("changes", [{"epochs": 2}, {"sequence_length": 12}, {"learning_rate": 0.5}])
-def test_other_settings_are_never_the_papers(made, changes):
+def test_other_settings_are_never_the_papers(database, changes):
     """Among them settings that the paper's record does not name."""
-    one = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
-    made.run(one, 0, test=[1.0, 0.25], **changes)
-    assert cell(made.view(paper(one))).verdict == "not measured"
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    database.run(rnn_experiment, 0, test=[1.0, 0.25], **changes)
+    assert cell(database.view(paper(rnn_experiment))).verdict == "not measured"
 
 
-def test_diverged_and_unfinished_runs_give_no_number(made):
-    one = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
-    made.run(one, 0, test=[1.0, 0.2], status=Status.DIVERGED)
-    assert cell(made.view(paper(one))).verdict == "diverged"
-    made.run(one, 1, test=[1.0, 0.2], status=Status.RUNNING)
-    assert cell(made.view(paper(one))).measured is None
+def test_diverged_and_unfinished_runs_give_no_number(database):
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    database.run(rnn_experiment, 0, test=[1.0, 0.2], status=Status.DIVERGED)
+    assert cell(database.view(paper(rnn_experiment))).verdict == "diverged"
+    database.run(rnn_experiment, 1, test=[1.0, 0.2], status=Status.RUNNING)
+    assert cell(database.view(paper(rnn_experiment))).measured is None
 
 
-def test_times_are_told_without_a_verdict(made):
-    one = experiment("rnn", "last", [Printed(metric="minutes_per_epoch", split="train", value=5.0)])
-    made.run(one, 0, test=[1.0])
-    found = cell(made.view(paper(one)))
-    assert (found.measured.mean, found.verdict) == (0.5, "another machine")  # 120 s for four epochs
+def test_times_are_told_without_a_verdict(database):
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="minutes_per_epoch", split="train", value=5.0)])
+    database.run(rnn_experiment, 0, test=[1.0])
+    table_cell = cell(database.view(paper(rnn_experiment)))
+    assert (table_cell.measured.mean, table_cell.verdict) == (0.5, "another machine")  # 120 s for four epochs
 
 
 FALLS, STAYS = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198]
 
 
 @pytest.mark.parametrize(
-    ("check", "factor", "curves", "held"),
+    ("check", "factor", "curves", "holds"),
     [
         ("ends_below", 0.1, {"rnn": FALLS}, True),
         ("ends_below", 0.1, {"rnn": STAYS}, False),
@@ -112,24 +112,24 @@ FALLS, STAYS = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198]
         ("first", 0.5, {"rnn": FALLS}, None),
     ],
 )
-def test_claims(made, check, factor, curves, held):
+def test_claims(database, check, factor, curves, holds):
     """The baseline is 0.2."""
     outcome = [Printed(metric="mse", outcome="")]
     both = [experiment(model, "curve", outcome, "figure 1") for model in ("rnn", "lstm")]
-    for one in both:
-        if one.model in curves:
-            made.run(one, 0, test=curves[one.model])
+    for compared in both:
+        if compared.model in curves:
+            database.run(compared, 0, test=curves[compared.model])
     claims = [Claim(text="", check=check, model="rnn", factor=factor, others=["lstm"] * (check in ("first", "best")))]
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
-    view = made.view(paper(*both, artifacts=[artifact]))
+    view = database.view(paper(*both, artifacts=[artifact]))
     (finding,) = view.claim_results
-    assert finding.holds is held
+    assert finding.holds is holds
     assert finding.reason
     assert view.coverage == (len(curves), 2)
 
 
 @pytest.mark.parametrize(
-    ("curves", "statuses", "held"),
+    ("curves", "statuses", "holds"),
     [
         ([FALLS, FALLS], [Status.FINISHED, Status.FINISHED], True),
         ([FALLS, STAYS], [Status.FINISHED, Status.FINISHED], False),
@@ -137,42 +137,42 @@ def test_claims(made, check, factor, curves, held):
         ([FALLS, FALLS], [Status.FINISHED, Status.DIVERGED], None),
     ],
 )
-def test_every_seed_has_to_agree_and_none_to_diverge(made, curves, statuses, held):
-    one = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
+def test_every_seed_has_to_agree_and_none_to_diverge(database, curves, statuses, holds):
+    rnn_experiment = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
     for seed, (curve, status) in enumerate(zip(curves, statuses, strict=True)):
-        made.run(one, seed, test=curve, status=status)
+        database.run(rnn_experiment, seed, test=curve, status=status)
     claim = Claim(text="", check="ends_below", model="rnn", factor=0.1)
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
-    (finding,) = made.view(paper(one, artifacts=[artifact])).claim_results
-    assert finding.holds is held
+    (finding,) = database.view(paper(rnn_experiment, artifacts=[artifact])).claim_results
+    assert finding.holds is holds
     assert ("1 of 2 runs diverged" in finding.reason) == (Status.DIVERGED in statuses)
 
 
-def test_what_is_measured_after_the_last_iteration_alone_needs_no_choice(made):
-    one = experiment("rnn", "best_valid", [Printed(metric="snr", value=3.0)])
-    made.run(one, 0, test=[0.5, 0.1, 0.3], valid=[0.6, 0.05, 0.3])
-    made.store.log(made.store.runs()[0].id, [MetricRow("test", "snr", 2, 20, 3.01)], [], {})
-    assert cell(made.view(paper(one))).measured.mean == 3.01
+def test_what_is_measured_after_the_last_iteration_alone_needs_no_choice(database):
+    rnn_experiment = experiment("rnn", "best_valid", [Printed(metric="snr", value=3.0)])
+    database.run(rnn_experiment, 0, test=[0.5, 0.1, 0.3], valid=[0.6, 0.05, 0.3])
+    database.store.log(database.store.runs()[0].id, [MetricRow("test", "snr", 2, 20, 3.01)], [], {})
+    assert cell(database.view(paper(rnn_experiment))).measured.mean == 3.01
 
 
-@pytest.mark.parametrize(("selection", "held"), [("last", False), ("best_test", True), ("best_valid", True)])
-def test_the_best_is_told_by_the_papers_own_rule(made, selection, held):
+@pytest.mark.parametrize(("selection", "holds"), [("last", False), ("best_test", True), ("best_valid", True)])
+def test_the_best_is_told_by_the_papers_own_rule(database, selection, holds):
     printed = [Printed(metric="mse", value=0.1)]
     first, second = (experiment(model, selection, printed) for model in ("rnn", "lstm"))
-    made.run(first, 0, test=[0.2, 0.1, 0.19], valid=[0.2, 0.1, 0.19])
-    made.run(second, 0, test=[0.2, 0.15, 0.15], valid=[0.2, 0.15, 0.15])
+    database.run(first, 0, test=[0.2, 0.1, 0.19], valid=[0.2, 0.1, 0.19])
+    database.run(second, 0, test=[0.2, 0.15, 0.15], valid=[0.2, 0.15, 0.15])
     claim = Claim(text="", check="best", model="rnn", others=["lstm"])
     artifact = {"name": "table 1", "shows": "table", "claims": [claim]}
-    (finding,) = made.view(paper(first, second, artifacts=[artifact])).claim_results
-    assert finding.holds is held
+    (finding,) = database.view(paper(first, second, artifacts=[artifact])).claim_results
+    assert finding.holds is holds
 
 
-def test_probes_carry_claims(made):
-    one = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
-    made.run(one, 0, test=FALLS)
-    run = made.store.runs()[0]
+def test_probes_carry_claims(database):
+    rnn_experiment = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
+    database.run(rnn_experiment, 0, test=FALLS)
+    run = database.store.runs()[0]
     rows = [MetricRow("probe", "drift", i, 10 * i, 10.0**-6 * (1 + 50 * i)) for i in range(3)]
-    made.store.log(run.id, rows, [], {})
+    database.store.log(run.id, rows, [], {})
     claims = [
         Claim(text="", check="grows", model="rnn", factor=100, metric="drift"),
         Claim(text="", check="grows", model="rnn", factor=102, metric="drift"),
@@ -180,17 +180,17 @@ def test_probes_carry_claims(made):
         Claim(text="", check="stays_below", model="rnn", factor=1e-4, metric="drift"),
     ]
     artifact = {"name": "figure 1", "shows": "orthogonality", "claims": claims}
-    view = made.view(paper(one, artifacts=[artifact]))
+    view = database.view(paper(rnn_experiment, artifacts=[artifact]))
     assert [finding.holds for finding in view.claim_results] == [True, False, True, False]
 
 
-def test_the_leaderboard_is_ordered_and_knows_what_is_efficient(made):
+def test_the_leaderboard_is_ordered_and_knows_what_is_efficient(database):
     small, large = (experiment(model, "last", []) for model in ("rnn", "lstm"))
-    made.run(small, 0, test=[1.0, 0.3])
-    made.run(large, 0, test=[1.0, 0.1])
-    made.run(large, 1, test=[1.0, 0.5], epochs=2)  # beaten by the smaller one
-    (condition,) = collect(made.store)
-    assert [(place.variant.run.model, place.efficient) for place in leaderboard(condition)] == [
+    database.run(small, 0, test=[1.0, 0.3])
+    database.run(large, 0, test=[1.0, 0.1])
+    database.run(large, 1, test=[1.0, 0.5], epochs=2)  # beaten by the smaller one
+    (condition,) = collect(database.store)
+    assert [(row.variant.run.model, row.efficient) for row in leaderboard(condition)] == [
         ("lstm", True),
         ("rnn", True),
         ("lstm", False),
@@ -222,16 +222,22 @@ def test_tables_are_exported(orthobench, tiny_options, tmp_path):
     )
 
 
-def test_a_papers_table_is_a_data_frame(made):
+def test_a_papers_table_is_a_data_frame(database):
     """Against values computed by hand: the mean of 0.95 and 0.97, Student's interval, the differences."""
-    found = find_paper("helfrich2018")
-    (first, *_) = [one for one in found.experiments_in("table 1") if one.task == "mnist" and one.model == "scornn"]
+    scornn_paper = find_paper("helfrich2018")
+    (first, *_) = [
+        table_experiment
+        for table_experiment in scornn_paper.experiments_in("table 1")
+        if table_experiment.task == "mnist" and table_experiment.model == "scornn"
+    ]
     for seed, value in enumerate((0.95, 0.97)):
-        made.run(first, seed, test=[0.1, value])
-    keys = {first.identity: made.store.runs()[0].variant}
+        database.run(first, seed, test=[0.1, value])
+    keys = {first.identity: database.store.runs()[0].variant}
     for name in ("1", "table 1"):
-        frame = paper_table(made.store, "helfrich2018", name, keys)
-        assert frame.shape[0] == sum(len(one.printed_in("table 1")) for one in found.experiments_in("table 1"))
+        frame = paper_table(database.store, "helfrich2018", name, keys)
+        assert frame.shape[0] == sum(
+            len(table_experiment.printed_in("table 1")) for table_experiment in scornn_paper.experiments_in("table 1")
+        )
         (row,) = frame[frame["seeds"] > 0].to_dict("records")
         assert (row["row"], row["column"], row["model"]) == (first.label, "MNIST", "scornn")
         assert (row["printed"], row["seeds"]) == (0.973, 2)
@@ -241,7 +247,7 @@ def test_a_papers_table_is_a_data_frame(made):
         assert row["verdict"] == "within the interval"
         assert set(frame.loc[frame["seeds"] == 0, "verdict"]) <= {"not measured", "not run here"}
     with pytest.raises(UsageError, match="has no table 9; it has table 1"):
-        paper_table(made.store, "helfrich2018", "9", keys)
+        paper_table(database.store, "helfrich2018", "9", keys)
 
 
 @pytest.mark.parametrize(
@@ -267,7 +273,7 @@ def test_mistakes_are_told(orthobench, tmp_path, arguments, message):
     assert message in outcome.err
 
 
-def test_exports_escape(made):
+def test_exports_escape(database):
     from orthobench.reporting.export import Sheet, write
 
     nasty = "=1+1 | a_b & <i>$x$</i> \\end{table}"
