@@ -1,4 +1,4 @@
-"""What is told of the surroundings."""
+"""The recorded facts of the environment: memory and git."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SIZE = 300 * 2**20
 
 def test_a_processs_memory_is_its_own_and_not_what_its_parent_held():
     """Linux' resource usage counts the parent's as well."""
-    held = np.ones(SIZE, dtype=np.uint8)
+    array = np.ones(SIZE, dtype=np.uint8)
     code = "from orthobench.environment import peak_memory; print(peak_memory())"
     child = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-    mine = peak_memory()
-    del held
+    parent = peak_memory()
+    del array
     after = peak_memory()
-    assert mine >= child + SIZE / 2
+    assert parent >= child + SIZE / 2
     assert after >= child + SIZE / 2  # the most it has held, not what it holds
 
 

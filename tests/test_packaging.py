@@ -32,16 +32,16 @@ def wheel(tmp_path_factory) -> Path:
 
 
 def test_a_wheel_holds_every_file_of_the_packages(wheel):
-    held = set(zipfile.ZipFile(wheel).namelist())
+    packaged = set(zipfile.ZipFile(wheel).namelist())
     sources = {path.relative_to(ROOT) for path in (ROOT / "orthobench").rglob("*") if path.is_file()}
     sources |= {
         Path("orthobench") / path.relative_to(ROOT)
         for name in ("models", "tasks")
         for path in (ROOT / name).glob("*.py")
     }
-    wanted = {path.as_posix() for path in sources if "__pycache__" not in path.parts}
-    assert wanted <= held
-    assert not {name for name in held if name.startswith(("models/", "tasks/", "tests/"))}
+    expected = {path.as_posix() for path in sources if "__pycache__" not in path.parts}
+    assert expected <= packaged
+    assert not {name for name in packaged if name.startswith(("models/", "tasks/", "tests/"))}
 
 
 def test_an_installed_wheel_runs(wheel, tmp_path):

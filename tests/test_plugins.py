@@ -1,4 +1,4 @@
-"""Plugins from all three places, and what becomes of broken ones."""
+"""Plugins from all three sources, and the errors for broken plugins."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_file_is_a_plugin(orthobench, write, tiny_options, small_data):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("mine.py", "import nothing_of_this_name", "ModuleNotFoundError"),
         ("mine.py", "x = 1", "defines no task and no model"),
@@ -118,10 +118,10 @@ def test_a_file_is_a_plugin(orthobench, write, tiny_options, small_data):
         ),
     ],
 )
-def test_a_file_that_is_none_is_told_in_one_line(orthobench, write, name, text, told):
+def test_a_file_that_is_none_is_told_in_one_line(orthobench, write, name, text, message):
     outcome = orthobench("run", "adding", "mine", "--plugin", str(write(name, text)))
     assert outcome.code == 2
-    assert told in outcome.err
+    assert message in outcome.err
     assert outcome.err.count("\n") == 1
 
 
@@ -151,8 +151,8 @@ def test_the_contract_finds_planted_faults(write, right, wrong, check):
         wrong = "self.recurrent_weight = torch.rand(n, n, generator=generator)"
     assert right in GOOD_MODEL
     path = write("faulty.py", GOOD_MODEL.replace(right, wrong))
-    found = problems("model", Catalog([path]).load("model", "faulty"))
-    assert any(problem.startswith(check) for problem in found), found
+    violations = problems("model", Catalog([path]).load("model", "faulty"))
+    assert any(problem.startswith(check) for problem in violations), violations
 
 
 TASK_FAULTS = [
@@ -171,5 +171,5 @@ def test_the_contract_finds_planted_faults_in_tasks(write, right, wrong, check):
     text = Path(sys.modules[Catalog().load("task", "adding").__module__].__file__).read_text()
     assert right in text
     path = write("faulty.py", text.replace(right, wrong).replace("settings.marker_layout", "'scornn'"))
-    found = problems("task", Catalog([path]).load("task", "faulty"))
-    assert any(problem.startswith(check) for problem in found), found
+    violations = problems("task", Catalog([path]).load("task", "faulty"))
+    assert any(problem.startswith(check) for problem in violations), violations

@@ -15,8 +15,8 @@ def settings(task="adding", model="scornn", preset="paper", **overrides):
 
 
 def test_defaults_are_the_papers():
-    found = settings()
-    wanted = {
+    defaults = settings()
+    expected = {
         "sequence_length": 200,
         "hidden_size": 170,
         "negative_ones": 85,
@@ -27,7 +27,7 @@ def test_defaults_are_the_papers():
         "train_size": 100_000,
         "shuffle": False,
     }
-    assert {name: found[name] for name in wanted} == wanted
+    assert {name: defaults[name] for name in expected} == expected
     assert settings(model="lstm")["forget_bias"] == 2
 
 
@@ -38,8 +38,8 @@ def test_the_nearest_experiment_gives_the_defaults():
 
 
 def test_how_long_to_train_does_not_choose_the_experiment():
-    asked = resolve(Catalog(), "adding", "lstm", {"epochs": 1})  # as figure 5 has it, of 300 iterations
-    assert (asked.task_settings.sequence_length, asked.training.max_iterations) == (200, None)
+    config = resolve(Catalog(), "adding", "lstm", {"epochs": 1})  # as figure 5 has it, of 300 iterations
+    assert (config.task_settings.sequence_length, config.training.max_iterations) == (200, None)
 
 
 def test_what_is_tied_to_a_changed_setting_falls_back_to_its_default():
@@ -64,23 +64,24 @@ def test_every_experiment_can_be_run_and_is_its_own_default():
         for experiment in paper.experiments():
             written = {name: str(value) for name, value in experiment.settings.items()}
             in_powers = {n: f"{v:e}" for n, v in experiment.settings.items() if isinstance(v, float)}
-            for given in (written, written | in_powers):
-                spec = resolve(CATALOG, experiment.task, experiment.model, given).spec
+            for overrides in (written, written | in_powers):
+                spec = resolve(CATALOG, experiment.task, experiment.model, overrides).spec
                 assert experiment.differences(spec.settings) == {}
             assert experiment in experiments(experiment.task, experiment.model)
 
 
-@pytest.mark.parametrize(("one", "other"), [("7e-4", "0.0007"), ("5e-4", "0.0005")])
-def test_one_value_in_two_notations_is_one_run(one, other):
+@pytest.mark.parametrize(("scientific", "decimal"), [("7e-4", "0.0007"), ("5e-4", "0.0005")])
+def test_one_value_in_two_notations_is_one_run(scientific, decimal):
     first, second = (
-        resolve(CATALOG, "mnist", "exprnn", {"permuted": "true", "learning_rate": rate}).spec for rate in (one, other)
+        resolve(CATALOG, "mnist", "exprnn", {"permuted": "true", "learning_rate": rate}).spec
+        for rate in (scientific, decimal)
     )
     assert first == second
 
 
 def test_equal_runs_have_equal_keys_and_no_others():
-    def key(seed=0, **given):
-        return resolve(CATALOG, "adding", "scornn", given, seed=seed).spec.key
+    def key(seed=0, **overrides):
+        return resolve(CATALOG, "adding", "scornn", overrides, seed=seed).spec.key
 
     assert key() == key(hidden_size="170", learning_rate="0.001") == key(learning_rate="1e-3")
     different = [key(), key(seed=1), key(learning_rate="2e-3"), key(sequence_length="100"), key(shuffle="true")]
@@ -88,15 +89,15 @@ def test_equal_runs_have_equal_keys_and_no_others():
 
 
 def test_seeds_share_a_variant_and_models_a_condition():
-    one, other = (resolve(CATALOG, "adding", "scornn", {}, seed=seed).spec for seed in (0, 1))
+    first, second = (resolve(CATALOG, "adding", "scornn", {}, seed=seed).spec for seed in (0, 1))
     lstm = resolve(CATALOG, "adding", "lstm", {}).spec
-    assert one.variant == other.variant != lstm.variant
-    assert one.condition == lstm.condition
-    assert one.with_seed(1) == other
+    assert first.variant == second.variant != lstm.variant
+    assert first.condition == lstm.condition
+    assert first.with_seed(1) == second
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("overrides", "message"),
     [
         ({"hiden_size": "3"}, "unknown setting 'hiden_size': did you mean hidden_size"),
         ({"hidden_size": "-3"}, "hidden_size=-3: should be greater than or equal to 1"),
@@ -109,10 +110,10 @@ def test_seeds_share_a_variant_and_models_a_condition():
         ({"epochs": "1.5"}, "epochs=1.5: should be a valid integer"),
     ],
 )
-def test_bad_settings_are_told_in_one_line(given, told):
+def test_bad_settings_are_told_in_one_line(overrides, message):
     with pytest.raises(UsageError) as error:
-        resolve(CATALOG, "adding", "scornn", given)
-    assert told in str(error.value)
+        resolve(CATALOG, "adding", "scornn", overrides)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -288,7 +288,7 @@ def test_the_checksums_of_cifar10_are_those_that_torchvision_knows():
     from torchvision import datasets
 
     source = [*datasets.CIFAR10.train_list, *datasets.CIFAR10.test_list, ["batches.meta", datasets.CIFAR10.meta["md5"]]]
-    ours = [[file.rpartition("/")[2], checksum] for file, checksum in dataset("cifar10").files.items()]
-    assert ours == source
+    declared = [[file.rpartition("/")[2], checksum] for file, checksum in dataset("cifar10").files.items()]
+    assert declared == source
     (archive,) = dataset("cifar10").downloads
     assert (archive.md5, archive.urls[0]) == (datasets.CIFAR10.tgz_md5, datasets.CIFAR10.url)

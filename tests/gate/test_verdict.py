@@ -156,4 +156,4 @@ def test_speed_that_was_not_measured_fails_only_when_asked():
     ],
 )
 def test_the_exit_code(verdicts, code):
-    assert exit_code([Finding("r", "m", Verdict(one), "") for one in verdicts.split()]) == code
+    assert exit_code([Finding("r", "m", Verdict(name), "") for name in verdicts.split()]) == code

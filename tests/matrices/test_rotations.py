@@ -11,7 +11,7 @@ SIZES = [("tunable", 2, 2), ("tunable", 8, 2), ("tunable", 8, 8), ("tunable", 10
 SIZES += [("fft", 2, 0), ("fft", 8, 0), ("fft", 16, 0)]
 
 
-def _made(style, n, capacity, is_complex, rows=3):
+def _rows_to_rotate(style, n, capacity, is_complex, rows=3):
     rotations = tunable(n, capacity) if style == "tunable" else fft(n)
     generator = torch.Generator().manual_seed(0)
     angles, phases = (torch.randn(rotations.angle_count, generator=generator).double() for _ in range(2))
@@ -23,7 +23,7 @@ def _made(style, n, capacity, is_complex, rows=3):
 @pytest.mark.parametrize("is_complex", [True, False])
 @pytest.mark.parametrize(("style", "n", "capacity"), SIZES)
 def test_is_the_product_of_the_blocks(style, n, capacity, is_complex):
-    rotations, angles, phases, h = _made(style, n, capacity, is_complex)
+    rotations, angles, phases, h = _rows_to_rotate(style, n, capacity, is_complex)
     assert rotations.angle_count == len(pairs(n, style, capacity))
     w = literal_product(n, style, capacity, angles.numpy(), None if phases is None else phases.numpy())
     by_layer = rotations.by_layer(angles), None if phases is None else rotations.by_layer(phases)
@@ -33,7 +33,7 @@ def test_is_the_product_of_the_blocks(style, n, capacity, is_complex):
 @pytest.mark.parametrize("is_complex", [True, False])
 @pytest.mark.parametrize(("style", "n", "capacity"), [("tunable", 2, 2), ("tunable", 6, 4), ("fft", 8, 0)])
 def test_gradients(style, n, capacity, is_complex):
-    rotations, angles, phases, h = _made(style, n, capacity, is_complex)
+    rotations, angles, phases, h = _rows_to_rotate(style, n, capacity, is_complex)
     inputs = [tensor.requires_grad_() for tensor in (h, angles, phases) if tensor is not None]
 
     def rotated(h, *angles):
@@ -46,14 +46,14 @@ def test_gradients(style, n, capacity, is_complex):
 def test_gradients_stay_exact_through_many_layers(is_complex):
     """The rows between the layers are made again from those that came out: what that loses must stay rounding."""
     n = 64
-    rotations, angles, phases, _ = _made("tunable", n, n, is_complex)
+    rotations, angles, phases, _ = _rows_to_rotate("tunable", n, n, is_complex)
     dtype = torch.complex128 if is_complex else torch.float64
     way = torch.randn(n, n, generator=torch.Generator().manual_seed(1), dtype=dtype)
 
     def gradients(real, number):
         leaves = [a.to(real).requires_grad_() for a in (angles, phases) if a is not None]
-        made = rotate(torch.eye(n, dtype=number), rotations, *(rotations.by_layer(a) for a in leaves))
-        return torch.autograd.grad((made * way.to(number).conj()).real.sum(), leaves)
+        rotated = rotate(torch.eye(n, dtype=number), rotations, *(rotations.by_layer(a) for a in leaves))
+        return torch.autograd.grad((rotated * way.to(number).conj()).real.sum(), leaves)
 
     exact = gradients(torch.float64, dtype)
     rounded = gradients(torch.float32, torch.complex64 if is_complex else torch.float32)

@@ -29,6 +29,6 @@ def choices() -> list[tuple[str, str, object]]:
 def test_every_choice_draws_from_the_given_generator_alone(name, setting, value):
     needs = {("soft_orthogonal", "glorot"): {"margin": None}}.get((name, value), {})
     before = torch.get_rng_state()
-    one, again = (make(name, **{"hidden_size": 8, setting: value, **needs}).state_dict() for _ in range(2))
+    first, again = (make(name, **{"hidden_size": 8, setting: value, **needs}).state_dict() for _ in range(2))
     assert torch.equal(torch.get_rng_state(), before)
-    assert all(torch.equal(one[key], again[key]) for key in one)
+    assert all(torch.equal(first[key], again[key]) for key in first)

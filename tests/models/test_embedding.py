@@ -81,8 +81,8 @@ def test_without_an_embedding_nothing_is_another(name):
 
 
 def test_an_embedding_is_recorded_and_falls_with_the_hidden_size():
-    def settings(**given):
-        return resolve(Catalog(), "ptb", "lstm", given).spec.model_settings
+    def settings(**overrides):
+        return resolve(Catalog(), "ptb", "lstm", overrides).spec.model_settings
 
     assert (settings()["hidden_size"], settings()["embedding_size"]) == (350, 350)
     assert settings(hidden_size="1030")["embedding_size"] == 1030

@@ -54,17 +54,17 @@ def test_spectral_rnn_takes_the_reflections_in_the_programs_order():
     model = make("spectral_rnn", reflections=3, margin=0.5)
     _, _, p = run(model)
     row = np.random.default_rng(0).normal(size=7)
-    wanted = row
+    expected = row
     vectors = {}
     for side in ("left", "right"):
         vectors[side] = np.zeros((7, 3))
         vectors[side][np.tril_indices(7, 0, 3)] = p[f"{side}_entries"]
     for v in vectors["right"].T:
-        wanted = wanted - 2 * (wanted @ v) / (v @ v) * v
-    wanted = wanted * (1 + sigmoid(p["spectrum"]) - 0.5)
+        expected = expected - 2 * (expected @ v) / (v @ v) * v
+    expected = expected * (1 + sigmoid(p["spectrum"]) - 0.5)
     for u in vectors["left"].T[::-1]:
-        wanted = wanted - 2 * (wanted @ u) / (u @ u) * u
-    np.testing.assert_allclose(row @ model.weight().detach().numpy().T, wanted, rtol=1e-12)
+        expected = expected - 2 * (expected @ u) / (u @ u) * u
+    np.testing.assert_allclose(row @ model.weight().detach().numpy().T, expected, rtol=1e-12)
 
 
 def test_spectral_rnn_starts_as_its_program():
@@ -88,14 +88,14 @@ def test_spectral_rnn_starts_as_its_program():
 def test_spectral_rnn_stays_in_its_band():
     model = make("spectral_rnn", reflections=4, margin=0.1)
     steps(model, 200, 100)
-    found = singular_values(model.weight())
+    spectrum = singular_values(model.weight())
     rounding = 10 * 7 * EPS
-    assert (np.abs(found - 1) <= 0.1 + rounding).all()
-    assert np.ptp(found) > 0.05  # it is not the start that is seen
+    assert (np.abs(spectrum - 1) <= 0.1 + rounding).all()
+    assert np.ptp(spectrum) > 0.05  # it is not the start that is seen
     left, sigma, right = model.factors()
     assert off_orthogonal(left) < rounding
     assert off_orthogonal(right) < rounding
-    np.testing.assert_allclose(found, np.sort(sigma.detach().numpy())[::-1], atol=rounding)
+    np.testing.assert_allclose(spectrum, np.sort(sigma.detach().numpy())[::-1], atol=rounding)
 
 
 def test_spectral_rnn_keeps_its_vectors_at_unit_length_from_the_first_step_on():
@@ -166,9 +166,9 @@ def test_soft_orthogonal_stays_in_its_band(margin):
     assert off_orthogonal(model.left) < rounding
     assert off_orthogonal(model.right) < rounding
     assert (model.left - left).abs().max() > 0.1  # they have moved
-    found = singular_values(model.weight())
-    assert (np.abs(found - 1) <= margin + 2 * rounding).all()
-    assert np.ptp(found) >= margin / 2
+    spectrum = singular_values(model.weight())
+    assert (np.abs(spectrum - 1) <= margin + 2 * rounding).all()
+    assert np.ptp(spectrum) >= margin / 2
 
 
 @pytest.mark.parametrize("margin", [0.01, 0.5])
@@ -178,8 +178,8 @@ def test_a_step_of_the_spectrum_does_not_depend_on_the_margin(margin):
     (spectrum,) = (g for g in model.parameter_groups() if g.parameters[0] is model.spectrum)
     model.singular_values().sum().mul(1e3).backward()
     make_optimizer(spectrum.optimizer, spectrum.parameters, spectrum.learning_rate).step()
-    wanted = torch.full((7,), 1e-4 / 4 / 0.1**0.5, dtype=torch.float64)
-    torch.testing.assert_close(1 - model.singular_values(), wanted, rtol=1e-4, atol=0)
+    expected = torch.full((7,), 1e-4 / 4 / 0.1**0.5, dtype=torch.float64)
+    torch.testing.assert_close(1 - model.singular_values(), expected, rtol=1e-4, atol=0)
 
 
 def test_soft_orthogonal_groups():
@@ -203,18 +203,18 @@ def test_soft_orthogonal_adds_the_penalties_of_w_itself(weight_decay, matrix, sp
             basis.copy_(torch.linalg.qr(basis).Q)
         model.spectrum.copy_(torch.linspace(-3, 3, 7))
     w = model.weight()
-    wanted = (
+    expected = (
         weight_decay * sum(each.square().sum() for each in (model.input_weight, w, model.output_weight))
         + matrix * (w.T @ w - torch.eye(7)).square().sum()
         + spectrum * (torch.linalg.svdvals(w) - 1).square().sum()
     )
-    torch.testing.assert_close(model.penalty(), wanted)
+    torch.testing.assert_close(model.penalty(), expected)
     parameters = [model.spectrum, model.left, model.right]
-    ours = torch.autograd.grad(model.penalty(), parameters, allow_unused=True)
-    theirs = torch.autograd.grad(wanted, parameters)
-    torch.testing.assert_close(ours[0], theirs[0])
-    assert ours[1:] == (None, None)
-    for basis, gradient in zip(parameters[1:], theirs[1:], strict=True):
+    gradients = torch.autograd.grad(model.penalty(), parameters, allow_unused=True)
+    expected_gradients = torch.autograd.grad(expected, parameters)
+    torch.testing.assert_close(gradients[0], expected_gradients[0])
+    assert gradients[1:] == (None, None)
+    for basis, gradient in zip(parameters[1:], expected_gradients[1:], strict=True):
         along = gradient @ basis.T - basis @ gradient.T
         torch.testing.assert_close(along, torch.zeros_like(along), rtol=0, atol=1e-12)
 
@@ -231,7 +231,7 @@ def schur_form(p, n, keep):
     return form
 
 
-def kept(n, triangle):
+def triangle_positions(n, triangle):
     rows, columns = np.triu_indices(n, 1)
     apart = rows // 2 != columns // 2 if triangle == "block_strict" else rows >= 0
     return rows[apart], columns[apart]
@@ -241,7 +241,7 @@ def kept(n, triangle):
 def test_nnrnn(triangle):
     x, outputs, p = run(make("nnrnn", hidden_size=8, triangle=triangle))
     basis = scipy.linalg.expm(skew_of(p["skew_entries"], 8))
-    w = basis @ schur_form(p, 8, kept(8, triangle)) @ basis.T
+    w = basis @ schur_form(p, 8, triangle_positions(8, triangle)) @ basis.T
     np.testing.assert_allclose(outputs, plain_outputs(x, w, modrelu, p), rtol=1e-9, atol=1e-12)
 
 
@@ -251,10 +251,10 @@ def test_nnrnns_eigenvalues_have_gamma_as_their_moduli_if_n_leaves_the_blocks_al
     steps(model, 200, 10)
     assert (model.triangle_entries != 0).all()
     model.double()
-    found = np.sort(np.abs(np.linalg.eigvals(model.weight().detach().numpy())))
+    moduli = np.sort(np.abs(np.linalg.eigvals(model.weight().detach().numpy())))
     gamma = np.sort(np.repeat(np.abs(model.moduli.detach().numpy()), 2))
     assert np.abs(gamma - 1).max() > 1e-2
-    assert np.allclose(found, gamma, rtol=1e-9) == are_gamma
+    assert np.allclose(moduli, gamma, rtol=1e-9) == are_gamma
 
 
 def test_nnrnn_starts_as_its_program():
@@ -262,9 +262,9 @@ def test_nnrnn_starts_as_its_program():
     assert off_orthogonal(model.weight()) < 10 * 40 * EPS
     assert ((model.rotations >= 0) & (model.rotations <= 6.28)).all()
     assert model.rotations.max() > 4
-    found = np.linalg.eigvals(model.weight().detach().double().numpy())
-    wanted = np.exp(1j * np.concatenate([sign * model.rotations.detach().double().numpy() for sign in (1, -1)]))
-    np.testing.assert_allclose(np.sort(found.real), np.sort(wanted.real), atol=1e-5)
+    eigenvalues = np.linalg.eigvals(model.weight().detach().double().numpy())
+    expected = np.exp(1j * np.concatenate([sign * model.rotations.detach().double().numpy() for sign in (1, -1)]))
+    np.testing.assert_allclose(np.sort(eigenvalues.real), np.sort(expected.real), atol=1e-5)
     assert (model.moduli == 1).all()
     assert (model.triangle_entries == 0).all()
     assert 0.005 < model.bias.abs().max() <= 0.01
@@ -335,7 +335,7 @@ def test_parameters_are_counted_as_in_the_papers(name, m, p, settings, exact):
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "told"),
+    ("name", "settings", "message"),
     [
         ("spectral_rnn", {"reflections": 8}, "reflections=8 is more than hidden_size (7)"),
         ("spectral_rnn", {"margin": 0}, "margin=0"),
@@ -348,10 +348,10 @@ def test_parameters_are_counted_as_in_the_papers(name, m, p, settings, exact):
         ("nnrnn", {"triangle_decay": -1}, "triangle_decay=-1"),
     ],
 )
-def test_nonsense_is_refused(name, settings, told):
+def test_nonsense_is_refused(name, settings, message):
     with pytest.raises(UsageError) as error:
         make(name, **settings)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(("start", "bound"), [("linear", 7**-0.5), ("truncated_normal", 0.2)])

@@ -53,8 +53,8 @@ def test_every_model_is_asked():
 @pytest.mark.parametrize("model", LEARNS)
 def test_it_learns(model, orthobench):
     task, share, settings = LEARNS[model]
-    given = {"hidden_size": 64, "evaluate_every": 500, **SMALL[task], **settings}
-    options = [part for name, value in given.items() for part in ("-s", f"{name}={value}")]
+    overrides = {"hidden_size": 64, "evaluate_every": 500, **SMALL[task], **settings}
+    options = [part for name, value in overrides.items() for part in ("-s", f"{name}={value}")]
     outcome = orthobench("run", task, model, *options)
     assert outcome.code == 0, outcome.err
     with open_store("results.db") as store:

@@ -156,7 +156,7 @@ def test_ornn(reflections):
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_ornns_last_of_all_reflections_is_a_sign(sign):
-    """Of as many reflections as units the last, on one coordinate, is the sign of its only entry."""
+    """With n reflections of n units, the last acts on one coordinate: it is the sign of its only entry."""
     model = make("ornn", reflections=7).double()
     with torch.no_grad():
         model.entries[-1] = sign * model.entries[-1].abs()
@@ -432,5 +432,5 @@ def test_parameters_of_settings_are_counted_as_in_the_papers(model, m, p, settin
 def test_defaults_have_the_printed_size(task, model, printed):
     config = resolve(Catalog(), task, model, {"train_size": "20", "test_size": "20", "batch_size": "20"})
     signature = config.task_class(config.task_settings, 0, torch.device("cpu")).signature
-    made = config.model_class(config.model_settings, signature, torch.Generator())
-    assert round(made.parameter_count() / 1000) == printed
+    network = config.model_class(config.model_settings, signature, torch.Generator())
+    assert round(network.parameter_count() / 1000) == printed

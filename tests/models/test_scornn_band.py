@@ -74,8 +74,8 @@ def test_it_stays_orthogonal():
 def test_only_the_bands_entries_count(n, width):
     """n l - l (l + 1) / 2 of them."""
     full = make("scornn", hidden_size=n, inputs=1, outputs=10).parameter_count()
-    made = make("scornn", hidden_size=n, inputs=1, outputs=10, bandwidth=width).parameter_count()
-    assert full - made == n * (n - 1) // 2 - (n * width - width * (width + 1) // 2)
+    narrow = make("scornn", hidden_size=n, inputs=1, outputs=10, bandwidth=width).parameter_count()
+    assert full - narrow == n * (n - 1) // 2 - (n * width - width * (width + 1) // 2)
 
 
 def test_gradients_by_finite_differences():

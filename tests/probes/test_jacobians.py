@@ -86,8 +86,8 @@ def test_rows_in_pieces_are_the_same_rows(monkeypatch):
     whole = jacobians.state_jacobian(model, inputs, state), *jacobians.step_jacobians(model, inputs[0], state)
     monkeypatch.setattr(jacobians, "ROWS", 1)
     pieces = jacobians.state_jacobian(model, inputs, state), *jacobians.step_jacobians(model, inputs[0], state)
-    for one, other in zip(whole, pieces, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    for jacobian, other in zip(whole, pieces, strict=True):
+        torch.testing.assert_close(jacobian, other, rtol=1e-12, atol=1e-12)
 
 
 def test_the_state_advances():
@@ -153,9 +153,9 @@ def test_the_lstms_eigenvalues_are_those_of_both_states():
     model = model_of("lstm", 3)
     inputs = inputs_of()
     result = Jacobian()(context(model, inputs))
-    one = inputs[:, :1]
-    state = jacobians.advance(model, one[:2], jacobians.start(model, 1))
-    expected = np.linalg.eigvals(by_differences(model, one[2:3], state)[0][0])
+    sequence = inputs[:, :1]
+    state = jacobians.advance(model, sequence[:2], jacobians.start(model, 1))
+    expected = np.linalg.eigvals(by_differences(model, sequence[2:3], state)[0][0])
     assert len(expected) == 6
     assert_same_points(as_complex(result.vectors["jacobian/eigenvalues/3"]), expected, 1e-6)
 

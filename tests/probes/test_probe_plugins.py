@@ -83,8 +83,8 @@ def test_a_probe_sees_the_same_batch_throughout(orthobench, write, small_data, t
     """Of a task too whose noise is another in every epoch."""
     path = write(text=PROBE.replace("context.model.output_weight.detach()", "context.batch.inputs"))
     sizes = "validation_size=20", "train_size=40", "test_size=20", "batch_size=10", "epochs=2", "hidden_size=4"
-    given = ("-s", "noise_padded=true", "-s", "probes=weights", *(word for size in sizes for word in ("-s", size)))
-    done = orthobench("run", "cifar10", "rnn", *given, "--plugin", str(path))
+    options = ("-s", "noise_padded=true", "-s", "probes=weights", *(word for size in sizes for word in ("-s", size)))
+    done = orthobench("run", "cifar10", "rnn", *options, "--plugin", str(path))
     assert done.code == 0, done.err
     with open_store(str(tmp_path / "results.db")) as store:
         seen = [row.value for row in store.metrics([store.runs()[0].id], "probe", "weights/V")]

@@ -194,8 +194,8 @@ def test_no_drift_with_frozen_kinks(activation: Activation) -> None:
     expected = frozen(h.detach(), wide[0], wide[1], h0.double(), activation, wide[2])
     expected.backward(way.double())
     pairs = [(h.detach(), expected.detach()), *((a.grad, b.grad) for a, b in zip(inputs, wide, strict=True))]
-    for actual, wanted in pairs:
-        assert float((actual.double() - wanted).norm() / wanted.norm()) < 2e-5
+    for actual, exact in pairs:
+        assert float((actual.double() - exact).norm() / exact.norm()) < 2e-5
 
 
 @pytest.mark.parametrize("step_size", [None, 0.05])

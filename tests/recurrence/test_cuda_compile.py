@@ -82,13 +82,13 @@ def test_row_kernels_hold_the_matrix_in_registers(
     assert plan is not None
     constants = {"KIND": kind, "RESIDUAL": False, **plan.constants()}
     if direction == "forward":
-        found = compiled(triton_row.row_forward, constants | {"KEEP": kind == "complex_modrelu"}, tmp_path)
+        kernel = compiled(triton_row.row_forward, constants | {"KEEP": kind == "complex_modrelu"}, tmp_path)
     else:
-        found = compiled(triton_row.row_backward, constants | {"BIAS": True, "TRACE": True}, tmp_path)
-    assert found.spilled <= spill, found
-    assert found.shared < 16 * 1024, found
-    assert "FFMA" in found.instructions
-    assert not {i for i in found.instructions if re.match(r"[HIQ]G?MMA", i)}, "float32 means no tensor cores"
+        kernel = compiled(triton_row.row_backward, constants | {"BIAS": True, "TRACE": True}, tmp_path)
+    assert kernel.spilled <= spill, kernel
+    assert kernel.shared < 16 * 1024, kernel
+    assert "FFMA" in kernel.instructions
+    assert not {i for i in kernel.instructions if re.match(r"[HIQ]G?MMA", i)}, "float32 means no tensor cores"
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
@@ -140,10 +140,10 @@ STEP_KERNELS = {
 )
 def test_step_kernels(name: str, n: int, tmp_path: Path) -> None:
     plan = cuda_launch.step_plan(128, n, 132, gates=4 if name in INTERLEAVED else 1)
-    found = compiled(getattr(triton_step, name), {"n": n, **STEP_KERNELS[name], **plan.constants()}, tmp_path)
-    assert found.spilled <= 64, found
-    assert found.shared < SHARED_LIMIT, found
-    assert {i for i in found.instructions if re.match(r"HG?MMA", i)}, "the product should run on tensor cores"
+    kernel = compiled(getattr(triton_step, name), {"n": n, **STEP_KERNELS[name], **plan.constants()}, tmp_path)
+    assert kernel.spilled <= 64, kernel
+    assert kernel.shared < SHARED_LIMIT, kernel
+    assert {i for i in kernel.instructions if re.match(r"HG?MMA", i)}, "the product should run on tensor cores"
 
 
 # Triton turns an argument that is 1 into a constant, which compiles differently (and never does in the interpreter).

@@ -53,5 +53,5 @@ def test_baseline_is_the_variance_of_the_data():
 
 
 def test_another_seed_is_other_data():
-    one, other = (_task(seed).train.batch(torch.arange(5)).inputs for seed in (0, 1))
-    assert not torch.equal(one, other)
+    first, second = (_task(seed).train.batch(torch.arange(5)).inputs for seed in (0, 1))
+    assert not torch.equal(first, second)

@@ -32,9 +32,13 @@ def test_a_step_is_a_pixels_red_green_and_blue_in_reading_order(small_data):
 
 @pytest.mark.parametrize("noise", ["fresh", "shared"])
 def test_noise_padded_a_step_is_a_row_and_then_noise(noise, small_data):
-    one = task(noise_padded=True, noise=noise)
-    assert one.signature.input_size == 96
-    for split, part, offset in ((one.train, "train", 20), (one.validation, "train", 0), (one.test, "test", 0)):
+    cifar10 = task(noise_padded=True, noise=noise)
+    assert cifar10.signature.input_size == 96
+    for split, part, offset in (
+        (cifar10.train, "train", 20),
+        (cifar10.validation, "train", 0),
+        (cifar10.test, "test", 0),
+    ):
         inputs = split.batch(torch.arange(20)).inputs
         assert inputs.shape == (1000, 20, 96)
         for row in (0, 1, 31):
@@ -45,34 +49,36 @@ def test_noise_padded_a_step_is_a_row_and_then_noise(noise, small_data):
         assert block.var() == pytest.approx(1, abs=5 * (2 / block.size) ** 0.5)
 
 
-def correlation(one: torch.Tensor, other: torch.Tensor) -> float:
-    return float(np.corrcoef(one.flatten().numpy(), other.flatten().numpy())[0, 1])
+def correlation(first: torch.Tensor, second: torch.Tensor) -> float:
+    return float(np.corrcoef(first.flatten().numpy(), second.flatten().numpy())[0, 1])
 
 
 def test_fresh_noise_is_every_examples_own_and_new_in_every_epoch_of_training(small_data):
-    one = task(noise_padded=True)
+    cifar10 = task(noise_padded=True)
     some = torch.tensor([3, 8])
-    first = one.train.batch(some).inputs[32:]
+    first = cifar10.train.batch(some).inputs[32:]
     bound = 5 / first[:, 0].numel() ** 0.5  # five standard deviations of independent noise
     assert abs(correlation(first[:, 0], first[:, 1])) < bound
     assert abs(correlation(first[:-1, 0], first[1:, 0])) < bound
-    assert torch.equal(one.train.batch(some).inputs[32:], first)
-    tested, validated = (split.batch(some).inputs for split in (one.test, one.validation))
-    one.epoch = 1
-    assert abs(correlation(one.train.batch(some).inputs[32:], first)) < bound
-    assert torch.equal(one.test.batch(some).inputs, tested)
-    assert torch.equal(one.validation.batch(some).inputs, validated)
+    assert torch.equal(cifar10.train.batch(some).inputs[32:], first)
+    tested, validated = (split.batch(some).inputs for split in (cifar10.test, cifar10.validation))
+    cifar10.epoch = 1
+    assert abs(correlation(cifar10.train.batch(some).inputs[32:], first)) < bound
+    assert torch.equal(cifar10.test.batch(some).inputs, tested)
+    assert torch.equal(cifar10.validation.batch(some).inputs, validated)
     assert abs(correlation(tested[32:], validated[32:])) < bound
-    one.epoch = 0
-    assert torch.equal(one.train.batch(some).inputs[32:], first)
+    cifar10.epoch = 0
+    assert torch.equal(cifar10.train.batch(some).inputs[32:], first)
     assert abs(correlation(task(seed=1, noise_padded=True).train.batch(some).inputs[32:], first)) < bound
 
 
 def test_shared_noise_is_one_block_for_all(small_data):
-    one = task(noise_padded=True, noise="shared")
-    blocks = [split.batch(torch.tensor([3, 8])).inputs[32:] for split in (one.train, one.test, one.validation)]
-    one.epoch = 1
-    blocks.append(one.train.batch(torch.tensor([1, 2])).inputs[32:])
+    cifar10 = task(noise_padded=True, noise="shared")
+    blocks = [
+        split.batch(torch.tensor([3, 8])).inputs[32:] for split in (cifar10.train, cifar10.test, cifar10.validation)
+    ]
+    cifar10.epoch = 1
+    blocks.append(cifar10.train.batch(torch.tensor([1, 2])).inputs[32:])
     for block in blocks:
         assert torch.equal(block, blocks[0][:, :1].expand(-1, 2, -1))
     assert not torch.equal(blocks[0][0], blocks[0][1])

@@ -52,7 +52,7 @@ def plugin(tmp_path):
 
 
 @pytest.fixture
-def made(tmp_path, plugin):
+def database(tmp_path, plugin):
     with open_store(str(tmp_path / "made.db"), create=True) as store:
         yield RunDatabase(store, [plugin])
 
@@ -71,51 +71,51 @@ def test_the_contract_holds_and_names_what_is_undeclared(plugin):
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(0.9, "better"), (0.3, "worse"), (0.501, "within the tolerance")])
-def test_measured_beside_printed(made, value, verdict):
+def test_measured_beside_printed(database, value, verdict):
     ran = balanced("rnn", "best_test", [Printed(metric="balance", value=0.5)])
-    made.run(ran, 0, test=[0.1, value, 0.2])
-    (cell,) = made.view(paper(ran)).artifacts[0].table.cells
+    database.run(ran, 0, test=[0.1, value, 0.2])
+    (cell,) = database.view(paper(ran)).artifacts[0].table.cells
     assert (cell.verdict, cell.measured.mean) == (verdict, value)  # the rule selects the highest value
 
 
-def test_ranks_claims_and_figures(made, tmp_path):
+def test_ranks_claims_and_figures(database, tmp_path):
     low, high = balanced("rnn"), balanced("lstm")
-    made.run(low, 0, test=[0.1, 0.3])
-    made.run(high, 0, test=[0.1, 0.9])
-    (condition,) = collect(made.store)
+    database.run(low, 0, test=[0.1, 0.3])
+    database.run(high, 0, test=[0.1, 0.9])
+    (condition,) = collect(database.store)
     assert [row.variant.run.model for row in leaderboard(condition)] == ["lstm", "rnn"]
-    for model, check, held in (("lstm", "best", True), ("rnn", "best", False), ("rnn", "worst", True)):
+    for model, check, holds in (("lstm", "best", True), ("rnn", "best", False), ("rnn", "worst", True)):
         claim = Claim(text="", check=check, model=model)
         artifact = {"name": "table 1", "shows": "learning_curves", "claims": [claim]}
-        view = made.view(paper(low, high, artifacts=[artifact]))
-        assert [finding.holds for finding in view.claim_results] == [held]
+        view = database.view(paper(low, high, artifacts=[artifact]))
+        assert [finding.holds for finding in view.claim_results] == [holds]
     for figure in (
         learning_curves(condition, Styles([condition])),
         pareto(condition, Styles([condition]), "parameters"),
     ):
         assert figure.layout.yaxis.title.text == "test balance of the sums (points)"
         assert figure.layout.yaxis.range is None  # a minimised metric's axis would end near its baseline
-    page = write_html(made.store, tmp_path / "page.html", Scope(), {}).read_text()
+    page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     assert "Higher is better" in page
     assert "Lower is better" not in page
 
 
-def test_a_search_maximises(made, monkeypatch):
+def test_a_search_maximises(database, monkeypatch):
     optuna = pytest.importorskip("optuna", reason="optuna is not installed")
     directions = []
     create = optuna.create_study
     monkeypatch.setattr(
         optuna, "create_study", lambda **options: directions.append(options["direction"]) or create(**options)
     )
-    search = Search(made.catalog, "balanced", "rnn", {}, "paper", Space(["hidden_size=8,16"]), prune=True)
+    search = Search(database.catalog, "balanced", "rnn", {}, "paper", Space(["hidden_size=8,16"]), prune=True)
     trial = search.draw([], 1)
     assert directions == ["maximize"]
-    search.record(trial, made.store, "here", {})
+    search.record(trial, database.store, "here", {})
     record = make_run_record(trial.config.spec, **run_columns(search.task_class.metrics))
-    run = made.store.start(record, "here", {})
+    run = database.store.start(record, "here", {})
     rows = [MetricRow("test", "balance", i, i, value) for i, value in enumerate([0.1, 0.5, 0.3])]
-    made.store.log(run.id, rows, [], {"status": Status.FINISHED})
-    (ended,) = search.trials(made.store)
+    database.store.log(run.id, rows, [], {"status": Status.FINISHED})
+    (ended,) = search.trials(database.store)
     assert ended.bests == [0.1, 0.5, 0.5]
     rule = search.rule(replace(ended, number=5), [ended] * 5, 1)
     assert rule.should_prune([0.05, 0.2])

@@ -29,9 +29,9 @@ def test_step_k_is_pixel_k_in_reading_order_over_255(small_data):
 
 
 def test_the_first_images_are_for_validation_and_the_next_for_training(small_data):
-    one = task(divisor=1)
+    mnist = task(divisor=1)
     train, test = (torch.from_numpy(images(part, 784)).float() for part in ("train", "test"))
-    parts = ((one.validation, train[:20]), (one.train, train[20:110]), (one.test, test[:50]))
+    parts = ((mnist.validation, train[:20]), (mnist.train, train[20:110]), (mnist.test, test[:50]))
     for split, expected in parts:
         assert len(split) == len(expected)
         assert torch.equal(split.batch(torch.arange(len(split))).inputs[..., 0].T, expected)
@@ -67,11 +67,11 @@ def test_the_permutations_are_those_of_the_papers_programs(name, first, last, ch
 
 
 def test_permuted_step_k_shows_pixel_p_k_in_training_validation_and_test(small_data):
-    one, order = task(permuted=True, divisor=256), permutation("scornn")
+    mnist, order = task(permuted=True, divisor=256), permutation("scornn")
     train, test = images("train", 784), images("test", 784)
-    for split, pixels in ((one.train, train[20:]), (one.validation, train), (one.test, test)):
+    for split, pixels in ((mnist.train, train[20:]), (mnist.validation, train), (mnist.test, test)):
         inputs = split.batch(torch.tensor([4])).inputs[:, 0, 0]
-        assert inputs.tolist() == [pixels[4, place] / 256 for place in order.tolist()]
+        assert inputs.tolist() == [pixels[4, pixel] / 256 for pixel in order.tolist()]
 
 
 def test_fashion_is_another_data_set_of_the_same_form(small_data):
@@ -83,14 +83,14 @@ def test_fashion_is_another_data_set_of_the_same_form(small_data):
 
 
 def test_accuracy_loss_and_baselines(small_data):
-    one = task()
+    mnist = task()
     outputs = torch.nn.functional.one_hot(torch.tensor([1, 2, 3, 4]), 10).float() * 3
     targets = torch.tensor([1, 2, 9, 4])
-    (correct, weight), (entropy, _) = (one.measure(outputs, targets)[name] for name in ("accuracy", "cross_entropy"))
+    (correct, weight), (entropy, _) = (mnist.measure(outputs, targets)[name] for name in ("accuracy", "cross_entropy"))
     assert (float(correct), weight) == (3, 4)
     right = -np.log(np.exp(3) / (np.exp(3) + 9))
     assert float(entropy) == pytest.approx(3 * right + right + 3, rel=1e-6)
-    assert float(one.loss(outputs, targets)) == pytest.approx(float(entropy) / 4, rel=1e-6)
+    assert float(mnist.loss(outputs, targets)) == pytest.approx(float(entropy) / 4, rel=1e-6)
 
 
 def test_the_baseline_is_how_often_the_commonest_test_label_stands(real_data):

@@ -1,4 +1,4 @@
-"""Characters: what is read, what is predicted, in which order, and what is told of texts that will not do."""
+"""Characters: the inputs, the targets, their order, and the errors for unusable texts."""
 
 from __future__ import annotations
 
@@ -145,15 +145,15 @@ def test_without_penn_treebank_the_command_that_brings_it_is_told(tmp_path, monk
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"", "text.txt is empty: give a file with text in it"),
         (b"abc\xff\xfe", r"text.txt is not UTF-8 text \(byte 4\): convert it"),
         ("caf\u00e9".encode("utf-16"), "text.txt is not UTF-8 text"),
     ],
 )
-def test_a_broken_text_is_named(content, told, write):
-    with pytest.raises(UsageError, match=told):
+def test_a_broken_text_is_named(content, message, write):
+    with pytest.raises(UsageError, match=message):
         PTB(PTBSettings.read({"text": write(content)}), 0, CPU)
 
 
@@ -174,7 +174,7 @@ PIECE, PIECES = Text.piece, Text.pieces
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "expected"),
     [
         ({}, []),
         (
@@ -195,8 +195,8 @@ PIECE, PIECES = Text.piece, Text.pieces
         ),
     ],
 )
-def test_the_contract_holds_streams_to_their_order(wrong, told, write, monkeypatch):
+def test_the_contract_holds_streams_to_their_order(wrong, expected, write, monkeypatch):
     monkeypatch.setattr(PTB, "quick", {"text": write(), "unroll_length": "5"})
     for name, method in wrong.items():
         monkeypatch.setattr(Text, name, method)
-    assert problems("task", PTB) == told
+    assert problems("task", PTB) == expected

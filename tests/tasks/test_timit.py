@@ -100,12 +100,12 @@ def test_the_baseline_is_the_mean_frame(task, folder):
     mean = np.concatenate([features(file) for file in speech_folder(Path(folder)).train]).mean(0, dtype=np.float64)
     (file,) = task.test_files
     x = features(file).astype(np.float64)
-    wanted = np.concatenate((x[1:], np.full((1, 129), -50)))
-    squares = np.square(wanted - mean).sum()
+    targets = np.concatenate((x[1:], np.full((1, 129), -50)))
+    squares = np.square(targets - mean).sum()
     steps = len(task.test.batch(torch.arange(1)).inputs)
-    found = Timit.baselines(TimitSettings(audio=folder))
-    assert found["mse_valid"] == pytest.approx(squares / x.size, rel=1e-4)
-    assert found["mse_padded"] == pytest.approx(squares / (steps * 129), rel=1e-4)
+    baselines = Timit.baselines(TimitSettings(audio=folder))
+    assert baselines["mse_valid"] == pytest.approx(squares / x.size, rel=1e-4)
+    assert baselines["mse_padded"] == pytest.approx(squares / (steps * 129), rel=1e-4)
 
 
 def test_the_contract_holds(tmp_path):

@@ -49,8 +49,8 @@ def run(tmp_path):
         "epochs": 2,
     }
 
-    def make(model="rnn", **given):
-        return resolve(Catalog(), "ptb", model, {**tiny, "evaluation_batch_size": 3, **given})
+    def make(model="rnn", **overrides):
+        return resolve(Catalog(), "ptb", model, {**tiny, "evaluation_batch_size": 3, **overrides})
 
     return make
 
@@ -62,11 +62,11 @@ def carry_out(config, folder, observer=None, **options):
     with open_store(str(folder / "r.db"), create=True) as store:
         checkpoints = CheckpointFolder(folder / "c", config.spec.key)
         train(config, store, checkpoints, CPU, sinks=[observer], should_stop=observer.should_stop, **options)
-        found = store.find(config.spec.key)
-        logged: dict[str, list] = {"iterations": [found.iterations]}
-        for m in store.metrics([found.id]):
+        record = store.find(config.spec.key)
+        logged: dict[str, list] = {"iterations": [record.iterations]}
+        for m in store.metrics([record.id]):
             logged.setdefault(f"{m.split}/{m.name}", []).append((m.iteration, m.value))
-        for t in store.traces([found.id]):
+        for t in store.traces([record.id]):
             logged.setdefault(t.name, []).append((t.iteration, list(t.values)))
     return logged
 
@@ -120,15 +120,15 @@ def test_the_carried_state_gives_the_values_of_one_long_unroll(run, tmp_path):
     assert logged["iterations"] == [2 * 28]
     assert [value for _, value in logged["train/loss"]] == pytest.approx([epoch, epoch], rel=1e-5)
     for split, text in (("valid", TEXT[720:760]), ("test", TEXT[760:])):
-        found = [value for _, value in logged[f"{split}/bpc"]]
-        assert found == pytest.approx([long_unroll_bpc(*network, text, 3)] * 3, rel=1e-5)
+        values = [value for _, value in logged[f"{split}/bpc"]]
+        assert values == pytest.approx([long_unroll_bpc(*network, text, 3)] * 3, rel=1e-5)
     # Without the state the numbers are others, so this could fail.
     alone = torch.cat([out(rnn(nn.functional.one_hot(part, m).float())[0]) for part in inputs.split(13)])
     assert abs(nn.functional.cross_entropy(alone.flatten(0, 1), targets.flatten()).item() / epoch - 1) > 1e-4
 
 
 def test_training_is_truncated_back_propagation(run, tmp_path):
-    """Two epochs of plain gradient descent, step by step: from each piece's end without gradient, from zero anew."""
+    """Two epochs of gradient descent: a piece starts at the last state without its gradient, an epoch at zero."""
     config = run(optimizer="sgd", learning_rate="0.5")
     logged = carry_out(config, tmp_path / "run")
     rnn, out, m = torch_rnn(config)
@@ -168,14 +168,14 @@ def test_the_order_of_a_stream_is_its_own(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("overrides", "message"),
     [
         ({"batch_size": "720"}, "batch_size=720 is more columns than the data can fill: give a smaller batch_size"),
         ({"evaluation_batch_size": "40"}, "evaluation_batch_size=40 is more columns than the data can fill"),
     ],
 )
-def test_too_short_a_text_is_refused_before_anything_is_entered(given, told, run, tmp_path):
-    with pytest.raises(UsageError, match=told):
-        carry_out(run(**given), tmp_path / "run")
+def test_too_short_a_text_is_refused_before_anything_is_entered(overrides, message, run, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        carry_out(run(**overrides), tmp_path / "run")
     with open_store(str(tmp_path / "run" / "r.db")) as store:
         assert store.runs() == []

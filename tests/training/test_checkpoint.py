@@ -66,10 +66,10 @@ def test_a_damaged_checkpoint_is_never_taken_and_never_replaces_a_good_one(folde
     folder.save(state(2))
     assert folder.load(2)["logged"] == 2
     DAMAGE[damage](folder.folder / NEWEST)
-    found = folder.load(2)
-    assert found["logged"] == 1
-    assert torch.equal(found["weights"], state(1)["weights"])
-    assert (found["pair"], found["none"]) == ((0.5, 1), None)
+    loaded = folder.load(2)
+    assert loaded["logged"] == 1
+    assert torch.equal(loaded["weights"], state(1)["weights"])
+    assert (loaded["pair"], loaded["none"]) == ((0.5, 1), None)
     assert not (folder.folder / "executed").exists()
     folder.save(state(3))
     (folder.folder / NEWEST).write_bytes(b"")
@@ -85,7 +85,7 @@ def test_one_that_stands_after_rows_that_are_gone_does_not_serve(folder):
 
 
 def test_one_that_may_not_be_read_is_kept(folder, monkeypatch):
-    """Training anew for lack of a permission would cost everything."""
+    """A missing permission must not restart the training."""
     folder.save(state(1))
 
     def refuse(*arguments, **options):
@@ -109,9 +109,9 @@ def test_what_cannot_be_written_leaves_what_was(folder, where, number, monkeypat
 
     with monkeypatch.context() as patched:
         patched.setattr(where, fail)
-        with pytest.raises(StorageError) as told:
+        with pytest.raises(StorageError) as error:
             folder.save(state(3))
-    line = str(told.value)
+    line = str(error.value)
     assert "\n" not in line
     assert line.startswith(f"checkpoint {folder.folder / NEWEST} cannot be written: {os.strerror(number)}: ")
     assert ("make room" in line) == (number == errno.ENOSPC)
@@ -186,7 +186,7 @@ def test_every_generator_goes_on_where_it_was(device, tiny, tmp_path):
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("there is no CUDA device here")
     config = replace(resolve(Catalog(), "adding", "lstm", tiny), model_class=Noisy)
-    found = {}
+    results = {}
     for name, stops in (("uncut", [-1]), ("cut", [1, 5, 8, -1])):
         Noisy.drawn = []
         for stop in stops:
@@ -199,6 +199,6 @@ def test_every_generator_goes_on_where_it_was(device, tiny, tmp_path):
                 )
         with open_store(str(tmp_path / f"{name}.db")) as store:
             (run,) = store.runs()
-            found[name] = Noisy.drawn, [(m.name, m.iteration, m.value) for m in store.metrics([run.id])]
-    assert len(found["uncut"][0]) == 12
-    assert found["cut"] == found["uncut"]
+            results[name] = Noisy.drawn, [(m.name, m.iteration, m.value) for m in store.metrics([run.id])]
+    assert len(results["uncut"][0]) == 12
+    assert results["cut"] == results["uncut"]

@@ -42,16 +42,14 @@ def contents(folder: Path) -> list:
     with closing(sqlite3.connect(folder / "results.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-    found = []
+    rows = []
     with open_store(str(folder / "results.db")) as store:
         for run in store.runs():
             metrics = [(m.split, m.name, m.epoch, m.iteration, m.value) for m in store.metrics([run.id])]
             traces = [(t.name, t.epoch, t.iteration, list(t.values)) for t in store.traces([run.id])]
-            found.append(
-                (run.task, run.model, run.status, run.message, run.iterations, run.final_value, run.best_value)
-            )
-            found.append((run.best_iteration, metrics, traces))
-    return found
+            rows.append((run.task, run.model, run.status, run.message, run.iterations, run.final_value, run.best_value))
+            rows.append((run.best_iteration, metrics, traces))
+    return rows
 
 
 def dump(path: Path) -> list[str]:
@@ -66,16 +64,16 @@ def output(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def uncut(tmp_path_factory) -> dict[str, tuple[list, list[str], float]]:
     """Of every task's run: what is in the database at the end, the stages of the lines executed, and the seconds."""
-    found = {}
+    results = {}
     for task in TASKS:
         folder, lines = prepare(tmp_path_factory.mktemp("uncut") / task), tmp_path_factory.mktemp("lines") / task
         assert call(folder, command(task), lines=lines) == 0, output(folder)
         again = prepare(tmp_path_factory.mktemp("timed") / task)
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         assert call(again, command(task)) == 0, output(again)
-        found[task] = contents(folder), lines.read_text().split(), time.perf_counter() - begun
-        assert contents(again) == found[task][0]
-    return found
+        results[task] = contents(folder), lines.read_text().split(), time.perf_counter() - start_time
+        assert contents(again) == results[task][0]
+    return results
 
 
 def at_stage(rng: random.Random, stages: list[str], stage: str) -> Kill:

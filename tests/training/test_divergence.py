@@ -1,4 +1,4 @@
-"""A run that diverges is a result, with the iteration; one that memory does not do for says what would fit."""
+"""A diverged run is a result with its iteration; a run out of memory names a batch size that fits."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def test_a_loss_above_the_limit_ends_a_run_and_its_start_is_not_judged(tmp_path,
     run, rows = carry_out(adding(tiny, diverged_above="1e-3"), tmp_path)
     assert (run.status, run.iterations) == (Status.DIVERGED, 2)
     assert [iteration for _, iteration, _ in rows] == [0, 2]
-    told = f"mse {rows[-1][2]:.4g} at iteration 2 (epoch 0.5), above 0.001 times the baseline of 0.1667"
-    assert run.message == told
+    message = f"mse {rows[-1][2]:.4g} at iteration 2 (epoch 0.5), above 0.001 times the baseline of 0.1667"
+    assert run.message == message
     assert run.final_value == rows[-1][2]
 
 
@@ -68,9 +68,9 @@ def test_it_goes_on_where_that_is_asked_for_to_the_numbers_of_one_without_limit(
 def test_one_that_goes_on_may_be_stopped_and_goes_on_again(tmp_path, tiny):
     limited = adding(tiny, diverged_above="1e-3")
     _, unlimited = carry_out(adding(tiny, diverged_above="none"), tmp_path / "unlimited")
-    asked = iter([False] * 5 + [True])
+    stop_flags = iter([False] * 5 + [True])
     with pytest.raises(Interrupted):
-        carry_out(limited, tmp_path / "cut", "continue", lambda: next(asked))
+        carry_out(limited, tmp_path / "cut", "continue", lambda: next(stop_flags))
     assert carry_out(limited, tmp_path / "cut", "continue")[1] == unlimited
 
 
@@ -117,16 +117,16 @@ def test_weights_that_are_no_numbers_end_a_run_either_way(on_divergence, tmp_pat
 
 @pytest.mark.usefixtures("small_data")
 def test_where_accuracy_is_the_metric_the_loss_is_judged(tmp_path, tiny):
-    given = {"train_size": "20", "validation_size": "10", "test_size": "10", "batch_size": "10", "hidden_size": "4"}
-    given["diverged_above"] = "1e-3"
-    run, _ = carry_out(resolve(Catalog(), "mnist", "rnn", given), tmp_path)
+    overrides = {"train_size": "20", "validation_size": "10", "test_size": "10", "batch_size": "10", "hidden_size": "4"}
+    overrides["diverged_above"] = "1e-3"
+    run, _ = carry_out(resolve(Catalog(), "mnist", "rnn", overrides), tmp_path)
     assert run.status == Status.DIVERGED
     assert run.message.startswith("cross_entropy ")
     assert run.message.endswith(" at iteration 2 (epoch 1), above 0.001 times the baseline of 2.303")
 
 
 def hungry(training: int, testing: int):
-    """An RNN on a device with memory for so many sequences."""
+    """An RNN on a device whose memory limits the sequences of a batch."""
 
     class Hungry(RNN):
         def states(self, inputs, state, trace):
@@ -138,7 +138,7 @@ def hungry(training: int, testing: int):
 
 
 @pytest.mark.parametrize(
-    ("training", "testing", "told"),
+    ("training", "testing", "message"),
     [
         (5, 20, "iteration 0 with batch_size=10; 5 fits beside"),
         (4, 20, "iteration 0 with batch_size=10; 2 fits beside"),
@@ -146,11 +146,11 @@ def hungry(training: int, testing: int):
         (10, 7, "iteration 0 with evaluation_batch_size=15; 7 fits beside"),
     ],
 )
-def test_out_of_memory_says_what_fits(training, testing, told, tmp_path, tiny):
+def test_out_of_memory_says_what_fits(training, testing, message, tmp_path, tiny):
     greedy = replace(adding(tiny, evaluation_batch_size="15"), model_class=hungry(training, testing), probes={})
     with pytest.raises(OutOfMemory) as error:
         carry_out(greedy, tmp_path)
-    assert str(error.value).startswith(f"out of GPU memory at {told}")
+    assert str(error.value).startswith(f"out of GPU memory at {message}")
     with open_store(str(tmp_path / "r.db")) as store:
         (run,) = store.runs()
     assert (run.status, run.message) == (Status.FAILED, str(error.value))
@@ -168,20 +168,20 @@ def test_where_no_batch_size_is_to_blame_none_is_named(tmp_path, tiny):
         def final_metrics(self, model, report):
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    told = r"iteration 12 \(final metrics\); no batch size is known to fit: CUDA out of memory."
-    with pytest.raises(OutOfMemory, match=told):
+    message = r"iteration 12 \(final metrics\); no batch size is known to fit: CUDA out of memory."
+    with pytest.raises(OutOfMemory, match=message):
         carry_out(replace(adding(tiny), task_class=Large), tmp_path)
 
 
 @pytest.mark.skipif(torch.get_num_threads() < 2, reason="needs two cores")
 def test_a_run_goes_on_with_its_number_of_threads(tmp_path, tiny):
     """For another number rounds some sums differently."""
-    one = adding(tiny)
+    config = adding(tiny)
     torch.set_num_threads(2)
-    asked = iter([False] * 5 + [True])
+    stop_flags = iter([False] * 5 + [True])
     with pytest.raises(Interrupted):
-        carry_out(one, tmp_path, should_stop=lambda: next(asked))
+        carry_out(config, tmp_path, should_stop=lambda: next(stop_flags))
     torch.set_num_threads(1)
-    run, _ = carry_out(one, tmp_path)
+    run, _ = carry_out(config, tmp_path)
     assert torch.get_num_threads() == 2
     assert run.environment.facts["threads"] == 2

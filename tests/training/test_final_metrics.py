@@ -16,12 +16,12 @@ from orthobench.training.loop import Interrupted
 
 
 class Concluding(Adding):
-    """Reports three pieces of work, and counts how often it was asked."""
+    """Reports three pieces of work, and counts its calls."""
 
-    asked = 0
+    calls = 0
 
     def final_metrics(self, model, report):
-        type(self).asked += 1
+        type(self).calls += 1
         assert not model.training
         for done in (1, 2, 3):
             report(done, 3)
@@ -52,9 +52,9 @@ def run(tmp_path, tiny):
             try:
                 train(config, store, folder, torch.device("cpu"), sinks=[observer], should_stop=should_stop)
             finally:
-                found = store.find(config.spec.key)
-                rows = [(m.iteration, m.value) for m in store.metrics([found.id]) if m.name == "at_the_end"]
-            return found.status, rows
+                record = store.find(config.spec.key)
+                rows = [(m.iteration, m.value) for m in store.metrics([record.id]) if m.name == "at_the_end"]
+            return record.status, rows
 
     return carry_out
 
@@ -63,9 +63,9 @@ def test_it_is_logged_once(run):
     observer = Watching()
     assert run(observer) == (Status.FINISHED, [(12, 7.0)])
     assert observer.seen == [(1, 3), (2, 3), (3, 3)]
-    asked = Concluding.asked
+    calls = Concluding.calls
     assert run(Watching()) == (Status.FINISHED, [(12, 7.0)])
-    assert Concluding.asked == asked
+    assert Concluding.calls == calls
 
 
 def test_a_stop_in_between_loses_no_iteration(run):

@@ -59,7 +59,7 @@ def uncut(tmp_path_factory) -> tuple:
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A disk of 2 MB, and how to mount it anew with other options."""
+    """A disk of 2 MB: a function that mounts it, also again with other options."""
     if os.geteuid() != 0:
         pytest.skip("only root mounts a disk")
     disk = tmp_path / "disk"
@@ -77,7 +77,7 @@ def small_disk(tmp_path):
 
 
 def fill(disk: Path, left: int) -> None:
-    """Leave only so many bytes free."""
+    """Fill the disk until `left` bytes are free."""
     ballast = disk / "ballast"
     ballast.unlink(missing_ok=True)
     free = shutil.disk_usage(disk).free - left
@@ -86,7 +86,7 @@ def fill(disk: Path, left: int) -> None:
 
 
 def error_line(output: str) -> str:
-    """The one line that an error is told in."""
+    """Return the only line of the error."""
     lines = [line for line in output.splitlines() if line.startswith("error:")]
     assert len(lines) == 1, output
     assert output.splitlines()[-1] == lines[0]
@@ -96,7 +96,7 @@ def error_line(output: str) -> str:
 
 def test_a_full_disk_stops_a_run_that_goes_on_when_there_is_room(small_disk, uncut, tmp_path):
     """With a little more room every time, it is something else that does not fit."""
-    disk, log, told = small_disk(), tmp_path / "outside", set()
+    disk, log, unwritable = small_disk(), tmp_path / "outside", set()
     log.mkdir()
     command = [*COMMAND, "--db", str(disk / "results.db")]
     for kilobytes in range(0, 1000, 60):
@@ -113,8 +113,8 @@ def test_a_full_disk_stops_a_run_that_goes_on_when_there_is_room(small_disk, unc
         ).groups()
         assert file.startswith(str(disk / "results."))
         assert not list(disk.rglob("*.part"))
-        told.add(what)
-    assert told >= {"database", "checkpoint"}
+        unwritable.add(what)
+    assert unwritable >= {"database", "checkpoint"}
     fill(disk, 2 * 1024 * 1024)
     assert call(log, command) == 0, (log / "output").read_text()
     assert found_in(disk / "results.db") == uncut
@@ -177,9 +177,9 @@ def test_a_database_that_cannot_be_written_any_more(pragma, uncut, tmp_path):
             with store.engine.connect() as connection:
                 connection.exec_driver_sql(f"PRAGMA {pragma}")
 
-        with pytest.raises(StorageError) as told:
+        with pytest.raises(StorageError) as error:
             carry_out(tmp_path, store, Watching(15, forbid))
-    assert str(told.value) == f"database {path} cannot be written: {PRAGMAS[pragma]}"
+    assert str(error.value) == f"database {path} cannot be written: {PRAGMAS[pragma]}"
     assert found_in(path)[0] in (Status.INTERRUPTED, Status.RUNNING)  # which nobody may have been able to write
     with open_store(str(path)) as store:
         carry_out(tmp_path, store, Watching())

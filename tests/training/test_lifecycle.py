@@ -132,8 +132,8 @@ def test_a_run_whose_checkpoints_are_gone_starts_over_and_says_so(config, tmp_pa
     assert not caplog.records
     shutil.rmtree(tmp_path / "cut" / "c" / config.spec.key)
     assert carry_out(config, tmp_path / "cut") == uncut
-    (told,) = caplog.messages
-    assert "starts over: no checkpoint of its 7 iterations can be read" in told
+    (message,) = caplog.messages
+    assert "starts over: no checkpoint of its 7 iterations can be read" in message
 
 
 def test_a_finished_run_is_not_trained_again(config, tmp_path):
@@ -191,8 +191,10 @@ def test_clipping_bounds_what_the_optimiser_sees(tmp_path, tiny):
     """With plain SGD a step is learning rate times gradient, so a clip bounds every parameter's move."""
     moves = {}
     for clip in ("none", "1e-6"):
-        one = resolve(Catalog(), "adding", "rnn", tiny | {"optimizer": "sgd", "clip_value": clip, "learning_rate": "1"})
-        *_, metrics, _ = carry_out(one, tmp_path / clip)
+        config = resolve(
+            Catalog(), "adding", "rnn", tiny | {"optimizer": "sgd", "clip_value": clip, "learning_rate": "1"}
+        )
+        *_, metrics, _ = carry_out(config, tmp_path / clip)
         values = [value for split, name, _, _, value in metrics if (split, name) == ("test", "mse")]
         moves[clip] = abs(values[1] - values[0])
     assert moves["1e-6"] < 1e-4 < moves["none"]
@@ -223,14 +225,14 @@ def _pulled(strength: float, decay: float):
 
 def test_a_penalty_and_a_weight_decay_reach_the_gradient(tmp_path, tiny):
     """Of the same quadratic both are the same pull towards zero, and the logged loss remains the task's."""
-    found = {}
+    results = {}
     for name, strength, decay in (("plain", 0.0, 0.0), ("penalised", 1.0, 0.0), ("decayed", 0.0, 1.0)):
         pulled, seen = _pulled(strength, decay)
-        one = resolve(Catalog(), "adding", "lstm", tiny | {"learning_rate": "0.1", "optimizer": "sgd"})
-        *_, metrics, _ = carry_out(replace(one, model_class=pulled), tmp_path / name)
-        found[name] = seen[0], next(value for split, _, _, _, value in metrics if split == "train")
-    torch.testing.assert_close(found["penalised"], found["decayed"])
-    assert found["penalised"][0].norm() < 0.95 * found["plain"][0].norm()
+        config = resolve(Catalog(), "adding", "lstm", tiny | {"learning_rate": "0.1", "optimizer": "sgd"})
+        *_, metrics, _ = carry_out(replace(config, model_class=pulled), tmp_path / name)
+        results[name] = seen[0], next(value for split, _, _, _, value in metrics if split == "train")
+    torch.testing.assert_close(results["penalised"], results["decayed"])
+    assert results["penalised"][0].norm() < 0.95 * results["plain"][0].norm()
 
 
 def _wait_for_rows(database: Path, process, rows: int) -> None:
@@ -261,10 +263,10 @@ def test_a_killed_process_goes_on_to_the_same_numbers(how, tmp_path, tiny, start
     assert code == (-signal.SIGKILL if how == signal.SIGKILL else 130)
     again = start([*command, "--db", "cut.db"])
     assert again.wait(120) == 0
-    found = []
+    results = []
     for name in ("uncut.db", "cut.db"):
         with open_store(str(tmp_path / name)) as store:
             (run,) = store.runs()
-            found.append(numbers(store, run.key))
-    assert found[0] == found[1]
-    assert math.isfinite(found[0][2])
+            results.append(numbers(store, run.key))
+    assert results[0] == results[1]
+    assert math.isfinite(results[0][2])

@@ -53,16 +53,16 @@ def test_adagrad_of_tensorflow_1():
 
 
 def test_our_rmsprop_with_torchs_choices_is_torchs():
-    ours, theirs = (torch.nn.Parameter(torch.tensor(START)) for _ in range(2))
+    own_parameter, torch_parameter = (torch.nn.Parameter(torch.tensor(START)) for _ in range(2))
     pairs = [
-        (ours, RMSProp([ours], 0.01, decay=0.99, epsilon=1e-8, epsilon_inside=False, initial=0.0)),
-        (theirs, torch.optim.RMSprop([theirs], 0.01)),
+        (own_parameter, RMSProp([own_parameter], 0.01, decay=0.99, epsilon=1e-8, epsilon_inside=False, initial=0.0)),
+        (torch_parameter, torch.optim.RMSprop([torch_parameter], 0.01)),
     ]
     for gradient in GRADIENTS:
         for parameter, optimizer in pairs:
             parameter.grad = torch.tensor(gradient)
             optimizer.step()
-    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(own_parameter, torch_parameter)
 
 
 def test_a_gradient_that_was_next_to_nothing_for_long_makes_no_nan():
@@ -116,9 +116,9 @@ def test_the_cayley_step_is_its_equation(dtype, normalise):
             g = g[..., 0] + 1j * g[..., 1]
         b = g @ w.conj().T - w @ g.conj().T
         w = np.linalg.inv(np.eye(4) + 0.05 * b) @ (np.eye(4) - 0.05 * b) @ w
-    found = parameter.detach()
-    found = torch.view_as_complex(found) if start.is_complex() else found
-    np.testing.assert_allclose(found.numpy(), w, rtol=1e-9, atol=1e-12)
+    actual = parameter.detach()
+    actual = torch.view_as_complex(actual) if start.is_complex() else actual
+    np.testing.assert_allclose(actual.numpy(), w, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(w.conj().T @ w, np.eye(4), atol=1e-13)
 
 

@@ -21,7 +21,7 @@ def files():
 
 
 @pytest.fixture
-def one(files):
+def checkpoints(files):
     return checkpoints_at(URL, "k")
 
 
@@ -29,31 +29,31 @@ def state(iteration: int):
     return {"logged": iteration, "weight": torch.full((3,), float(iteration))}
 
 
-def test_the_newest_comes_back_and_the_one_before_stands_behind_it(files, one):
-    assert one.load(9) is None
+def test_the_newest_comes_back_and_the_one_before_stands_behind_it(files, checkpoints):
+    assert checkpoints.load(9) is None
     for iteration in (1, 2, 3):
-        one.save(state(iteration))
+        checkpoints.save(state(iteration))
     assert checkpoints_at(URL, "k").load(9)["weight"].tolist() == [3.0] * 3
     assert sorted(name.rpartition("/")[2] for name in files.find("/bucket")) == sorted((NEWEST, PREVIOUS))
     assert checkpoints_at(URL, "other").load(9) is None
 
 
-def test_a_damaged_one_and_one_after_lost_rows_fall_back(files, one):
-    one.save(state(1))
-    one.save(state(2))
+def test_a_damaged_one_and_one_after_lost_rows_fall_back(files, checkpoints):
+    checkpoints.save(state(1))
+    checkpoints.save(state(2))
     files.pipe_file(f"/bucket/checkpoints/k/{NEWEST}", b"garbage")
-    assert one.load(9)["logged"] == 1
-    one.save(state(5))
-    assert one.load(4)["logged"] == 1
-    assert one.load(0) is None
+    assert checkpoints.load(9)["logged"] == 1
+    checkpoints.save(state(5))
+    assert checkpoints.load(4)["logged"] == 1
+    assert checkpoints.load(0) is None
 
 
 @pytest.mark.parametrize("step", ["pipe_file", "rm_file", "mv"])
 @pytest.mark.parametrize("call", [0, 1])
-def test_a_save_cut_off_anywhere_leaves_one_that_can_be_read(files, one, monkeypatch, step, call):
+def test_a_save_cut_off_anywhere_leaves_one_that_can_be_read(files, checkpoints, monkeypatch, step, call):
     """Every call that changes something fails once, in a folder with two checkpoints."""
-    one.save(state(1))
-    one.save(state(2))
+    checkpoints.save(state(1))
+    checkpoints.save(state(2))
     real, calls = getattr(MemoryFileSystem, step), []
 
     def failing(self, *arguments, **options):
@@ -64,18 +64,18 @@ def test_a_save_cut_off_anywhere_leaves_one_that_can_be_read(files, one, monkeyp
 
     monkeypatch.setattr(MemoryFileSystem, step, failing)
     try:
-        one.save(state(3))
+        checkpoints.save(state(3))
     except StorageError as error:
         assert "the network is down" in str(error)  # noqa: PT017
     monkeypatch.undo()
-    assert one.load(9)["logged"] in (2, 3)
+    assert checkpoints.load(9)["logged"] in (2, 3)
 
 
-def test_clearing_leaves_nothing(files, one):
-    one.save(state(1))
-    one.clear()
+def test_clearing_leaves_nothing(files, checkpoints):
+    checkpoints.save(state(1))
+    checkpoints.clear()
     assert files.find("/bucket") == []
-    one.clear()
+    checkpoints.clear()
 
 
 def test_a_url_that_nothing_knows_is_refused():

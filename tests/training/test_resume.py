@@ -94,7 +94,7 @@ def test_a_checkpoint_of_another_run_is_not_used(config, tmp_path, caplog, tiny)
     other = resolve(Catalog(), "adding", "scornn", tiny, seed=1)
     train_in(tmp_path / "cut", config, stop_at=7)
     train_in(tmp_path / "cut", other, stop_at=7)
-    folders = [tmp_path / "cut" / "c" / one.spec.key for one in (config, other)]
+    folders = [tmp_path / "cut" / "c" / each.spec.key for each in (config, other)]
     shutil.rmtree(folders[0])
     shutil.copytree(folders[1], folders[0])
     assert train_in(tmp_path / "cut", config)[1] == uncut[1]

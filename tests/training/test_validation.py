@@ -50,9 +50,9 @@ def test_noise_that_is_new_in_every_epoch_survives_an_interruption(small_data, t
     sizes = {"train_size": 40, "test_size": 10, "batch_size": 10, "epochs": 2, "hidden_size": 4}
     config = resolve(Catalog(), "cifar10", "rnn", {"noise_padded": "true", **sizes})
     whole = logged(config, tmp_path / "whole")
-    asked = iter(range(1, 100))
+    calls = iter(range(1, 100))
     with pytest.raises(Interrupted):
-        logged(config, tmp_path / "cut", lambda: next(asked) == 6)  # in the second epoch
+        logged(config, tmp_path / "cut", lambda: next(calls) == 6)  # in the second epoch
     assert logged(config, tmp_path / "cut") == whole
 
     epochs = []
@@ -69,12 +69,12 @@ def test_learning_rates_fall_on_a_plateau_of_validation(tiny, tmp_path, monkeypa
     measured = Evaluator.measure
 
     def scripted(self, split, max_batches=None):
-        found = measured(self, split, max_batches)
+        metrics = measured(self, split, max_batches)
         if split is self.task.validation:
-            return found | {
+            return metrics | {
                 "mse": valid.get(self.trainer.state.iteration, 0.1)
             }  # 0.1 within an epoch, where nothing is judged
-        return found
+        return metrics
 
     monkeypatch.setattr(Adding, "__init__", with_validation)
     monkeypatch.setattr(Evaluator, "measure", scripted)
