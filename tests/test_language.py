@@ -15,6 +15,7 @@ DOCUMENTS = sorted(
     [*(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING")), *ROOT.glob("docs/*.md")]
 )
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+TESTS = sorted(path for folder in ("tests", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
 VAGUE_NAMES = {
     "one", "ones", "found", "made", "kept", "told", "wanted", "given", "asked", "held", "place", "places", "begun",
     "telling", "hopeful", "doing", "mine", "ours", "theirs", "anew", "beside", "there",
@@ -62,7 +63,7 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
+@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=relative)
 def test_names_say_what_they_hold(path):
     assert [(line, name) for line, name in names(path) if name.strip("_") in VAGUE_NAMES] == []
 
