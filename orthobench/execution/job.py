@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import torch
 
-from orthobench import environment
 from orthobench.data import use_data_folder
 from orthobench.errors import OrthobenchError, RunLockedError
 from orthobench.execution.pruning import Pruned, PruningSink
@@ -30,6 +29,7 @@ from orthobench.training.events import EventSink, RunStart
 from orthobench.training.lifecycle import OutOfMemory, train
 from orthobench.training.locks import lock
 from orthobench.training.loop import Interrupted, OnDivergence
+from orthobench.training.recording import DatabaseSink
 
 
 @dataclass(frozen=True)
@@ -193,8 +193,9 @@ def record_failure(store: Store, job: Job, cause: str) -> None:
     with suppress(OrthobenchError), lock(store, checkpoints_at(job.checkpoints, job.spec.key)):
         run = store.find(job.spec.key)
         if run is None:
-            facts = environment.describe(torch.device("cpu"))
-            start = RunStart.of(job.resolve(), job.device)
-            run = store.start(start.columns(), environment.digest(facts), facts)
+            database = DatabaseSink(store, torch.device("cpu"))
+            database.on_start(RunStart.of(job.resolve(), job.device))
+            run = database.run
+            assert run is not None
         if not Status(run.status).is_final:  # a failure after the end leaves the result
             store.update(run.id, {"status": Status.FAILED, "message": cause})

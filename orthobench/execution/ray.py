@@ -265,8 +265,8 @@ def _newest_evaluation(store: Store, run: Run) -> Evaluation:
     from orthobench.training.events import Evaluation, RunProgress
 
     iteration = store.last_iteration(run.id)
-    metrics = [row for row in store.metrics([run.id]) if row.iteration == iteration]
-    vectors = [row for row in store.traces([run.id]) if row.iteration == iteration]
+    metrics = store.metrics([run.id], iteration=iteration)
+    vectors = store.traces([run.id], iteration=iteration)
     return Evaluation(
         iteration,
         iteration // run.iterations_per_epoch,

@@ -301,7 +301,13 @@ class Store:
         with self._read() as session:
             return list(session.scalars(query))
 
-    def metrics(self, run_ids: Sequence[int], split: str | None = None, name: str | None = None) -> list[MetricValue]:
+    def metrics(
+        self,
+        run_ids: Sequence[int],
+        split: str | None = None,
+        name: str | None = None,
+        iteration: int | None = None,
+    ) -> list[MetricValue]:
         """Return the metric values of these runs, sorted by run, split, name and iteration.
 
         Values that are not finite are restored from their `kind`.
@@ -311,6 +317,8 @@ class Store:
             query = query.where(MetricValue.split == split)
         if name is not None:
             query = query.where(MetricValue.name == name)
+        if iteration is not None:
+            query = query.where(MetricValue.iteration == iteration)
         query = query.order_by(MetricValue.run_id, MetricValue.split, MetricValue.name, MetricValue.iteration)
         with self._read() as session:
             rows = list(session.scalars(query))
@@ -341,11 +349,13 @@ class Store:
                 for run, split, name, epoch, iteration, value, kind in session.execute(query)
             ]
 
-    def traces(self, run_ids: Sequence[int], name: str | None = None) -> list[Trace]:
+    def traces(self, run_ids: Sequence[int], name: str | None = None, iteration: int | None = None) -> list[Trace]:
         """Return the vectors of these runs, sorted by run, name and iteration."""
         query = select(Trace).where(Trace.run_id.in_(run_ids))
         if name is not None:
             query = query.where(Trace.name == name)
+        if iteration is not None:
+            query = query.where(Trace.iteration == iteration)
         with self._read() as session:
             return list(session.scalars(query.order_by(Trace.run_id, Trace.name, Trace.iteration)))
 

@@ -89,7 +89,7 @@ def _mismatch(content: dict[str, Any], key: str, run: Run, store: Store) -> str:
         return f"it belongs to run {content['key']}"
     rows = content.get("rows")
     if rows is not None:
-        logged = [row for row in store.metrics([run.id]) if row.iteration == content["logged"]]
+        logged = store.metrics([run.id], iteration=content["logged"])
         if {(row.split, row.name, row.value) for row in logged} != set(rows):
             return "the database has other rows at its iteration, perhaps merged from another machine"
     return ""
