@@ -56,7 +56,7 @@ class ENRNNSettings(MatrixSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _shares(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def _resolve_shares(cls, values: dict[str, Any]) -> dict[str, Any]:
         n = cls.whole(values, "hidden_size")
         values = cls.fill_share(values, "short_size", n)
         return cls.fill_share(values, "negative_ones", n - cls.whole(values, "short_size"))

@@ -43,7 +43,7 @@ class KRUSettings(ModelSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_size_for_all(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def _expand_factor_size(cls, values: dict[str, Any]) -> dict[str, Any]:
         size, n = cls.whole(values, "factor_sizes"), cls.whole(values, "hidden_size")
         if size < 2 or n < 2:
             return values

@@ -42,7 +42,7 @@ class LRUSettings(ModelSettings):
     )
 
     @model_validator(mode="after")
-    def _ring(self) -> LRUSettings:
+    def _check_radii(self) -> LRUSettings:
         if self.r_min >= self.r_max:
             raise ValueError(f"r_min={self.r_min} should be below r_max ({self.r_max})")
         return self

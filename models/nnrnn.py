@@ -55,7 +55,7 @@ class NNRNNSettings(MatrixSettings):
 
     @field_validator("hidden_size")
     @classmethod
-    def _even(cls, n: int) -> int:
+    def _check_even(cls, n: int) -> int:
         if n % 2:
             raise ValueError(f"should be even, as eigenvalues come in pairs: {n + 1}, for example")
         return n

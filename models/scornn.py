@@ -46,7 +46,7 @@ class ScoRNNSettings(MatrixSettings):
 
     @model_validator(mode="before")
     @classmethod
-    def _share_of_units(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def _resolve_shares(cls, values: dict[str, Any]) -> dict[str, Any]:
         return cls.fill_share(values, "negative_ones", cls.whole(values, "hidden_size"))
 
     @model_validator(mode="after")

@@ -57,7 +57,7 @@ class SoftOrthogonalSettings(MatrixSettings):
     )
 
     @model_validator(mode="after")
-    def _start_fits(self) -> SoftOrthogonalSettings:
+    def _check_initialization(self) -> SoftOrthogonalSettings:
         if self.initialization == "glorot" and self.margin is not None:
             raise ValueError(
                 f"initialization=glorot: its singular values are outside margin={self.margin}; use margin=none"

@@ -26,7 +26,7 @@ class ImageSettings(Settings):
     test_size: Size = Field(10_000, le=10_000, description="images for testing, from the first one on")
 
     @model_validator(mode="after")
-    def _are_there(self) -> Self:
+    def _check_split_sizes(self) -> Self:
         if self.validation_size + self.train_size > self.available:
             raise ValueError(
                 f"validation_size={self.validation_size} and train_size={self.train_size} are more than the "

@@ -46,7 +46,7 @@ class PTBSettings(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _identify(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def _add_checksum(cls, values: dict[str, Any]) -> dict[str, Any]:
         text, expected = (values.get(name) for name in ("text", "text_md5"))
         if text is None or str(text).lower() == "none":
             return values

@@ -59,7 +59,7 @@ class TimitSettings(Settings):
 
     @field_validator("audio")
     @classmethod
-    def _the_same_from_everywhere(cls, folder: str | None) -> str | None:
+    def _make_absolute(cls, folder: str | None) -> str | None:
         return folder and str(Path(folder).expanduser().resolve())
 
 

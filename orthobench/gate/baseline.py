@@ -89,7 +89,7 @@ class CheckedRun(_Record):
         return {"name": run_name(values)} | values if isinstance(values, dict) else values
 
     @model_validator(mode="after")
-    def _each_seed_once(self) -> Self:
+    def _check_seeds(self) -> Self:
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds are named twice")
         return self

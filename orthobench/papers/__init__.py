@@ -39,7 +39,7 @@ class Printed(_Record):
     column: str = Field("", description="its column's label, for a result that is not run here")
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> Self:
+    def _check_result(self) -> Self:
         if (self.value is not None) + (self.outcome is not None) + self.lost != 1:
             raise ValueError("a printed result has a value, or an outcome, or is lost")
         return self
@@ -79,7 +79,7 @@ class Claim(_Record):
     metric: str = Field("", description="a probe's number or vector, if not the task's metric")
 
     @model_validator(mode="after")
-    def _is_about_something(self) -> Self:
+    def _check_subject(self) -> Self:
         if bool(self.model) == bool(self.panel):
             raise ValueError("a claim is about a model or a panel")
         return self
@@ -111,7 +111,7 @@ class Artifact(_Record):
     notes: list[str] = []
 
     @model_validator(mode="after")
-    def _small_is_of_models_or_a_study(self) -> Self:
+    def _check_small_version(self) -> Self:
         if self.small is not None and bool(self.small.models) == bool(self.study):
             raise ValueError("a small version is of models, or of the study that the figure names")
         return self

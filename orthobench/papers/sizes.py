@@ -33,7 +33,7 @@ class Size(BaseModel):
 
     @field_validator("count", mode="before")
     @classmethod
-    def _empty_is_none(cls, value: str | int | None) -> str | int | None:
+    def _read_empty(cls, value: str | int | None) -> str | int | None:
         return None if value == "" else value
 
     def agrees(self, count: int) -> bool:

@@ -17,7 +17,7 @@ from itertools import product
 from typing import Any, TypeVar
 
 from orthobench.errors import UsageError
-from orthobench.settings import parse_assignments, text
+from orthobench.settings import text
 
 MAX_POINTS = 10_000
 """The largest number of values in a range; more is taken for a typing error."""
@@ -58,15 +58,6 @@ class Axis:
 def _repeated(entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries that occur more than once."""
     return [entry for entry, count in Counter(entries).items() if count > 1]
-
-
-def parse_grid(texts: Sequence[str]) -> list[Axis]:
-    """Read the axes of a command line, in the notation above.
-
-    Raises:
-        UsageError: a text lacks a setting or a value, repeats one, or has a range without an end.
-    """
-    return [parse_axis(key, value) for key, value in parse_assignments(texts).items()]
 
 
 def read_grid(grid: Mapping[str, str | Sequence[Any]]) -> list[Axis]:

@@ -10,13 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthobench.errors import UsageError
-from orthobench.planning.grid import Axis, combinations, parse_grid, read_grid
+from orthobench.planning.grid import Axis, combinations, read_grid
 from orthobench.planning.plan import resolve_grid
 from orthobench.plugins import Catalog
+from orthobench.settings import parse_assignments
 
 CATALOG = Catalog()
 names = st.text("abcdefgh_", min_size=1, max_size=8)
 value = st.text("0123456789e-", min_size=1, max_size=5)
+
+
+def parse_grid(texts):
+    """Read the axes as `orthobench sweep --grid` does."""
+    return read_grid(parse_assignments(texts))
 
 
 @st.composite

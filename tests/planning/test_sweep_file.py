@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from orthobench.errors import UsageError
 from orthobench.planning.file import SweepFile, read_file, schema
-from orthobench.planning.grid import parse_grid
+from orthobench.planning.grid import read_grid
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = """
@@ -78,7 +78,7 @@ def test_values_are_read_as_the_command_lines(tmp_path):
     )
     read = read_file(tmp_path / "a.toml")
     assert read.overrides() == {"probes": "a,b", "shuffle": "false", "learning_rate": "0.001"}
-    assert read.axes() == parse_grid(["permuted=true,false", "hidden_size=4,8"])
+    assert read.axes() == read_grid({"permuted": "true,false", "hidden_size": "4,8"})
 
 
 BAD = [
