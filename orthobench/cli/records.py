@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from orthobench.store import Run
+from orthobench.store.strict_json import finite
 
 
 def console() -> Any:
@@ -58,12 +58,4 @@ def _harmless(text: str) -> str:
 
 def print_json(value: Any) -> None:
     """Print strict JSON: numbers that are not finite become null."""
-    print(json.dumps(_finite(value), indent=2, default=str))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    print(json.dumps(finite(value), indent=2, default=str))

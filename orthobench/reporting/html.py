@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -28,6 +27,7 @@ from orthobench.reporting.scope import Scope
 from orthobench.reporting.studies import StudyResult, draw, figures_of, find_result, study_results
 from orthobench.reporting.styles import PALETTE, Styles
 from orthobench.store import Status, Store, atomic
+from orthobench.store.strict_json import finite
 from orthobench.version import __version__
 
 PAPER_FIGURES: dict[str, Callable[[Condition, Styles], go.Figure | None]] = {
@@ -223,15 +223,7 @@ def _plain(figure: go.Figure) -> Any:
 
 def _script_json(value: Any) -> str:
     """Return JSON that cannot end its script element, with null for numbers that are not finite."""
-    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False, default=str).replace("<", "\\u003c")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.dumps(finite(value), separators=(",", ":"), allow_nan=False, default=str).replace("<", "\\u003c")
 
 
 def _resource(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,6 +12,7 @@ from orthobench.errors import UsageError
 from orthobench.settings import merged_settings
 from orthobench.store.atomic import replacing, storage_error
 from orthobench.store.store import Store
+from orthobench.store.strict_json import finite
 from orthobench.store.tables import Run
 
 if TYPE_CHECKING:
@@ -50,16 +51,12 @@ def _write(frame: pandas.DataFrame, file: Path, form: Format) -> None:
         frame.to_csv(file, index=False)
     elif form == "json":
         records = frame.astype(object).where(frame.notna(), None).to_dict("records")
-        file.write_text(json.dumps([_finite(record) for record in records], indent=1, default=str), "utf-8")
+        file.write_text(json.dumps(finite(records), indent=1, default=str), "utf-8")
     else:
         try:
             frame.to_parquet(file, index=False)
         except ImportError as error:
             raise UsageError("Parquet needs pyarrow: pip install pyarrow, or give --format csv") from error
-
-
-def _finite(record: dict[Hashable, Any]) -> dict[Hashable, Any]:
-    return {name: None if isinstance(value, float) and _kind(value) else value for name, value in record.items()}
 
 
 def _runs(runs: Sequence[Run]) -> pandas.DataFrame:
