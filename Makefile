@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: demo install test test-all mutants reproduce-quick reproduce check lint bench clean
+.PHONY: demo install test test-all mutants faults reproduce-quick reproduce check lint bench clean
 
 install: $(INSTALLED)
 
@@ -29,35 +29,36 @@ test-all: $(INSTALLED)
 mutants: $(INSTALLED)
 	$(BIN)/python tests/mutants.py
 
+# Plant faults into a copy of the code and list those that the tests or the gate do not catch: about an hour.
+faults: $(INSTALLED)
+	$(BIN)/python tests/gate/planted_faults.py
+
 # Figures of the papers in small, with what is claimed of them checked: about five minutes on two cores.
 reproduce-quick: $(INSTALLED)
 	mkdir -p $(DEMO)
 	cd $(DEMO) && $(abspath $(BIN))/orthobench reproduce --small --db reproduction.db
 
-# What the papers ran, at their scale and in the order in which it tells most: weeks on two cores. Each run is made once,
-# so that it may be stopped and asked for again at any time.
+# What the papers ran, at their scale: first the runs that decide most claims, then all others; weeks on two cores. Each
+# run is made once, so that it may be stopped and asked for again at any time. `reports/checkpoints` has those of runs that
+# were cut off. HOURS limits the first part.
 SEEDS := 1
+HOURS :=
+REFERENCE := --db results.db
 reproduce: $(INSTALLED)
-	-$(BIN)/orthobench reproduce helfrich2018 --figure 2 --models scornn,lstm,ornn,full_urnn --seeds $(SEEDS)
-	-$(BIN)/orthobench reproduce helfrich2018 --figure 1 --models scornn,lstm,full_urnn --seeds $(SEEDS)
-	-$(BIN)/orthobench study gradient-norms --seeds $(SEEDS)
-	-$(BIN)/orthobench study toy-dynamics
-	-$(BIN)/orthobench study heat-maps --seeds $(SEEDS)
-	-$(BIN)/orthobench sweep timit --models scornn,lstm,enrnn,full_urnn -s dataset=timit_sample --seeds $(SEEDS)
-	-$(BIN)/orthobench reproduce helfrich2018 --table 1 --where hidden_size=170 --seeds $(SEEDS)
-	-$(BIN)/orthobench study orthogonality --seeds $(SEEDS)
-	-$(BIN)/orthobench study time
-	-$(BIN)/orthobench reproduce maduranga2020 --figure 1 --seeds $(SEEDS)
-	-$(BIN)/orthobench reproduce maduranga2020 --figure 2 --seeds $(SEEDS)
-	-$(BIN)/orthobench reproduce maduranga2020 --table 3 --seeds $(SEEDS)
-	-$(BIN)/orthobench study sizes --seeds $(SEEDS)
-	-$(BIN)/orthobench reproduce chang2019 --table 1 --seeds $(SEEDS)
-	-$(BIN)/orthobench study jacobians --seeds $(SEEDS)
+	if [ -d reports/checkpoints ]; then mkdir -p results.db.checkpoints; cp -rn reports/checkpoints/. results.db.checkpoints; fi
+	-$(BIN)/orthobench reproduce --file checks/reproduction.toml $(REFERENCE) $(if $(HOURS),--budget $(HOURS)h)
+	$(if $(HOURS),,$(MAKE) reproduce-all)
+	$(BIN)/orthobench report --html -o reports/reference.html $(REFERENCE)
+	$(BIN)/orthobench report --format reproduction $(REFERENCE)
+
+.PHONY: reproduce-all
+reproduce-all: $(INSTALLED)
+	-for study in gradient-norms toy-dynamics heat-maps orthogonality time sizes jacobians; do \
+	  $(BIN)/orthobench study $$study --seeds $(SEEDS) $(REFERENCE); done
+	-$(BIN)/orthobench sweep timit --models scornn,lstm,enrnn,full_urnn -s dataset=timit_sample --seeds $(SEEDS) $(REFERENCE)
 	-for paper in helfrich2018 maduranga2020 chang2019 lezcano2019 kerg2019 vorontsov2017 wisdom2016 rusch2021cornn \
 	    rusch2022lem helfrich2017; do \
-	  $(BIN)/orthobench reproduce $$paper --seeds $(SEEDS); done
-	$(BIN)/orthobench report --html
-	$(BIN)/orthobench report --format reproduction
+	  $(BIN)/orthobench reproduce $$paper --seeds $(SEEDS) $(REFERENCE); done
 
 check: $(INSTALLED)
 	$(BIN)/orthobench check

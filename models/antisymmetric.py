@@ -35,6 +35,7 @@ class AntisymmetricSettings(EulerSettings):
 
 class Antisymmetric(Model):
     version = 1
+    step_matrices = ()
     title = "AntisymmetricRNN"
     paper = "Chang, Chen, Haber, Chi. AntisymmetricRNN: A Dynamical System View on RNNs. ICLR 2019"
     Settings: ClassVar[type[EulerSettings]] = AntisymmetricSettings

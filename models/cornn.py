@@ -5,11 +5,14 @@
 
 T. K. Rusch, S. Mishra, "Coupled Oscillatory Recurrent Neural Network (coRNN)", ICLR 2021. y is position, read by the
 output map, z velocity; both start at 0. As in the program W_y, W_z, V and b are one linear map of m + 2n inputs. It
-and the output map start as torch's Linear, and z_{t-1} is damped, not z_t. The defaults are those of sequential MNIST.
-Permuted MNIST: dt 0.076, gamma 0.4, eps 8, rate 0.0054. Adding: n = 128, dt 0.06, gamma 66, eps 15, rate 0.02.
+and the output map start as torch's Linear, and z_{t-1} is damped, not z_t. The program for noise-padded CIFAR-10 has
+three linear maps in its place (`maps=three`). The defaults are those of sequential MNIST. Permuted MNIST: dt 0.076,
+gamma 0.4, eps 8, rate 0.0054. Adding: n = 128, dt 0.06, gamma 66, eps 15, rate 0.02.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -27,6 +30,12 @@ class CoRNNSettings(ModelSettings):
     output_bias: OutputBias = "linear"
     step_size: Positive = Field(0.042, description="dt, the length of one time step")
     frequency: float = Field(2.7, ge=0, description="gamma, the squared frequency of the oscillators")
+    maps: Literal["one", "three"] = Field(
+        "one",
+        description="linear maps whose starts the weights have; one: of x, y and z together, U(-1/sqrt(m + 2n), "
+        "1/sqrt(m + 2n)); three: of each alone, by its own number of inputs",
+        json_schema_extra={"neutral": "one"},
+    )
     damping: float = Field(4.7, ge=0, description="eps, the damping of the velocity z")
 
 
@@ -41,9 +50,10 @@ class CoRNN(Model):
         m, n = signature.input_size, settings.hidden_size
         self.step_size, self.frequency, self.damping = settings.step_size, settings.frequency, settings.damping
         torch_linear_(self.output_weight, n, generator)
-        self.input_weight = nn.Parameter(torch_linear_(torch.empty(n, m), m + 2 * n, generator))
-        self.recurrent_weight = nn.Parameter(torch_linear_(torch.empty(n, 2 * n), m + 2 * n, generator))
-        self.bias = nn.Parameter(torch_linear_(torch.empty(n), m + 2 * n, generator))
+        inputs, states = (m, n) if settings.maps == "three" else (m + 2 * n, m + 2 * n)
+        self.input_weight = nn.Parameter(torch_linear_(torch.empty(n, m), inputs, generator))
+        self.recurrent_weight = nn.Parameter(torch_linear_(torch.empty(n, 2 * n), states, generator))
+        self.bias = nn.Parameter(torch_linear_(torch.empty(n), inputs, generator))
 
     def initial_state(self, batch_size: int) -> State:
         return super().initial_state(batch_size) * 2

@@ -1,10 +1,13 @@
 """DTRIV: EXPRNN around a base that moves (dynamic trivialisation).
 
-    W = B exp(A);   after every K steps B <- B exp(A), A <- 0
+    W = exp(A) B;   after every K steps B <- exp(A) B, A <- 0
 
 M. Lezcano-Casado, "Trivializations for Gradient-Based Optimization on Manifolds", NeurIPS 2019. At the start the base
 takes up A's initial value. K = 1 is Riemannian gradient descent; without K the map stays around its start. After
 every M moves B is replaced by the orthogonal matrix nearest to it. The optimiser's averages are kept across moves.
+
+The side of B matters because the optimiser works on each entry of A. The program has states as rows and multiplies them
+by base exp(A), the transpose of exp(-A) base^T. The paper has B on the left of exp(A), for states as columns (D-40).
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class DTRIVSettings(EXPRNNSettings):
 
 
 class DTRIV(EXPRNN):
-    version = 1
+    version = 2
     title = "DTRIV"
     paper = "Lezcano-Casado. Trivializations for Gradient-Based Optimization on Manifolds. NeurIPS 2019"
     Settings = DTRIVSettings
@@ -46,7 +49,7 @@ class DTRIV(EXPRNN):
             self._rebase()
 
     def weight(self) -> Tensor:
-        return self.base @ exponential(self.skew_entries, self.hidden_size)
+        return exponential(self.skew_entries, self.hidden_size) @ self.base
 
     def after_step(self) -> None:
         self.steps += 1

@@ -75,6 +75,7 @@ class ENRNNSettings(MatrixSettings):
 
 class ENRNN(PlainRNN):
     version = 1
+    step_matrices = ("W_L", "W_S")
     title = "ENRNN"
     paper = "Maduranga, Helfrich, Ye. Eigenvalue Normalized RNNs for Short Term Memory. AAAI 2020"
     Settings = ENRNNSettings

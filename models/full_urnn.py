@@ -10,7 +10,8 @@ mean square first: recurrent_optimizer=cayley_rmsprop_keras1 with a rate of 1e-6
 
 The released program stores W = A + iB as [[A^T, B^T], [-B^T, A^T]], for rows [Re h, Im h]. It takes G only from the
 upper blocks, that is, through Re h (D-04). The default here is the gradient from both occurrences of A and B. The
-definition of B is this paper's; scoRNN's first version prints another (D-03).
+papers' experiments follow the program, by gradient=top_row. The definition of B is this paper's; scoRNN's first version
+prints another (D-03).
 """
 
 from __future__ import annotations

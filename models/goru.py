@@ -29,6 +29,7 @@ class GORUSettings(RotationSettings):
 
 class GORU(Model):
     version = 1
+    step_matrices = ("Q",)
     title = "GORU"
     paper = "Jing et al. Gated Orthogonal Recurrent Units: On Learning to Forget. Neural Computation 31, 2019"
     cost = "three products a step, one after the others"

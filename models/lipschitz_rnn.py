@@ -32,6 +32,7 @@ class LipschitzSettings(ModelSettings):
 
 class LipschitzRNN(Model):
     version = 1
+    step_matrices = ()
     title = "LipschitzRNN"
     paper = "Erichson, Azencot, Queiruga, Hodgkinson, Mahoney. Lipschitz Recurrent Neural Networks. ICLR 2021"
     Settings = LipschitzSettings

@@ -4,6 +4,8 @@
 
 The start is that of TensorFlow 1's basic cell, which the scoRNN papers ran. The stacked (m + n) x 4n matrix is one
 Glorot-uniform kernel; biases and states start at 0. The forget bias beta is added to the pre-activation, not trained.
+The AntisymmetricRNN paper (Chang et al. 2019) starts all models otherwise: W from N(0, 1 / m) and R from
+N(0, sigma^2 / n). The setting `recurrent_scale` is its sigma.
 
 In the uRNN papers' baseline programs a full matrix also maps the new cell state to the output gate. With
 `cell_to_output`, h_t = s(o + P c_t) tanh(c_t). The printed sizes are without P (D-31).
@@ -23,6 +25,12 @@ from orthobench.recurrence import GradientTrace, lstm, project
 
 class LSTMSettings(ModelSettings):
     forget_bias: float = Field(1.0, description="beta, added to the pre-activation of the forget gate")
+    recurrent_scale: float | None = Field(
+        None,
+        ge=0,
+        description="sigma; W is drawn from N(0, 1/m) and R from N(0, sigma^2/n); none: one Glorot-uniform kernel",
+        json_schema_extra={"neutral": None},
+    )
     cell_to_output: bool = Field(
         False,
         description="add P c_t to the pre-activation of the output gate, with a full matrix P; slow",
@@ -43,8 +51,13 @@ class LSTM(Model):
         super().__init__(settings, signature, generator)
         m, n = signature.input_size, settings.hidden_size
         kernel = torch.empty(4 * n, m + n)
-        bound = math.sqrt(6 / (m + n + 4 * n))
-        nn.init.uniform_(kernel, -bound, bound, generator=generator)
+        if settings.recurrent_scale is None:
+            bound = math.sqrt(6 / (m + n + 4 * n))
+            nn.init.uniform_(kernel, -bound, bound, generator=generator)
+        else:
+            kernel.normal_(generator=generator)
+            kernel[:, :m] /= math.sqrt(m)
+            kernel[:, m:] *= settings.recurrent_scale / math.sqrt(n)
         self.input_weight = nn.Parameter(kernel[:, :m].clone())
         self.recurrent_weight = nn.Parameter(kernel[:, m:].clone())
         self.bias = nn.Parameter(torch.zeros(4 * n))

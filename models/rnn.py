@@ -1,4 +1,4 @@
-"""The plain recurrent network (Elman 1990): h_t = tanh(W h_{t-1} + U x_t + b), or with ReLU; W unconstrained.
+"""The plain recurrent network (Elman 1990): h_t = tanh(W h_{t-1} + U x_t + b), or with ReLU or modReLU; W is free.
 
 Glorot-uniform matrices and zero biases, as in the baseline programs of the uRNN papers; the start is zero, where theirs
 is trained.
@@ -13,15 +13,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.model import ModelSettings, Signature
-from orthobench.recurrence import RELU, TANH
+from orthobench.recurrence import MODRELU, RELU, TANH
 
 from ._plain import PlainRNN
 
-_ACTIVATIONS = {"relu": RELU, "tanh": TANH}
+_ACTIVATIONS = {"modrelu": MODRELU, "relu": RELU, "tanh": TANH}
 
 
 class RNNSettings(ModelSettings):
-    activation: Literal["tanh", "relu"] = Field("tanh", description="activation of the hidden state")
+    activation: Literal["tanh", "relu", "modrelu"] = Field("tanh", description="activation of the hidden state")
 
 
 class RNN(PlainRNN):

@@ -2,8 +2,8 @@
 
     h_t = modReLU(W h_{t-1} + U x_t; b),   W = (I + A)^{-1} (I - A) D,   y = V h + c,   h_0 = 0
 
-A is skew-symmetric and trained; D = diag(+1, ..., -1, ...) is fixed. K. Helfrich, D. Willmott, Q. Ye, "Orthogonal
-Recurrent Neural Networks with Scaled Cayley Transform", ICML 2018, sections 3 and 4.
+A is skew-symmetric and descends its gradient (D-01); D = diag(+1, ..., -1, ...) is fixed. K. Helfrich, D. Willmott,
+Q. Ye, "Orthogonal Recurrent Neural Networks with Scaled Cayley Transform", ICML 2018, sections 3 and 4.
 A may be banded, which the paper mentions; none of its numbers has it.
 """
 

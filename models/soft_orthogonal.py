@@ -6,8 +6,9 @@ E. Vorontsov, C. Trabelsi, S. Kadoury, C. Pal, "On Orthogonality and Learning Re
 Dependencies", ICML 2017. The margin is mu. With mu = 0 W is orthogonal; without a margin s = max(p, 0). The learning
 rate of p is divided by 2 mu, so that a step moves s equally far for any margin. U and V are orthogonal and move by the
 multiplicative Cayley step M <- (I + eta/2 B)^{-1} (I - eta/2 B) M, B = G M^T - M G^T. This is the paper's first
-version; the program's G^T M - M^T G need not descend. They are parameters themselves, so torch's
-`parametrizations.orthogonal`, which makes them from other parameters, has no use here.
+version; the program's G^T M - M^T G need not descend. The program also starts every step from the first M (D-42). They
+are parameters themselves, so torch's `parametrizations.orthogonal`, which makes them from other parameters, has no use
+here.
 
 The loss includes a decay ||.||^2 of U_x, W and the output's matrix, as in the program. Settings add ||W^T W - I||^2 or
 sum_i (s_i - 1)^2. U and V being orthogonal, those of W are sum_i s_i^2 and sum_i (s_i^2 - 1)^2.
@@ -38,7 +39,9 @@ class SoftOrthogonalSettings(MatrixSettings):
     recurrent_optimizer: Literal["cayley"] = Field(
         "cayley", description="optimiser of U and V, which keeps them orthogonal"
     )
-    recurrent_learning_rate: Positive = Field(1e-6, description="learning rate of U and V")
+    recurrent_learning_rate: float = Field(
+        1e-6, ge=0, description="learning rate of U and V; with 0 they stay, as in the released program"
+    )
     spectrum_learning_rate: Positive = Field(1e-4, description="learning rate of p, divided by 2 mu before use")
     margin: float | None = Field(
         0.1, ge=0, le=1, description="mu; singular values of W stay between 1 - mu and 1 + mu; none: no bound"

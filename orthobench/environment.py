@@ -8,6 +8,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,20 @@ from typing import Any
 import psutil
 import torch
 
+CODE = ("orthobench", "tasks", "models")
+"""The folders of a checkout whose changes may change a run's numbers."""
 PACKAGES = ("orthobench", "torch", "triton", "numpy", "scipy", "sqlalchemy")
 
 
-def describe(device: torch.device) -> dict[str, Any]:
-    """Facts that may change a run's numbers or its speed; two runs with equal facts were made in the same place."""
-    changes = _changes()
-    return {
+def describe(device: torch.device, plugins: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Return the facts that may change a run's numbers or its speed.
+
+    Args:
+        plugins: the source code of the run's plugins that are not built in, each with its `revision`; the commit does
+            not determine them, so they count as changes.
+    """
+    changes = _changes([str(plugin["revision"]) for plugin in plugins])
+    facts = {
         "python": platform.python_version(),
         "packages": {name: number for name in PACKAGES if (number := _version(name))},
         "commit": _here("rev-parse", "HEAD"),
@@ -36,6 +44,7 @@ def describe(device: torch.device) -> dict[str, Any]:
         "cuda": torch.version.cuda if device.type == "cuda" else None,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
     }
+    return facts | {"plugins": [dict(plugin) for plugin in plugins]} if plugins else facts
 
 
 def digest(facts: dict[str, Any]) -> str:
@@ -70,9 +79,9 @@ def _here(*arguments: str) -> str | None:
     return git(folder, *arguments) if (folder / ".git").exists() else None
 
 
-def _changes() -> str | None:
-    """Names what differs from the commit; None for nothing."""
-    changed = _here("diff", "HEAD", "--binary")
+def _changes(revisions: Sequence[str]) -> str | None:
+    """Name the difference of the code from the commit, with the revisions of plugins; None for no difference."""
+    changed = (_here("diff", "HEAD", "--binary", "--", *CODE) or "") + "".join(sorted(revisions))
     return hashlib.sha256(changed.encode()).hexdigest()[:16] if changed else None
 
 

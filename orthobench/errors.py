@@ -3,15 +3,45 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_PASSWORD = re.compile(r"(://[^\s:/]*:)[^\s@]*(?:@[^\s@?]*)*(?=@)")
+"""The password before the host of a URL, also one with an unescaped @."""
+_SECRET = re.compile(
+    r"([?&](?:[\w.-]*(?:passw|passphrase|pwd|secret|token|credential)[\w.-]*|scram_\w+_key|odbc_connect)=)"
+    r"[^\s&]*",
+    re.IGNORECASE,
+)
+"""A secret in the query of a URL, such as `?password=` and `&sslpassword=`."""
+
+
+def without_passwords(text: str) -> str:
+    """Return a text with *** in place of every password of a URL.
+
+    Every location of a database that is printed or stored passes through this function.
+    """
+    return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***", text))
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's class and the first line of its message, without passwords."""
+    return without_passwords(f"{type(error).__name__}: {error}".splitlines()[0])
 
 
 class OrthobenchError(Exception):
-    """Base of the errors that the command line prints as one line, with exit code 2."""
+    """Base of the errors that the command line prints as one line, with exit code 2. Passwords are masked."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(without_passwords(message))
 
 
 class UsageError(OrthobenchError):
     """Bad input: a wrong setting, name, file or combination of options."""
+
+
+class MissingDataError(UsageError):
+    """A data set is missing: the line names the command that fetches it."""
 
 
 class RunLockedError(OrthobenchError):
@@ -20,6 +50,10 @@ class RunLockedError(OrthobenchError):
 
 class StorageError(OrthobenchError):
     """A file or database cannot be written: the run stops, and the same command resumes it from its checkpoint."""
+
+
+class DamagedError(StorageError):
+    """A database is damaged: the user restores a backup, and the same command goes on from there."""
 
 
 def unknown(kind: str, word: str, known: Iterable[str]) -> UsageError:

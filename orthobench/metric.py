@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
@@ -41,6 +42,11 @@ class Metric:
     def sign(self) -> float:
         """Return the factor that makes lower values better: 1 where the goal is "min", else -1."""
         return 1.0 if self.goal == "min" else -1.0
+
+    @property
+    def worst(self) -> float:
+        """Return the worst value, infinity where the goal is "min", else its negative: that of a diverged run."""
+        return self.sign * math.inf
 
     def record(self) -> dict[str, Any]:
         """Return the declaration as JSON holds it, without the name."""

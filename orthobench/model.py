@@ -18,6 +18,7 @@ from orthobench.settings import Settings
 OptimizerName = Literal[
     "adagrad_tf1",
     "adam",
+    "adam_nnrnn",
     "adam_tf1",
     "cayley",
     "cayley_rmsprop_keras1",
@@ -91,6 +92,8 @@ class Model(nn.Module, ABC):
         version: to be raised when the same settings give other numbers.
         title: the model's name on pages and in tables.
         paper: the reference.
+        step_matrices: names of the recurrent matrices by which a step multiplies the state, h_t = act(W h + ...);
+            not those inside a gate or a derivative. Their distance from orthogonal is measured.
         Settings: the hyper-parameters.
         orthogonal: whether every recurrent matrix is orthogonal by construction, before and after training.
         cost: the reason why a training step takes several times scoRNN's, if it does.
@@ -100,6 +103,7 @@ class Model(nn.Module, ABC):
     title: ClassVar[str]
     paper: ClassVar[str]
     orthogonal: ClassVar[bool] = False
+    step_matrices: ClassVar[tuple[str, ...]] = ("W",)
     cost: ClassVar[str] = ""
     Settings: ClassVar[type[ModelSettings]] = ModelSettings
 

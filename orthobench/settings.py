@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
 from orthobench.errors import UsageError
 
+Preset = Literal["paper", "quick"]
+"""The paper's settings, or a small version for a minute or two."""
 SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
 """Settings by the papers' symbols, which users may write instead."""
 
@@ -99,8 +101,26 @@ def _ties(field: FieldInfo) -> str | None:
     return tied if isinstance(tied, str) else None
 
 
+_PLAIN = {
+    "int_parsing": "should be a whole number",
+    "int_parsing_size": "should be a smaller whole number",
+    "int_from_float": "should be a whole number",
+    "int_type": "should be a whole number",
+    "float_parsing": "should be a number",
+    "float_type": "should be a number",
+    "finite_number": "should be a finite number",
+    "bool_parsing": "should be true or false",
+    "bool_type": "should be true or false",
+    "string_type": "should be text",
+    "list_type": "should be names, as a,b",
+    "tuple_type": "should be names, as a,b",
+}
+"""By pydantic's type of problem, the message in the words of this program."""
+
+
 def _explain(problem: Any) -> str:
     message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message = _PLAIN.get(problem["type"], message)
     if not problem["loc"]:
         return str(message)
     return f"{problem['loc'][0]}={problem['input']}: {message[0].lower()}{message[1:]}"

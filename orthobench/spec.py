@@ -10,17 +10,15 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from orthobench.errors import UsageError, unknown
 from orthobench.model import Model, ModelSettings
 from orthobench.papers import Experiment, experiments
-from orthobench.plugins import Catalog
+from orthobench.plugins import Catalog, Plugin, Sources
 from orthobench.probe import Probe
-from orthobench.settings import SHORT_NAMES, Settings, merged_settings, same
+from orthobench.settings import SHORT_NAMES, Preset, Settings, merged_settings, same
 from orthobench.task import Task, TrainingSettings
-
-Preset = Literal["paper", "quick"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,12 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A run's spec with its classes and validated settings."""
+    """A run's spec with its classes and validated settings.
+
+    Attributes:
+        sources: the source code of the run's task, model and probes, of those that are not built in.
+        plugin_files: all plugin files of the user, with which another process resolves the run again.
+    """
 
     spec: RunSpec
     task_class: type[Task]
@@ -83,6 +86,8 @@ class RunConfig:
     model_settings: ModelSettings
     training: TrainingSettings
     probes: dict[str, type[Probe]]
+    sources: tuple[Sources, ...] = ()
+    plugin_files: tuple[Sources, ...] = ()
 
     def with_seed(self, seed: int) -> RunConfig:
         return replace(self, spec=self.spec.with_seed(seed))
@@ -162,7 +167,7 @@ def resolve_again(catalog: Catalog, spec: RunSpec) -> RunConfig:
         raise UsageError(
             f"run {spec.key} cannot be made here: {spec.task} {again.spec.task_version} and {spec.model} "
             f"{again.spec.model_version} are not {spec.task_version} and {spec.model_version}, or mean something else; "
-            "use the same code everywhere, and do not edit plugin files in between"
+            "use the same code everywhere, and do not edit plugins in between"
         )
     return again
 
@@ -185,17 +190,35 @@ def _config(
         task_settings.canonical(),
         model_settings.canonical(),
         training.canonical(),
-        _version(task_class, catalog.find("task", task).revision),
-        _version(model_class, catalog.find("model", model).revision),
+        _version(task_class, catalog.find("task", task)),
+        _version(model_class, catalog.find("model", model)),
         seed,
     )
     probes = catalog.probes(training.probes)
-    return RunConfig(spec, task_class, model_class, task_settings, model_settings, training, probes)
+    plugins = [catalog.find("task", task), catalog.find("model", model)]
+    plugins += [catalog.find("probe", name) for name in probes]
+    own_code = [code for plugin in plugins if (code := plugin.sources()) is not None]
+    return RunConfig(
+        spec,
+        task_class,
+        model_class,
+        task_settings,
+        model_settings,
+        training,
+        probes,
+        tuple({code.origin: code for code in own_code}.values()),
+        catalog.files,
+    )
 
 
-def _version(plugin_class: type[Task] | type[Model], revision: str) -> str:
-    """Return a plugin's version number, with the revision of its file if it is a file of the user's."""
-    return f"{plugin_class.version}+{revision}" if revision else str(plugin_class.version)
+def _version(plugin_class: type[Task] | type[Model], plugin: Plugin) -> str:
+    """Return a plugin's version number, with the revision of its sources if it is not built in."""
+    sources = plugin.sources()
+    return str(plugin_class.version) if sources is None else f"{plugin_class.version}+{sources.revision}"
+
+
+_NOTATIONS = {"lr": "learning_rate", "T": "sequence_length", "bs": "batch_size", "wd": "weight_decay"}
+"""Settings by other programs' notation, for the hint of an error."""
 
 
 def _full_names(overrides: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
@@ -208,6 +231,10 @@ def _full_names(overrides: Mapping[str, Any], known: set[str]) -> dict[str, Any]
     for name, value in overrides.items():
         full = name if name in known else SHORT_NAMES.get(name, name)
         if full not in known:
+            if name == "seed":
+                raise UsageError("the seed is no setting: give --seed 3, or --seeds 3 for a sweep")
+            if (meant := _NOTATIONS.get(name)) in known:
+                raise UsageError(f"unknown setting '{name}': did you mean {meant}?")
             raise unknown("setting", name, known)
         if full in named:
             raise UsageError(f"{full} is given twice ({named[full]} and {value}): give it once")

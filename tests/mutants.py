@@ -1,7 +1,7 @@
 """Break the code in small ways, one at a time, and list the breaks that no test notices: `make mutants`.
 
 mutmut makes the mutants and runs the tests that reach them. It needs one folder with the layout of the package. So it
-works on a copy of the checkout in `build/mutants`, with models/ and tasks/ inside the package.
+works on a copy of the checkout in `build/mutants`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import argparse
 import json
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from support.checkout import ROOT, copy_checkout
+
 COPY = ROOT / "build" / "mutants"
 MUTMUT = Path(sys.executable).with_name("mutmut")
 SEED = 0
@@ -41,16 +41,9 @@ use_git_change_detection = false
 """
 
 
-def copy_checkout(files: list[str], tests: list[str]) -> None:
+def prepare_copy(files: list[str], tests: list[str]) -> None:
     """Copy the checkout, and add mutmut's settings."""
-    shutil.rmtree(COPY, ignore_errors=True)
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines():
-        top = Path(name).parts[0]
-        target = COPY / "orthobench" / name if top in ("models", "tasks") else COPY / name
-        if (ROOT / name).is_file() and name != "results.db":
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, target)
+    copy_checkout(COPY)
     with (COPY / "pyproject.toml").open("a", encoding="utf-8") as settings:
         settings.write(CONFIG.format(files=json.dumps(files), tests=json.dumps(tests)))
 
@@ -99,7 +92,7 @@ def main() -> None:
     end = time.monotonic() + 60 * options.minutes
     rooms = options.room or list(ROOMS)
 
-    copy_checkout([pattern for room in rooms for pattern in ROOMS[room]], options.tests)
+    prepare_copy([pattern for room in rooms for pattern in ROOMS[room]], options.tests)
     run_mutmut(*PREPARE, jobs=options.jobs, end=end)
     sample = {}
     for room in rooms:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+import typer
 
+import orthobench as ob
+from orthobench.cli import app
 from orthobench.data import DataSet
+from orthobench.model import Signature
 from orthobench.plugins import Catalog
+from orthobench.recurrence import GradientTrace
 from orthobench.testing import problems
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = re.findall(
-    r"`(models|tasks)/(\w+)\.py`[^\n]*:\n\n```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.S
+    r"`(models|tasks|probes)/(\w+)\.py`[^\n]*:\n\n```python\n(.*?)```",
+    (ROOT / "CONTRIBUTING.md").read_text("utf-8"),
+    re.S,
 )
 COMMANDS = re.findall(r"^    (orthobench [^#\n]+)", (ROOT / "README.md").read_text("utf-8"), re.M)
 
@@ -26,8 +36,98 @@ def test_the_guides_examples_meet_the_contract(kind, name, code, tmp_path):
     assert problems(kind, Catalog([path]).load(kind, name)) == []
 
 
-def test_the_guide_has_a_model_and_a_task():
-    assert [kind for kind, *_ in EXAMPLES] == ["models", "tasks"]
+def test_the_guide_has_models_a_task_and_a_probe():
+    assert [kind for kind, *_ in EXAMPLES] == ["models", "models", "tasks", "probes"]
+
+
+@pytest.fixture
+def write_example(tmp_path):
+    """A function that writes an example to a file and returns the file."""
+
+    def write(name: str, change=lambda code: code) -> Path:
+        (code,) = [code for _, other, code in EXAMPLES if other == name]
+        (tmp_path / f"{name}.py").write_text(change(code))
+        return tmp_path / f"{name}.py"
+
+    return write
+
+
+def test_the_contract_needs_the_examples_trace(write_example):
+    file = write_example("leaky_rnn", lambda code: code.replace('trace.watch("h", steps)', "pass"))
+    (problem,) = problems("model", Catalog([file]).load("model", "leaky_rnn"))
+    assert "the trace received no state called h" in problem
+
+
+def test_the_gradient_norms_of_the_examples_loop_are_those_of_the_equation(write_example):
+    """With h_t = a h_{t-1} + ..., dL/dh_t = (dL/dh_T) a^(T-t), unit by unit."""
+    cls = Catalog([write_example("leaky_rnn")]).load("model", "leaky_rnn")
+    signature = Signature(input_size=2, output_size=1, readout="last")
+    model, trace = cls.build(cls.Settings(hidden_size=5), signature, torch.Generator().manual_seed(1)), GradientTrace()
+    torch.nn.init.uniform_(model.decay, 0.2, 0.9, generator=torch.Generator().manual_seed(2))
+    outputs, _ = model(torch.ones(6, 3, 2), trace=trace)
+    outputs.sum().backward()
+    powers = model.decay.detach() ** torch.arange(5, -1, -1)[:, None]
+    norms = (model.output_weight.detach() * powers).norm(dim=-1)
+    torch.testing.assert_close(trace.norms["h"], norms[:, None].expand(6, 3))
+
+
+def test_the_examples_train_together(write_example, tiny, tmp_path):
+    files = tuple(write_example(name) for name in ("leaky_rnn", "parity", "singular_values"))
+    options, db = ob.ExecutionOptions(plugins=files), str(tmp_path / "r.db")
+    small = {"train_size": 200, "test_size": 20, "hidden_size": 8, "epochs": 2}
+    own = ob.run("parity", "leaky_rnn", settings=small, db=db, options=options)
+    assert own.spec["training"]["batch_size"] == 100  # the protocol
+    quick = Catalog(files).load("task", "parity").quick
+    planned = ob.sweep("parity", ["leaky_rnn"], preset="quick", db=db, options=options, dry_run=True).plan.runs
+    assert quick.items() <= planned[0].config.spec.settings.items()
+
+    tiny |= {"probes": "singular_values"}
+    run = ob.run("adding", "scornn", settings=tiny, db=db, options=options)
+    with ob.open_results(db) as results:
+        vectors = results.vectors(run, "singular_values")
+        assert vectors.shape[1] == 8
+        assert (vectors - 1).abs().to_numpy().max() < 1e-5  # W is orthogonal
+        assert results.curve(run, "singular_values/W/largest", "probe").iloc[-1] == pytest.approx(1)
+        names = set(results.metrics(own)["name"])
+    assert "accuracy" in names
+    assert not [name for name in names if name.startswith("orthogonality")]
+
+
+def test_the_readme_begins_with_small_runs():
+    first = {}
+    for command in COMMANDS:
+        first.setdefault(command.split()[1], command)
+    assert "--preset quick" in COMMANDS[0]
+    assert "--preset quick" in first["run"]
+    assert "--preset quick" in first["sweep"]
+
+
+def test_the_readme_lists_the_commands_with_json():
+    """The sentence names exactly the commands that have the option."""
+    sentence = re.search(r"These print JSON with `--json`:(.*?)\.", (ROOT / "README.md").read_text("utf-8"), re.S)
+    assert sentence is not None
+    assert set(re.findall(r"`([^`]+)`", sentence[1])) == set(with_json(typer.main.get_command(app)))
+
+
+def with_json(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from with_json(command, (*path, name))
+        elif any("--json" in parameter.opts for parameter in command.params):
+            yield " ".join((*path, name))
+
+
+def test_links_in_the_documents_lead_to_files_and_headings():
+    for document in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\(([^)\s]+)\)", document.read_text("utf-8")):
+            name, _, heading = link.partition("#")
+            if "://" in link:
+                continue
+            file = document.parent / name if name else document
+            assert file.exists(), f"{document.name}: {link}"
+            headings = re.findall(r"^#+ (.*)", file.read_text("utf-8"), re.M) if heading else []
+            anchors = [re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings]
+            assert not heading or heading in anchors, f"{document.name}: {link}"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -44,6 +144,8 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
         pairs = list(zip(tiny_options[::2], tiny_options[1::2], strict=True))
         if words[1] in ("mnist", "cifar10"):  # whose length is the images'
             pairs = [("-s", "validation_size=20"), *(pair for pair in pairs if "sequence_length" not in pair[1])]
+        if "--match-parameters" in words:
+            shown.add("hidden_size")
         words += [w for flag, value in pairs if value.partition("=")[0] not in shown for w in (flag, value)]
     elif words[0] == "data":
         monkeypatch.setattr(DataSet, "get", lambda self, report: None)
@@ -53,7 +155,7 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
         words += ["--quick", "--rounds", "1"]
     elif words[0] == "check":
         settings = ", ".join(option for option in tiny_options if "=" in option)
-        write = "[[run]]\ntask = 'adding'\nmodel = 'rnn'\nsettings = { " + settings + " }\n"
+        write = "[[run]]\ntask = 'adding'\nmodel = 'rnn'\nexact = true\nseeds = [1]\nsettings = { " + settings + " }\n"
         (tmp_path / "checks").mkdir()
         (tmp_path / "checks" / "baseline.toml").write_text(write)
         assert orthobench(*words, "--update", "--reason", "the first").code == 0

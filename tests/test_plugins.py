@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from orthobench import api
 from orthobench.errors import UsageError
+from orthobench.execution.options import ExecutionOptions
 from orthobench.plugins import Catalog
 from orthobench.testing import problems
 
@@ -86,11 +88,77 @@ def test_installed_plugins_are_found_and_broken_ones_explained(orthobench, tiny_
         catalog.load("model", "lost")
     with pytest.raises(UsageError, match="is not a class derived from orthobench"):
         catalog.load("model", "wrong")
-    assert catalog.load("model", "lstm").title == "LSTM"  # a name that is taken stays whose it was
     listed = {entry["name"]: entry for entry in json.loads(orthobench("plugins", "--json").out) if entry["problem"]}
     assert "taken" in listed["lstm"]["problem"]
     assert "Nothing" in listed["lost"]["problem"]
     assert orthobench("run", "adding", "identity", *tiny_options).code == 0
+
+
+@pytest.mark.usefixtures("distribution")
+@pytest.mark.parametrize("command", [("run", "adding", "lstm"), ("sweep", "adding", "--models", "rnn,lstm")])
+def test_an_entry_point_whose_name_is_taken_is_refused(orthobench, tiny_options, command):
+    refused = orthobench(*command, *tiny_options)
+    assert refused.code == 2
+    assert "the model name 'lstm' of theirs is taken by a built-in one: rename the entry point" in refused.err
+    assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
+
+
+COMMANDS = [
+    ("run", "adding", "scornn"),
+    ("sweep", "adding", "--models", "scornn"),
+    ("tune", "adding", "--models", "scornn", "--grid", "learning_rate=1e-4..1e-2:log"),
+    ("check", "base.toml"),
+    ("study", "orthogonality"),
+    ("reproduce", "helfrich2018", "--table", "1"),
+    ("plugins", "--check"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=[command[0] for command in COMMANDS])
+def test_a_copy_of_a_built_in_file_is_refused_under_its_name_and_runs_under_another(orthobench, tmp_path, command):
+    text = Path(sys.modules[Catalog().load("model", "scornn").__module__].__file__).read_text("utf-8")
+    (tmp_path / "scornn.py").write_text(text.replace("from ._plain", "from orthobench.models._plain"))
+    (tmp_path / "base.toml").write_text('[[run]]\ntask = "adding"\nmodel = "scornn"\n')
+    refused = orthobench(*command, "--plugin", "scornn.py")
+    assert refused.code == 2
+    assert refused.err == (
+        "error: plugin file scornn.py: the model name 'scornn' is taken by a built-in one: rename the file, or set "
+        "name = '...' in its class\n"
+    )
+    assert not (tmp_path / "results.db").exists()
+    (tmp_path / "scornn.py").rename(tmp_path / "my_scornn.py")
+    assert "my_scornn" in orthobench("plugins", "--plugin", "my_scornn.py", "--json").out
+
+
+def test_the_python_api_refuses_a_name_that_is_taken(write):
+    options = ExecutionOptions(plugins=(write("lstm.py", GOOD_MODEL),))
+    for call in (
+        lambda: api.run("adding", "lstm", options=options),
+        lambda: api.sweep("adding", ["lstm"], options=options),
+        lambda: api.tune("adding", ["lstm"], {"learning_rate": "1e-4..1e-2:log"}, options=options),
+        lambda: api.study("orthogonality", options=options),
+        lambda: api.reproduce("helfrich2018", table="1", options=options),
+    ):
+        with pytest.raises(UsageError, match="the model name 'lstm' is taken by a built-in one: rename the file"):
+            call()
+
+
+def test_two_models_of_one_file_need_names(orthobench, write, tiny_options):
+    second = "\nclass Second(Identity):\n    title = 'second'\n"
+    path = str(write("two.py", GOOD_MODEL + second))
+    refused = orthobench("run", "adding", "two", "--plugin", path)
+    assert refused.code == 2
+    assert "Identity and Second are both the model 'two': set a name of its own in each class" in refused.err
+    write("two.py", GOOD_MODEL + second + "    name = 'second'\n")
+    models = ("sweep", "adding", "--models", "two,second", "--plugin", path)
+    assert orthobench(*models, *tiny_options).code == 0
+    titles = {name: Catalog([Path(path)]).load("model", name).title for name in ("two", "second")}
+    assert titles == {"two": "identity start", "second": "second"}
+
+
+def test_a_file_named_twice_counts_once(write):
+    path = write("mine.py", GOOD_MODEL)
+    assert Catalog([path, path.parent / "." / "mine.py"]).load("model", "mine").title == "identity start"
 
 
 def test_a_file_is_a_plugin(orthobench, write, tiny_options, small_data):
@@ -143,6 +211,65 @@ FAULTS = {
     'title = "identity start"': [('title = "identity start"; orthogonal = True', "matrices_are_square_and_orthogonal")],
     'return {"W": self.recurrent_weight}': [('return {"W": self.input_weight}', "matrices_are_square_and_orthogonal")],
 }
+
+
+GLOBAL_DRAWS = [
+    ("torch.eye(n)", "torch.nn.Linear(n, n).weight.detach()", "__init__ draws from the global generator of torch"),
+    ("torch.eye(n)", "(np.random.rand() * torch.eye(n))", "__init__ draws from the global generator of numpy"),
+    ("torch.eye(n)", "(random.random() * torch.eye(n))", "__init__ draws from the global generator of Python"),
+    (
+        "return h, final",
+        "return nn.functional.dropout(h), final",
+        "the forward pass draws from the global generator of",
+    ),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "message"), GLOBAL_DRAWS)
+def test_the_contract_names_a_draw_from_a_global_generator_first(write, right, wrong, message):
+    assert right in GOOD_MODEL
+    path = write("faulty.py", "import random\nimport numpy as np\n" + GOOD_MODEL.replace(right, wrong))
+    first, *_ = problems("model", Catalog([path]).load("model", "faulty"))
+    assert first.startswith(f"random_numbers_come_from_the_generator: {message}")
+
+
+OPTIMIZERS = """
+from orthobench.model import ModelSettings, OptimizerName, ParameterGroup
+class OwnSettings(ModelSettings):
+    NAME: TYPE = "adam"
+class Own(Identity):
+    name = "own"
+    Settings = OwnSettings
+    def __init__(self, settings, signature, generator):
+        super().__init__(settings, signature, generator)
+        self.trainer = settings.NAME
+    def parameter_groups(self):
+        return [ParameterGroup(list(self.parameters()), self.trainer, self.learning_rate)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "type_", "accepted"),
+    [("matrix_optimizer", "str", False), ("method", "str", False), ("method", "OptimizerName", True)],
+)
+def test_the_contract_refuses_a_free_text_as_optimizer(write, name, type_, accepted):
+    path = write("model.py", GOOD_MODEL + OPTIMIZERS.replace("NAME", name).replace("TYPE", type_))
+    violations = problems("model", Catalog([path]).load("model", "own"))
+    expected = f"settings_name_known_optimizers: the setting {name} accepts any text as an optimiser"
+    assert violations == [] if accepted else violations[0].startswith(expected)
+
+
+def test_a_check_of_the_plugins_ends_with_its_verdict(orthobench, write, monkeypatch):
+    monkeypatch.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter(()))
+    monkeypatch.setattr("orthobench.testing.model.CHECKS", ())
+    path = str(write("mine.py", GOOD_MODEL))
+    assert orthobench("plugins", "--plugin", path, "--check").out.endswith(
+        "All is well: 1 of 1 plugins meet the contract.\n"
+    )
+    write("mine.py", GOOD_MODEL.replace("    paper", "    reference"))
+    checked = orthobench("plugins", "--plugin", path, "--check")
+    assert checked.code == 1
+    assert checked.out.endswith("1 of 1 plugins do not meet the contract: model mine\n")
 
 
 @pytest.mark.parametrize(("right", "wrong", "check"), [(r, *fault) for r, faults in FAULTS.items() for fault in faults])

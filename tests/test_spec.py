@@ -101,13 +101,16 @@ def test_seeds_share_a_variant_and_models_a_condition():
     [
         ({"hiden_size": "3"}, "unknown setting 'hiden_size': did you mean hidden_size"),
         ({"hidden_size": "-3"}, "hidden_size=-3: should be greater than or equal to 1"),
-        ({"learning_rate": "fast"}, "learning_rate=fast: should be a valid number"),
+        ({"learning_rate": "fast"}, "learning_rate=fast: should be a number"),
         ({"learning_rate": "nan"}, "learning_rate=nan: should be a finite number"),
         ({"negative_ones": "171"}, "negative_ones=171 should be a whole number from 0 to hidden_size (170)"),
         ({"negative_ones": "-1"}, "negative_ones=-1 should be"),
         ({"optimizer": "rmsprob"}, "optimizer=rmsprob: should be 'adagrad_tf1'"),
-        ({"shuffle": "maybe"}, "shuffle=maybe: should be a valid boolean"),
-        ({"epochs": "1.5"}, "epochs=1.5: should be a valid integer"),
+        ({"seed": "3"}, "the seed is no setting: give --seed 3"),
+        ({"lr": "1e-3"}, "unknown setting 'lr': did you mean learning_rate?"),
+        ({"T": "100"}, "unknown setting 'T': did you mean sequence_length?"),
+        ({"shuffle": "maybe"}, "shuffle=maybe: should be true or false"),
+        ({"epochs": "1.5"}, "epochs=1.5: should be a whole number"),
     ],
 )
 def test_bad_settings_are_told_in_one_line(overrides, message):

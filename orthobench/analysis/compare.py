@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from orthobench.analysis.selection import Conditions, describe, parse_conditions, select_runs
-from orthobench.analysis.statistics import Comparison, compare_paired, compare_unpaired
-from orthobench.analysis.variants import settings_of
+from orthobench.analysis.statistics import (
+    ENOUGH_PAIRS,
+    Comparison,
+    CurveEnd,
+    Median,
+    compare_paired,
+    compare_unpaired,
+    curve_end,
+    holm,
+    median,
+)
+from orthobench.analysis.variants import backends, settings_of
 from orthobench.errors import UsageError
 from orthobench.store import Run, Status, Store
 
@@ -21,6 +33,10 @@ class Selection:
     runs: list[Run]
 
 
+Value = Literal["end", "final", "best"]
+"""Of a run's tests of its metric: the end (`analysis.statistics.curve_end`), the last or the best."""
+
+
 @dataclass(frozen=True)
 class Contrast:
     """The first selection against another.
@@ -28,6 +44,8 @@ class Contrast:
     Attributes:
         settings: settings that differ: by name, the values of the first side's runs and of the second's.
         environment: likewise for the environments.
+        counts: each side's number of runs by status.
+        medians: each side's median over its finished and diverged runs, of which these are the worst.
         paired: whether the values are paired by seed.
     """
 
@@ -36,6 +54,8 @@ class Contrast:
     settings: dict[str, tuple[str, str]]
     environment: dict[str, tuple[str, str]]
     metric: str
+    counts: tuple[dict[str, int], dict[str, int]]
+    medians: tuple[Median | None, Median | None]
     paired: bool
     result: Comparison | None
     caution: str
@@ -83,71 +103,144 @@ def contrasts(
     selections: Sequence[str],
     shared: Conditions,
     status_of: Callable[[Run], str],
-    which: str = "final",
+    which: Value = "end",
+    paired: bool | None = None,
 ) -> list[Contrast]:
     """Compare the first selection with each other one.
 
     Args:
         selections: texts that `select` reads.
         shared: conditions that restrict all selections.
+        which: the value of each run to compare.
+        paired: pair the values by seed, or do not; None: pair them where six seeds or more are common.
 
     Raises:
-        UsageError: fewer than two selections, an empty one, or selections with different metrics.
+        UsageError: fewer than two selections, an empty one, selections with different metrics, a finished run without
+            a number, or values that cannot be paired.
     """
     check_count(selections)
     first, *others = [select(store, text, shared, status_of) for text in selections]
-    return [contrast(first, other, which) for other in others]
+    runs = {run.key: run for side in (first, *others) for run in side.runs}
+    values = _values(store, list(runs.values()), which)
+    return [_contrast(first, other, values, paired) for other in others]
 
 
-def contrast(first: Selection, second: Selection, which: str = "final") -> Contrast:
-    """Compare two selections in their runs' metric, at the end or at its best.
-
-    Values are paired by seed where both sides have one run for each of at least two common seeds.
+def _values(store: Store, runs: Sequence[Run], which: Value) -> dict[str, float]:
+    """Return the value of each finished or diverged run by key; a diverged run is infinitely bad.
 
     Raises:
-        UsageError: the two have different metrics.
+        UsageError: a finished run has no value, or one that is not a number.
+    """
+    final = [run for run in runs if Status(run.status).is_final]
+    ends = ends_of_tests(store, final) if which == "end" else {}
+    values = {}
+    for run in final:
+        if run.status == Status.DIVERGED:
+            values[run.key] = run.main_metric.worst
+            continue
+        end = ends.get(run.id)
+        value = {"end": end.value if end else None, "final": run.final_value, "best": run.best_value}[which]
+        if value is None or math.isnan(value):
+            shown = "no value" if value is None else "the value NaN"
+            raise UsageError(
+                f"run {run.key} is finished and has {shown} of {run.metric} ({which}): leave it out, for example with "
+                "seed=..., or train it again with --force"
+            )
+        values[run.key] = value
+    return values
+
+
+def ends_of_tests(store: Store, runs: Sequence[Run]) -> dict[int, CurveEnd]:
+    """Return the end of each run's tests of its metric, by the run's id; a run without tests is left out."""
+    metrics = {run.id: run.metric for run in runs}
+    tests: dict[int, list[float]] = {}
+    for run, split, name, _, _, value in store.metric_values(list(metrics)):
+        if split == "test" and name == metrics[run]:
+            tests.setdefault(run, []).append(value)
+    return {run: end for run, values in tests.items() if (end := curve_end(values))}
+
+
+def _contrast(first: Selection, second: Selection, values: Mapping[str, float], pairing: bool | None) -> Contrast:
+    """Compare two selections in their runs' metric.
+
+    Raises:
+        UsageError: the two have different metrics, or their values cannot be paired.
     """
     metrics = {run.metric for run in (*first.runs, *second.runs)}
     if len(metrics) > 1:
         tasks = sorted({run.task for run in first.runs} & {run.task for run in second.runs})
         hint = f"; narrow both to a task: {', '.join(f'task={task}' for task in tasks)}" if tasks else ""
         raise UsageError(f"the selections have different metrics: {', '.join(sorted(metrics))}{hint}")
-    sides = [_values(selection, which) for selection in (first, second)]
-    left, right = ({seed: values[0] for seed, values in side.items() if len(values) == 1} for side in sides)
-    common = sorted(left.keys() & right.keys())
-    single = all(len(values) == 1 for side in sides for values in side.values())
-    result: Comparison | None
-    if single and len(common) > 1:
-        paired = True
-        result = compare_paired([left[seed] for seed in common], [right[seed] for seed in common])
+    sides = tuple(_by_seed(side, values) for side in (first, second))
+    common = _common_seeds(first, second, sides, pairing)
+    if common:
+        result = compare_paired(*([side[seed][0] for seed in common] for side in sides))
     else:
-        paired = False
-        result = compare_unpaired(*([value for values in side.values() for value in values] for side in sides))
-    conditions = {run.condition for run in (*first.runs, *second.runs)}
-    cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: these numbers are not of the same task"]
-    for side in (first, second):
-        if (mixed := len({run.variant for run in side.runs})) > 1:
-            cautions.append(f"'{side.text}' mixes {mixed} settings of models or training: narrow it by key=value")
+        result = compare_unpaired(*(_all(side) for side in sides))
     return Contrast(
         first,
         second,
         _differences(*([_settings(run) for run in side.runs] for side in (first, second))),
         _differences(*([_facts(run) for run in side.runs] for side in (first, second))),
         metrics.pop(),
-        paired,
+        (_counts(first), _counts(second)),
+        (median(_all(sides[0])), median(_all(sides[1]))),
+        bool(common),
         result,
-        "; ".join(cautions),
+        "; ".join(_cautions(first, second)),
     )
 
 
-def _values(selection: Selection, which: str) -> dict[int, list[float]]:
-    """Return the finished runs' values, by seed."""
-    values: dict[int, list[float]] = {}
+def _common_seeds(
+    first: Selection, second: Selection, sides: Sequence[Mapping[int, list[float]]], pairing: bool | None
+) -> list[int]:
+    """Return the seeds by which to pair the sides; none: the sides are not paired.
+
+    Raises:
+        UsageError: the user asks for pairs, and a seed has several runs or fewer than two seeds are common.
+    """
+    if pairing is False:
+        return []
+    common = sorted(sides[0].keys() & sides[1].keys())
+    for selection, side in zip((first, second), sides, strict=True):
+        if repeated := [seed for seed, values in side.items() if len(values) > 1]:
+            if pairing:
+                raise UsageError(
+                    f"'{selection.text}' has several runs of seed {repeated[0]}, which cannot be paired: narrow it by "
+                    "key=value, or leave --paired out"
+                )
+            return []
+    if pairing and len(common) < 2:
+        raise UsageError(f"{len(common)} seeds are common to both sides: pairs need two; leave --paired out")
+    return common if pairing or len(common) >= ENOUGH_PAIRS else []
+
+
+def _cautions(first: Selection, second: Selection) -> list[str]:
+    """Return what weakens the comparison, in words."""
+    conditions = {run.condition for run in (*first.runs, *second.runs)}
+    cautions = [] if len(conditions) == 1 else ["the tasks' settings differ: these numbers are not of the same task"]
+    for side in (first, second):
+        if (mixed := len({run.variant for run in side.runs})) > 1:
+            cautions.append(f"'{side.text}' mixes {mixed} settings of models or training: narrow it by key=value")
+        if len(pooled := backends(side.runs)) > 1:
+            cautions.append(f"'{side.text}' pools runs of different back ends: {'; '.join(pooled)}")
+    return cautions
+
+
+def _by_seed(selection: Selection, values: Mapping[str, float]) -> dict[int, list[float]]:
+    by_seed: dict[int, list[float]] = {}
     for run in selection.runs:
-        value = run.best_value if which == "best" else run.final_value
-        if run.status == Status.FINISHED and value is not None:
-            values.setdefault(run.seed, []).append(value)
-    return values
+        if run.key in values:
+            by_seed.setdefault(run.seed, []).append(values[run.key])
+    return by_seed
+
+
+def _all(side: Mapping[int, list[float]]) -> list[float]:
+    return [value for values in side.values() for value in values]
+
+
+def _counts(selection: Selection) -> dict[str, int]:
+    return dict(Counter(str(run.status) for run in selection.runs))
 
 
 def _settings(run: Run) -> dict[str, Any]:
@@ -155,9 +248,7 @@ def _settings(run: Run) -> dict[str, Any]:
 
 
 def _facts(run: Run) -> dict[str, Any]:
-    facts = dict(run.environment.facts)
-    packages = {f"package {name}": version for name, version in facts.pop("packages", {}).items()}
-    return {**facts, **packages, "device": run.device, "backend": run.backend}
+    return {**run.environment.flat_facts, "device": run.device, "backend": run.backend}
 
 
 def _differences(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
@@ -172,8 +263,6 @@ def _differences(first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[st
 
 def adjusted(contrasts: Sequence[Contrast]) -> list[float | None]:
     """Return the contrasts' p values, adjusted by Holm for their number."""
-    from orthobench.analysis.statistics import holm
-
     tested = [number for number, entry in enumerate(contrasts) if entry.result is not None]
     values = holm([entry.result.p for entry in contrasts if entry.result is not None])
     by_number = dict(zip(tested, values, strict=True))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
+from orthobench.analysis.statistics import CurveEnd, Median, Side, Summary, curve_end, median, side, summarize
 from orthobench.analysis.variants import Variant, group, variants
 from orthobench.metric import Metric
 from orthobench.papers import Experiment, experiments
@@ -15,6 +18,8 @@ from orthobench.settings import merged_settings
 from orthobench.store import Run, Store
 
 CURVES = ["run", "split", "name", "epoch", "iteration", "value"]
+SOLVED = 0.5
+"""Part of the way from the baseline to a perfect value that a run's end covers where the run solves the task."""
 TRACES = ["run", "name", "epoch", "iteration", "values"]
 
 
@@ -44,6 +49,61 @@ class VariantData(Variant):
     def series(self, split: str, name: str) -> pd.DataFrame:
         """Return the logged values of a metric: the rows of `curves`."""
         return self.curves[(self.curves["split"] == split) & (self.curves["name"] == name)]
+
+    def ends_of(self, split: str, name: str) -> dict[int, CurveEnd]:
+        """Return the end of a metric's curve for every finished run that has one, by the run's id."""
+        rows = self.series(split, name)
+        curves = {run.id: rows[rows["run"] == run.id].sort_values("iteration")["value"] for run in self.finished}
+        return {run: end for run, curve in curves.items() if (end := curve_end(curve.astype(float).tolist()))}
+
+    @cached_property
+    def ends(self) -> dict[int, CurveEnd]:
+        """Return the ends of the test metric of the finished runs, by the run's id."""
+        return self.ends_of("test", self.run.metric)
+
+    @property
+    def end(self) -> Summary | None:
+        """Return the mean of the ends over the finished runs."""
+        return summarize([end.value for end in self.ends.values()])
+
+    @property
+    def scores(self) -> list[float]:
+        """Return the finished runs' ends, and the worst value for each diverged run and each end that is NaN."""
+        worst = self.run.main_metric.worst
+        values = [worst if math.isnan(end.value) else end.value for end in self.ends.values()]
+        return [*values, *[worst] * self.diverged]
+
+    @cached_property
+    def median(self) -> Median | None:
+        """Return the median of the ends over the finished and the diverged runs; these count as the worst."""
+        return median(self.scores)
+
+    @property
+    def against_baseline(self) -> Side | None:
+        """Return which ends are better than the task's baseline; None without a baseline or a finished run."""
+        baseline, metric = self.run.baselines.get(self.run.metric), self.run.main_metric
+        if baseline is None or not self.ends:
+            return None
+        return side(list(self.ends.values()), math.nextafter(baseline, -metric.worst), metric.sign)
+
+    @property
+    def solved(self) -> Side | None:
+        """Return which finished and diverged runs solve the task (`SOLVED`); None where no perfect value is known.
+
+        A perfect value is 0 where lower is better, and 1 for a fraction where higher is better.
+        """
+        baseline, metric = self.run.baselines.get(self.run.metric), self.run.main_metric
+        if baseline is None or not self.scores or not (metric.goal == "min" or metric.is_fraction):
+            return None
+        perfect = 0.0 if metric.goal == "min" else 1.0
+        return side(
+            [CurveEnd((score,)) for score in self.scores], baseline + SOLVED * (perfect - baseline), metric.sign
+        )
+
+    @property
+    def fails(self) -> bool:
+        """Return whether some runs fail: one diverged, or some solve the task and some do not."""
+        return self.diverged > 0 or (self.solved is not None and 0 < self.solved.reached < self.solved.seeds)
 
 
 @dataclass(frozen=True)

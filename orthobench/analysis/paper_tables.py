@@ -3,31 +3,92 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.statistics import Summary, summarize
+from orthobench.analysis.statistics import FEWEST_SEEDS, CurveEnd, Median, Summary, equivalence, median, summarize
 from orthobench.metric import Metric
 from orthobench.papers import Artifact, Column, Experiment, Paper, Printed
 
-FRACTION_TOLERANCE, RELATIVE_TOLERANCE = 0.005, 0.02
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a mean may lie from a printed number and agree with it: the margin of the equivalence test."""
+
+    of_fractions: float
+    relative: float
+
+    def margin(self, printed: float, metric: Metric | None) -> float:
+        """Return the margin of a printed number in the metric's unit."""
+        return self.of_fractions if metric and metric.is_fraction else self.relative * abs(printed)
+
+    def __str__(self) -> str:
+        return f"{self.of_fractions:g} of a fraction, {self.relative:.0%} of other numbers"
+
+
+TOLERANCE = Tolerance(of_fractions=0.005, relative=0.02)
 TIMES = {"minutes_per_epoch": 60.0, "seconds_per_epoch": 1.0}
+
+
+RULES = {
+    "last": "end: median of the last tenth of the tests",
+    "curve": "end: median of the last tenth of the tests",
+    "best_test": "best test, so chosen by the test data",
+    "best_valid": "at the best validation",
+}
+"""The papers' rules for choosing among a run's evaluations, in words."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A printed result and the measured values, chosen by the paper's own rule."""
+    """A printed result and the measured values, chosen by the paper's own rule.
+
+    Attributes:
+        measured: the mean over the finished runs.
+        verdict: "agrees", "differs" or "undecided" (`analysis.statistics.equivalence`), or why there is no test.
+        reason: the numbers that the verdict follows from, in words.
+        better: where the value differs: whether it is better; None without the metric's declaration.
+        variant: the measured runs.
+        final: the mean of the last evaluations.
+        median: where some runs fail, the median over the finished and the diverged runs.
+        by_validation: where the rule is the best test: the mean of the values at the best validation.
+    """
 
     printed: Printed
     experiment: Experiment | None
     measured: Summary | None
     verdict: str
     command: str | None
-    runs: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
+    reason: str = ""
+    better: bool | None = None
+    variant: VariantData | None = None
+    final: Summary | None = None
+    median: Median | None = None
+    by_validation: Summary | None = None
+
+    @property
+    def runs(self) -> list[str]:
+        """Return the keys of the measured runs."""
+        return [run.key for run in self.variant.runs] if self.variant else []
+
+    @property
+    def tags(self) -> list[str]:
+        return self.variant.tags if self.variant else []
+
+    @property
+    def words(self) -> str:
+        """Return the verdict with its direction."""
+        direction = {True: ", better", False: ", worse", None: ""}[self.better]
+        return f"{self.verdict}{direction}"
+
+    @property
+    def rule(self) -> str:
+        """Return the rule that chooses each run's value, in words; empty for times and without runs."""
+        is_chosen = self.experiment and self.measured and self.printed.metric not in TIMES
+        return RULES[self.experiment.selection] if self.experiment and is_chosen else ""
 
     @property
     def difference(self) -> float | None:
@@ -100,12 +161,15 @@ def values(variant: VariantData, selection: str, metric: str, split: str) -> lis
     """Return a metric of every finished run, at the evaluation that the paper's rule selects.
 
     Args:
-        selection: "best_test" and "best_valid": where the task's main metric is best on that split; else the last.
+        selection: "best_test" and "best_valid": where the task's main metric is best on that split; "final": the last;
+            else the end (`analysis.statistics.curve_end`).
         metric: a metric's name, or a time (`TIMES`), which is the run's own.
     """
     if metric in TIMES:
         seconds = [run.seconds_per_epoch for run in variant.finished]
         return [value / TIMES[metric] for value in seconds if value is not None]
+    if selection not in ("best_test", "best_valid", "final"):
+        return [end.value for end in variant.ends_of(split, metric).values() if math.isfinite(end.value)]
     best = {"best_test": "test", "best_valid": "valid"}.get(selection)
     ranking = variant.series(best, variant.run.metric) if best else None
     rows = variant.series(split, metric)
@@ -132,30 +196,66 @@ def _by_iteration(rows: pd.DataFrame, run: int) -> pd.Series:
 
 
 def _cell(experiment: Experiment, printed: Printed, variant: VariantData | None, command: str) -> Cell:
-    measured = summarize(values(variant, experiment.selection, printed.metric, printed.split) if variant else [])
+    def selected(rule: str) -> list[float]:
+        return values(variant, rule, printed.metric, printed.split) if variant else []
+
+    chosen = selected(experiment.selection)
+    measured = summarize(chosen)
     if variant is None or measured is None:
         verdict = "diverged" if variant and variant.diverged == len(variant.runs) else "not measured"
         return Cell(printed, experiment, None, verdict, command)
-    keys = tuple(run.key for run in variant.runs)
-    verdict = _verdict(printed, measured, variant.run.declared(printed.metric))
-    return Cell(printed, experiment, measured, verdict, None, keys, tuple(variant.tags))
+    metric = variant.run.declared(printed.metric)
+    everything = [*chosen, *[metric.worst if metric else math.inf] * variant.diverged]
+    verdict, reason = _verdict(printed, everything, metric)
+    is_time = printed.metric in TIMES
+    ends = variant.ends_of(printed.split, printed.metric) if experiment.selection in ("last", "curve") else {}
+    if reason and printed.value is not None:
+        reason += (
+            f"; {_within(printed.value, TOLERANCE.margin(printed.value, metric), everything, list(ends.values()))}"
+        )
+    better = metric.sign * (measured.mean - printed.value) < 0 if metric and printed.value is not None else None
+    return Cell(
+        printed,
+        experiment,
+        measured,
+        verdict,
+        None,
+        reason,
+        better if verdict == "differs" else None,
+        variant,
+        None if is_time else summarize(selected("final")),
+        median(everything) if variant.fails and not is_time else None,
+        summarize(selected("best_valid")) if experiment.selection == "best_test" and not is_time else None,
+    )
 
 
-def _verdict(printed: Printed, measured: Summary, metric: Metric | None) -> str:
-    """Return in words whether the printed value lies within the mean's interval or the tolerance, else which is better.
+def _verdict(printed: Printed, everything: Sequence[float], metric: Metric | None) -> tuple[str, str]:
+    """Return whether the mean agrees with the printed number, and why, in words.
 
-    Without the metric's declaration the verdict is "differs".
+    Args:
+        everything: the values of the finished runs, and infinity for each diverged run.
     """
     if printed.value is None:
-        return "no number printed"
+        return "no number printed", ""
     if printed.metric in TIMES:
-        return "another machine"
-    difference = measured.mean - printed.value
-    if measured.half_width is not None and abs(difference) <= measured.half_width:
-        return "within the interval"
-    tolerance = FRACTION_TOLERANCE if metric and metric.is_fraction else RELATIVE_TOLERANCE * abs(printed.value)
-    if abs(difference) <= tolerance:
-        return "within the tolerance"
-    if metric is None:
-        return "differs"
-    return "better" if metric.sign * difference < 0 else "worse"
+        return "another machine", ""
+    margin = TOLERANCE.margin(printed.value, metric)
+    result = equivalence(everything, printed.value, margin)
+    diverged = sum(map(math.isinf, everything))
+    if diverged:
+        return result.verdict, f"{diverged} of {len(everything)} runs diverged"
+    if len(everything) < FEWEST_SEEDS:
+        return result.verdict, f"fewer than {FEWEST_SEEDS} seeds decide nothing"
+    where = {"agrees": "lies within", "differs": "lies outside", "undecided": "crosses"}[result.verdict]
+    return (
+        result.verdict,
+        f"90 % interval {result.low:.4g} to {result.high:.4g} {where} {printed.value:g} ± {margin:.2g}",
+    )
+
+
+def _within(target: float, margin: float, everything: Sequence[float], ends: Sequence[CurveEnd]) -> str:
+    """Return how many seeds lie within the tolerance, and the share of the ends' tests that lie outside."""
+    within = sum(abs(value - target) <= margin for value in everything)
+    text = f"{within} of {len(everything)} seeds within the tolerance"
+    tests = [abs(test - target) > margin for end in ends for test in end.tests]
+    return f"{text}, {sum(tests) / len(tests):.0%} of the last tests outside" if tests else text

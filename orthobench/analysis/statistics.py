@@ -1,14 +1,80 @@
-"""Summaries over seeds."""
+"""Statistics of curves and of seeds: ends, summaries, agreement with a number, tests between samples."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import numpy as np
+
+LEVEL = 0.05
+"""The error rate of every test; intervals cover with the complement, 95 %."""
+
+END_SHARE = 0.1
+"""Share of a curve's tests, the last ones, that make its end."""
+FEWEST_END_TESTS = 3
+"""The smallest number of tests in an end, for a curve of `FEWEST_TESTS` or more."""
+FEWEST_TESTS = 10
+"""A curve with fewer tests ends at its last test alone: the median of several would reach back into training."""
+
+
+@dataclass(frozen=True)
+class CurveEnd:
+    """The end of a curve, `tests`: its last tests in order."""
+
+    tests: tuple[float, ...]
+
+    @property
+    def value(self) -> float:
+        """Return the median of the tests; NaN if one of them is NaN."""
+        return math.nan if any(map(math.isnan, self.tests)) else statistics.median(self.tests)
+
+
+def curve_end(values: Sequence[float]) -> CurveEnd | None:
+    """Return the end of a curve of tests in order: the last tenth, at least three; None for an empty curve.
+
+    The end of a curve of fewer than ten tests is its last test.
+    """
+    count = max(FEWEST_END_TESTS, math.ceil(END_SHARE * len(values))) if len(values) >= FEWEST_TESTS else 1
+    return CurveEnd(tuple(map(float, values[-count:]))) if len(values) else None
+
+
+@dataclass(frozen=True)
+class Side:
+    """Where ends of several seeds stand against a limit.
+
+    Attributes:
+        reached: seeds whose end is at the limit or on its better side.
+        seeds: seeds in all.
+        tests_beyond: the share of the ends' tests on the worse side; a test that is NaN is worse.
+    """
+
+    reached: int
+    seeds: int
+    tests_beyond: float
+
+    @property
+    def holds(self) -> bool:
+        """Return whether there are seeds and all reach the limit."""
+        return 0 < self.reached == self.seeds
+
+    def __str__(self) -> str:
+        return f"{self.reached} of {self.seeds} seeds, {self.tests_beyond:.0%} of the last tests on the other side"
+
+
+def side(ends: Sequence[CurveEnd], limit: float, sign: float = 1.0) -> Side:
+    """Return where ends stand against a limit.
+
+    Args:
+        sign: makes lower values better, as `Metric.sign`: 1 where the goal is "min", -1 where it is "max".
+    """
+    reached = [sign * end.value <= sign * limit for end in ends]
+    beyond = [not sign * test <= sign * limit for end in ends for test in end.tests]
+    return Side(sum(reached), len(ends), sum(beyond) / len(beyond) if beyond else math.nan)
 
 
 @dataclass(frozen=True)
@@ -24,8 +90,12 @@ class Summary:
         return f"{self.mean:.4g}{spread}"
 
 
-def summarize(values: Sequence[float]) -> Summary | None:
-    """Return the summary of the finite values; None without any."""
+def summarize(values: Sequence[float], level: float = LEVEL) -> Summary | None:
+    """Return the summary of the finite values; None without any.
+
+    Args:
+        level: the probability that the interval misses the mean, both sides together.
+    """
     finite = [value for value in values if math.isfinite(value)]
     n = len(finite)
     if n == 0:
@@ -35,80 +105,206 @@ def summarize(values: Sequence[float]) -> Summary | None:
         return Summary(1, mean, None)
     from scipy.special import stdtrit
 
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in finite) / (n - 1))
-    return Summary(n, mean, float(stdtrit(n - 1, 0.975)) * deviation / math.sqrt(n))
+    return Summary(n, mean, float(stdtrit(n - 1, 1 - level / 2)) * statistics.stdev(finite, mean) / math.sqrt(n))
+
+
+DRAWS = 9_999
+"""Resamples to draw; with no more permutations than these, all are tried and the test is exact."""
+FEWEST_OF_MEDIAN = 5
+"""Values below which a median has no interval: the lowest and the highest of four cover it in 87.5 % of cases."""
+
+
+@dataclass(frozen=True)
+class Median:
+    """Median of n values with its 95 % bootstrap interval; None for fewer than five values. Values may be infinite."""
+
+    n: int
+    value: float
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        interval = "" if self.low is None or self.high is None else f" [{self.low:.3g}, {self.high:.3g}]"
+        return f"{self.value:.4g}{interval}"
+
+
+def median(values: Sequence[float]) -> Median | None:
+    """Return the median with its percentile bootstrap interval; None without values.
+
+    A run without a value enters as infinity, on the side that is worse. In simulations 10 % of 5 to 10 seeds fail.
+    There this interval covers the median in 92 to 94 % of cases, and the t interval covers the mean in 39 to 66 %.
+
+    Raises:
+        ValueError: a value is NaN.
+    """
+    _refuse_nan(values)
+    n = len(values)
+    if n == 0:
+        return None
+    value = statistics.median(values)
+    if n < FEWEST_OF_MEDIAN:
+        return Median(n, value, None, None)
+    import numpy as np
+    from scipy.stats import bootstrap
+
+    finite = [value for value in values if math.isfinite(value)]
+    lowest, highest = (min(finite), max(finite)) if finite else (0.0, 0.0)
+    far = 2 * (highest - lowest) + 1  # the middle of a finite value and an infinite one is beyond all finite ones
+    data = np.nan_to_num(values, posinf=highest + far, neginf=lowest - far)
+    if np.ptp(data) == 0:
+        return Median(n, value, value, value)
+    result = bootstrap((data,), np.median, n_resamples=DRAWS, method="percentile", vectorized=True, rng=0)
+    bounds = (float(bound) for bound in result.confidence_interval)
+    low, high = (math.inf if bound > highest else -math.inf if bound < lowest else bound for bound in bounds)
+    return Median(n, value, low, high)
+
+
+Agreement = Literal["agrees", "differs", "undecided"]
+FEWEST_SEEDS = 3
+"""Values below which nothing is decided: the spread of two values is itself too uncertain."""
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """Whether a mean agrees with a number, by the mean's 90 % interval [low, high]; None for fewer than two values."""
+
+    verdict: Agreement
+    low: float | None
+    high: float | None
+
+
+def equivalence(values: Sequence[float], target: float, margin: float) -> Equivalence:
+    """Test whether the values' mean lies within the margin of a target, by two one-sided t tests at 5 % each.
+
+    Both tests reject where the 90 % interval of the mean lies within the margin: "agrees" (Schuirmann, 1987). Where
+    the interval lies outside the margin, the mean "differs". All else is "undecided", and so are fewer than three
+    values.
+
+    Raises:
+        ValueError: a value is NaN.
+    """
+    _refuse_nan(values)
+    summary = summarize(values, 2 * LEVEL)
+    if summary is None or summary.half_width is None:
+        return Equivalence("undecided", None, None)
+    low, high = summary.mean - summary.half_width, summary.mean + summary.half_width
+    if len(values) < FEWEST_SEEDS or summary.n < len(values):
+        verdict: Agreement = "undecided"
+    elif target - margin <= low and high <= target + margin:
+        verdict = "agrees"
+    else:
+        verdict = "differs" if low > target + margin or high < target - margin else "undecided"
+    return Equivalence(verdict, low, high)
 
 
 TOO_FEW = 5
 """Number of values a side below which a comparison is called weak."""
-DRAWS = 9_999
-"""Permutations to draw; with no more than these, all are tried and the test is exact."""
+ENOUGH_PAIRS = 6
+"""Pairs with which a sign-flip test can give p below 5 %: 2 / 2**6 = 0.031."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two samples: the difference of means (first minus second), its test and its size.
+    """Two samples: a test of their ranks, the difference of means and the share of pairs that one side leads.
 
     Attributes:
-        effect: the mean difference over the differences' standard deviation (paired, d_z) or over the pooled one
-            (Cohen's d); None where the deviation is zero.
+        difference: the mean of the first minus that of the second, over finite values; None without any on a side.
         smallest_p: the smallest p that samples of these sizes can give.
+        first_lower: the share of pairs of values in which the first side's is lower; a tie counts half.
     """
 
     n: tuple[int, int]
-    difference: Summary
+    difference: Summary | None
     test: str
     p: float
     smallest_p: float
-    effect: float | None
-    effect_name: str
+    first_lower: float
 
     @property
     def words(self) -> str:
         """Return a warning about few seeds; empty if there are enough."""
-        if self.smallest_p > 0.05:
-            return f"too few seeds: no difference, however large, could give p below {self.smallest_p:.2g}"
+        if self.smallest_p > LEVEL:
+            few = f"too few seeds: no difference, however large, could give p below {self.smallest_p:.2g}"
+            return f"{few}; give {ENOUGH_PAIRS} seeds"
         return "few seeds: a small difference will not show" if min(self.n) < TOO_FEW else ""
 
 
 def compare_paired(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
-    """Compare pairs by the sign-flip permutation test of their differences; None for fewer than two."""
-    differences = [left - right for left, right in zip(first, second, strict=True)]
-    n = len(differences)
-    summary = summarize(differences)
-    if summary is None or n < 2:
+    """Compare pairs by the sign-flip permutation test of their signed ranks; None for fewer than two.
+
+    A run without a value enters as infinity, on the side that is worse; two such runs are a tie.
+
+    Raises:
+        ValueError: a value is NaN.
+    """
+    _refuse_nan((*first, *second))
+    pairs = list(zip(first, second, strict=True))
+    n = len(pairs)
+    if n < 2:
         return None
     import numpy as np
-    from scipy.stats import permutation_test
+    from scipy.stats import permutation_test, rankdata
 
+    differences = np.array([0.0 if left == right else left - right for left, right in pairs])
+    signed_ranks = np.sign(differences) * rankdata(abs(differences))
     exact = 2**n <= DRAWS
-    data = (np.asarray(differences),)
-    p = permutation_test(data, np.mean, permutation_type="samples", n_resamples=DRAWS, vectorized=True, rng=0).pvalue
-    name = f"paired sign-flip permutation test ({'exact' if exact else f'{DRAWS:,} draws'})"
+    tested = permutation_test(
+        (signed_ranks,), np.mean, permutation_type="samples", n_resamples=DRAWS, vectorized=True, rng=0
+    )
+    name = f"paired sign-flip permutation test of the ranks ({'exact' if exact else f'{DRAWS:,} draws'})"
     smallest = 2.0 ** (1 - n) if exact else 2 / (DRAWS + 1)
-    return Comparison((n, n), summary, name, float(p), smallest, _ratio(summary.mean, _deviation(differences)), "d_z")
+    lower = float(np.mean((differences < 0) + (differences == 0) / 2))
+    return Comparison((n, n), summarize(differences.tolist()), name, float(tested.pvalue), smallest, lower)
 
 
 def compare_unpaired(first: Sequence[float], second: Sequence[float]) -> Comparison | None:
-    """Compare independent samples by the permutation test of the means; None for fewer than two on a side."""
+    """Compare independent samples by the permutation test of their ranks; None for fewer than two on a side.
+
+    A run without a value enters as infinity, on the side that is worse.
+
+    Raises:
+        ValueError: a value is NaN.
+    """
+    _refuse_nan((*first, *second))
     n, m = len(first), len(second)
     if min(n, m) < 2:
         return None
     import numpy as np
-    from scipy.stats import permutation_test, ttest_ind
+    from scipy.stats import permutation_test, rankdata
 
     splits = math.comb(n + m, n)
     exact = splits <= DRAWS
-    data = (np.asarray(first), np.asarray(second))
-    p = permutation_test(data, _mean_difference, n_resamples=DRAWS, vectorized=True, rng=0).pvalue
-    mean = math.fsum(first) / n - math.fsum(second) / m
-    interval = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
-    half = float(interval.high - interval.low) / 2
-    squares = sum((len(side) - 1) * _deviation(side) ** 2 for side in (first, second))
-    pooled = math.sqrt(squares / (n + m - 2))
-    name = f"permutation test of the means ({'exact' if exact else f'{DRAWS:,} draws'})"
+    ranks = rankdata((*first, *second))
+    tested = permutation_test((ranks[:n], ranks[n:]), _mean_difference, n_resamples=DRAWS, vectorized=True, rng=0)
+    name = f"permutation test of the ranks ({'exact' if exact else f'{DRAWS:,} draws'})"
     smallest = min(1.0, 2 / splits) if exact else 2 / (DRAWS + 1)
-    return Comparison((n, m), Summary(n + m, mean, half), name, float(p), smallest, _ratio(mean, pooled), "Cohen's d")
+    left, right = np.asarray(first)[:, None], np.asarray(second)[None]
+    lower = float(np.mean((left < right) + (left == right) / 2))
+    return Comparison((n, m), _welch(first, second), name, float(tested.pvalue), smallest, lower)
+
+
+def _welch(first: Sequence[float], second: Sequence[float]) -> Summary | None:
+    """Return the difference of the means of the finite values, with Welch's 95 % interval."""
+    sides = [[value for value in side if math.isfinite(value)] for side in (first, second)]
+    sizes = [len(side) for side in sides]
+    if min(sizes) == 0:
+        return None
+    difference = statistics.fmean(sides[0]) - statistics.fmean(sides[1])
+    if min(sizes) == 1:
+        return Summary(sum(sizes), difference, None)
+    from scipy.special import stdtrit
+
+    errors = [statistics.variance(side) / len(side) for side in sides]
+    if sum(errors) == 0:
+        return Summary(sum(sizes), difference, 0.0)
+    freedom = sum(errors) ** 2 / sum(error**2 / (size - 1) for error, size in zip(errors, sizes, strict=True))
+    half = float(stdtrit(freedom, 1 - LEVEL / 2)) * math.sqrt(sum(errors))
+    return Summary(sum(sizes), difference, half)
+
+
+def _refuse_nan(values: Sequence[float]) -> None:
+    if any(map(math.isnan, values)):
+        raise ValueError("a value is NaN: it has no rank; a run that diverged is infinity")
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -124,12 +320,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def _mean_difference(first: np.ndarray, second: np.ndarray, axis: int = -1) -> np.ndarray:
     difference: np.ndarray = first.mean(axis=axis) - second.mean(axis=axis)
     return difference
-
-
-def _deviation(values: Sequence[float]) -> float:
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-
-
-def _ratio(value: float, scale: float) -> float | None:
-    return value / scale if scale > 0 else None

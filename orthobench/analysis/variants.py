@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,11 @@ class Variant:
     @property
     def diverged(self) -> int:
         return sum(run.status == Status.DIVERGED for run in self.runs)
+
+    @property
+    def backends(self) -> list[str]:
+        """Return the distinct back ends of the finished runs (`backends`)."""
+        return backends(self.runs)
 
     @property
     def tags(self) -> list[str]:
@@ -62,14 +67,36 @@ def group(runs: Sequence[Run], by: Callable[[Run], str]) -> list[list[Run]]:
 def variants(runs: Sequence[Run]) -> list[Variant]:
     """Return the variants of these runs, labelled by the model and the settings that distinguish its variants."""
     groups = group(runs, lambda run: run.variant)
-    return [Variant(_label(members[0], [other[0] for other in groups]), members) for members in groups]
+    differing = differing_settings([members[0] for members in groups], lambda run: run.model)
+    return [Variant(_label(members[0].model, differing[members[0].key]), members) for members in groups]
 
 
-def _label(run: Run, all_runs: list[Run]) -> str:
-    own = settings_of(run)
-    others = [settings_of(other) for other in all_runs if other.model == run.model and other is not run]
-    distinguishing = [name for name, value in own.items() if any(other.get(name) != value for other in others)]
-    return " ".join([run.model, *(f"{name}={text(own[name])}" for name in distinguishing)])
+def differing_settings(runs: Sequence[Run], by: Callable[[Run], str]) -> dict[str, dict[str, Any]]:
+    """Return by key the settings and versions of each run in which the runs of its group differ.
+
+    Args:
+        by: the value that the runs of a group share.
+    """
+    differing: dict[str, dict[str, Any]] = {}
+    for members in group(runs, by):
+        described = [settings_of(run) for run in members]
+        names = {
+            name
+            for name in set().union(*described)
+            if any(name not in own or own[name] != described[0].get(name) for own in described)
+        }
+        for run, own in zip(members, described, strict=True):
+            differing[run.key] = {name: value for name, value in own.items() if name in names}
+    return differing
+
+
+def _label(model: str, differing: Mapping[str, Any]) -> str:
+    return " ".join([model, *(f"{name}={text(value)}" for name, value in differing.items())])
+
+
+def backends(runs: Sequence[Run]) -> list[str]:
+    """Return the distinct back ends of the finished runs, each with its device, such as "cpu on cpu", sorted."""
+    return sorted({f"{run.backend} on {run.device}" for run in runs if run.status == Status.FINISHED and run.backend})
 
 
 def settings_of(run: Run) -> dict[str, Any]:

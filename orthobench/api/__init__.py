@@ -3,13 +3,13 @@
     import orthobench as ob
 
     run = ob.run("adding", "scornn", preset="quick")
-    results = ob.open_results("results.db")
+    results = ob.open_results()
 
 Nothing is printed: pass a `Display` to follow the progress. Errors that the user can mend are `OrthobenchError`.
 """
 
 from orthobench.api.analysis import CheckResult, check, compare, report
-from orthobench.api.papers import SmallResult, StudyResult, reproduce, reproduce_small, study
+from orthobench.api.papers import SmallResult, StudyResult, reproduce, reproduce_file, reproduce_small, study
 from orthobench.api.results import Results, open_results
 from orthobench.api.runs import run, sweep, sweep_file, tune
 from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
@@ -40,6 +40,7 @@ __all__ = [
     "open_results",
     "report",
     "reproduce",
+    "reproduce_file",
     "reproduce_small",
     "run",
     "study",

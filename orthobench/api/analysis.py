@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from orthobench import environment
 from orthobench.api.results import Results
-from orthobench.api.runs import DEFAULT_DATABASE
-from orthobench.errors import UsageError
+from orthobench.errors import MissingDataError, UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.job import Ending, Job
 from orthobench.execution.options import ExecutionOptions
@@ -21,10 +20,13 @@ from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Store, open_store
+from orthobench.store.default import named_or_default
 from orthobench.training.devices import check_backend, pick_device
 from orthobench.training.locks import status_in
 
 if TYPE_CHECKING:
+    import torch
+
     from orthobench.analysis.compare import Contrast
     from orthobench.gate.baseline import CheckedRun
     from orthobench.gate.results import SeedResult
@@ -105,7 +107,8 @@ def report(
 def compare(
     results: Results | str,
     *selections: str,
-    value: Literal["final", "best"] = "final",
+    value: Literal["end", "final", "best"] = "end",
+    paired: bool | None = None,
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> list[Contrast]:
@@ -114,7 +117,8 @@ def compare(
     Args:
         results: open results, or a database.
         selections: each a run's key, or conditions such as "model=scornn,hidden_size=170"; the first is the reference.
-        value: the metric's last or best value.
+        value: of each run's tests the end, which is the median of the last tenth, or the last or the best.
+        paired: pair the runs by seed, or do not; None: pair them where six seeds or more are common.
         where: conditions that restrict all selections.
         conditions: likewise by name, such as `task="adding"`.
 
@@ -122,14 +126,15 @@ def compare(
         The contrast of the first selection with each other one.
 
     Raises:
-        UsageError: a selection is empty, or the selections have different metrics.
+        UsageError: a selection is empty, the selections have different metrics, a finished run has no number, or the
+            runs cannot be paired.
     """
     from orthobench.analysis.compare import contrasts
     from orthobench.analysis.selection import make_conditions
 
     with _opened(results) as opened:
         shared = make_conditions(where, **conditions)
-        return contrasts(opened.store, selections, shared, status_in(opened.store, opened.db), value)
+        return contrasts(opened.store, selections, shared, status_in(opened.store, opened.db), value, paired)
 
 
 @dataclass(frozen=True)
@@ -156,21 +161,29 @@ class CheckResult:
         return verdict.exit_code(self.findings)
 
     def update_baseline(self, reason: str) -> list[str]:
-        """Write the measured values beside the baseline, and return warnings on metrics that any model would pass.
+        """Write the measured values beside the baseline.
 
         Args:
             reason: why the baseline changes; the baseline keeps it.
 
+        Returns:
+            For each run, the losses that a check detects, and warnings on metrics that any model would pass.
+
         Raises:
-            MissingValueError: a run gave no value; the baseline stays as it was.
+            UpdateRefusedError: a run gave no value, or its checks would detect too little. Nothing is written then.
         """
         from orthobench.gate.baseline import write_measured
-        from orthobench.gate.update import provenance, vacuous_metrics, with_new_values
+        from orthobench.gate.update import check_detection, provenance, vacuous_metrics, with_new_values
 
         runs = [with_new_values(run, self.configs[run.name][0], self.results[run.name]) for run in self.runs]
         names = [run.name for run in runs]
+        lines = [
+            f"{run.name}: {line}"
+            for run in runs
+            for line in (*check_detection(run), *vacuous_metrics(run, self.configs[run.name][0]))
+        ]
         write_measured(self.baseline, runs, provenance(self.baseline, reason, self.facts, names))
-        return [f"{run.name}: {warning}" for run in runs for warning in vacuous_metrics(run, self.configs[run.name][0])]
+        return lines
 
 
 def check(
@@ -225,12 +238,17 @@ def check(
 
     with _check_session(db, db_only, options, display) as (store, session):
         if session is not None:
+            if not for_update:
+                refusals |= _without_data(checked, configs, device)
             trained = [config for name, own in configs.items() if for_update or name not in refusals for config in own]
             with stop_on_signals(session.stop):
                 calibrate(store, device, _trained(session, trained))
         # An update records runs as this code's. A new database has only such runs; they need no comparison.
-        own_code = facts if not ((db_only and not for_update) or (db is None and not db_only)) else None
-        seed_results = {name: collect_results(store, own, own_code) for name, own in configs.items()}
+        compares_code = not ((db_only and not for_update) or (db is None and not db_only))
+        seed_results = {
+            name: collect_results(store, own, _with_plugins(facts, device, own[0]) if compares_code else None)
+            for name, own in configs.items()
+        }
 
     findings: list[Finding] = []
     for run in checked:
@@ -241,13 +259,34 @@ def check(
     return CheckResult(baseline, findings, selected, configs, seed_results, facts)
 
 
+def _with_plugins(facts: dict[str, Any], device: torch.device, config: RunConfig) -> dict[str, Any]:
+    """Return the facts of this environment with the source code of the run's plugins, if any is not built in."""
+    return environment.describe(device, [sources.facts() for sources in config.sources]) if config.sources else facts
+
+
+def _without_data(
+    checked: Sequence[CheckedRun], configs: Mapping[str, list[RunConfig]], device: torch.device
+) -> dict[str, Finding]:
+    """Return the findings of the runs whose data set is missing, by name."""
+    from orthobench.gate import verdict
+
+    findings = {}
+    for run in checked:
+        config = configs[run.name][0]
+        try:
+            config.task_class(config.task_settings, config.spec.seed, device)
+        except MissingDataError as error:
+            findings[run.name] = verdict.skipped(run, str(error))
+    return findings
+
+
 @contextmanager
 def _check_session(
     db: str | None, db_only: bool, options: ExecutionOptions, display: Display | None
 ) -> Iterator[tuple[Store, Session | None]]:
     """Open the database, and a session unless nothing trains. Without a name the database is temporary."""
     if db_only:
-        with open_store(db or DEFAULT_DATABASE) as store:
+        with open_store(named_or_default(db, writes=False)) as store:
             yield store, None
     elif db is None:
         with (

@@ -8,20 +8,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench import environment
-from orthobench.api.runs import DEFAULT_DATABASE, seed_list, train, with_jobs
+from orthobench.api.runs import seed_list, train, with_jobs
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.session import Session, SweepResult, open_session
 from orthobench.papers import Study, find_paper, find_study, papers
-from orthobench.planning.paper import resolve_experiments, select_experiments, small_runs, with_models, with_settings
+from orthobench.planning.paper import resolve_experiments, restrict, small_runs
+from orthobench.planning.paper_file import runs_in
 from orthobench.planning.plan import SweepRun, with_seeds
 from orthobench.plugins import Catalog
-from orthobench.settings import text
-from orthobench.spec import Preset, resolve
+from orthobench.settings import Preset, text
+from orthobench.spec import resolve
+from orthobench.store.overwrite import refuse_other_kinds
 
 if TYPE_CHECKING:
-    from orthobench.analysis.claims import ClaimResult
+    from orthobench.analysis.claims import ClaimCounts, ClaimResult
     from orthobench.papers import Artifact, Paper
 
 
@@ -34,7 +36,7 @@ def reproduce(
     where: Mapping[str, Any] | None = None,
     scale: float = 1.0,
     seeds: int | Sequence[int] = 1,
-    db: str = DEFAULT_DATABASE,
+    db: str | None = None,
     jobs: int | None = None,
     options: ExecutionOptions | None = None,
     dry_run: bool = False,
@@ -56,15 +58,29 @@ def reproduce(
         Stopped: the user pressed Ctrl-C; the same call resumes the runs.
     """
     options = with_jobs(options, jobs)
-    if table and figure:
-        raise UsageError("name a table or a figure, one at a time")
-    kind, name = ("table", table) if table else ("figure", figure)
-    experiments = select_experiments(find_paper(paper), kind, name)
-    if models is not None:
-        experiments = with_models(experiments, models)
-    experiments = with_settings(experiments, where or {})
+    experiments = restrict(find_paper(paper), table, figure, models, where)
     runs = resolve_experiments(Catalog(options.plugins), experiments, seed_list(seeds), scale)
     return train(runs, db, options, dry_run, display)
+
+
+def reproduce_file(
+    path: Path,
+    *,
+    db: str | None = None,
+    jobs: int | None = None,
+    options: ExecutionOptions | None = None,
+    dry_run: bool = False,
+    display: Display | None = None,
+) -> SweepResult:
+    """Train the papers' runs that a TOML file lists, in its order.
+
+    Raises:
+        UsageError: the file is invalid, or as for `reproduce`.
+        StorageError: the database cannot be written.
+        Stopped: the user pressed Ctrl-C; the same call resumes the runs.
+    """
+    options = with_jobs(options, jobs)
+    return train(runs_in(path, Catalog(options.plugins)), db, options, dry_run, display)
 
 
 @dataclass(frozen=True)
@@ -84,6 +100,12 @@ class SmallResult:
         return [result for _, _, results in self.figures for result in results]
 
     @property
+    def claim_counts(self) -> ClaimCounts:
+        from orthobench.analysis.claims import count_claims
+
+        return count_claims(self.claim_results)
+
+    @property
     def claims_held(self) -> bool:
         """Whether all claims held."""
         return all(result.holds is True for result in self.claim_results)
@@ -93,7 +115,7 @@ def reproduce_small(
     paper: str | None = None,
     *,
     seeds: int | Sequence[int] = 1,
-    db: str = DEFAULT_DATABASE,
+    db: str | None = None,
     jobs: int | None = None,
     options: ExecutionOptions | None = None,
     dry_run: bool = False,
@@ -118,7 +140,7 @@ def reproduce_small(
     seeds = seed_list(seeds)
     runs = [with_seeds(small_runs(catalog, source, artifact), seeds) for source, artifact in figures]
     unique = {run.config.spec.key: run for own in runs for run in own}
-    with open_session(db, options, display, dry_run) as session:
+    with open_session(db, options, display, dry_run, [[run.config for run in unique.values()]]) as session:
         result = session.sweep(list(unique.values()), dry_run)
         if dry_run:
             return SmallResult(result, [])
@@ -152,7 +174,7 @@ def study(
     preset: Preset = "paper",
     seeds: int | Sequence[int] = 1,
     out: Path | None = None,
-    db: str = DEFAULT_DATABASE,
+    db: str | None = None,
     jobs: int | None = None,
     options: ExecutionOptions | None = None,
     dry_run: bool = False,
@@ -172,7 +194,9 @@ def study(
     options, description = with_jobs(options, jobs), find_study(name)
     catalog = Catalog(options.plugins)
     runs, figures = _study_runs(description, catalog, preset, seed_list(seeds))
-    with open_session(db, options, display, dry_run) as session:
+    page = out or Path("reports") / f"study-{description.name}.html"
+    refuse_other_kinds(page, "HTML")  # before any training
+    with open_session(db, options, display, dry_run, [[run.config for run in runs]]) as session:
         result = None
         if dry_run:
             result = session.sweep(runs, dry_run) if runs else None
@@ -188,7 +212,7 @@ def study(
             result = session.sweep(runs)
         from orthobench.reporting import write_study
 
-        page = write_study(session.open_store, out or Path("reports") / f"study-{description.name}.html", description)
+        page = write_study(session.open_store, page, description)
     return StudyResult(description, result, page)
 
 

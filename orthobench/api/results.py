@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from orthobench.api.runs import DEFAULT_DATABASE
 from orthobench.errors import UsageError, unknown
 from orthobench.settings import merged_settings
 from orthobench.store import Run, open_store
-from orthobench.training.locks import status_in
+from orthobench.store.backup import back_up
+from orthobench.store.default import named_or_default
+from orthobench.store.location import sqlite_file
+from orthobench.store.tables import utc_now
+from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
+from orthobench.training.locks import lock, status_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,16 +49,16 @@ RUN_COLUMNS = (
 METRIC_COLUMNS = ("run", "split", "name", "epoch", "iteration", "value")
 
 
-def open_results(db: str = DEFAULT_DATABASE) -> Results:
+def open_results(db: str | None = None) -> Results:
     """Open a database of runs to read.
 
     Args:
-        db: a file or an SQLAlchemy URL.
+        db: a file or an SQLAlchemy URL. None: runs.db where results.db is protected, else results.db.
 
     Raises:
         UsageError: there is no such database, or it needs an upgrade.
     """
-    return Results(db)
+    return Results(named_or_default(db, writes=False))
 
 
 class Results:
@@ -69,8 +75,8 @@ class Results:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self.store.__exit__(kind, error, traceback)
 
     def close(self) -> None:
         """Close the database."""
@@ -172,6 +178,36 @@ class Results:
         selected = [trace for trace in traces if trace.name == names[0]]
         iterations = pd.Index([trace.iteration for trace in selected], name="iteration")
         return pd.DataFrame([list(trace.values) for trace in selected], index=iterations)
+
+    def delete(self, runs: Runs) -> Path | None:
+        """Delete runs with all their rows and checkpoints; return the copy of the database made before.
+
+        Args:
+            runs: None is no selection here.
+
+        Returns:
+            The copy; None for a server's database, which has no copy.
+
+        Raises:
+            UsageError: a key is unknown or ambiguous, or no run is named.
+            RunLockedError: a process trains one of the runs; then no run is deleted.
+            StorageError: the copy cannot be written; then no run is deleted.
+        """
+        if runs is None:
+            raise UsageError("name the runs to delete: None would be all of them")
+        keys = self._keys(runs)
+        root, file = checkpoint_root(self.db), sqlite_file(self.db)
+        copy = None
+        with ExitStack() as locks:
+            for key in keys.values():
+                locks.enter_context(lock(self.store, checkpoints_at(root, key)))
+            if file is not None:
+                copy = file.with_name(f"{file.name}.backup-{utc_now():%Y%m%dT%H%M%S%f}")
+                back_up(file, copy)
+            for number, key in keys.items():
+                self.store.delete(number)
+                checkpoints_at(root, key).clear()
+        return copy
 
     def table(self, paper: str, name: str) -> pd.DataFrame:
         """Return a table of a paper, printed beside measured: one row per printed number.

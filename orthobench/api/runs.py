@@ -7,22 +7,22 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from orthobench.data import use_data_folder
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.session import SweepResult, open_session
 from orthobench.execution.tuner import Tuning, TuningResult, check_optuna
 from orthobench.planning.file import read_file
-from orthobench.planning.grid import read_grid
+from orthobench.planning.grid import Axis, read_grid
+from orthobench.planning.match import MatchedRuns, MatchedSize, with_equal_parameters
 from orthobench.planning.plan import SweepRun, resolve_grid
 from orthobench.planning.search import Search
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
-from orthobench.settings import text
-from orthobench.spec import Preset, resolve
+from orthobench.settings import Preset, text
+from orthobench.spec import resolve
 from orthobench.store import Run
-
-DEFAULT_DATABASE = "results.db"
 
 Values = str | Sequence[Any]
 Grid = Mapping[str, Values] | Mapping[str | tuple[str, ...], Values]
@@ -38,7 +38,7 @@ def run(
     *,
     preset: Preset = "paper",
     seed: int = 0,
-    db: str = DEFAULT_DATABASE,
+    db: str | None = None,
     force: bool = False,
     settings: Mapping[str, Any] | None = None,
     options: ExecutionOptions | None = None,
@@ -53,7 +53,8 @@ def run(
         task: the name of a task, such as "adding".
         model: the name of a model, such as "scornn".
         preset: "paper" for the paper's settings, "quick" for a run of a minute or two.
-        db: a database file or an SQLAlchemy URL; a missing file is created.
+        db: a database file or an SQLAlchemy URL; a missing file is created. None: results.db, or runs.db where
+            results.db is protected.
         force: delete the run's results and train it again.
         settings: hyper-parameters by name; for names that are no Python identifiers or arguments of this function.
         overrides: hyper-parameters by name, such as `hidden_size=64`.
@@ -67,8 +68,8 @@ def run(
     settings = _merge(settings, overrides)
     options = options or ExecutionOptions()
     config = resolve(Catalog(options.plugins), task, model, settings, preset, seed)
-    with open_session(db, options, display) as session:
-        return session.train(config, f"{task} {model}", force)
+    with open_session(db, options, display, runs=[[config]]) as session:
+        return session.train(config, f"{task} {model} seed {seed}", force)
 
 
 def sweep(
@@ -78,8 +79,9 @@ def sweep(
     seeds: int | Sequence[int] = 1,
     grid: Grid | None = None,
     settings: Mapping[str, Any] | None = None,
+    match_parameters: int | str | None = None,
     preset: Preset = "paper",
-    db: str = DEFAULT_DATABASE,
+    db: str | None = None,
     jobs: int | None = None,
     options: ExecutionOptions | None = None,
     dry_run: bool = False,
@@ -94,6 +96,8 @@ def sweep(
         seeds: a number of seeds (0, 1, 2, ...), or the seeds.
         grid: values to combine; see `Grid`.
         settings: hyper-parameters of all runs.
+        match_parameters: choose hidden sizes of equal parameter counts: a count such as 15_000 or "15k", or a model
+            of the sweep, which keeps its settings. `SweepResult.sizes` has the chosen sizes.
         jobs: runs at once, each in its own process, in place of `options.jobs`; 0: one by one in this process.
         dry_run: train nothing; the result has the plan, with estimates of time and memory.
 
@@ -104,15 +108,17 @@ def sweep(
     """
     options = with_jobs(options, jobs)
     axes = read_grid({_axis(names): values for names, values in (grid or {}).items()})
-    runs = resolve_grid(Catalog(options.plugins), task, _names(models), settings or {}, axes, seed_list(seeds), preset)
-    return train(runs, db, options, dry_run, display)
+    matched = _grid_runs(
+        options, task, _names(models), settings or {}, axes, seed_list(seeds), preset, match_parameters
+    )
+    return train(matched.runs, db, options, dry_run, display, matched.sizes)
 
 
 def sweep_file(
     path: Path,
     *,
     seeds: int | None = None,
-    db: str = DEFAULT_DATABASE,
+    db: str | None = None,
     jobs: int | None = None,
     options: ExecutionOptions | None = None,
     dry_run: bool = False,
@@ -129,16 +135,17 @@ def sweep_file(
         Stopped: the user pressed Ctrl-C; the same call resumes the runs.
     """
     options, file = with_jobs(options, jobs), read_file(path)
-    runs = resolve_grid(
-        Catalog(options.plugins),
+    matched = _grid_runs(
+        options,
         file.task,
         file.models,
         file.overrides(),
         file.axes(),
         range(seeds or file.seeds),
         file.preset,
+        file.match_parameters,
     )
-    return train(runs, db, options, dry_run, display)
+    return train(matched.runs, db, options, dry_run, display, matched.sizes)
 
 
 def tune(
@@ -150,7 +157,7 @@ def tune(
     prune: bool = True,
     settings: Mapping[str, Any] | None = None,
     preset: Preset = "paper",
-    db: str = DEFAULT_DATABASE,
+    db: str | None = None,
     jobs: int | None = None,
     options: ExecutionOptions | None = None,
     dry_run: bool = False,
@@ -179,7 +186,7 @@ def tune(
     )
     fixed = {name: value if isinstance(value, str) else text(value) for name, value in (settings or {}).items()}
     tunings = [Tuning(Search(catalog, task, model, fixed, preset, space, prune), trials) for model in searched]
-    with open_session(db, options, display, dry_run) as session:
+    with open_session(db, options, display, dry_run, (tuning.first_draws() for tuning in tunings)) as session:
         if not dry_run:
             return [tuning.train(session) for tuning in tunings]
         results = []
@@ -192,16 +199,24 @@ def tune(
 
 
 def train(
-    runs: Sequence[SweepRun], db: str, options: ExecutionOptions, dry_run: bool, display: Display | None
+    runs: Sequence[SweepRun],
+    db: str | None,
+    options: ExecutionOptions,
+    dry_run: bool,
+    display: Display | None,
+    sizes: Sequence[MatchedSize] = (),
 ) -> SweepResult:
     """Plan and train the runs of a sweep.
+
+    Args:
+        sizes: the hidden sizes that were chosen for the runs.
 
     Raises:
         OrthobenchError: as for `sweep`.
         Stopped: the user pressed Ctrl-C.
     """
-    with open_session(db, options, display, dry_run) as session:
-        return session.sweep(runs, dry_run, estimate=dry_run)
+    with open_session(db, options, display, dry_run, [[run.config for run in runs]]) as session:
+        return session.sweep(runs, dry_run, dry_run, sizes)
 
 
 def with_jobs(options: ExecutionOptions | None, jobs: int | None) -> ExecutionOptions:
@@ -220,6 +235,29 @@ def seed_list(seeds: int | Sequence[int]) -> Sequence[int]:
     if not listed:
         raise UsageError(f"seeds={seeds} should name at least one seed")
     return listed
+
+
+def _grid_runs(
+    options: ExecutionOptions,
+    task: str,
+    models: Sequence[str],
+    overrides: Mapping[str, Any],
+    axes: Sequence[Axis],
+    seeds: Sequence[int],
+    preset: Preset,
+    parameters: int | str | None,
+) -> MatchedRuns:
+    """Return the runs of a grid, with hidden sizes of equal parameter counts if `parameters` is given.
+
+    Raises:
+        UsageError: a name or value is invalid, or a model cannot have that many parameters.
+    """
+    catalog = Catalog(options.plugins)
+    runs = resolve_grid(catalog, task, models, overrides, axes, seeds, preset)
+    if parameters is None:
+        return MatchedRuns(runs, [])
+    with use_data_folder(options.data_folder):
+        return with_equal_parameters(catalog, runs, overrides, preset, parameters)
 
 
 def _merge(settings: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ def require_audio() -> None:
     """
     missing = [name for name in PACKAGES if not _is_installed(name)]
     if missing:
-        raise UsageError(f"speech needs {', '.join(missing)}: pip install 'orthobench[audio]'")
+        raise UsageError(f"speech needs {', '.join(missing)}: pip install -e '.[audio]' in the checkout")
 
 
 def _is_installed(name: str) -> bool:

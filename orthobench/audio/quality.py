@@ -179,5 +179,7 @@ def _quality_of_prediction(file: Path, predicted: Features) -> dict[str, float]:
 
 
 def _ignore_interrupts() -> None:
-    """Ignore Ctrl-C, which reaches every process of the terminal: the parent process ends its workers."""
+    """Ignore Ctrl-C and the terminal's end, which reach all its processes: the parent process ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -15,6 +17,7 @@ from orthobench.cli import (
     compare,
     data,
     db,
+    delete,
     ls,
     plugins,
     report,
@@ -26,11 +29,11 @@ from orthobench.cli import (
     tune,
 )
 from orthobench.cli.replaced import replacement
-from orthobench.errors import OrthobenchError
+from orthobench.errors import OrthobenchError, one_line, without_passwords
 
 GROUPS = {
     "Train": ("run", "sweep", "tune", "reproduce", "study"),
-    "Results": ("ls", "show", "compare", "report", "check"),
+    "Results": ("ls", "show", "compare", "report", "check", "delete"),
     "Plugins, data and machine": ("plugins", "data", "db", "bench"),
 }
 """The commands as the help lists them."""
@@ -55,6 +58,14 @@ class Commands(typer.core.TyperGroup):
                 rows = [(name, self.commands[name]) for name in names if name in self.commands]
                 formatter.write_dl([(name, command.get_short_help_str(width)) for name, command in rows])
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # once more would print a traceback from the interpreter's end
+            typer.echo("stopped", err=True)
+            raise typer.Exit(130) from None
+
 
 app = typer.Typer(
     name="orthobench",
@@ -65,7 +76,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (run, sweep, tune, reproduce, study, ls, show, compare, report, check, plugins, bench):
+for module in (run, sweep, tune, reproduce, study, ls, show, compare, report, check, delete, plugins, bench):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(data.app, name="data")
 app.add_typer(db.app, name="db")
@@ -100,6 +111,9 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     logging.basicConfig(format="%(message)s")
     logging.getLogger("orthobench").setLevel(logging.INFO)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # an encoding without some letter never ends a command
+            stream.reconfigure(errors="replace")
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
     try:
         code = app(prog_name="orthobench", standalone_mode=False)
@@ -113,10 +127,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except Exception as error:
-        if verbose:
-            raise
-        first = (str(error).splitlines() or [""])[0]
-        typer.echo(f"error: {type(error).__name__}: {first} (orthobench -v shows where)", err=True)
+        _print_traceback(verbose)
+        hint = "" if verbose else " (orthobench -v shows where)"
+        typer.echo(f"error: {one_line(error)}{hint}", err=True)
         sys.exit(1)
     sys.exit(code or 0)
 
@@ -127,13 +140,23 @@ def _message(error: typer.TyperException) -> str:
     if option and context is not None and (sentence := replacement(context.info_name or "", option, sys.argv[1:])):
         return sentence
     message = error.format_message().replace("Value error, ", "")
+    if option and context is not None and not getattr(error, "possibilities", None) and _takes_settings(context):
+        message = f"{message.rstrip('.')}: a setting is written -s {option.lstrip('-')}=VALUE"
     return f"{message} (help: {context.command_path} --help)" if context is not None else message
 
 
+def _takes_settings(context: Any) -> bool:
+    return any("--set" in parameter.opts for parameter in context.command.params)
+
+
 def _fail(message: str, verbose: bool) -> None:
+    _print_traceback(verbose)
+    typer.echo("error: " + without_passwords(" ".join(message.split())), err=True)
+    sys.exit(2)
+
+
+def _print_traceback(verbose: bool) -> None:
     if verbose:
         import traceback
 
-        traceback.print_exc()
-    typer.echo("error: " + " ".join(message.split()), err=True)
-    sys.exit(2)
+        typer.echo(without_passwords(traceback.format_exc()), err=True)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, Device, Json
+from orthobench.cli.options import DEFAULT_DATABASE, DataFolder, Device, Json, WrittenDatabase
 
 SLOW = 2.0
 """Models that take more than this multiple of scoRNN's seconds are listed with the reason."""
@@ -31,7 +31,7 @@ def command(
     quick: Annotated[
         bool, typer.Option("--quick", help="Use toy sizes, as a test of the command; the times mean nothing.")
     ] = False,
-    db: Database = DEFAULT_DATABASE,
+    db: WrittenDatabase = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     json: Json = False,
 ) -> None:

@@ -83,7 +83,8 @@ def command(
     from orthobench.errors import UsageError
     from orthobench.gate import render
     from orthobench.gate.baseline import check_folder, measured_file, read_baseline, write_text
-    from orthobench.gate.update import MissingValueError
+    from orthobench.gate.update import UpdateRefusedError
+    from orthobench.store.overwrite import refuse_other_kinds
 
     selected = conditions(where, task=task, model=model)
     if update and not (reason and reason.strip()):
@@ -93,6 +94,9 @@ def command(
     for file in (junit, markdown, measured_file(baseline) if update else None):
         if file is not None:
             check_folder(file)
+    for file, kind in ((junit, "XML"), (markdown, "Markdown")):
+        if file is not None:
+            refuse_other_kinds(file, kind)
     runs = read_baseline(baseline).select(only or ())
     if selected:
         runs = narrow(runs, selected, lambda run: run.settings | run.model_dump(include=COLUMNS))
@@ -124,10 +128,10 @@ def command(
     if not update:
         raise typer.Exit(result.exit_code)
     try:
-        warnings = result.update_baseline(str(reason))
-    except MissingValueError as error:
+        lines = result.update_baseline(str(reason))
+    except UpdateRefusedError as error:
         typer.echo(f"{error}; {baseline} is as it was", err=True)
         raise typer.Exit(3) from None
     typer.echo(f"{measured_file(baseline)}: {len(result.runs)} run{'s' * (len(result.runs) != 1)} written", err=True)
-    for warning in warnings:
-        typer.echo(warning, err=True)
+    for line in lines:
+        typer.echo(line, err=True)

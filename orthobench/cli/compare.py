@@ -31,8 +31,19 @@ def command(
         ),
     ],
     value: Annotated[
-        Literal["final", "best"], typer.Option("--value", help="Compare the last value of the metric, or its best.")
-    ] = "final",
+        Literal["end", "final", "best"],
+        typer.Option(
+            "--value", help="Compare the median of the last tenth of the tests (end), the last test, or the best."
+        ),
+    ] = "end",
+    paired: Annotated[
+        bool | None,
+        typer.Option(
+            "--paired/--unpaired",
+            help="Pair the runs by seed, or do not. By default six common seeds or more are paired.",
+            show_default=False,
+        ),
+    ] = None,
     task: TaskFilter = None,
     model: ModelFilter = None,
     tag: TagFilter = None,
@@ -44,8 +55,10 @@ def command(
     """Compare selections of runs.
 
     The first selection is compared with each other selection: settings, environment, code and the metric.
-    Runs are paired by their common seeds where both sides have them. The output names the test, the effect size and
-    the smallest p that these seeds allow. --task, --model, --tag, --status and --where restrict all selections.
+    The test is of ranks: a diverged run counts as the worst. Runs are paired by seed where six seeds or more are
+    common, because fewer pairs cannot give p below 5 %. The output names the test and the smallest p that these seeds
+    allow. It also gives the share of pairs that one side leads. --task, --model, --tag, --status and --where restrict
+    all selections.
     `orthobench ls --help` explains conditions.
     """
     from orthobench.analysis.compare import adjusted, check_count, contrasts
@@ -56,16 +69,16 @@ def command(
     check_count(selections)
     shared = conditions(where, task=task, model=model, tag=tag, status=status)
     with open_store(db) as store:
-        compared = contrasts(store, selections, shared, status_in(store, db), value)
+        compared = contrasts(store, selections, shared, status_in(store, db), value, paired)
     p_values = adjusted(compared)
     if json:
-        records.print_json([_record(each, p) for each, p in zip(compared, p_values, strict=True)])
+        records.print_json([_record(each, p, value) for each, p in zip(compared, p_values, strict=True)])
         return
     for each, p in zip(compared, p_values, strict=True):
         _print(each, p if len(compared) > 1 else None, value)
 
 
-def _record(contrast: Contrast, p: float | None) -> dict[str, Any]:
+def _record(contrast: Contrast, p: float | None, value: str) -> dict[str, Any]:
     result = contrast.result
     record: dict[str, Any] = {
         "first": contrast.first.text,
@@ -74,19 +87,22 @@ def _record(contrast: Contrast, p: float | None) -> dict[str, Any]:
         "settings": contrast.settings,
         "environment": contrast.environment,
         "metric": contrast.metric,
+        "value": value,
+        "statuses": contrast.counts,
+        "medians": [side and {"value": side.value, "interval": [side.low, side.high]} for side in contrast.medians],
         "paired": contrast.paired,
         "caution": contrast.caution or None,
     }
     if result:
         record["result"] = {
             "n": result.n,
-            "difference": result.difference.mean,
-            "half_width": result.difference.half_width,
+            "difference": result.difference.mean if result.difference else None,
+            "half_width": result.difference.half_width if result.difference else None,
             "test": result.test,
             "p": result.p,
             "p_holm": p,
             "smallest_p": result.smallest_p,
-            result.effect_name: result.effect,
+            "first_lower": result.first_lower,
             "words": result.words or None,
         }
     return record
@@ -100,21 +116,23 @@ def _print(contrast: Contrast, p: float | None, value: str) -> None:
 
     out = console()
     table = Table("", escape(contrast.first.text), escape(contrast.second.text), box=None)
-    table.add_row("runs", *(str(len(side.runs)) for side in (contrast.first, contrast.second)))
+    table.add_row("runs", *(", ".join(f"{n} {status}" for status, n in each.items()) for each in contrast.counts))
+    table.add_row(f"{contrast.metric}, {value}, median", *("–" if m is None else str(m) for m in contrast.medians))
     for name, (left, right) in (contrast.settings | contrast.environment).items():
         table.add_row(name, escape(left), escape(right))
     out.print(table)
     result = contrast.result
     if result is None:
-        out.print("too few finished runs to compare", markup=False)
+        out.print("too few finished or diverged runs to compare: give 6 seeds", markup=False)
         return
-    seeds = f"{result.n[0]} common seeds" if contrast.paired else f"{result.n[0]} and {result.n[1]} runs, not paired"
+    pairs = f"{result.n[0]} common seeds" if contrast.paired else f"{result.n[0]} and {result.n[1]} runs, not paired"
     lines = [
-        f"{contrast.metric}, {value}: difference {result.difference} (95 % interval), {seeds}",
+        f"{contrast.metric}, {value}: {pairs}; difference of the means of finished runs "
+        + (f"{result.difference} (95 % interval)" if result.difference else "–"),
         f"{result.test}: p = {cell(result.p)}"
         + (f", by Holm over all comparisons {cell(p)}" if p is not None else "")
         + f"; smallest possible p {cell(result.smallest_p)}",
-        f"effect {result.effect_name} = {cell(result.effect)}",
+        f"the first is lower in {result.first_lower:.0%} of the pairs of runs; a diverged run is the worst",
         *(text for text in (result.words, contrast.caution) if text),
     ]
     for line in lines:

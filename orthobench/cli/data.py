@@ -74,10 +74,12 @@ def import_(
     data_dir: DataFolder = None,
 ) -> None:
     """Copy the files of a data set from a folder or an archive."""
+    from orthobench.cli.progress import busy
     from orthobench.data import dataset
 
     selected = dataset(name)
-    selected.import_files(path)
+    with busy(f"importing and checking {name}", path.exists()):
+        selected.import_files(path)
     typer.echo(f"{name} is in {selected.folder()}")
 
 
@@ -85,15 +87,24 @@ def import_(
 def verify(
     name: Annotated[str | None, typer.Argument(help="The data set; default: all data sets that are here.")] = None,
     data_dir: DataFolder = None,
+    json: Json = False,
 ) -> None:
     """Verify that data sets are complete and canonical. Exit code 1: one is not."""
+    from orthobench.cli import records
+    from orthobench.cli.progress import busy
     from orthobench.data import dataset, datasets
 
     selected = [dataset(name)] if name else [each for each in datasets().values() if each.present()]
-    problems = {each.name: each.verify() for each in selected}
-    for each, lines in problems.items():
-        typer.echo(f"{each}: {'; '.join(lines) or 'as it should be'}")
-    if not problems:
+    problems = {}
+    for each in selected:
+        with busy(f"verifying {each.name}", each.present()):
+            problems[each.name] = each.verify()
+    if json:
+        records.print_json([{"name": each, "problems": lines} for each, lines in problems.items()])
+    elif not problems:
         typer.echo("no data set is here: orthobench data get NAME")
+    else:
+        for each_name, lines in problems.items():
+            typer.echo(f"{each_name}: {'; '.join(lines) or 'as it should be'}")
     if any(problems.values()):
         raise typer.Exit(1)

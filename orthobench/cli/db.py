@@ -18,6 +18,7 @@ from orthobench.cli.options import (
     TagFilter,
     TaskFilter,
     Where,
+    WrittenDatabase,
     conditions,
     print_help,
 )
@@ -41,22 +42,27 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from rich.filesize import decimal
 
     from orthobench.cli import records
+    from orthobench.errors import without_passwords
     from orthobench.store import Store
+    from orthobench.store.default import is_protected
     from orthobench.store.describe import describe
+    from orthobench.store.location import sqlite_file
     from orthobench.store.open import HEAD, make_engine
     from orthobench.training.checkpoint import checkpoint_root
     from orthobench.training.locks import current_status
 
-    content = describe(db)
+    content, shown = describe(db), without_passwords(db)
     root = checkpoint_root(db)
     with Store(make_engine(db)) as store:
         states = Counter(str(current_status(store, root, key, status)) for key, status in content.runs)
     if json:
-        records.print_json({**asdict(content), "database": db, "newest_schema": HEAD, "runs": dict(states)})
+        records.print_json({**asdict(content), "database": shown, "newest_schema": HEAD, "runs": dict(states)})
     else:
         age = {-1: ", older than this program's: `orthobench db upgrade`", 0: "", 1: ", newer than this program's"}
         order = (content.schema > HEAD) - (content.schema < HEAD)
-        typer.echo(f"{db}: {content.kind}, schema {content.schema}{age[order]}")
+        file = sqlite_file(db)
+        protection = ", protected" if file is not None and is_protected(file) else ""
+        typer.echo(f"{shown}: {content.kind}, schema {content.schema}{age[order]}{protection}")
         if content.bytes is not None:
             typer.echo(f"size: {decimal(content.bytes)}")
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
@@ -74,21 +80,42 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
 @app.command()
 def upgrade(db: Database = DEFAULT_DATABASE) -> None:
     """Upgrade the schema to the newest version; the old file is kept as a backup beside it."""
-    from orthobench.errors import UsageError
+    from orthobench.errors import without_passwords
     from orthobench.store import open_store
     from orthobench.store.describe import describe
-    from orthobench.store.open import HEAD, backup_of, sqlite_file
+    from orthobench.store.location import sqlite_file
+    from orthobench.store.open import HEAD, backup_of
+    from orthobench.store.sqlite import damaged
 
     content = describe(db)
     if content.problems:
-        raise UsageError(f"{db} is damaged and is left as it is: {'; '.join(content.problems)}")
+        raise damaged(db, *content.problems)
     open_store(db).close()
     if content.schema == HEAD:
-        typer.echo(f"{db} has schema {HEAD} already")
+        typer.echo(f"{without_passwords(db)} has schema {HEAD} already")
     else:
         file = sqlite_file(db)
         old = f"; the old one is {backup_of(file, content.schema)}" if file else ""
-        typer.echo(f"{db}: schema {content.schema} -> {HEAD}{old}")
+        typer.echo(f"{without_passwords(db)}: schema {content.schema} -> {HEAD}{old}")
+
+
+@app.command()
+def protect(
+    db: Database = DEFAULT_DATABASE,
+    off: Annotated[bool, typer.Option("--off", help="End the protection.")] = False,
+) -> None:
+    """Protect reference results: without --db, commands then add their runs to runs.db and not to results.db."""
+    from orthobench.errors import UsageError
+    from orthobench.store import open_store
+    from orthobench.store.default import protect as set_protection
+    from orthobench.store.location import sqlite_file
+
+    file = sqlite_file(db)
+    if file is None:
+        raise UsageError("a server's database is never a default: protection is for SQLite files")
+    open_store(db).close()
+    set_protection(file, not off)
+    typer.echo(f"{db} is {'no longer ' if off else ''}protected")
 
 
 @app.command()
@@ -97,10 +124,11 @@ def backup(
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Copy the database to a new SQLite file in one consistent state, also while runs are training."""
+    from orthobench.errors import without_passwords
     from orthobench.store.merge import copy_to_file
 
     copy_to_file(db, file)
-    typer.echo(f"{db} is copied to {file}")
+    typer.echo(f"{without_passwords(db)} is copied to {file}")
 
 
 @app.command()
@@ -108,18 +136,21 @@ def merge(
     sources: Annotated[
         list[str], typer.Argument(metavar="FROM...", help="Databases to read: files or SQLAlchemy URLs.")
     ],
-    db: Database = DEFAULT_DATABASE,
+    db: WrittenDatabase = DEFAULT_DATABASE,
 ) -> None:
     """Add the runs of other databases to this one; the other databases do not change.
 
     Each run is added once. If both databases have a run, the more advanced copy is kept. Finished copies come first,
     then diverged ones, then those with more iterations, then the copy in this database.
     """
-    from orthobench.errors import UsageError
+    from orthobench.errors import UsageError, without_passwords
     from orthobench.store import open_store
+    from orthobench.store.damage import problems_of
+    from orthobench.store.location import is_same
     from orthobench.store.merge import merge as merge_store
     from orthobench.store.merge import reading
-    from orthobench.store.open import check_writable, is_same
+    from orthobench.store.open import check_writable
+    from orthobench.store.sqlite import damaged
     from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
     from orthobench.training.locks import is_locked
 
@@ -131,28 +162,35 @@ def merge(
     with ExitStack() as opened:
         # Open all sources first: a wrong last name must not leave a half-merged database.
         stores = [opened.enter_context(reading(location)) for location in sources]
+        for location, source in zip(sources, stores, strict=True):
+            if problems := problems_of(source.engine):
+                raise damaged(location, *problems)
         store = opened.enter_context(open_store(db, create=True))
         for location, source in zip(sources, stores, strict=True):
             result = merge_store(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))
             rows = ", ".join(f"{count} {name}" for name, count in result.rows.items() if count)
+            shown = without_passwords(location)
             typer.echo(
-                f"{location}: {len(result.added)} runs added, {len(result.replaced)} replaced by one that got "
+                f"{shown}: {len(result.added)} runs added, {len(result.replaced)} replaced by one that got "
                 f"further, {len(result.unchanged)} known" + (f"; rows: {rows}" if rows else "")
             )
 
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the files runs.* and metrics.*.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the files runs.*, segments.*, metrics.*.")],
     form: Annotated[Literal["csv", "json", "parquet"], typer.Option("--format", help="Format of the files.")] = "csv",
     task: TaskFilter = None,
     model: ModelFilter = None,
     tag: TagFilter = None,
     status: StatusFilter = None,
     where: Where = None,
+    vectors: Annotated[
+        bool, typer.Option("--vectors", help="Write the vectors too: gradient norms through time, heat maps.")
+    ] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Write runs and metrics as tables for other programs; `orthobench ls --help` explains the filters."""
+    """Write runs, segments and metrics as tables for other programs; `orthobench ls --help` explains the filters."""
     from orthobench.analysis.selection import select_runs
     from orthobench.errors import UsageError
     from orthobench.store.export import export as write
@@ -164,5 +202,5 @@ def export(
         runs = select_runs(store.runs(), selected, status_in(store, db))
         if not runs:
             raise UsageError(f"{db} holds no runs to export: make one with `orthobench run`")
-        files = write(store, runs, folder, form)
-    typer.echo(f"{len(runs)} runs in {' and '.join(map(str, files))}")
+        files = write(store, runs, folder, form, vectors)
+    typer.echo(f"{len(runs)} runs in {', '.join(map(str, files))}")

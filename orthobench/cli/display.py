@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from orthobench.cli.progress import Progress, SideBySide
-from orthobench.cli.records import cell, console
+from orthobench.cli.records import cell, console, print_columns
 from orthobench.execution.budget import show_duration
 from orthobench.execution.display import Display, JobsDisplay
 from orthobench.execution.job import Ending
-from orthobench.execution.session import Stopped
+from orthobench.execution.output import lasting_output
+from orthobench.execution.session import SweepResult
 from orthobench.store import Status
 from orthobench.training.events import EventSink
 
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
     from orthobench.execution.job import Job, Outcome
     from orthobench.execution.planner import SweepPlan, Totals
     from orthobench.execution.tuner import Tuning, TuningResult
+    from orthobench.planning.match import MatchedSize
     from orthobench.planning.plan import PlannedRun
     from orthobench.planning.search import Trial
     from orthobench.store import Run
 
 SHOWN_TRIALS = 10
+LEFT_TO_ANOTHER = 3
+"""The exit code of a sweep with runs that another process has not finished."""
 
 
 class JobLines(JobsDisplay):
@@ -83,6 +87,11 @@ class TerminalDisplay(Display):
         with SideBySide(count) as rows:
             yield JobRows(rows)
 
+    def on_sizes(self, sizes: Sequence[MatchedSize]) -> None:
+        rows = [(s.model, str(s.hidden_size), str(s.parameters), str(s.target), f"{s.deviation:+.1%}") for s in sizes]
+        print_columns(("model", "hidden_size", "parameters", "target", "deviation"), rows)
+        typer.echo()
+
     def on_plan(self, plan: SweepPlan) -> None:
         print_plan(plan)
 
@@ -115,16 +124,17 @@ class TerminalDisplay(Display):
 def resumable(
     display: TerminalDisplay | None = None, hint: str = "; the same command resumes"
 ) -> Iterator[TerminalDisplay]:
-    """Display a session. When the user stops it, end the command with code 130.
+    """Display a session. When the user stops it, end the command with code 130; a closed pipe does not stop it.
 
     Raises:
         typer.Exit: the user stopped the session.
     """
-    try:
-        yield display or TerminalDisplay()
-    except Stopped:
-        typer.echo(f"stopped{hint}", err=True)
-        raise typer.Exit(130) from None
+    with lasting_output():
+        try:
+            yield display or TerminalDisplay()
+        except KeyboardInterrupt:
+            typer.echo(f"stopped{hint}", err=True)
+            raise typer.Exit(130) from None
 
 
 def report_failures(failed: int, total: int) -> None:
@@ -136,6 +146,19 @@ def report_failures(failed: int, total: int) -> None:
     if failed:
         typer.echo(f"{failed} of {total} runs failed: `orthobench ls --status failed` lists them", err=True)
         raise typer.Exit(1)
+
+
+def report_sweep(result: SweepResult) -> None:
+    """End the command with code 1 if runs failed, else with code 3 if runs are left to another process.
+
+    Raises:
+        typer.Exit: runs failed, or are left.
+    """
+    report_failures(len(result.failed), len(result.plan.runs))
+    if result.left:
+        runs = f"{len(result.left)} of {len(result.plan.runs)} runs"
+        typer.echo(f"{runs} are left to another process: the same command later shows their results", err=True)
+        raise typer.Exit(LEFT_TO_ANOTHER)
 
 
 def print_plan(plan: SweepPlan) -> None:

@@ -33,14 +33,16 @@ def command(
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:
-    """List the runs in the database.
+    """List the runs in the database, with the settings in which runs of the same task and model differ.
 
     Filters are the same for ls, compare, report and db export. A condition is KEY=VALUE. The key is task, model,
     seed, status, device, backend, tag, key (the first digits are enough), or any setting, also as n or rho. Values
     that are separated by commas are alternatives: --where model=scornn,lstm. A run must meet all conditions.
     """
     from orthobench.analysis.selection import NoMatchError, select_runs
+    from orthobench.analysis.variants import differing_settings
     from orthobench.cli import records
+    from orthobench.errors import without_passwords
     from orthobench.store import open_store
     from orthobench.training.locks import status_in
 
@@ -51,11 +53,13 @@ def command(
             runs, remark = select_runs(store.runs(), selected, status_of), ""
         except NoMatchError as error:
             runs, remark = [], str(error)
-        listed = [records.brief(run, status_of(run)) for run in runs]
+        differing = differing_settings(runs, lambda run: f"{run.task} {run.model}")
+        listed = [records.brief(run, status_of(run)) | {"settings": differing[run.key]} for run in runs]
     if json:
         records.print_json(listed)
     elif not listed:
-        typer.echo(remark or f"{db} holds no runs yet. Make one: orthobench run adding scornn --preset quick")
+        empty = f"{without_passwords(db)} holds no runs yet. Make one: orthobench run adding scornn --preset quick"
+        typer.echo(remark or empty)
     else:
-        headings = [*HEADINGS, *(["tags"] if any(record["tags"] for record in listed) else [])]
+        headings = [*HEADINGS, *(name for name in ("tags", "settings") if any(record[name] for record in listed))]
         records.print_columns(headings, [[records.cell(record[name]) for name in headings] for record in listed])

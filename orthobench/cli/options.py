@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,7 +13,33 @@ if TYPE_CHECKING:
 
 LARGEST_SEED = 2**32 - 1
 
-Database = Annotated[str, typer.Option("--db", help="Database of runs: a file or an SQLAlchemy URL.")]
+DEFAULT_DATABASE = "results.db"
+
+
+def _read_default(context: typer.Context, parameter: typer.CallbackParam, db: str) -> str:
+    return _default(context, parameter, db, writes=False)
+
+
+def _write_default(context: typer.Context, parameter: typer.CallbackParam, db: str) -> str:
+    return _default(context, parameter, db, writes=True)
+
+
+def _default(context: typer.Context, parameter: typer.CallbackParam, db: str, writes: bool) -> str:
+    """Return the value of --db, or the default database."""
+    source = context.get_parameter_source(str(parameter.name))
+    if source is None or source.name != "DEFAULT":
+        return db
+    from orthobench.store.default import default_database
+
+    chosen = default_database(writes)
+    if chosen != db:
+        typer.echo(f"{db} is protected: this command uses {chosen}, or the database that --db names", err=True)
+    return chosen
+
+
+DATABASE_HELP = "Database of runs: a file or an SQLAlchemy URL."
+Database = Annotated[str, typer.Option("--db", callback=_read_default, help=DATABASE_HELP)]
+WrittenDatabase = Annotated[str, typer.Option("--db", callback=_write_default, help=DATABASE_HELP)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PluginFiles = Annotated[
     list[Path] | None,
@@ -134,8 +161,6 @@ DataFolder = Annotated[
     ),
 ]
 
-DEFAULT_DATABASE = "results.db"
-
 
 def print_help(context: typer.Context) -> None:
     """Print the help of a group of commands that is called without one."""
@@ -155,6 +180,27 @@ def split_names(models: str) -> list[str]:
     if not all(names):
         raise UsageError(f"--models '{models}' has an empty name: write --models scornn,lstm")
     return names
+
+
+def check_names(task: str | None, models: Iterable[str], plugins: Collection[Path] | None) -> None:
+    """Refuse an unknown task or model before torch is loaded, which takes seconds.
+
+    Raises:
+        UsageError: a name is unknown. With plugin files nothing is checked here: only torch can load them.
+    """
+    from orthobench.errors import UsageError
+    from orthobench.plugins import Catalog
+
+    if plugins:
+        return
+    catalog = Catalog()
+    if task is not None:
+        models = list(models)
+        if task in catalog.names("model") and set(models) & set(catalog.names("task")):
+            raise UsageError(f"'{task}' is a model and '{models[0]}' a task: write the task first, {models[0]} {task}")
+        catalog.find("task", task)
+    for model in models:
+        catalog.find("model", model)
 
 
 def conditions(where: list[str] | None, **columns: str | int | None) -> Conditions:

@@ -60,7 +60,11 @@ def command(
         return
     listed = [_listed(entry, check) for entry in catalog]
     listed += [_identity(entry) | {"problem": reason} for entry, reason in catalog.broken]
-    print_json(listed) if json else _print_list(listed)
+    if json:
+        print_json(listed)
+    else:
+        _print_list(listed)
+        typer.echo(_verdict(listed) if check else "orthobench plugins NAME explains the settings of a task or model.")
     if check and any(record["problem"] for record in listed):
         raise typer.Exit(1)
 
@@ -179,7 +183,14 @@ def _print_list(listed: list[dict[str, Any]]) -> None:
         title = f"[red]cannot be used: {escape(fault)}[/red]" if fault else escape(f"{record['title']}{option}")
         table.add_row(record["kind"], record["name"], record["origin"], title)
     console().print(table)
-    typer.echo("orthobench plugins NAME explains the settings of a task or model.")
+
+
+def _verdict(listed: list[dict[str, Any]]) -> str:
+    """Return the last line of a check."""
+    failing = [f"{record['kind']} {record['name']}" for record in listed if record["problem"]]
+    if not failing:
+        return f"All is well: {len(listed)} of {len(listed)} plugins meet the contract."
+    return f"{len(failing)} of {len(listed)} plugins do not meet the contract: {', '.join(failing)}"
 
 
 def _print_counts(counts: list[dict[str, Any]]) -> None:

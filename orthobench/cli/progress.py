@@ -1,13 +1,18 @@
-"""Display the progress of runs and downloads: live on a terminal, as plain lines elsewhere."""
+"""Display the progress of runs and downloads: live on a terminal, as plain lines elsewhere.
+
+A live row fits one line of the terminal. A wide terminal shows everything. Below `WIDE` columns the row has no bar and
+no settings. Below `MEDIUM` columns it has the run and its metric alone.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.training.events import Evaluation, EventSink, RunStart
 
@@ -17,19 +22,32 @@ if TYPE_CHECKING:
 
     from orthobench.execution.job import Job
 
+WIDE, MEDIUM = 120, 60
+"""Columns of a terminal."""
+
+
+def is_live() -> bool:
+    """Return whether stderr is a terminal that can move its cursor."""
+    return sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def short_label(label: str) -> str:
+    """Return the label of a run without its settings."""
+    return " ".join(word for word in label.split() if "=" not in word)
+
 
 class Progress(EventSink):
     """A sink that displays one run; as a context it holds the live display."""
 
     def __init__(self, label: str, live: bool | None = None) -> None:
         self.label = label
-        self.live = sys.stderr.isatty() if live is None else live
+        self.live = is_live() if live is None else live
         self.run: RunStart | None = None
         self.start_time = self.printed_at = time.monotonic()
         self.first_iteration = 0
         if self.live:
             self.bar = _bar()
-            self.row = self.bar.add_task(label, total=None, position="", result="")
+            self.row = add_row(self.bar, label)
 
     def __enter__(self) -> Self:
         if self.live:
@@ -59,10 +77,11 @@ class Progress(EventSink):
         assert self.run is not None
         iteration, metric, total = evaluation.iteration, self.run.metric, self.run.total_iterations
         loss = "" if evaluation.loss is None else f"loss {evaluation.loss:.4g}  "
-        baseline = self.run.baselines[metric]
-        result = f"{loss}{metric} {evaluation.metrics.get(metric, float('nan')):.4g} (baseline {baseline:.4g})"
+        value = f"{metric} {evaluation.metrics.get(metric, float('nan')):.4g}"
+        baseline = f"(baseline {self.run.baselines[metric]:.4g})"
         if self.live:
-            self.bar.update(self.row, total=total, completed=iteration, result=result)
+            fields: dict[str, Any] = {"result": f"{loss}{value}", "value": value, "baseline": baseline}
+            self.bar.update(self.row, total=total, completed=iteration, **fields)
             return
         now = time.monotonic()
         epoch_ends = iteration % self.run.iterations_per_epoch == 0 or iteration == total
@@ -71,14 +90,14 @@ class Progress(EventSink):
             rate = self._rate(iteration)
             left = f"  {rate:.1f} it/s  ETA {_clock((total - iteration) / rate)}" if rate else ""
             epoch = f"epoch {iteration / self.run.iterations_per_epoch:.2f}"
-            print(f"{self.label}: {epoch}  {result}{left}", file=sys.stderr)
+            print(f"{short_label(self.label)}: {epoch}  {loss}{value} {baseline}{left}", file=sys.stderr)
 
     def on_final_metrics(self, done: int, total: int) -> None:
         if self.live:
             self.bar.update(self.row, total=total, completed=done, position=f"final metrics {done}/{total}")
         elif done == total or time.monotonic() - self.printed_at > 10:
             self.printed_at = time.monotonic()
-            print(f"{self.label}: final metrics {done}/{total}", file=sys.stderr)
+            print(f"{short_label(self.label)}: final metrics {done}/{total}", file=sys.stderr)
 
     def _rate(self, iteration: int) -> float:
         """Return the iterations per second of this process."""
@@ -87,18 +106,52 @@ class Progress(EventSink):
 
 
 def _bar() -> Bar:
-    """Return a live table with one row per run."""
+    """Return a live table with one row per run, of columns that fit the terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
+    from rich.table import Column
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[position]}  {task.fields[result]}", markup=False),
-        TimeRemainingColumn(),
-    )
-    return Bar(*columns, console=Console(stderr=True))
+    def text(template: str) -> TextColumn:
+        return TextColumn(template, markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+
+    console = Console(stderr=True)
+    fields = "{task.fields[position]}  {task.fields[result]} {task.fields[baseline]}"
+    columns: list[ProgressColumn]
+    if console.width >= WIDE:
+        columns = [text("{task.description}"), BarColumn(bar_width=24), text(fields), TimeRemainingColumn()]
+    elif console.width >= MEDIUM:
+        columns = [text("{task.fields[short]}"), text("{task.fields[result]}"), TimeRemainingColumn()]
+    else:
+        columns = [text("{task.fields[short]}"), text("{task.fields[value]}")]
+    return Bar(*columns, console=console)
+
+
+def add_row(bar: Bar, label: str, total: int | None = None, **fields: str) -> TaskID:
+    """Add a row to a live table; `fields` are the texts of its columns at first."""
+    texts: dict[str, Any] = dict.fromkeys(("position", "result", "value", "baseline"), "") | fields
+    return bar.add_task(label, total=total, short=short_label(label), **texts)
+
+
+@contextmanager
+def busy(text: str, shown: bool = True) -> Iterator[None]:
+    """Show on stderr what the command does until the context ends: a spinner on a terminal, a line elsewhere.
+
+    Args:
+        shown: False where the command can only end in an error, whose line then stands alone.
+    """
+    if not shown:
+        yield
+        return
+    if not is_live():
+        print(text, file=sys.stderr)
+        yield
+        return
+    from rich.console import Console
+    from rich.markup import escape
+
+    with Console(stderr=True).status(escape(text)):
+        yield
 
 
 class SideBySide:
@@ -108,11 +161,11 @@ class SideBySide:
     """
 
     def __init__(self, runs: int) -> None:
-        self.live = sys.stderr.isatty()
+        self.live = is_live()
         self.ended = 0
         if self.live:
             self.bar = _bar()
-            self.all = self.bar.add_task("all runs", total=runs, position=f"0 of {runs} ended", result="")
+            self.all = add_row(self.bar, "all runs", runs, **self._ended_of(runs))
             self.runs = runs
 
     def __enter__(self) -> Self:
@@ -139,15 +192,21 @@ class SideBySide:
             yield progress
             return
         progress.live, progress.bar = True, self.bar
-        progress.row = self.bar.add_task(job.label, total=None, position="starting", result="")
+        progress.row = add_row(self.bar, job.label, position="starting", value="starting")
         try:
             yield progress
         finally:
             fields = next(row.fields for row in self.bar.tasks if row.id == progress.row)
             self.bar.remove_task(progress.row)
-            self.print_line(f"{job.label}: {fields['position']}  {fields['result']}")
+            self.print_line(f"{job.label}: {fields['position']}  {fields['result']} {fields['baseline']}")
             self.ended += 1
-            self.bar.update(self.all, completed=self.ended, position=f"{self.ended} of {self.runs} ended")
+            self.bar.update(self.all, completed=self.ended, **self._ended_of(self.runs))
+
+    def _ended_of(self, runs: int) -> dict[str, Any]:
+        """Return the texts of the row of all runs; a wide row has a position, a narrower one has not."""
+        text = f"{self.ended} of {runs} ended"
+        is_wide = self.bar.console.width >= WIDE
+        return {"position" if is_wide else "result": text, "value": text}
 
 
 def _clock(seconds: float) -> str:
@@ -171,7 +230,7 @@ class Downloads:
             TransferSpeedColumn(),
             TimeRemainingColumn(),
         )
-        self.live = sys.stderr.isatty()
+        self.live = is_live()
         self.bar = Bar(*columns, console=Console(stderr=True), disable=not self.live)
         self.rows: dict[str, TaskID] = {}
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from orthobench.settings import text
 from orthobench.store import Run
 from orthobench.store.strict_json import finite
 
@@ -42,6 +43,8 @@ def cell(value: Any) -> str:
         return "-"
     if isinstance(value, list):
         return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return " ".join(f"{name}={text(entry)}" for name, entry in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

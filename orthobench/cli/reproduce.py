@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +13,6 @@ from orthobench.cli.options import (
     BudgetTime,
     CheckpointEvery,
     CheckpointPlace,
-    Database,
     DataFolder,
     Device,
     DryRun,
@@ -24,6 +24,7 @@ from orthobench.cli.options import (
     PluginFiles,
     Tags,
     Threads,
+    WrittenDatabase,
 )
 from orthobench.planning import MAX_SEEDS
 
@@ -52,10 +53,16 @@ def command(
         bool,
         typer.Option("--small", help="Train small versions of the figures and check their claims: five minutes."),
     ] = False,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds: 0, 1, 2, ...")] = 1,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="A TOML file with runs of papers, in place of PAPER."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds: 0, 1, 2, ... [1].")
+    ] = None,
     device: Device = "auto",
     backend: Backend = "auto",
-    db: Database = DEFAULT_DATABASE,
+    db: WrittenDatabase = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
     tag: Tags = None,
@@ -70,21 +77,29 @@ def command(
     dry_run: DryRun = False,
     no_profile: NoProfile = False,
 ) -> None:
-    """Train what a paper ran: all of it, or a table or figure.
+    """Train what a paper ran: all of it, a table or figure, or the runs that a file lists.
 
     With --small: small versions of the figures of all papers, or of one. Exit code 1 if a claim does not hold.
     """
+    from orthobench.papers import find_paper
+
+    if paper is not None:
+        find_paper(paper)  # before torch is loaded, which takes seconds
+
     from orthobench import api
     from orthobench.analysis.variants import variants
-    from orthobench.cli.display import print_summary, report_failures, resumable
+    from orthobench.cli.display import print_summary, report_sweep, resumable
     from orthobench.cli.options import split_names
     from orthobench.errors import UsageError
     from orthobench.execution.budget import parse_duration
     from orthobench.settings import parse_assignments
 
-    if small and (table or figure or models or where or scale != 1):
+    restricted = table or figure or models or where or scale != 1
+    if small and restricted:
         raise UsageError("--small has sizes of its own: leave --table, --figure, --models, --where and --scale out")
-    if paper is None and not small:
+    if file is not None and (paper or small or seeds or restricted):
+        raise UsageError("--file says what to run: leave PAPER and its restrictions out, or leave --file out")
+    if paper is None and not small and file is None:
         raise UsageError(
             "name a paper, for example `orthobench reproduce helfrich2018`; "
             "the quick check of all figures is `orthobench reproduce --small`"
@@ -107,7 +122,11 @@ def command(
     )
     with resumable() as display:
         if small:
-            checked = api.reproduce_small(paper, seeds=seeds, db=db, options=options, dry_run=dry_run, display=display)
+            checked = api.reproduce_small(
+                paper, seeds=seeds or 1, db=db, options=options, dry_run=dry_run, display=display
+            )
+        elif file is not None:
+            result = api.reproduce_file(file, db=db, options=options, dry_run=dry_run, display=display)
         else:
             result = api.reproduce(
                 str(paper),
@@ -116,7 +135,7 @@ def command(
                 models=None if models is None else split_names(models),
                 where=parse_assignments(where or ()),
                 scale=scale,
-                seeds=seeds,
+                seeds=seeds or 1,
                 db=db,
                 options=options,
                 dry_run=dry_run,
@@ -126,10 +145,10 @@ def command(
         return
     if not small:
         print_summary(variants(result.runs))
-        report_failures(len(result.failed), len(result.plan.runs))
+        report_sweep(result)
         return
     _print_claims(checked)
-    report_failures(len(checked.sweep.failed), len(checked.sweep.plan.runs))
+    report_sweep(checked.sweep)
     if not checked.claims_held:
         raise typer.Exit(1)
 
@@ -145,7 +164,10 @@ def _print_claims(result: SmallResult) -> None:
     for paper, artifact, claim_results in result.figures:
         for number, claim_result in enumerate(claim_results):
             name = "" if number else f"{paper.key} {artifact.name}"
-            table.add_row(name, escape(claim_result.claim.text), claim_result.verdict, escape(claim_result.reason))
+            verdict = f"{claim_result.verdict}{'*' if claim_result.uncounted else ''}"
+            table.add_row(name, escape(claim_result.claim.text), verdict, escape(claim_result.reason))
     console().print(table)
-    count = sum(claim_result.holds is True for claim_result in result.claim_results)
-    typer.echo(f"{count} of {len(result.claim_results)} claims held")
+    counts = result.claim_counts
+    if counts.apart:
+        typer.echo(f"* not counted: {counts.apart}")
+    typer.echo(f"{counts.confirmed} of {counts.decided + counts.undecided} claims held")

@@ -12,7 +12,6 @@ from orthobench.cli.options import (
     Backend,
     CheckpointEvery,
     CheckpointPlace,
-    Database,
     DataFolder,
     Device,
     Given,
@@ -20,6 +19,8 @@ from orthobench.cli.options import (
     PluginFiles,
     PresetName,
     Tags,
+    WrittenDatabase,
+    check_names,
 )
 
 
@@ -31,7 +32,7 @@ def command(
     seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of data, start and order.")] = 0,
     device: Device = "auto",
     backend: Backend = "auto",
-    db: Database = DEFAULT_DATABASE,
+    db: WrittenDatabase = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
     tag: Tags = None,
@@ -44,6 +45,8 @@ def command(
 
     The same command shows a finished run, and resumes an interrupted one.
     """
+    check_names(task, [model], plugin)
+
     from orthobench import api
     from orthobench.cli.display import describe, resumable
     from orthobench.settings import parse_assignments
@@ -71,4 +74,4 @@ def command(
             options=options,
             display=display,
         )
-    typer.echo(describe(run))
+        typer.echo(describe(run))

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
+
+if TYPE_CHECKING:
+    from orthobench.store import Segment, Store
 
 
 def command(
@@ -14,6 +19,12 @@ def command(
         str, typer.Argument(metavar="RUN", help="The run's key, or its first digits; `orthobench ls` lists them.")
     ],
     db: Database = DEFAULT_DATABASE,
+    save_plugins: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-plugins", metavar="DIR", help="Write the run's plugins into this folder, as the run used them."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show one run: settings, environment, results, and the command that repeats it."""
@@ -24,7 +35,13 @@ def command(
     with open_store(db) as store:
         stored = store.get(run)
         metrics = store.metrics([stored.id])
+        segments = store.segments([stored.id])
         brief = records.brief(stored, status_in(store, db)(stored))
+        if save_plugins is not None:
+            for file in _save_plugins(store, stored.environment.facts, save_plugins):
+                typer.echo(file, err=json)
+            if not json:
+                return
     series: dict[str, list[dict[str, Any]]] = {}
     for row in metrics:
         point = {"epoch": row.epoch, "iteration": row.iteration, "value": row.value}
@@ -42,13 +59,13 @@ def command(
         "seconds_per_epoch": stored.seconds_per_epoch,
         "peak_memory": stored.peak_memory,
         "created_at": stored.created_at.isoformat(timespec="seconds"),
-        "reproduce": reproduce(stored.spec),
+        "reproduce": reproduce(stored.spec, _plugin_files(stored.environment.facts)),
         "spec": stored.spec,
         "environment": stored.environment.facts,
         "metrics": series,
     }
     if json:
-        records.print_json(record)
+        records.print_json(record | {"segments": [_segment(segment) for segment in segments]})
         return
     console = records.console()
     for name, value in record.items():
@@ -64,10 +81,71 @@ def command(
         elif value is not None:
             console.print(f"[bold]{name:<32}[/bold] ", end="")
             console.print(records.cell(value), markup=False, soft_wrap=True)
+    if len(segments) > 1:
+        console.print("[bold]segments[/bold]")
+        for text in _segment_lines(segments):
+            console.print(f"    {text}", markup=False, soft_wrap=True)
 
 
-def reproduce(spec: dict[str, Any]) -> str:
+def _segment(segment: Segment) -> dict[str, Any]:
+    return {
+        "iteration": segment.iteration,
+        "started_at": segment.started_at.isoformat(timespec="seconds"),
+        "backend": segment.backend,
+        "environment": segment.environment.facts,
+    }
+
+
+def _segment_lines(segments: Sequence[Segment]) -> list[str]:
+    """Return a line for each segment, with the facts of its environment that differ between the segments."""
+    environments = [segment.environment.flat_facts for segment in segments]
+    names = dict.fromkeys(name for facts in environments for name in facts)
+    changed = [name for name in names if len({str(facts.get(name)) for facts in environments}) > 1]
+    return [
+        f"from iteration {segment.iteration:<13} {segment.started_at:%Y-%m-%dT%H:%M:%S}, back end "
+        + ", ".join([segment.backend or "-", *(f"{name} {facts.get(name)}" for name in changed)])
+        for segment, facts in zip(segments, environments, strict=True)
+    ]
+
+
+def _save_plugins(store: Store, facts: dict[str, Any], folder: Path) -> list[Path]:
+    """Write the files of a run's plugins into a folder, and return their paths.
+
+    Raises:
+        UsageError: the run has no such plugins, or another file has the name of one.
+        StorageError: a file cannot be written.
+    """
+    from orthobench.errors import UsageError
+    from orthobench.store.atomic import storage_error, write_bytes
+
+    digests = {name: digest for plugin in facts.get("plugins", ()) for name, digest in plugin["files"].items()}
+    contents = store.sources(list(digests.values()))
+    if not digests:
+        raise UsageError("this run has no plugins other than the built-in ones")
+    files = {folder / name: contents[digest] for name, digest in digests.items() if digest in contents}
+    for file, content in files.items():
+        if not file.resolve().is_relative_to(folder.resolve()):
+            raise UsageError(f"{file} is outside of {folder}: the run's record is damaged")
+        if file.exists() and (not file.is_file() or file.read_bytes() != content):
+            raise UsageError(f"{file} exists with another content and is left as it is: name another folder")
+    for file, content in files.items():
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(file, content)
+        except OSError as error:
+            raise storage_error(file, error) from error
+    return list(files)
+
+
+def _plugin_files(facts: dict[str, Any]) -> list[str]:
+    """Return the paths of the plugin files in a run's environment, as the user gave them."""
+    return [plugin["path"] for plugin in facts.get("plugins", ()) if "path" in plugin]
+
+
+def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = ()) -> str:
     """Return the command that repeats the run, also after a change of the defaults."""
+    import shlex
+
     from orthobench.papers import experiments
     from orthobench.settings import merged_settings, text
 
@@ -76,7 +154,8 @@ def reproduce(spec: dict[str, Any]) -> str:
     if papers - settings.keys():  # the record leaves out neutral values; a paper's value would replace them
         settings = _neutral(spec) | settings
     overrides = " ".join(f"-s {name}={text(value)}" for name, value in settings.items())
-    return f"orthobench run {spec['task']} {spec['model']} --seed {spec['seed']} {overrides}"
+    plugins = "".join(f" --plugin {shlex.quote(file)}" for file in plugin_files)
+    return f"orthobench run {spec['task']} {spec['model']} --seed {spec['seed']} {overrides}{plugins}"
 
 
 def _neutral(spec: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
     CheckpointEvery,
-    Database,
     DataFolder,
     Device,
     DryRun,
@@ -21,6 +20,7 @@ from orthobench.cli.options import (
     PluginFiles,
     PresetName,
     Tags,
+    WrittenDatabase,
 )
 from orthobench.planning import MAX_SEEDS
 
@@ -38,7 +38,7 @@ def command(
     ] = None,
     device: Device = "auto",
     backend: Backend = "auto",
-    db: Database = DEFAULT_DATABASE,
+    db: WrittenDatabase = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
     tag: Tags = None,
@@ -61,7 +61,7 @@ def command(
     if name is None:
         raise UsageError("name a study, or ask for --list")
     from orthobench import api
-    from orthobench.cli.display import report_failures, resumable
+    from orthobench.cli.display import report_sweep, resumable
 
     options = api.ExecutionOptions(
         device=device,
@@ -90,7 +90,7 @@ def command(
     elif result.sweep is None:
         typer.echo(f"{name} trains no runs: it {'measures' if result.study.benchmark else 'computes'}")
     if result.sweep is not None and not dry_run:
-        report_failures(len(result.sweep.failed), len(result.sweep.plan.runs))
+        report_sweep(result.sweep)
 
 
 def _print_list(known: tuple[Study, ...], json: bool) -> None:

@@ -13,7 +13,6 @@ from orthobench.cli.options import (
     BudgetTime,
     CheckpointEvery,
     CheckpointPlace,
-    Database,
     DataFolder,
     Device,
     DryRun,
@@ -27,6 +26,9 @@ from orthobench.cli.options import (
     PresetName,
     Tags,
     Threads,
+    WrittenDatabase,
+    check_names,
+    split_names,
 )
 from orthobench.planning import MAX_SEEDS
 
@@ -61,10 +63,19 @@ def command(
         int | None,
         typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds: 0, 1, 2, ... [the file's number, or 1]."),
     ] = None,
+    match_parameters: Annotated[
+        str | None,
+        typer.Option(
+            "--match-parameters",
+            metavar="N|MODEL",
+            help="Choose hidden sizes of equal parameter counts: a count such as 15000 or 15k, or that of a model of "
+            "the sweep at its own settings.",
+        ),
+    ] = None,
     preset: PresetName = "paper",
     device: Device = "auto",
     backend: Backend = "auto",
-    db: Database = DEFAULT_DATABASE,
+    db: WrittenDatabase = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
     tag: Tags = None,
@@ -85,11 +96,14 @@ def command(
     """Train the runs of a grid or a sweep file, each once.
 
     The same command trains those that are missing. See also `orthobench tune` and `orthobench reproduce`.
+    Exit code 1: runs failed; 3: another process trains runs of the sweep and has not finished them.
     """
+    names = split_names(models) if models else []
+    check_names(task, names, plugin)
+
     from orthobench import api
     from orthobench.analysis.variants import variants
-    from orthobench.cli.display import print_summary, report_failures, resumable
-    from orthobench.cli.options import split_names
+    from orthobench.cli.display import print_summary, report_sweep, resumable
     from orthobench.errors import UsageError
     from orthobench.execution.budget import parse_duration
     from orthobench.settings import parse_assignments
@@ -112,7 +126,7 @@ def command(
     )
     with resumable() as display:
         if file is not None:
-            if task or models or grid or set_ or preset != "paper":
+            if task or models or grid or set_ or match_parameters or preset != "paper":
                 raise UsageError("--file says what to run: leave everything else but --seeds out, or leave --file out")
             result = api.sweep_file(file, seeds=seeds, db=db, options=options, dry_run=dry_run, display=display)
         else:
@@ -120,10 +134,11 @@ def command(
                 raise UsageError("say what to run: a task and --models scornn,lstm, or --file sweep.toml")
             result = api.sweep(
                 task,
-                split_names(models),
+                names,
                 seeds=seeds or 1,
                 grid=parse_assignments(grid or ()),
                 settings=parse_assignments(set_ or ()),
+                match_parameters=match_parameters,
                 preset=preset,
                 db=db,
                 options=options,
@@ -132,4 +147,4 @@ def command(
             )
     if not dry_run:
         print_summary(variants(result.runs))
-        report_failures(len(result.failed), len(result.plan.runs))
+        report_sweep(result)

@@ -13,7 +13,6 @@ from orthobench.cli.options import (
     BudgetTime,
     CheckpointEvery,
     CheckpointPlace,
-    Database,
     DataFolder,
     Device,
     DryRun,
@@ -27,6 +26,9 @@ from orthobench.cli.options import (
     PresetName,
     Tags,
     Threads,
+    WrittenDatabase,
+    check_names,
+    split_names,
 )
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def command(
     preset: PresetName = "paper",
     device: Device = "auto",
     backend: Backend = "auto",
-    db: Database = DEFAULT_DATABASE,
+    db: WrittenDatabase = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
     tag: Tags = None,
@@ -77,9 +79,11 @@ def command(
 
     The same command resumes the search. Needs optuna; see docs/search.md.
     """
+    names = split_names(models) if models else []
+    check_names(task, names, plugin)
+
     from orthobench import api
     from orthobench.cli.display import TerminalDisplay, print_trials, report_failures, resumable
-    from orthobench.cli.options import split_names
     from orthobench.errors import UsageError
     from orthobench.execution.budget import parse_duration
     from orthobench.settings import parse_assignments
@@ -110,7 +114,7 @@ def command(
     with resumable(TuneDisplay()) as display:
         results = api.tune(
             task,
-            split_names(models),
+            names,
             parse_assignments(grid or ()),
             trials=trials,
             prune=prune,
@@ -127,6 +131,9 @@ def command(
 
 def _best_command(result: TuningResult, options: ExecutionOptions, db: str) -> str:
     """Return the command that trains the best trial with more seeds; empty without a finished trial."""
+    from orthobench.errors import without_passwords
+    from orthobench.store.default import default_database
+
     if result.best is None:
         return ""
     search = result.tuning.search
@@ -135,5 +142,5 @@ def _best_command(result: TuningResult, options: ExecutionOptions, db: str) -> s
     words += [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
     words += ["--preset", search.preset] if search.preset != "paper" else []
     words += [word for plugin in options.plugins for word in ("--plugin", str(plugin))]
-    words += ["--db", db] if db != DEFAULT_DATABASE else []
+    words += ["--db", without_passwords(db)] if db != default_database(writes=True) else []
     return shlex.join([*words, "--seeds", str(SEEDS)])

@@ -1,18 +1,17 @@
-"""CIFAR-10: 60 000 colour photographs of 32 x 32 pixels in six pickled batches (Krizhevsky 2009).
-
-Reading a pickle can run code: import only files from a source you trust.
-"""
+"""CIFAR-10: 60 000 colour photographs of 32 x 32 pixels in six pickled batches (Krizhevsky 2009)."""
 
 from __future__ import annotations
 
-import shutil
+import gzip
 import tarfile
 import zlib
-from pathlib import Path
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, cast
 
 from orthobench.data.download import Download
 from orthobench.data.images import ImageDataSet, Part, read_file
+from orthobench.data.limits import LimitedReader, copy_limited
+from orthobench.data.plain_pickle import PlainArray, load_plain
 from orthobench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ class CIFAR10(ImageDataSet):
         f"{FOLDER}/batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
     }
     size = 186_000_000
+    largest = 40_000_000
     downloads = (
         Download(
             ARCHIVE,
@@ -53,44 +53,65 @@ class CIFAR10(ImageDataSet):
 
     def gather(self, path: Path, into: Path) -> None:
         """Copy the files from the archive, from its unpacked folder, or from a folder that contains either."""
+        (into / FOLDER).mkdir()
         archive = path / ARCHIVE if path.is_dir() else path
         if archive.is_file():
-            _unpack(archive, into)
+            self._unpack(archive, into)
         else:
-            (into / FOLDER).mkdir()
             for file in self.files:
                 candidates = (path / file, path / Path(file).name)
                 if source := next((candidate for candidate in candidates if candidate.is_file()), None):
-                    shutil.copyfile(source, into / file)
+                    self.copy_file(source, into / file)
         if missing := [Path(file).name for file in self.files if not (into / file).is_file()]:
             raise UsageError(f"{path} has no {', '.join(missing)}: name {ARCHIVE}, or the folder {FOLDER}")
 
     def read(self, folder: Path, part: Part) -> tuple[Tensor, Tensor]:
         import torch
 
-        batches = [_read_batch(folder, name) for name in BATCHES[part]]
+        batches = [
+            read_file(file, "a batch of CIFAR-10", lambda file=file: _read_batch(file))  # type: ignore[misc]
+            for file in (folder / FOLDER / name for name in BATCHES[part])
+        ]
         images, labels = zip(*batches, strict=True)
         return torch.cat(images), torch.cat(labels)
 
+    def _unpack(self, archive: Path, into: Path) -> None:
+        """Copy the files out of a tar archive, gzipped or plain.
 
-def _read_batch(folder: Path, name: str) -> tuple[Tensor, Tensor]:
-    """Read a batch by torchvision's class, without its checksums: `DataSet.deviations` compares them."""
+        Raises:
+            UsageError: the archive is cut off, is another file, or unpacks to more than the real one.
+        """
+        try:
+            with _opened(archive) as stream:
+                limited = LimitedReader(stream, 2 * self.size, archive)
+                with tarfile.open(fileobj=cast("IO[bytes]", limited), mode="r|") as members:
+                    for member in members:
+                        name = PurePosixPath(member.name).as_posix()
+                        content = members.extractfile(member) if name in self.files and member.isfile() else None
+                        if content is not None:
+                            copy_limited(content, into / name, self.largest, f"{name} in {archive}")
+        except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
+            raise UsageError(f"{archive} is cut off or is not a tar archive: {error}") from error
+
+
+def _opened(archive: Path) -> IO[bytes]:
+    """Open an archive; reading unpacks gzip."""
+    with archive.open("rb") as stream:
+        packed = stream.read(2) == b"\x1f\x8b"
+    return cast("IO[bytes]", gzip.open(archive) if packed else archive.open("rb"))
+
+
+def _read_batch(file: Path) -> tuple[Tensor, Tensor]:
+    """Return the images, uint8 `[N, 32, 32, 3]`, and labels, int64 `[N]`, of a batch.
+
+    The file has a row of 3072 bytes for each image: its red, green and blue plane.
+    """
     import torch
-    from torchvision import datasets
 
-    class Batch(datasets.CIFAR10):  # type: ignore[misc]
-        base_folder = FOLDER
-        train_list = ((name, None),)
-        test_list = ()
-        meta = datasets.CIFAR10.meta | {"md5": None}
-
-    batch = read_file(folder / FOLDER / name, "a batch of CIFAR-10", lambda: Batch(folder))
-    return torch.tensor(batch.data), torch.tensor(batch.targets)
-
-
-def _unpack(archive: Path, into: Path) -> None:
-    try:
-        with tarfile.open(archive) as packed:
-            packed.extractall(into, filter="data")
-    except (EOFError, zlib.error, tarfile.TarError) as error:
-        raise UsageError(f"{archive} is cut off or is not a tar archive: {error}") from error
+    batch = load_plain(file)
+    rows: PlainArray = batch["data"]
+    planes = torch.frombuffer(bytearray(rows.content), dtype=torch.uint8).reshape(rows.shape).reshape(-1, 3, 32, 32)
+    labels = batch["labels"]
+    if not all(isinstance(label, int) for label in labels):
+        raise ValueError("the labels are no numbers")
+    return planes.permute(0, 2, 3, 1).contiguous(), torch.tensor(labels, dtype=torch.int64)

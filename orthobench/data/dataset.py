@@ -15,7 +15,8 @@ from typing import ClassVar
 import platformdirs
 
 from orthobench.data.download import Download, fetch, md5
-from orthobench.errors import UsageError
+from orthobench.data.limits import copy_limited
+from orthobench.errors import MissingDataError, UsageError
 from orthobench.store.atomic import replacing_folder
 
 Report = Callable[[str, int, int], None]
@@ -53,6 +54,7 @@ class DataSet(ABC):
         home: the web page.
         files: the required paths below the folder, each with the MD5 of the canonical file or None.
         size: the approximate bytes on the disk.
+        largest: bytes that no file exceeds; an import refuses a larger one.
         downloads: the files that `get` downloads; empty if the data set needs a licence first.
     """
 
@@ -62,6 +64,7 @@ class DataSet(ABC):
     home: ClassVar[str]
     files: ClassVar[Mapping[str, str | None]]
     size: ClassVar[int]
+    largest: ClassVar[int]
     downloads: ClassVar[Sequence[Download]] = ()
 
     @abstractmethod
@@ -75,6 +78,15 @@ class DataSet(ABC):
     @abstractmethod
     def faults(self, folder: Path) -> list[str]:
         """Return the faults of the data in a folder, a line each: files missing or cut off, values out of range."""
+
+    def copy_file(self, source: Path, target: Path) -> None:
+        """Copy a file for `gather`.
+
+        Raises:
+            UsageError: the file is larger than `largest`.
+        """
+        with source.open("rb") as stream:
+            copy_limited(stream, target, self.largest, source)
 
     def check_packages(self) -> None:  # noqa: B027
         """Check that the packages that read the files are installed.
@@ -102,15 +114,16 @@ class DataSet(ABC):
         """Return the data set's folder, which contains the files.
 
         Raises:
-            UsageError: a file is missing; the line names the command that fetches the data set.
+            MissingDataError: a file is missing; the line names the command that fetches the data set.
         """
         self.check_packages()
         if self.present():
             return self.folder()
         command = f"orthobench data import {self.name} PATH"
+        fix = f"it needs a licence ({self.home}); then {command}"
         if self.downloads:
-            raise UsageError(f"{self.name} is not here: orthobench data get {self.name} (files you have: {command})")
-        raise UsageError(f"{self.name} is not here: it needs a licence ({self.home}); then {command}")
+            fix = f"orthobench data get {self.name} (files you have: {command})"
+        raise MissingDataError(f"{self.name} is not here: {fix}; looked in {self.folder()}")
 
     def get(self, report: Report) -> None:
         """Download the data set and check it; an interrupted download resumes.

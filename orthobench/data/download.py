@@ -73,6 +73,8 @@ def _continue(url: str, part: Path, download: Download, report: Callable[[str, i
                 stream.write(chunk)
                 have += len(chunk)
                 report(download.name, have, download.size)
+                if have > download.size:  # another file, perhaps endless; its checksum differs
+                    return
 
 
 def md5(path: Path) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import shutil
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from orthobench.data.download import Download
 from orthobench.data.images import ImageDataSet, Part, read_file
+from orthobench.data.limits import copy_limited
 from orthobench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class MNIST(ImageDataSet):
         "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
     }
     size = 54_950_048
+    largest = 47_040_016
     downloads = packed(
         ("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
         {
@@ -58,7 +59,7 @@ class MNIST(ImageDataSet):
             source = next((candidate for candidate in candidates if candidate.is_file()), None)
             if source is None:
                 raise UsageError(f"{path} has no {file} or {file}.gz: name the folder with the four files")
-            _unpack(source, into / file)
+            self._unpack(source, into / file)
 
     def read(self, folder: Path, part: Part) -> tuple[Tensor, Tensor]:
         from torchvision.datasets.mnist import read_image_file, read_label_file
@@ -70,13 +71,17 @@ class MNIST(ImageDataSet):
             read_file(labels, "an IDX file of labels", lambda: read_label_file(str(labels))),
         )
 
+    def _unpack(self, source: Path, target: Path) -> None:
+        """Copy a file, gzipped or plain.
 
-def _unpack(source: Path, target: Path) -> None:
-    if source.suffix != ".gz":
-        shutil.copyfile(source, target)
-        return
-    try:
-        with gzip.open(source) as packed, target.open("wb") as file:
-            shutil.copyfileobj(packed, file)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UsageError(f"{source} is cut off or is not a gzip file: {error}") from error
+        Raises:
+            UsageError: the file is cut off, is not gzipped, or is larger than the real one.
+        """
+        if source.suffix != ".gz":
+            self.copy_file(source, target)
+            return
+        try:
+            with gzip.open(source) as packed:
+                copy_limited(packed, target, self.largest, source)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise UsageError(f"{source} is cut off or is not a gzip file: {error}") from error

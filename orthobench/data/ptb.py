@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from orthobench.data.dataset import DataSet
@@ -62,6 +61,7 @@ class PTB(DataSet):
     home = "https://catalog.ldc.upenn.edu/LDC99T42"
     files = {name: checksum for name, (checksum, _) in _FILES.items()}
     size = sum(size for _, size in _FILES.values())
+    largest = 6_000_000
     downloads = tuple(
         Download(name, tuple(f"{mirror}/{name}" for mirror in _MIRRORS), checksum, size)
         for name, (checksum, size) in _FILES.items()
@@ -73,7 +73,7 @@ class PTB(DataSet):
         for name in self.files:
             if not (folder / name).is_file():
                 raise UsageError(f"{folder / name} does not exist: name the folder with {', '.join(self.files)}")
-            shutil.copyfile(folder / name, into / name)
+            self.copy_file(folder / name, into / name)
 
     def faults(self, folder: Path) -> list[str]:
         problems = []

@@ -7,10 +7,11 @@ every speaker (SA1, SA2) are left out, so each speaker has eight sentences: thre
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import re
-import shutil
 import zipfile
+import zlib
 from abc import abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -22,9 +23,12 @@ from orthobench.audio import require_audio
 from orthobench.audio.files import sample_count
 from orthobench.data.dataset import DataSet
 from orthobench.data.download import Download
+from orthobench.data.limits import copy_limited
 from orthobench.errors import UsageError
 
 SENTENCES = 8
+UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
+"""Errors of `zipfile` for members that are damaged, encrypted, or packed in a way it does not know."""
 
 _CORE_TEST = """
     mdab0 mwbt0 felc0 mtas1 mwew0 fpas0 mjmp0 mlnt0 fpkt0 mlll0 mtls0 fjlm0
@@ -55,6 +59,7 @@ class SpeechSet(DataSet):
     """Base of the corpus and the sample: files `*/SPEAKER/SENTENCE.wav` in lower case, at any depth of the source."""
 
     files: ClassVar = {}
+    largest = 2_000_000
     pattern: ClassVar[re.Pattern[str]]
     """The pattern of a file's path in lower case; the match is the path in the data folder."""
     speakers: ClassVar[dict[str, int]]
@@ -67,15 +72,19 @@ class SpeechSet(DataSet):
         require_audio()
 
     def gather(self, path: Path, into: Path) -> None:
-        matches = 0
+        total = matches = 0
         for name, stream in _contents(path):
-            if match := self.pattern.search(name.lower()):
-                matches += 1
-                target = into / match.group()
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with stream, target.open("wb") as copy:
-                    shutil.copyfileobj(stream, copy)
-            stream.close()
+            with stream:
+                if match := self.pattern.search(name.lower()):
+                    matches += 1
+                    target = into / match.group()
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    try:
+                        total += copy_limited(stream, target, self.largest, name)
+                    except UNREADABLE as error:
+                        raise UsageError(f"{name} in {path} cannot be unpacked: {error}; get another copy") from error
+            if total > 2 * self.size:
+                raise UsageError(f"{path} has more than {2 * self.size} bytes of speech: name the original files alone")
         if not matches:
             raise UsageError(f"{path} holds no files of {self.title}: name the folder that contains the original files")
 
@@ -216,5 +225,5 @@ def _contents(path: Path) -> Iterator[tuple[str, BinaryIO]]:
                 for entry in archive.infolist():
                     if not entry.is_dir():
                         yield entry.filename, archive.open(entry)  # type: ignore[misc]
-        except zipfile.BadZipFile as error:
+        except UNREADABLE as error:
             raise UsageError(f"{file} is not a complete ZIP archive ({error}): download it again") from error

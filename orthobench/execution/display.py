@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from orthobench.execution.job import Job, Outcome
     from orthobench.execution.planner import SweepPlan
     from orthobench.execution.tuner import Tuning, TuningResult
+    from orthobench.planning.match import MatchedSize
     from orthobench.planning.plan import PlannedRun
     from orthobench.planning.search import Trial
 
@@ -37,6 +38,9 @@ class Display:
     def open_jobs(self, count: int, in_this_process: bool) -> AbstractContextManager[JobsDisplay]:
         """Open the display of `count` jobs."""
         return nullcontext(JobsDisplay())
+
+    def on_sizes(self, sizes: Sequence[MatchedSize]) -> None:
+        """Receive the hidden sizes that were chosen for equal parameter counts, before the plan."""
 
     def on_plan(self, plan: SweepPlan) -> None:
         """Receive the plan of a sweep, before its runs train."""

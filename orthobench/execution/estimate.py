@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 import multiprocessing
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeGuard, cast
@@ -21,12 +23,11 @@ import torch
 
 from orthobench import environment
 from orthobench.data import use_data_folder
-from orthobench.errors import OrthobenchError, UsageError
+from orthobench.errors import OrthobenchError, UsageError, one_line
 from orthobench.execution.job import Job
 from orthobench.planning.plan import PlannedRun
-from orthobench.plugins import Catalog
 from orthobench.settings import merged_settings
-from orthobench.spec import RunConfig, resolve_again
+from orthobench.spec import RunConfig
 from orthobench.store import Run, Store
 from orthobench.training.devices import pick_device
 from orthobench.training.profiling import RunProfile, profile_run
@@ -136,7 +137,8 @@ def profile_job(job: Job) -> RunProfile:
     spawn = multiprocessing.get_context("spawn")
     receiver, sender = spawn.Pipe(duplex=False)
     process = spawn.Process(target=_send_profile, args=(job, sender), daemon=True)
-    process.start()
+    with _interrupts_held():
+        process.start()
     sender.close()
     try:
         message = receiver.recv()
@@ -151,20 +153,33 @@ def profile_job(job: Job) -> RunProfile:
     return cast(RunProfile, message)
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold Ctrl-C back inside the block. A process that starts there never receives it: its parent ends it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # starting it would release the signal
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _send_profile(job: Job, sender: Connection) -> None:
     """Send the profile of a job, or the error."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     message: RunProfile | Exception
     try:
         if job.threads is not None:
             torch.set_num_threads(job.threads)
         with use_data_folder(None if job.data_folder is None else Path(job.data_folder)):
-            config = resolve_again(Catalog(Path(file) for file in job.plugins), job.spec)
+            config = job.resolve()
             message = profile_run(config, pick_device(job.device), job.backend)
     except OrthobenchError as error:
         message = UsageError(str(error))
     except Exception as error:
-        message = ProfileError(f"its first steps failed: {type(error).__name__}: {error}".splitlines()[0])
+        message = ProfileError(f"its first steps failed: {one_line(error)}")
     sender.send(message)
 
 

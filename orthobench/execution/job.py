@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import torch
 
 from orthobench.data import use_data_folder
-from orthobench.errors import OrthobenchError, RunLockedError
+from orthobench.errors import OrthobenchError, RunLockedError, one_line
 from orthobench.execution.pruning import Pruned, PruningSink
 from orthobench.planning.objective import Median
-from orthobench.plugins import Catalog
+from orthobench.plugins import Catalog, Sources
 from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.training.checkpoint import checkpoints_at
@@ -37,9 +37,9 @@ class Job:
     """All that one run needs.
 
     Attributes:
-        database: a file's absolute path, or a URL.
+        database: a file's absolute path, or a URL, whose password no representation shows.
         checkpoints: the folder or URL of all runs' checkpoints.
-        plugins: the user's plugin files, which must not change in the meantime.
+        plugins: the user's plugin files with their text: another machine or a later edit does not change the run.
         data_folder: None for the usual folder.
         threads: None for torch's own number.
         rule: the rule by which a search prunes the run.
@@ -48,9 +48,9 @@ class Job:
 
     spec: RunSpec
     label: str
-    database: str
+    database: str = field(repr=False)
     checkpoints: str
-    plugins: tuple[str, ...] = ()
+    plugins: tuple[Sources, ...] = ()
     data_folder: str | None = None
     device: DeviceName = "cpu"
     backend: BackendName = "auto"
@@ -70,7 +70,7 @@ class Job:
         Raises:
             UsageError: the plugins of this process are not those that the job was made with.
         """
-        return self.config or resolve_again(Catalog(Path(file) for file in self.plugins), self.spec)
+        return self.config or resolve_again(Catalog(self.plugins), self.spec)
 
 
 class Ending(StrEnum):
@@ -137,7 +137,8 @@ def train_job(
     with use_data_folder(None if job.data_folder is None else Path(job.data_folder)):
         config = job.resolve()
         checkpoints = checkpoints_at(job.checkpoints, job.spec.key)
-        with nullcontext(store) if store else open_store(job.database, create=True) as database:
+        opened = nullcontext(store) if store else open_store(job.database, create=True, stop_waiting=should_stop)
+        with opened as database:
             pruning = None if job.rule is None else PruningSink(job.rule, database, job.spec.key)
             if pruning is not None and pruning.pruned_at is not None:  # killed between an evaluation and its verdict
                 with lock(database, checkpoints):
@@ -176,7 +177,7 @@ def attempt(
     except OrthobenchError as error:
         return Outcome(job, Ending.REFUSED, str(error))
     except Exception as error:
-        cause = str(error) if isinstance(error, OutOfMemory) else f"{type(error).__name__}: {error}".splitlines()[0]
+        cause = str(error) if isinstance(error, OutOfMemory) else one_line(error)
         with suppress(Exception), open_store(job.database) as database:  # the database may be what failed
             record_failure(database, job, cause)
         return Outcome(job, Ending.FAILED, cause)
@@ -188,13 +189,14 @@ def attempt(
 def record_failure(store: Store, job: Job, cause: str) -> None:
     """Record that a job failed. A run without a record gets one, without the measures of its model and data.
 
-    Nothing is recorded where another process trains the run by now, or where a plugin file has changed.
+    Nothing is recorded where another process trains the run by now, or where an installed plugin has changed.
     """
     with suppress(OrthobenchError), lock(store, checkpoints_at(job.checkpoints, job.spec.key)):
         run = store.find(job.spec.key)
         if run is None:
-            database = DatabaseSink(store, torch.device("cpu"))
-            database.on_start(RunStart.of(job.resolve(), job.device))
+            config = job.resolve()
+            database = DatabaseSink(store, torch.device("cpu"), config.sources)
+            database.on_start(RunStart.of(config, job.device))
             run = database.run
             assert run is not None
         if not Status(run.status).is_final:  # a failure after the end leaves the result

@@ -27,6 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from orthobench.errors import UsageError
 from orthobench.execution.job import Ending, Job, Outcome, SinkFactory, record_failure
+from orthobench.execution.signals import REQUESTS
 from orthobench.store import Status, Store
 from orthobench.training.checkpoint import checkpoints_at
 from orthobench.training.events import EventSink, replay
@@ -103,7 +104,10 @@ class ProcessExecutor:
                     stopping = True
                     waiting.clear()
                     for worker in running.values():
-                        worker.ask_to_stop()
+                        if worker.has_reported:
+                            worker.ask_to_stop()
+                        else:  # it imports torch or makes its data, and has nothing to lose
+                            worker.process.kill()
                 if waiting and free and not may_start():
                     waiting.clear()
                 while waiting and free:
@@ -124,6 +128,7 @@ class ProcessExecutor:
                 except queue.Empty:
                     continue
                 worker = running[pid]
+                worker.has_reported |= message["kind"] not in ("printed", "exited")
                 match message["kind"]:
                     case "printed":
                         self.print_line(f"{worker.job.label}: {message['line']}")
@@ -171,7 +176,8 @@ class ProcessExecutor:
         """Return the outcome of a worker that has exited."""
         if worker.outcome is not None:
             return worker.outcome
-        if stopping and code in (-signal.SIGINT, -signal.SIGTERM):  # before its signal handlers were set
+        if stopping and (not worker.has_reported or -code in REQUESTS):  # before its signal handlers were set
+            self._mark_interrupted(worker.job)
             return Outcome(worker.job, Ending.INTERRUPTED)
         run = self.store.find(worker.job.spec.key)
         if run is not None and Status(run.status).is_final:
@@ -196,6 +202,7 @@ class _Worker:
         self.display = ExitStack()
         self.sink: EventSink | None = None
         self.outcome: Outcome | None = None
+        self.has_reported = False
         environment = IDLE_THREADS | os.environ
         environment["PYTHONPATH"] = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         environment["OMP_NUM_THREADS"] = str(job.threads)

@@ -22,8 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from orthobench.errors import OrthobenchError, UsageError
-from orthobench.store.open import is_server
+from orthobench.errors import OrthobenchError, UsageError, one_line, without_passwords
+from orthobench.store.location import is_server
 
 if TYPE_CHECKING:
     from orthobench.execution.job import Job, Outcome, SinkFactory
@@ -75,7 +75,7 @@ class RayCluster:
         try:
             import ray
         except ImportError as error:
-            raise UsageError("--executor ray (executor=) needs Ray: pip install 'orthobench[ray]'") from error
+            raise UsageError("--executor ray (executor=) needs Ray: pip install -e '.[ray]' in the checkout") from error
         try:
             ray.init(address, logging_level=logging.WARNING, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -224,9 +224,9 @@ class RayExecutor:
         except exceptions.TaskCancelledError:
             return None if task.sink is None else Outcome(job, Ending.INTERRUPTED)
         except exceptions.RayTaskError as error:  # code around `attempt` failed
-            cause = f"{type(error.cause).__name__}: {error.cause}".splitlines()[0]
+            cause = one_line(error.cause)
         except exceptions.RayError as error:
-            cause = str(error).strip().splitlines()[0]
+            cause = without_passwords(str(error).strip().splitlines()[0])
             if stopping:
                 return Outcome(job, Ending.INTERRUPTED)
             iteration = run.iterations if run is not None else 0

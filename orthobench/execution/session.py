@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,16 +22,23 @@ from orthobench.execution.display import Display, JobsDisplay
 from orthobench.execution.estimate import Estimate, Estimator, profile_job
 from orthobench.execution.job import Ending, Executor, Job, Outcome, train_job
 from orthobench.execution.options import ExecutionOptions
+from orthobench.execution.output import leave_terminal
 from orthobench.execution.planner import SweepPlan, make_plan
 from orthobench.execution.processes import ProcessExecutor, worker_slots
 from orthobench.execution.ray import RayCluster, RayExecutor
 from orthobench.execution.serial import SerialExecutor
+from orthobench.execution.signals import HANGUP, stop_signals
+from orthobench.planning.match import MatchedSize
 from orthobench.planning.plan import PlannedRun, SweepRun, plan
 from orthobench.spec import RunConfig
-from orthobench.store import Run, Store, open_store
+from orthobench.store import Run, Status, Store, open_store
+from orthobench.store.default import named_or_default
+from orthobench.store.location import sqlite_file
 from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
 from orthobench.training.devices import check_backend, pick_device
+from orthobench.training.earlier_checkpoints import adopt_checkpoints
+from orthobench.training.fit import check_fit
 from orthobench.training.locks import lock
 from orthobench.training.loop import Interrupted
 from orthobench.training.profiling import RunProfile
@@ -42,22 +49,29 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopRequest:
-    """Whether the user asked to stop. A first Ctrl-C stops runs at their next iteration, a second one at once."""
+    """Whether the user asked to stop. A first Ctrl-C stops runs at their next iteration, a second one at once.
+
+    The first one also stops at once while nothing asks for the request yet, such as while data is loaded.
+    A terminal that closes may send SIGHUP more than once, so that signal never stops at once.
+    """
 
     def __init__(self, on_request: Callable[[], None] = lambda: None) -> None:
-        self.is_requested = False
+        self.is_requested = self.is_watched = False
         self.on_request = on_request
 
     def __call__(self) -> bool:
+        self.is_watched = True
         return self.is_requested
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal.
 
         Raises:
-            KeyboardInterrupt: this is the second signal.
+            KeyboardInterrupt: this is the second signal, or nothing asks for the request yet.
         """
-        if self.is_requested:
+        if number == HANGUP:
+            leave_terminal()
+        if not self.is_watched or (self.is_requested and number != HANGUP):
             raise KeyboardInterrupt
         self.is_requested = True
         self.on_request()
@@ -65,11 +79,11 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signals(request: StopRequest) -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into a request to stop. Threads other than the main one cannot receive signals."""
+    """Turn SIGINT, SIGTERM and SIGHUP into a request to stop. Only the main thread can receive signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, request.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, request.handle) for number in stop_signals()}
     try:
         yield
     finally:
@@ -86,17 +100,26 @@ class SweepResult:
         outcomes: the outcomes of the runs that trained, in the order in which they ended.
         not_started: number of runs that did not start within the budget.
         runs: the database's records of the sweep's runs after training.
+        sizes: the hidden sizes that were chosen for equal parameter counts, each once.
     """
 
     plan: SweepPlan
     outcomes: list[Outcome] = field(default_factory=list)
     not_started: int = 0
     runs: list[Run] = field(default_factory=list)
+    sizes: Sequence[MatchedSize] = ()
 
     @property
     def failed(self) -> list[Outcome]:
         """The outcomes of the runs that failed or could not start."""
         return [outcome for outcome in self.outcomes if outcome.ending in (Ending.FAILED, Ending.REFUSED)]
+
+    @property
+    def left(self) -> list[str]:
+        """The keys of the runs that another process trains and has not finished."""
+        locked = {run.key for run in self.plan.runs if run.is_locked}
+        locked |= {outcome.job.spec.key for outcome in self.outcomes if outcome.ending == Ending.BUSY}
+        return sorted(locked - {run.key for run in self.runs if Status(run.status).is_final})
 
 
 @dataclass
@@ -109,7 +132,7 @@ class Session:
     """
 
     store: Store | None
-    database: str
+    database: str = field(repr=False)
     options: ExecutionOptions
     device: torch.device
     at_once: int
@@ -143,12 +166,19 @@ class Session:
         estimates = self._estimates(by_priority(planned)) if estimate or budget is not None else None
         return make_plan(planned, estimates, budget, self.at_once)
 
-    def sweep(self, runs: Sequence[SweepRun], dry_run: bool = False, estimate: bool = False) -> SweepResult:
+    def sweep(
+        self,
+        runs: Sequence[SweepRun],
+        dry_run: bool = False,
+        estimate: bool = False,
+        sizes: Sequence[MatchedSize] = (),
+    ) -> SweepResult:
         """Plan a sweep and train its pending runs.
 
         Args:
             dry_run: plan only.
             estimate: as for `plan`.
+            sizes: the hidden sizes that were chosen for the runs.
 
         Raises:
             UsageError: none of the runs could start.
@@ -157,12 +187,14 @@ class Session:
         if not dry_run:
             self.open_store.tag([config.spec.key for config, _ in runs], self.options.tags)
         sweep_plan = self.plan(runs, estimate)
+        if sizes:
+            self.display.on_sizes(sizes)
         self.display.on_plan(sweep_plan)
         if dry_run:
-            return SweepResult(sweep_plan, runs=self._records(runs))
+            return SweepResult(sweep_plan, runs=self._records(runs), sizes=sizes)
         jobs = self.jobs(sweep_plan.selected)
         outcomes = self.train_jobs(jobs)
-        return SweepResult(sweep_plan, outcomes, len(jobs) - len(outcomes), self._records(runs))
+        return SweepResult(sweep_plan, outcomes, len(jobs) - len(outcomes), self._records(runs), sizes)
 
     def train(self, config: RunConfig, label: str, force: bool = False) -> Run:
         """Train a run in this process, and return its record; a run with a result is only looked up.
@@ -209,7 +241,7 @@ class Session:
             label,
             self.database if "://" in self.database else str(Path(self.database).absolute()),
             checkpoints if isinstance(checkpoints, str) else str(checkpoints.absolute()),
-            plugins=tuple(str(plugin.absolute()) for plugin in options.plugins),
+            plugins=config.plugin_files,
             data_folder=str(data_folder().absolute()),
             device="cuda" if self.device.type == "cuda" else "cpu",
             backend=options.backend,
@@ -280,7 +312,7 @@ class Session:
                     run.label,
                     database="",
                     checkpoints="",
-                    plugins=tuple(str(file) for file in self.options.plugins),
+                    plugins=run.config.plugin_files,
                     data_folder=str(data_folder().absolute()),
                     device="cuda" if self.device.type == "cuda" else "cpu",
                     backend=self.options.backend,
@@ -294,17 +326,25 @@ class Session:
 
 @contextmanager
 def open_session(
-    database: str, options: ExecutionOptions, display: Display | None = None, dry_run: bool = False
+    database: str | None,
+    options: ExecutionOptions,
+    display: Display | None = None,
+    dry_run: bool = False,
+    runs: Iterable[Iterable[RunConfig]] = (),
 ) -> Iterator[Session]:
     """Open a session: check the options, connect to the cluster, and open the database.
 
     Args:
-        database: a file or an SQLAlchemy URL; a missing file is created.
+        database: a file or an SQLAlchemy URL; a missing file is created. None: the default database.
         dry_run: neither connect to a cluster nor create a database.
+        runs: groups of the runs to train. A missing database is created only if this machine can start a run of each
+            group; the machines of a cluster have data of their own.
 
     Raises:
-        UsageError: an option does not fit this machine, or the cluster or database cannot be used.
+        UsageError: an option does not fit this machine, the cluster or database cannot be used, or no run of a group
+            can start.
     """
+    database = named_or_default(database, writes=True)
     with ExitStack() as stack:
         stack.enter_context(use_data_folder(options.data_folder))
         checkpoint_root(database, options.checkpoints)
@@ -327,7 +367,11 @@ def open_session(
             check_writable(database)
             if cluster is not None:
                 stack.enter_context(cluster)
+            elif (file := sqlite_file(database)) is not None and not file.exists():
+                for group in runs:
+                    check_fit(group)
             store = stack.enter_context(open_store(database, create=True))
+            adopt_checkpoints(database, store)
         budget = None if options.budget is None else Budget(options.budget)
         yield Session(store, database, options, device, at_once, display or Display(), cluster, budget)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from orthobench import environment
@@ -11,6 +11,7 @@ from orthobench.execution.job import Job
 from orthobench.execution.session import Session
 from orthobench.planning.plan import SweepRun
 from orthobench.planning.search import Search, Trial, round_start
+from orthobench.spec import RunConfig
 from orthobench.store import Store
 from orthobench.training.checkpoint import checkpoints_at
 from orthobench.training.locks import lock
@@ -25,7 +26,7 @@ def check_optuna() -> None:
     try:
         import optuna  # noqa: F401
     except ImportError as error:
-        raise UsageError("a search needs optuna: pip install 'orthobench[search]'") from error
+        raise UsageError("a search needs optuna: pip install -e '.[search]' in the checkout") from error
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,13 @@ class Tuning:
     def trials(self, store: Store | None) -> list[Trial]:
         """Return the trials so far."""
         return self.search.trials(store)[: self.trial_count] if store else []
+
+    def first_draws(self) -> Iterator[RunConfig]:
+        """Yield the runs that a search without results draws, one by one; nothing is recorded."""
+        trials: list[Trial] = []
+        while len(trials) < self.trial_count and (trial := self.search.draw(trials, 1)):
+            trials.append(trial)
+            yield trial.config
 
     def pending(self, store: Store | None) -> list[SweepRun]:
         """Return the runs still to train as far as known: results of earlier trials may change later draws."""

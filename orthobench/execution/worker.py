@@ -1,8 +1,8 @@
 """The worker process of one run: `python -m orthobench.execution.worker`, started by `ProcessExecutor`.
 
 It reads a pickled `Job` from its input and writes the run's events and its outcome to its output, one JSON object a
-line. The end of the input asks the worker to stop, as SIGINT and SIGTERM do. So the worker outlives its parent by at
-most one iteration.
+line. The end of the input asks the worker to stop, as SIGINT, SIGTERM and SIGHUP do. So the worker outlives its
+parent by at most one iteration.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import threading
 import time
 from typing import Any, TextIO
 
+from orthobench.execution.output import lasting_output
+from orthobench.execution.signals import stop_signals
 from orthobench.training.events import Relay
 
 ITERATION_SECONDS = 0.2
@@ -45,7 +47,7 @@ class PipeSink(Relay):
 
 def main() -> None:
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         signal.signal(number, lambda *_: stop.set())
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a plugin's prints are no messages
@@ -61,7 +63,8 @@ def main() -> None:
     from orthobench.execution.job import attempt
 
     sink = PipeSink(channel, stop)
-    outcome = attempt(job, sink, stop.is_set)
+    with lasting_output():
+        outcome = attempt(job, sink, stop.is_set)
     sink.send({"kind": "outcome", "ending": outcome.ending, "cause": outcome.cause})
 
 

@@ -34,7 +34,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from orthobench.errors import StorageError, UsageError, unknown
 from orthobench.gate.inference import Direction
-from orthobench.spec import Preset, RunConfig, RunSpec
+from orthobench.settings import Preset
+from orthobench.spec import RunConfig, RunSpec
 from orthobench.store import atomic
 
 Seed = Annotated[int, Field(ge=0)]
@@ -60,7 +61,7 @@ class MetricBaseline(_Record):
         return self.measured_margin if self.allowed_loss is None else self.allowed_loss
 
     def key(self, name: str) -> tuple[str, str]:
-        """Return the key of this metric in `SeedResult.values`."""
+        """Return the key in `SeedResult.values` of the metric with this name."""
         return name, "final" if self.take == "final" else self.direction
 
 
@@ -76,9 +77,12 @@ class CheckedRun(_Record):
     model: str
     name: str = Field("", description="task/model unless set")
     preset: Preset = "paper"
-    seeds: Seeds = (0, 1, 2, 3, 4)
+    seeds: Seeds = tuple(range(8))
     settings: dict[str, str | int | float | bool] = {}
     exact: bool = Field(False, description="compare each seed's value to the last bit, on one kind of machine")
+    tolerance: float | None = Field(
+        None, gt=0, lt=1, description="exact runs: largest relative change on another kind of machine; none: undecided"
+    )
     metrics: dict[str, MetricBaseline] = {}
     speed: SpeedBaseline | None = None
     condition: str = Field("", description="hash of the task's settings at the last update")
@@ -92,6 +96,8 @@ class CheckedRun(_Record):
     def _check_seeds(self) -> Self:
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds are named twice")
+        if self.tolerance is not None and not self.exact:
+            raise ValueError("tolerance belongs to exact = true; a run over seeds has allowed_loss")
         return self
 
     @property
@@ -178,6 +184,8 @@ def read_baseline(file: Path) -> Baseline:
     runs = content.get("run", [])
     if not isinstance(shared, dict) or not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
         raise UsageError(f"baseline {file}: write [task.NAME] for shared entries and [[run]] for each run")
+    if not runs and not content.keys() - {"run"}:
+        raise UsageError(f"baseline {file} has no runs, so nothing would be checked: add a [[run]] with task and model")
     measured = _read_measured(measured_file(file))
     for run in runs:
         _refuse_values(file, run)

@@ -7,6 +7,9 @@ by the noncentral t distribution.
 "Worse" needs evidence, too: the interval's other end, or the rank test of Wilcoxon, Mann and Whitney. The rank test
 compares with the baseline's values shifted by the allowed loss. It still decides when one seed that fails to learn
 widens the interval.
+
+Losses are also stated in standard deviations of the baseline's values. The detection of a loss is the probability that
+a check does not pass code with this loss.
 """
 
 from __future__ import annotations
@@ -24,6 +27,12 @@ FEWEST = 3
 CERTAIN = 0.999
 """The probability that unchanged code passes with a measured margin."""
 RESAMPLES = 4_000
+DEVIATIONS = 3.0
+"""The loss in standard deviations that a check has to detect."""
+DETECTION = 0.8
+"""The least detection of a loss of DEVIATIONS."""
+BASELINE_SEEDS = 20, 40, 100
+"""The numbers of seeds of a baseline that a refused update suggests."""
 
 Direction = Literal["min", "max"]
 
@@ -64,22 +73,53 @@ def is_worse(before: Sequence[float], now: Sequence[float], direction: Direction
     return bool(ranks.pvalue <= ALPHA)
 
 
-def power(allowed_loss: float, deviation: float, n_before: int, n_now: int) -> float:
-    """Return the probability that unchanged code passes, if both samples have this standard deviation."""
+def power(allowed_loss: float, deviation: float, n_before: int, n_now: int, loss: float = 0.0) -> float:
+    """Return the probability that code with this loss passes, if both samples have this standard deviation.
+
+    The default loss is that of unchanged code.
+    """
     from scipy.stats import nct, t
 
     if deviation == 0:
-        return 1.0
+        return float(loss <= allowed_loss)
     shares = [1 / n_before, 1 / n_now]
     freedom = _freedom(shares, [n_before, n_now])
-    shift = allowed_loss / (deviation * math.sqrt(sum(shares)))
-    if shift > FAR:
-        return 1.0
+    shift = (allowed_loss - loss) / (deviation * math.sqrt(sum(shares)))
+    if abs(shift) > FAR:
+        return float(shift > 0)
     return float(nct.sf(t.isf(ALPHA, freedom), freedom, shift))
 
 
 FAR = 30.0
-"""Standard errors above which the power is 1 to rounding; the series of the noncentral t fails to converge there."""
+"""Standard errors above which the power is 1, or 0, to rounding; the series of the noncentral t fails there."""
+
+
+def detection(values: Sequence[float], n_now: int, allowed_loss: float, deviations: float = DEVIATIONS) -> float:
+    """Return the probability that a check of `n_now` seeds does not pass a loss of these standard deviations.
+
+    Values that are all equal detect every loss beyond the allowed one; the result then is 1.
+    """
+    deviation = statistics.stdev(values)
+    if deviation == 0:
+        return 1.0
+    return 1 - power(allowed_loss, deviation, len(values), n_now, deviations * deviation)
+
+
+def seeds_needed(values: Sequence[float], n_now: int, direction: Direction) -> tuple[int, int] | None:
+    """Return the numbers of seeds of a baseline and of a check that detect a loss of DEVIATIONS, or None.
+
+    More seeds in a check are tried first, with the margins that the values give. Where that is in vain, a larger
+    baseline is tried too, as if its values were normal.
+    """
+    checks = range(n_now, 4 * n_now + 1)
+    for n in checks:
+        if detection(values, n, measured_margin(values, n, direction)) >= DETECTION:
+            return len(values), n
+    for measured in BASELINE_SEEDS:
+        for n in checks if measured > len(values) else ():
+            if 1 - power(_margin_by_power(1.0, measured, n), 1.0, measured, n, DEVIATIONS) >= DETECTION:
+                return measured, n
+    return None
 
 
 def measured_margin(values: Sequence[float], n_now: int, direction: Direction) -> float:
@@ -90,18 +130,24 @@ def measured_margin(values: Sequence[float], n_now: int, direction: Direction) -
     because the deviation of a few values may be too small by chance.
     """
     import numpy as np
-    from scipy.optimize import brentq
-    from scipy.stats import chi2
 
-    n = len(values)
-    deviation = statistics.stdev(values) * math.sqrt((n - 1) / float(chi2.isf(0.9, n - 1)))
+    deviation = statistics.stdev(values)
     if deviation == 0:
         return 0.0
-    far = FAR * deviation * math.sqrt(1 / n + 1 / n_now)
-    by_power = float(brentq(lambda margin: power(margin, deviation, n, n_now) - CERTAIN, 0.0, far))
+    by_power = _margin_by_power(deviation, len(values), n_now)
     draws = np.random.default_rng(0).choice(values, (RESAMPLES, n_now))
     bounds = [difference(values, draw, direction).upper for draw in draws.tolist()]
     return max(by_power, float(np.quantile(bounds, CERTAIN)))
+
+
+def _margin_by_power(deviation: float, n_before: int, n_now: int) -> float:
+    """Return the allowed loss whose power is CERTAIN, at the upper limit of this standard deviation."""
+    from scipy.optimize import brentq
+    from scipy.stats import chi2
+
+    limit = deviation * math.sqrt((n_before - 1) / float(chi2.isf(0.9, n_before - 1)))
+    far = FAR * limit * math.sqrt(1 / n_before + 1 / n_now)
+    return float(brentq(lambda margin: power(margin, limit, n_before, n_now) - CERTAIN, 0.0, far))
 
 
 def _freedom(shares: Sequence[float], sizes: Sequence[int]) -> float:

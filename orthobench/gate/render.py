@@ -50,12 +50,12 @@ def table(findings: Sequence[Finding]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    styles = {Verdict.WORSE: "red", Verdict.BETTER: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.MISSING: "yellow"}
+    styles = dict.fromkeys(Verdict, "yellow") | {Verdict.WORSE: "red", Verdict.BETTER: "green", Verdict.SAME: ""}
     grid = Table(box=None)
     for heading in HEADINGS:
         grid.add_column(heading, justify="right" if heading in RIGHT else "left")
     for finding in findings:
-        style = styles.get(finding.verdict, "") if finding.counts else ""
+        style = styles[finding.verdict] if finding.counts else ""
         grid.add_row(*(Text(cell, style=style if at == 7 else "") for at, cell in enumerate(cells(finding))))
     return grid
 
@@ -77,7 +77,9 @@ def junit(findings: Sequence[Finding]) -> str:
     for finding in findings:
         case = ElementTree.Element("testcase", classname=f"orthobench.check.{finding.run}", name=finding.metric)
         text = "\n".join(f"{name}: {cell}" for name, cell in zip(HEADINGS, cells(finding), strict=True) if cell)
-        if finding.passes:
+        if finding.verdict == Verdict.SKIPPED:
+            ElementTree.SubElement(case, "skipped", message=finding.reason)
+        elif finding.passes:
             ElementTree.SubElement(case, "system-out").text = text
         else:
             kind = "failure" if finding.verdict == Verdict.WORSE else "error"
@@ -88,6 +90,7 @@ def junit(findings: Sequence[Finding]) -> str:
         "tests": len(cases),
         "failures": sum(case.find("failure") is not None for case in cases),
         "errors": sum(case.find("error") is not None for case in cases),
+        "skipped": sum(case.find("skipped") is not None for case in cases),
     }
     suite = ElementTree.Element("testsuite", {"name": "orthobench check", **{k: str(v) for k, v in counts.items()}})
     suite.extend(cases)

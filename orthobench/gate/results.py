@@ -29,9 +29,10 @@ CODE = "commit", "dirty", "changes", "packages"
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The result of one seed: its test metrics, or the reason why it has none.
+    """The result of one seed: its metrics, or the reason why it has none.
 
-    values: by metric and choice of tests: "final" (the last test), "min" and "max" (the best test).
+    values: by metric and choice of tests: "final" (the last test), "min" and "max" (the best test). Metrics of the
+        validation data are named "valid/accuracy", for example; "train/loss" is the training loss.
     speed: seconds of a training step over those of the calibration's product.
     facts: the run's environment.
     """
@@ -81,9 +82,10 @@ def _read(store: Store, run: Run, product: float | None) -> SeedResult:
     if run.status == Status.DIVERGED:
         return SeedResult(diverged=True, facts=facts)
     series: dict[str, list[float]] = {}
-    for row in store.metrics([run.id], "test"):
-        if row.value is not None:
-            series.setdefault(row.name, []).append(row.value)
+    for row in store.metrics([run.id]):
+        if row.value is not None and row.split != "probe":
+            name = row.name if row.split == "test" else f"{row.split}/{row.name}"
+            series.setdefault(name, []).append(row.value)
     values: dict[tuple[str, str], float] = {}
     for name, tests in series.items():
         finite = [value for value in tests if math.isfinite(value)]
@@ -122,4 +124,4 @@ def _seconds(product: MatrixProduct) -> float:
 
 def machine_kind(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return the facts of a machine that its rounding depends on."""
-    return {name: str(facts[name]) for name in ("cpu", "cpu_capability", "accelerator")}
+    return {name: str(facts[name]) for name in ("cpu", "cpu_capability", "accelerator", "threads")}

@@ -12,13 +12,13 @@ from typing import Any
 from orthobench import environment
 from orthobench.errors import UsageError
 from orthobench.gate.baseline import CheckedRun, MetricBaseline, SpeedBaseline, Update, condition, measured_file
-from orthobench.gate.inference import FEWEST, measured_margin
+from orthobench.gate.inference import DETECTION, DEVIATIONS, FEWEST, detection, measured_margin, seeds_needed
 from orthobench.gate.results import SeedResult, machine_kind
 from orthobench.spec import RunConfig
 
 
-class MissingValueError(Exception):
-    """A seed of a run has no value of a metric."""
+class UpdateRefusedError(Exception):
+    """A seed of a run has no value of a metric, or a check would not detect a loss."""
 
 
 def check_seeds(runs: Sequence[CheckedRun]) -> None:
@@ -35,24 +35,22 @@ def check_seeds(runs: Sequence[CheckedRun]) -> None:
 def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, SeedResult]) -> CheckedRun:
     """Return the run with the values of these results.
 
-    A run without metrics gets the task's main metric. A metric without an allowed loss gets a measured margin.
+    A run without metrics gets the default ones. Each metric gets a measured margin, unless the run is exact.
 
     Raises:
-        MissingValueError: a seed has no value of a metric.
+        UpdateRefusedError: a seed has no value of a metric.
     """
-    task = config.task_class
     metrics = {}
-    main = task.main_metric()
-    for name, metric in (run.metrics or {main.name: MetricBaseline(direction=main.goal)}).items():
+    for name, metric in (run.metrics or _default_metrics(run, config, results)).items():
         values = {}
         for seed, result in results.items():
             if metric.key(name) not in result.values:
                 why = "diverged" if result.diverged else result.missing or f"the task logs no metric '{name}'"
-                raise MissingValueError(f"run {run.name} seed {seed}: {why}")
+                raise UpdateRefusedError(f"run {run.name} seed {seed}: {why}")
             value = result.values[metric.key(name)]
             values[seed] = value if run.exact else float(f"{value:.6g}")
         changes: dict[str, Any] = {"values": values}
-        if metric.allowed_loss is None and not run.exact:
+        if not run.exact:
             margin = measured_margin(list(values.values()), len(run.seeds), metric.direction)
             changes["measured_margin"] = float(f"{margin:.2g}")
         metrics[name] = metric.model_copy(update=changes)
@@ -64,8 +62,65 @@ def with_new_values(run: CheckedRun, config: RunConfig, results: Mapping[int, Se
     return run.model_copy(update={"metrics": metrics, "condition": condition(config.spec), "speed": speed})
 
 
+def _default_metrics(
+    run: CheckedRun, config: RunConfig, results: Mapping[int, SeedResult]
+) -> dict[str, MetricBaseline]:
+    """Return the task's main metric; for an exact run all logged errors and losses, of validation and training too.
+
+    An exact run takes no share of correct answers: one changed answer would exceed the tolerance on another machine.
+    """
+    task = config.task_class
+    names = [task.main_metric().name]
+    if run.exact:
+        logged = {name for result in results.values() for name, _ in result.values}
+        errors = [metric.name for metric in task.metrics if metric.goal == "min"]
+        names = [*errors, *(f"valid/{name}" for name in errors), "train/loss"]
+        names = [name for name in names if name in logged]
+    goals = {metric.name: metric.goal for metric in task.metrics}
+    return {name: MetricBaseline(direction=goals.get(name, "min")) for name in names}
+
+
+def check_detection(run: CheckedRun) -> list[str]:
+    """Return a line with each metric's margin, and the share of checks that detect a loss of one and of DEVIATIONS.
+
+    Raises:
+        UpdateRefusedError: a measured margin detects a loss of DEVIATIONS too rarely; the line has the seeds needed.
+    """
+    if run.exact:
+        return []
+    lines = []
+    for name, metric in run.metrics.items():
+        values, n_now = list(metric.values.values()), len(run.seeds)
+        allowed = metric.margin or 0.0
+        small, large = (detection(values, n_now, allowed, deviations) for deviations in (1.0, DEVIATIONS))
+        if metric.allowed_loss is None and large < DETECTION:
+            needed = seeds_needed(values, n_now, metric.direction)
+            fix = "choose settings whose values differ less between seeds" if needed is None else _fix(run, *needed)
+            raise UpdateRefusedError(
+                f"run {run.name}: {n_now} seeds detect a loss of {DEVIATIONS:g} standard deviations of {name} in "
+                f"{large:.0%} of the checks, less than {DETECTION:.0%}: {fix}"
+            )
+        source = "measured" if metric.allowed_loss is None else f"set by hand, {metric.measured_margin:.2g} by the rule"
+        lines.append(
+            f"{name}: {allowed:.2g} may be lost ({source}); {n_now} seeds detect a loss of 1 standard deviation in "
+            f"{small:.0%} of the checks, of {DEVIATIONS:g} in {large:.0%}"
+        )
+    return lines
+
+
+def _fix(run: CheckedRun, measured: int, checked: int) -> str:
+    fixes = []
+    if checked > len(run.seeds):
+        fixes.append(f"give the run {checked} seeds in the baseline file")
+    if any(measured > len(metric.values) for metric in run.metrics.values()):
+        fixes.append(f"measure {measured} with --update --seeds {measured}")
+    return ", and ".join(fixes)
+
+
 def vacuous_metrics(run: CheckedRun, config: RunConfig) -> list[str]:
     """Return a line for each metric in which an untrained model would pass."""
+    if run.exact:
+        return []
     chance = config.task_class.baselines(config.task_settings)
     lines = []
     for name, metric in run.metrics.items():

@@ -24,6 +24,7 @@ class Verdict(StrEnum):
     WORSE = "worse"
     INCONCLUSIVE = "inconclusive"
     MISSING = "missing"
+    SKIPPED = "skipped"
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,19 @@ class Finding:
 
     @property
     def passes(self) -> bool:
-        return not self.counts or self.verdict in (Verdict.SAME, Verdict.BETTER)
+        return not self.counts or self.verdict in (Verdict.SAME, Verdict.BETTER, Verdict.SKIPPED)
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """Return 1 if a metric is worse, else 3 if a metric has no value or no decision, else 0."""
+    """Return 1 if a metric is worse, else 3 if a metric has no value or no decision, or all are skipped, else 0."""
     failures = [finding.verdict for finding in findings if not finding.passes]
-    return 1 if Verdict.WORSE in failures else 3 if failures else 0
+    all_skipped = bool(findings) and all(finding.verdict == Verdict.SKIPPED for finding in findings)
+    return 1 if Verdict.WORSE in failures else 3 if failures or all_skipped else 0
+
+
+def skipped(run: CheckedRun, reason: str) -> Finding:
+    """Return the finding for a run whose data set is missing."""
+    return Finding(run.name, _metrics(run), Verdict.SKIPPED, reason)
 
 
 def refusal(run: CheckedRun, condition: str) -> Finding | None:
@@ -67,7 +74,7 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
     """
 
     def refused(verdict: Verdict, reason: str) -> Finding:
-        return Finding(run.name, ", ".join(run.metrics) or "-", verdict, reason)
+        return Finding(run.name, _metrics(run), verdict, reason)
 
     if not run.has_values:
         return refused(Verdict.MISSING, UNRECORDED)
@@ -84,6 +91,10 @@ def refusal(run: CheckedRun, condition: str) -> Finding | None:
         )
         return refused(Verdict.INCONCLUSIVE, reason)
     return None
+
+
+def _metrics(run: CheckedRun) -> str:
+    return ", ".join(run.metrics) or "-"
 
 
 def judge(
@@ -121,8 +132,10 @@ def _judge_metric(
     if lacking := [seed for seed, value in values.items() if value is None]:
         reasons = dict.fromkeys(results[seed].missing or f"the task logs no metric '{name}'" for seed in lacking)
         return finding(Verdict.MISSING, f"{_seeds(lacking)}: {'; '.join(reasons)}")
+    if equal := _equal_seeds(results):
+        return finding(Verdict.WORSE, f"{_seeds(equal)} have equal values in all metrics: the seed has no effect")
     if run.exact:
-        return finding(*_exactly(metric, origin, values_now, results))
+        return finding(*_exactly(run, metric, origin, values_now, results))
     if metric.margin is None:
         return finding(
             Verdict.MISSING, "no allowed_loss: set it, or measure a margin with check --update --reason '...'"
@@ -144,26 +157,47 @@ def _judge_metric(
     return finding(Verdict.INCONCLUSIVE, reason, **numbers)
 
 
+def _equal_seeds(results: Mapping[int, SeedResult]) -> list[int]:
+    """Return the first seeds that share every value of every metric; empty if no two seeds do."""
+    by_values: dict[frozenset[Any], list[int]] = {}
+    for seed, result in results.items():
+        by_values.setdefault(frozenset(result.values.items()), []).append(seed)
+    return next((seeds for seeds in by_values.values() if len(seeds) > 1), [])
+
+
 def _exactly(
-    metric: MetricBaseline, origin: Update | None, values_now: Mapping[int, float], results: Mapping[int, SeedResult]
+    run: CheckedRun,
+    metric: MetricBaseline,
+    origin: Update | None,
+    values_now: Mapping[int, float],
+    results: Mapping[int, SeedResult],
 ) -> tuple[Verdict, str]:
+    """Return the verdict on values that should be equal: on another kind of machine, within the tolerance."""
     if unknown := [seed for seed in values_now if seed not in metric.values]:
         return Verdict.MISSING, f"no value is recorded for {_seeds(unknown)}"
+    tolerance, equal = 0.0, "equal to the last bit"
+    if other := _other_machine(origin, results):
+        if run.tolerance is None:
+            return Verdict.INCONCLUSIVE, f"exact values need the same kind of machine; {other}"
+        tolerance, equal = run.tolerance, f"within {run.tolerance:.2g} of another kind of machine; {other}"
+    then = {seed: metric.values[seed] for seed in values_now}
+    changed = [seed for seed, value in values_now.items() if abs(value - then[seed]) > tolerance * abs(then[seed])]
+    if not changed:
+        return Verdict.SAME, equal
+    gain = statistics.fmean(values_now.values()) - statistics.fmean(then.values())
+    if (gain > 0) == (metric.direction == "max"):
+        return Verdict.INCONCLUSIVE, f"{_seeds(changed)} changed, for the better on average: update, with the reason"
+    return Verdict.WORSE, f"{_seeds(changed)} changed, for the worse on average"
+
+
+def _other_machine(origin: Update | None, results: Mapping[int, SeedResult]) -> str:
+    """Return in what the machine of the first differing seed is another than the baseline's; empty if in nothing."""
     then = {**origin.machine, "torch": origin.versions.get("torch", "")} if origin else {}
     for seed, result in results.items():
         now = machine_kind(result.facts) | {"torch": result.facts["packages"]["torch"]}
         if other := [f"{what} {then.get(what)}, now {value}" for what, value in now.items() if then.get(what) != value]:
-            return (
-                Verdict.INCONCLUSIVE,
-                f"exact values need the same kind of machine; {_seeds([seed])}: {'; '.join(other)}",
-            )
-    if all(value == metric.values[seed] for seed, value in values_now.items()):
-        return Verdict.SAME, "equal to the last bit"
-    changed = [seed for seed, value in values_now.items() if value != metric.values[seed]]
-    gain = statistics.fmean(values_now.values()) - statistics.fmean(metric.values[seed] for seed in values_now)
-    if (gain > 0) == (metric.direction == "max"):
-        return Verdict.INCONCLUSIVE, f"{_seeds(changed)} changed, for the better on average: update, with the reason"
-    return Verdict.WORSE, f"{_seeds(changed)} changed, for the worse on average"
+            return f"{_seeds([seed])}: {'; '.join(other)}"
+    return ""
 
 
 def _judge_speed(name: str, speed: SpeedBaseline, results: Mapping[int, SeedResult], counts: bool) -> Finding:

@@ -58,25 +58,40 @@ class Column(_Record):
 
 
 class Claim(_Record):
-    """A paper's statement about a figure or table, as a check on its runs (`orthobench.analysis.claims`)."""
+    """A paper's statement about a figure or table, as a check on its runs (`orthobench.analysis.claims`).
+
+    `cannot_fail`: models that are broken on purpose pass it as well, so it says nothing of whether training works.
+    """
 
     text: str
     check: Literal[
-        "ends_below", "ends_above", "stays_above", "first", "returns", "late", "best", "worst", "grows",
-        "stays_below", "remembers", "remembers_at_start", "forgets", "forgets_at_start", "forgets_more", "near_one",
+        "ends_below", "ends_between", "settles_above", "starts_near", "starts_away", "waits", "bypasses", "first",
+        "departs_first", "later", "slower", "drops_within", "rougher", "smooth", "returns", "late", "best", "worst",
+        "similar", "ratio", "fails_only_here", "improves_with", "near_best", "grows", "stays_below",
+        "remembers", "remembers_at_start", "forgets", "forgets_at_start", "decays_to", "level_at_start",
+        "level_of_first_step", "level_of_last_step", "forgets_more", "stands_out", "near_one",
         "two_fixed_points", "contracts", "leaves", "keeps_distance",
     ]  # fmt: skip
     model: str = ""
     panel: str = Field("", description="its part of a computed figure, instead of a model")
     where: dict[str, Any] = Field({}, description="settings of its experiments")
-    others: list[str] = Field([], description="first, best, worst: the models to compare with; none: all others")
+    others: list[str] = Field([], description="the models to compare with; none: all others")
+    than: dict[str, Any] = Field({}, description="settings of the experiments to compare with, if not the claim's own")
+    over: str = Field("", description="improves_with, near_best: the setting in which its experiments differ")
     factor: float = Field(
         0.5,
-        description="ends_, stays_above, first, returns: of the baseline; late: epochs; grows: of the first value; "
-        "stays_below: the limit; remembers, forgets: share left over the sequence; near_one: distance from one; "
-        "contracts, leaves, keeps_distance: of the distance from the origin at the start",
+        description="ends_, settles_above, returns, fails_only_here: of the baseline; waits, bypasses: iterations at "
+        "the baseline; drops_within, late: epochs; smooth: setbacks over progress; similar: the largest difference; "
+        "ratio: of the others' value to its own; improves_with: the rank correlation; near_best: share of them; "
+        "grows: of the first value; stays_below: the limit; remembers, forgets, decays_to: share left over the "
+        "sequence; level_: the norm; stands_out: of the median; near_one: distance from one; contracts, leaves, "
+        "keeps_distance: of the distance from the origin at the start",
     )
-    metric: str = Field("", description="a probe's number or vector, if not the task's metric")
+    metric: str = Field(
+        "", description="a probe's number or vector, or with `split` a metric of the task; none: its main"
+    )
+    split: Literal["", "train", "valid", "test"] = Field("", description="of the task's metric; none: test")
+    cannot_fail: bool = False
 
     @model_validator(mode="after")
     def _check_subject(self) -> Self:

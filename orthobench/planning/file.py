@@ -25,15 +25,19 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from orthobench.errors import UsageError, unknown
 from orthobench.planning import MAX_SEEDS
 from orthobench.planning.grid import Axis, read_grid
-from orthobench.settings import text
-from orthobench.spec import Preset
+from orthobench.settings import Preset, text
 
 Scalar = str | bool | int | float
 Name = Annotated[str, Field(min_length=1)]
 Points = Annotated[list[Scalar | Annotated[list[Scalar], Field(min_length=1)]], Field(min_length=1)]
 
 EXPECTED = {
+    "task": 'the name of a task, such as "adding"',
+    "models": 'a list of models, such as ["scornn", "lstm"]',
+    "preset": '"paper" or "quick"',
+    "seeds": f"a whole number of seeds from 1 to {MAX_SEEDS}",
     "settings": "a value: text, a number, true or false, or a list of names",
+    "match_parameters": 'a number of parameters such as 15000 or "15k", or a model of the sweep',
     "grid": 'a text such as "1e-3,1e-4" or "128..512:x2", or a list of values, or of lists of bound values',
 }
 
@@ -46,6 +50,10 @@ class SweepFile(BaseModel):
     task: Name = Field(description="the task; `orthobench plugins` lists them")
     models: list[Name] = Field(min_length=1, description="the models")
     preset: Preset = Field("paper", description="paper: the paper's settings; quick: a small version")
+    match_parameters: Annotated[int, Field(ge=1)] | Name | None = Field(
+        None,
+        description="choose hidden sizes of equal parameter counts: 15000, 15k or a model of the sweep",
+    )
     seeds: int = Field(1, ge=1, le=MAX_SEEDS, description="how many seeds: 0, 1, 2, ...")
     settings: dict[Name, Scalar | list[Name]] = Field({}, description="hyper-parameters of every run")
     grid: dict[Name, Name | Points] = Field(
@@ -73,12 +81,7 @@ def read_file(path: Path) -> SweepFile:
     Raises:
         UsageError: the file cannot be read, is no TOML, or has an invalid entry; one line with the remedy.
     """
-    try:
-        content: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}") from error
+    content = read_toml(path)
     for key in content:
         if key not in SweepFile.model_fields:
             raise unknown(f"key of {path}", key, SweepFile.model_fields)
@@ -88,6 +91,20 @@ def read_file(path: Path) -> SweepFile:
         raise UsageError(f"{path}: {_explain(error)}") from error
 
 
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file.
+
+    Raises:
+        UsageError: the file cannot be read, or is no TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{path} is not TOML: {error}") from error
+
+
 def schema() -> str:
     """Return the JSON schema of sweep files, as in docs/sweep.schema.json."""
     content = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | SweepFile.model_json_schema()
@@ -95,13 +112,11 @@ def schema() -> str:
 
 
 def _explain(error: ValidationError) -> str:
-    """Describe the first error; for a value of the wrong type, name all types that are valid."""
+    """Describe the first error, with the values that are valid."""
     problem = error.errors()[0]
     key, *rest = problem["loc"]
-    where = ".".join(str(part) for part in (key, *rest[:1]))
+    within = () if key == "match_parameters" else rest[:1]  # pydantic adds the type that it tried
+    where = ".".join(str(part) for part in (key, *within))
     if problem["type"] == "missing":
         return f"{where} is missing: say what to run with task and models"
-    if key in EXPECTED and rest:
-        return f"{where} should be {EXPECTED[str(key)]}"
-    message = problem["msg"].removeprefix("Input ")
-    return f"{where}={problem['input']}: {message[0].lower()}{message[1:]}"
+    return f"{where} should be {EXPECTED[str(key)]}"

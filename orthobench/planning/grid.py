@@ -123,7 +123,10 @@ def _values(key: str, part: str) -> Iterator[str]:
     match = re.fullmatch(RANGE, part)
     if match is None:
         if re.match(rf"{NUMBER}\s*\.\.", part):
-            raise UsageError(f"grid '{key}={part}' is not a range: write first..last:x2, or first..last:+64")
+            raise UsageError(
+                f"grid '{key}={part}' is not a range: write first..last:x2, or first..last:+64; "
+                "`orthobench tune` searches a range"
+            )
         yield part
         return
     first, last, sign, step = match.groups()

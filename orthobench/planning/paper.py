@@ -39,6 +39,26 @@ def select_experiments(paper: Paper, kind: str = "", name: str | None = None) ->
     raise UsageError(f"{paper.key} has no {kind} {name} that can be run here; it has {', '.join(names)}")
 
 
+def restrict(
+    paper: Paper,
+    table: str | None = None,
+    figure: str | None = None,
+    models: Sequence[str] | None = None,
+    where: Mapping[str, Any] | None = None,
+) -> list[Experiment]:
+    """Return the experiments of a paper, or those of a table or figure with these models and settings.
+
+    Raises:
+        UsageError: the paper has no such table, figure, model or setting, or both a table and a figure are named.
+    """
+    if table and figure:
+        raise UsageError("name a table or a figure, one at a time")
+    experiments = select_experiments(paper, *(("table", table) if table else ("figure", figure)))
+    if models is not None:
+        experiments = with_models(experiments, models)
+    return with_settings(experiments, where or {})
+
+
 def with_models(experiments: Sequence[Experiment], models: Sequence[str]) -> list[Experiment]:
     """Return the experiments with these models.
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from orthobench.errors import UsageError
 from orthobench.planning.grid import Axis, combinations
 from orthobench.plugins import Catalog
-from orthobench.settings import Settings
-from orthobench.spec import Preset, RunConfig, resolve
+from orthobench.settings import Preset, Settings
+from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Status, Store
 from orthobench.training.checkpoint import checkpoints_at
 from orthobench.training.lifecycle import is_settled
@@ -105,11 +105,16 @@ def resolve_grid(
     points = combinations(grid)
     if both := overrides.keys() & points[0].keys():
         raise UsageError(f"{', '.join(sorted(both))} is both set and in the grid: leave one out")
-    first = [
-        SweepRun(resolve(catalog, task, model, {**overrides, **point}, preset, seeds[0]), point)
-        for model in dict.fromkeys(models)
-        for point in points
-    ]
+    names = list(dict.fromkeys(models))
+    first = []
+    for model in names:
+        try:
+            first += [
+                SweepRun(resolve(catalog, task, model, {**overrides, **point}, preset, seeds[0]), point)
+                for point in points
+            ]
+        except UsageError as error:
+            raise UsageError(f"{model}: {error}" if len(names) > 1 else str(error)) from error
     keys = [run.config.spec.key for run in first]
     if len(set(keys)) < len(keys):
         raise UsageError("two points of the grid are the same run: name each value once")

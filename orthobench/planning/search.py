@@ -24,8 +24,8 @@ from orthobench.model import Model
 from orthobench.planning.objective import Median, best_so_far, objective_values, was_pruned
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
-from orthobench.settings import SHORT_NAMES, Settings
-from orthobench.spec import Preset, RunConfig, digest, resolve
+from orthobench.settings import SHORT_NAMES, Preset, Settings
+from orthobench.spec import RunConfig, digest, resolve
 from orthobench.store import MetricValue, Run, Status, Store
 from orthobench.task import Task, TrainingSettings
 

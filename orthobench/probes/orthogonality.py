@@ -1,7 +1,8 @@
 """The distance of a recurrent matrix from orthogonal or unitary: ||W* W - I||_F (scoRNN paper, figure 4).
 
 Each matrix is measured twice. The product in double precision shows the stored numbers exactly. The product in the
-run's own precision adds rounding about as large as the distance of a well constrained matrix.
+run's own precision adds rounding about as large as the distance of a well constrained matrix. Matrices inside gates
+and derivatives are left out: their distance says nothing about the step.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Orthogonality(Probe):
     def __call__(self, context: ProbeContext) -> ProbeResult:
         values = {}
         for name, matrix in context.model.recurrent_matrices().items():
-            values[f"orthogonality/{name}"] = orthogonality(matrix)
-            values[f"orthogonality_own_precision/{name}"] = orthogonality(matrix, matrix.dtype.to_real())
+            if name in context.model.step_matrices:
+                values[f"orthogonality/{name}"] = orthogonality(matrix)
+                values[f"orthogonality_own_precision/{name}"] = orthogonality(matrix, matrix.dtype.to_real())
         return ProbeResult(values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ import pandas as pd
 
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import Cell, PaperTable
-from orthobench.analysis.statistics import Summary
+from orthobench.analysis.statistics import Median, Summary
+from orthobench.analysis.variants import Variant
 from orthobench.errors import UsageError
 from orthobench.reporting.html import load_views
-from orthobench.reporting.pages import PaperView, leaderboard
+from orthobench.reporting.pages import PaperView, distinguishing_values, full_title, leaderboard
 from orthobench.reporting.scope import Scope
 from orthobench.store import Store
+from orthobench.store.strict_json import finite
 
 Format = Literal["csv", "json", "markdown", "latex"]
 MINUS, PLUS_MINUS = "−", "±"
@@ -42,8 +45,10 @@ def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, 
     """Return a table of a paper, printed beside measured: one row per printed number.
 
     Columns: row, column, model, parameters, printed, printed_error, quoted, lost, measured, measured_half_width, seeds,
-    difference, verdict, command, tags. `measured` is the mean over the finished seeds, in the metric's unit;
-    `measured_half_width` that of its 95 % interval; `difference` is measured minus printed.
+    diverged, solved, median, median_low, median_high, rule, final, at_best_validation, difference, verdict, better,
+    reason, backends, command, tags. `measured` is the mean over the finished seeds, in the metric's unit;
+    `measured_half_width` that of its 95 % interval; `difference` is measured minus printed. `rule` says which test of a
+    run counts. `median` and its interval are given where some runs fail; a diverged run counts as the worst.
 
     Args:
         paper: the paper's key, such as "helfrich2018".
@@ -62,45 +67,75 @@ def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, 
     return pd.DataFrame(sheet.records).drop(columns=["paper", "artifact"])
 
 
-def condition_sheet(condition: Condition) -> Sheet:
-    """Return the results under a condition, the best first, then the variants without a finished run."""
-    ranked = [row.variant for row in leaderboard(condition)]
-    labels = {variant.label for variant in ranked}
-    tagged = any(variant.tags for variant in condition.variants)
-    everything = ranked + [variant for variant in condition.variants if variant.label not in labels]
+def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
+    """Return the results under a condition, the best first, then those without a finished or diverged run.
+
+    Args:
+        among: the conditions of all tables; where several have one title, titles and records have what differs.
+    """
+    differing = {f"task_{name}": value for name, value in distinguishing_values(condition, among).items()}
+    ranks = {row.variant.label: row.rank for row in leaderboard(condition)}
+    everything = sorted(
+        condition.variants,
+        key=lambda variant: list(ranks).index(variant.label) if variant.label in ranks else len(ranks),
+    )
     records = [
         {
             "task": condition.task,
             "condition": condition.key,
+            **differing,
+            "rank": ranks.get(variant.label),
             "model": variant.run.model,
             "variant": variant.label,
             "parameters": variant.run.parameter_count,
             "metric": condition.metric.name,
             "seeds": len(variant.finished),
             "diverged": variant.diverged,
+            **_median("end_median", variant.median),
+            **_numbers("end", variant.end),
             **_numbers("final", variant.final),
             **_numbers("best", variant.best),
+            "better_than_baseline": variant.against_baseline and variant.against_baseline.reached,
+            "tests_not_better_than_baseline": variant.against_baseline and variant.against_baseline.tests_beyond,
+            "solved": variant.solved and variant.solved.reached,
             **_numbers("seconds_per_epoch", variant.seconds_per_epoch),
+            "backends": "; ".join(variant.backends),
             "tags": ", ".join(variant.tags),
         }
         for variant in everything
     ]
-    rows = [
-        [
-            variant.label,
-            f"{variant.run.parameter_count:,}",
-            spread(variant.final),
-            spread(variant.best),
-            f"{len(variant.finished)} of {len(variant.runs)}",
-            spread(variant.seconds_per_epoch),
-            *([", ".join(variant.tags)] if tagged else []),
-        ]
-        for variant in everything
-    ]
-    metric = condition.metric.name
-    header = ["model", "parameters", f"{metric}, final", f"{metric}, best", "seeds", "s / epoch"]
-    header += ["tags"] if tagged else []
-    return Sheet(condition.title, records, header, rows)
+    columns = {
+        "rank": lambda variant: str(ranks.get(variant.label, "")),
+        "model": lambda variant: variant.label,
+        "parameters": lambda variant: f"{variant.run.parameter_count:,}",
+        f"{condition.metric.name}, end: median": lambda variant: shown_median(variant.median),
+        "mean": lambda variant: spread(variant.end),
+        "final": lambda variant: spread(variant.final),
+        "best": lambda variant: spread(variant.best),
+        "seeds": seeds_of,
+        "better than baseline": lambda variant: str(variant.against_baseline or ""),
+        "solved": lambda variant: f"{variant.solved.reached} of {variant.solved.seeds}" if variant.solved else "",
+        "s / epoch": lambda variant: spread(variant.seconds_per_epoch),
+        "back ends": lambda variant: "; ".join(variant.backends),
+        "tags": lambda variant: ", ".join(variant.tags),
+    }
+    rows = {name: [text(variant) for variant in everything] for name, text in columns.items()}
+    optional = {"better than baseline", "solved", "tags"}
+    shown = [name for name, texts in rows.items() if any(texts) or name not in optional]
+    if not any(len(variant.backends) > 1 for variant in everything):
+        shown.remove("back ends")
+    return Sheet(
+        full_title(condition, among),
+        records,
+        shown,
+        [list(row) for row in zip(*(rows[name] for name in shown), strict=True)],
+    )
+
+
+def seeds_of(variant: Variant) -> str:
+    """Return how many runs are finished, of how many, and how many diverged."""
+    text = f"{len(variant.finished)} of {len(variant.runs)}"
+    return f"{text}, {variant.diverged} diverged" if variant.diverged else text
 
 
 def _paper_sheet(table: PaperTable) -> Sheet:
@@ -118,8 +153,17 @@ def _paper_sheet(table: PaperTable) -> Sheet:
             "lost": cell.printed.lost,
             **_numbers("measured", cell.measured),
             "seeds": cell.measured.n if cell.measured else 0,
+            "diverged": cell.variant.diverged if cell.variant else 0,
+            "solved": cell.variant.solved.reached if cell.variant and cell.variant.solved else None,
+            **_median("median", cell.median),
+            "rule": cell.rule,
+            "final": cell.final.mean if cell.final else None,
+            "at_best_validation": cell.by_validation.mean if cell.by_validation else None,
             "difference": cell.difference,
             "verdict": cell.verdict,
+            "better": cell.better,
+            "reason": cell.reason,
+            "backends": "; ".join(cell.variant.backends) if cell.variant else "",
             "command": cell.command,
             "tags": ", ".join(cell.tags),
         }
@@ -142,8 +186,39 @@ def _pair(cell: Cell | None) -> tuple[str, str]:
     text = "lost" if printed.lost else printed.outcome or f"{printed.value:g}"
     if printed.error is not None:
         text += f" {PLUS_MINUS} {printed.error:g}"
-    measured = f"{spread(cell.measured)} ({cell.verdict})" if cell.measured else cell.verdict
-    return text + (" (quoted)" if printed.quoted else ""), measured
+    return text + (" (quoted)" if printed.quoted else ""), measured_text(cell)
+
+
+def measured_text(cell: Cell) -> str:
+    """Return a cell's measured values with its verdict, or the verdict alone."""
+    variant = cell.variant
+    if cell.measured is None or variant is None:
+        return cell.verdict
+    parts = [cell.words]
+    if variant.diverged:
+        parts.append(f"{variant.diverged} of {len(variant.runs)} runs diverged")
+    if cell.median:
+        parts.append(f"median {cell.median}")
+    if cell.by_validation:
+        parts.append(f"chosen by test; at the best validation {cell.by_validation}")
+    elif cell.experiment and cell.experiment.selection == "best_test" and cell.rule:
+        parts.append("chosen by test; without validation")
+    if len(variant.backends) > 1:
+        parts.append(f"pooled over back ends: {'; '.join(variant.backends)}")
+    return f"{cell.measured} ({'; '.join(parts)})"
+
+
+def _median(name: str, value: Median | None) -> dict[str, float | None]:
+    """Return a median as three columns: the value and its interval; infinity stands for a diverged run."""
+    low, high = (value.low, value.high) if value else (None, None)
+    return {name: value.value if value else None, f"{name}_low": low, f"{name}_high": high}
+
+
+def shown_median(value: Median | None) -> str:
+    """Return the median with its interval as text; empty without a measurement."""
+    if value is None:
+        return ""
+    return str(value) if math.isfinite(value.value) else "diverged"
 
 
 def _numbers(name: str, summary: Summary | None) -> dict[str, float | None]:
@@ -174,7 +249,8 @@ def _inert(value: Any) -> Any:
 
 
 def _json(tables: Sequence[Sheet]) -> str:
-    return json.dumps([{"title": sheet.title, "rows": sheet.records} for sheet in tables], indent=2) + "\n"
+    content = [{"title": sheet.title, "rows": sheet.records} for sheet in tables]
+    return json.dumps(finite(content), indent=2, allow_nan=False) + "\n"
 
 
 def _markdown(tables: Sequence[Sheet]) -> str:

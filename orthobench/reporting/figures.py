@@ -13,6 +13,13 @@ from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.reporting.decimate import thinned
 from orthobench.reporting.styles import Style, Styles
 
+GATES = frozenset(["W_i", "W_f", "W_g", "W_o", "W_r", "W_z", "W_y", "W_1", "W_2", "A"])
+"""Matrices inside gates and derivatives (`Model.step_matrices`), which runs of earlier versions have as well."""
+TOTAL_DERIVATIVE = (
+    "It is the total derivative: that by an LSTM's c at step t counts its paths through h at step t and through all "
+    "later steps."
+)
+
 
 def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
     """Draw the test metric over epochs: the mean over seeds, in a band from the lowest seed to the highest."""
@@ -41,16 +48,23 @@ def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
 
 
 def orthogonality(condition: Condition, styles: Styles) -> go.Figure | None:
-    """Draw ||W^T W - I||_F over epochs on a log scale, a line per matrix; None without data."""
+    """Draw ||W^T W - I||_F over epochs on a log scale, for each matrix of a step; None without data."""
     figure = empty_figure("epoch", "‖WᵀW − I‖<sub>F</sub>", logarithmic=True)
     for variant, style in styled(condition, styles, figure):
-        probed = variant.curves[variant.curves["name"].str.startswith("orthogonality/")]
-        for name, rows in probed.groupby("name"):
+        for matrix, rows in step_matrices(variant, "orthogonality"):
             band = over_seeds(rows)
-            matrix = str(name).partition("/")[2]
             label = variant.label if matrix == "W" else f"{variant.label} {matrix}"
             add_band(figure, band.index.to_numpy() / variant.run.iterations_per_epoch, band, label, style)
     return figure if figure.data else None
+
+
+def step_matrices(variant: VariantData, probe: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the name and the probe's values of each matrix by which a step of the model multiplies the state."""
+    probed = variant.curves[variant.curves["name"].str.startswith(f"{probe}/")]
+    for name, rows in probed.groupby("name"):
+        matrix = str(name).partition("/")[2]
+        if matrix not in GATES:
+            yield matrix, rows
 
 
 def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
@@ -74,11 +88,11 @@ def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
 
 
 def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
-    """Draw the best test value over a cost, "parameters" or "seconds per epoch"; None for fewer than two variants."""
+    """Draw the end of the test metric over "parameters" or "seconds per epoch"; None for fewer than two variants."""
     figure = empty_figure(cost, f"test {condition.metric.axis}")
     for variant, style in styled(condition, styles, figure):
         price = variant.run.parameter_count if cost == "parameters" else variant.seconds_per_epoch
-        reached = variant.best
+        reached = variant.end
         if price is None or reached is None:
             continue
         figure.add_scatter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,16 +18,30 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from orthobench.analysis.conditions import Condition, collect
+from orthobench.analysis.claims import count_claims
+from orthobench.analysis.conditions import SOLVED, Condition, collect
+from orthobench.analysis.paper_tables import TOLERANCE
 from orthobench.errors import UsageError
 from orthobench.papers import Study, find_paper, papers
 from orthobench.reporting import figures
-from orthobench.reporting.pages import ArtifactView, PaperView, distinguishing_settings, leaderboard, tasks, view_paper
+from orthobench.reporting.pages import (
+    GROUPS,
+    ArtifactView,
+    PaperView,
+    distinguishing_settings,
+    full_title,
+    headline,
+    leaderboard,
+    mark_repeated_claims,
+    tasks,
+    view_paper,
+)
 from orthobench.reporting.runs import run_records
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.studies import StudyResult, draw, figures_of, find_result, study_results
 from orthobench.reporting.styles import PALETTE, Styles
 from orthobench.store import Status, Store, atomic
+from orthobench.store.overwrite import refuse_other_kinds
 from orthobench.store.strict_json import finite
 from orthobench.version import __version__
 
@@ -49,7 +64,7 @@ def write_html(store: Store, out: Path, scope: Scope, variant_keys: Mapping[str,
     """
     conditions, views, _ = load_views(store, scope, variant_keys)
     results = {part.artifact.study: part.study_result for view in views for part in view.artifacts if part.study_result}
-    write_whole(out, _render(conditions, views, list(results.values())).encode())
+    write_whole(out, _render(conditions, views, list(results.values())).encode(), "HTML")
     return out.resolve()
 
 
@@ -60,7 +75,7 @@ def write_study(store: Store, out: Path, study: Study) -> Path:
         UsageError: the file cannot be written.
     """
     result = find_result(store, study)
-    write_whole(out, _render([], [], [result] if result else []).encode())
+    write_whole(out, _render([], [], [result] if result else []).encode(), "HTML")
     return out.resolve()
 
 
@@ -76,16 +91,20 @@ def load_views(
     conditions = collect(store, scope.select(store))
     results = [] if scope.conditions else study_results(store)
     by_name = {result.study.name: result for result in results}
-    views = [view_paper(paper, conditions, variant_keys, by_name) for paper in selected]
-    return conditions, scope.restrict(views), results
+    views = mark_repeated_claims([view_paper(paper, conditions, variant_keys, by_name) for paper in papers()])
+    return conditions, scope.restrict([view for view in views if view.paper in selected]), results
 
 
-def write_whole(out: Path, content: bytes) -> None:
+def write_whole(out: Path, content: bytes, kind: str) -> None:
     """Write or replace a file of a report, with its folder.
 
+    Args:
+        kind: the kind of file, as in `orthobench.store.overwrite.KINDS`.
+
     Raises:
-        UsageError: the file cannot be written.
+        UsageError: the file cannot be written, or an existing file is of another kind.
     """
+    refuse_other_kinds(out, kind)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_bytes(out, content)
@@ -121,7 +140,13 @@ def _render(conditions: list[Condition], views: list[PaperView], results: list[S
         conditions=conditions,
         tasks=tasks(conditions),
         leaderboard=leaderboard,
+        headline=headline,
+        groups=GROUPS,
+        infinity=math.inf,
+        tolerance=TOLERANCE,
+        solved_part=SOLVED,
         distinguishing_settings=distinguishing_settings,
+        full_title=full_title,
         views=views,
         figures=drawn,
         studies=sections,
@@ -154,17 +179,14 @@ def _counts(conditions: list[Condition], views: list[PaperView]) -> dict[str, An
     statuses = [run.status for c in conditions for variant in c.variants for run in variant.runs]
     measured, results = (sum(view.coverage[part] for view in views) for part in (0, 1))
     verdicts = sum((view.verdicts for view in views), Counter[str]())
-    claims = [result.holds for view in views for result in view.claim_results]
     return {
         "runs": len(statuses),
         "finished": statuses.count(Status.FINISHED),
         "measured": measured,
         "results": results,
-        "verdicts": {group: verdicts[group] for group in ("agree", "better", "worse", "other")},
-        "compared": verdicts["agree"] + verdicts["better"] + verdicts["worse"],
-        "claims": len(claims),
-        "decided": len(claims) - claims.count(None),
-        "held": claims.count(True),
+        "verdicts": {group: verdicts[group] for group in GROUPS},
+        "compared": sum(view.compared for view in views),
+        "claims": count_claims([result for view in views for result in view.claim_results]),
     }
 
 
@@ -187,19 +209,20 @@ def _figures(condition: Condition, styles: Styles) -> dict[str, tuple[str, go.Fi
             figures.learning_curves(condition, styles),
         ),
         "orthogonality": (
-            "Distance of the recurrent matrices from orthogonal, over training.",
+            "Distance from orthogonal of the matrix W by which a step multiplies the state, over training.",
             figures.orthogonality(condition, styles),
         ),
         "gradients": (
-            "Gradient of the loss by the state at every step, on the same batch before training (dotted) and after.",
+            "Gradient of the loss by the state at every step, on the same batch before training (dotted) and after. "
+            f"{figures.TOTAL_DERIVATIVE}",
             figures.gradient_norms(condition, styles),
         ),
         "parameters": (
-            "Parameters against the best test value: mean and 95 % interval over seeds.",
+            "Parameters against the end: mean and 95 % interval over the finished seeds.",
             figures.pareto(condition, styles, "parameters"),
         ),
         "seconds": (
-            "Training seconds per epoch, where the runs were made, against the best test value.",
+            "Training seconds per epoch, where the runs were made, against the end.",
             figures.pareto(condition, styles, "seconds per epoch"),
         ),
     }

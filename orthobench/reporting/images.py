@@ -12,6 +12,7 @@ from orthobench.reporting.html import draw_panel
 from orthobench.reporting.pages import PaperView
 from orthobench.reporting.studies import draw, figures_of
 from orthobench.reporting.styles import Styles
+from orthobench.store.overwrite import refuse_file, refuse_other_kinds
 
 WIDTH, HEIGHT, SCALE = 720, 440, 2
 
@@ -24,6 +25,7 @@ def write_images(
     Raises:
         UsageError: Kaleido or Chromium is missing, or the folder cannot be written.
     """
+    refuse_file(folder)
     styles = Styles(conditions)
     figures = {
         f"{view.paper.key}-{part.artifact.name}-{panel.title}": draw_panel(part, panel, styles)
@@ -47,13 +49,14 @@ def write_images(
         figure.update_layout(template="plotly_white")
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            refuse_other_kinds(path, form.upper())
             figure.write_image(path, width=WIDTH, height=HEIGHT, scale=SCALE)
         except OSError as error:
             raise UsageError(f"figure {path} cannot be written: {error}") from error
         except (ImportError, ValueError, RuntimeError) as error:
             first = (str(error).strip().splitlines() or ["?"])[0]
             raise UsageError(
-                f"figures need Kaleido and Chromium: pip install 'orthobench[figures]' ({first})"
+                f"figures need Kaleido and Chromium: pip install -e '.[figures]' in the checkout ({first})"
             ) from error
         written.append(path.resolve())
     return written

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from orthobench.analysis.claims import ClaimResult, check_claims, check_panels, check_runs, undecided
+from orthobench.analysis.claims import (
+    ClaimCounts,
+    ClaimResult,
+    check_claims,
+    check_panels,
+    check_runs,
+    count_claims,
+    undecided,
+)
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
-from orthobench.analysis.paper_tables import PaperTable, fill_command, make_table
+from orthobench.analysis.paper_tables import Cell, PaperTable, fill_command, make_table
+from orthobench.analysis.statistics import LEVEL, compare_unpaired, holm
 from orthobench.papers import Artifact, Experiment, Paper, Study, find_study
 from orthobench.reporting.studies import StudyResult
 
@@ -50,13 +61,15 @@ class ArtifactView:
         return list(dict.fromkeys(fill_command(self.artifact, experiment) for experiment in self.missing))
 
 
-GROUPS = {
-    "within the interval": "agree",
-    "within the tolerance": "agree",
-    "better": "better",
-    "worse": "worse",
-}
-"""Verdicts as an overview counts them; a result without a printed number is "other"."""
+GROUPS = ("agree", "better", "worse", "undecided", "other")
+"""Groups of measured results, as an overview counts them; one without a printed number is "other"."""
+
+
+def group_of(cell: Cell) -> str:
+    """Return the group of a measured cell (`GROUPS`)."""
+    if cell.verdict == "differs":
+        return "better" if cell.better else "worse"
+    return {"agrees": "agree", "undecided": "undecided"}.get(cell.verdict, "other")
 
 
 @dataclass(frozen=True)
@@ -76,13 +89,42 @@ class PaperView:
     def verdicts(self) -> Counter[str]:
         """Return the number of measured results in each group of verdicts (`GROUPS`)."""
         cells = [cell for view in self.artifacts if view.table for cell in view.table.cells if cell.measured]
-        counts = Counter(GROUPS.get(cell.verdict, "other") for cell in cells)
+        counts = Counter(map(group_of, cells))
         counts["other"] += self.coverage[0] - len(cells)
         return counts
 
     @property
+    def compared(self) -> int:
+        """Return the number of measured results beside a printed number."""
+        return sum(count for group, count in self.verdicts.items() if group != "other")
+
+    @property
     def claim_results(self) -> list[ClaimResult]:
         return [result for view in self.artifacts for result in view.claim_results]
+
+    @property
+    def claim_counts(self) -> ClaimCounts:
+        return count_claims(self.claim_results)
+
+
+def mark_repeated_claims(views: Sequence[PaperView]) -> list[PaperView]:
+    """Return the views; a claim that an earlier paper's claim repeats on the same runs names the earlier one."""
+    seen: dict[str, tuple[str, str]] = {}
+
+    def mark(paper: Paper, part: ArtifactView, result: ClaimResult) -> ClaimResult:
+        first, name = seen.setdefault(result.evidence, (paper.key, part.artifact.name))
+        return replace(result, same_as=f"{first} {name}") if result.evidence and first != paper.key else result
+
+    return [
+        replace(
+            view,
+            artifacts=[
+                replace(part, claim_results=[mark(view.paper, part, result) for result in part.claim_results])
+                for part in view.artifacts
+            ],
+        )
+        for view in views
+    ]
 
 
 def view_paper(
@@ -118,7 +160,9 @@ def view_paper(
                 artifact,
                 make_table(paper, artifact, measured) if is_table else None,
                 [] if is_table else _panels(key, experiments, measured),
-                _check_study(artifact, study_result) if is_study else check_claims(paper, artifact, measured),
+                _check_study(artifact, study_result)
+                if is_study
+                else check_claims(paper, artifact, measured, variant_keys),
                 missing,
                 experiments,
                 key,
@@ -160,22 +204,32 @@ def _panels(key: str, experiments: list[Experiment], measured: Mapping[str, Vari
 
 @dataclass(frozen=True)
 class LeaderboardRow:
-    """A row of a leaderboard; `efficient` if no other variant is both better and smaller."""
+    """A row of a leaderboard.
 
+    Attributes:
+        rank: equal for variants whose shown medians are equal.
+        efficient: no other variant is both better and smaller.
+        is_apart: whether the test of ranks separates the variant from the first, at 5 % over all rows; None for the
+            first.
+    """
+
+    rank: int
     variant: VariantData
     efficient: bool
+    is_apart: bool | None
 
 
 def leaderboard(condition: Condition) -> list[LeaderboardRow]:
-    """Rank the variants of a condition that have finished runs by their final mean, the best first."""
-    scored = [
-        (condition.metric.sign * variant.final.mean, variant)
-        for variant in condition.variants
-        if variant.final is not None
-    ]
+    """Rank the variants of a condition by the median over seeds of their ends, the best first.
+
+    A diverged run counts as the worst; variants without a finished or diverged run are left out.
+    """
+    sign = condition.metric.sign
+    scored = [(sign * variant.median.value, variant) for variant in condition.variants if variant.median]
     scored.sort(key=lambda pair: pair[0])
-    rows = []
-    for score, variant in scored:
+    apart = _apart([variant for _, variant in scored])
+    rows: list[LeaderboardRow] = []
+    for number, (score, variant) in enumerate(scored):
         size = variant.run.parameter_count
         beaten = any(
             (other_score <= score and other.run.parameter_count <= size)
@@ -183,16 +237,66 @@ def leaderboard(condition: Condition) -> list[LeaderboardRow]:
             for other_score, other in scored
             if other is not variant
         )
-        rows.append(LeaderboardRow(variant, not beaten))
+        tied = rows and f"{score:.4g}" == f"{scored[number - 1][0]:.4g}"
+        rank = rows[-1].rank if tied else number + 1
+        rows.append(LeaderboardRow(rank, variant, math.isfinite(score) and not beaten, apart[number]))
     return rows
 
 
+def _apart(ranked: Sequence[VariantData]) -> list[bool | None]:
+    """Return for each variant whether a test of ranks separates it from the first, with Holm's adjustment."""
+    tests = [compare_unpaired(ranked[0].scores, variant.scores) for variant in ranked[1:]]
+    adjusted = holm([1.0 if test is None else test.p for test in tests])
+    return [None, *(p < LEVEL for p in adjusted)][: len(ranked)]
+
+
+def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
+    """Return in words which variant leads, whether others tie with it, and whether any beats the baseline."""
+    if not any(math.isfinite(score) for row in rows for score in row.variant.scores):
+        return "no run has finished here yet" if not rows else "every run diverged"
+    best = rows[0].variant.median
+    baseline = condition.baseline
+    if best and baseline is not None and not condition.metric.sign * best.value < condition.metric.sign * baseline:
+        return f"no model beats the baseline of {baseline:.4g}; the best is {rows[0].variant.label} at {best.value:.4g}"
+    names = [row.variant.label for row in rows if row.rank == 1]
+    value = f"{condition.metric.name} {best}"
+    if len(names) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]} tie: {value}"
+    if len(rows) == 1:
+        return f"{names[0]}: {value}, the only model"
+    near = [row.variant.label for row in rows[1:] if not row.is_apart]
+    if not near:
+        return f"{names[0]} leads: {value}, {len(rows)} models"
+    others = near[0] if len(near) == 1 else f"{len(near)} of {len(rows) - 1} others"
+    return f"{names[0]} is first: {value}; these seeds do not tell it from {others}"
+
+
+def full_title(condition: Condition, among: Sequence[Condition]) -> str:
+    """Return a condition's title with the settings that distinguish it from others of its title."""
+    return ", ".join(filter(None, (condition.title, distinguishing_settings(condition, among))))
+
+
 def distinguishing_settings(condition: Condition, among: Sequence[Condition]) -> str:
-    """Return the settings that distinguish a condition from others of its title, in words; empty without others."""
-    same = [other.settings for other in among if other.title == condition.title]
+    """Return the settings that distinguish a condition from others of its title, in words; empty without others.
+
+    Conditions with equal settings differ by the version of the task.
+    """
+    differing = distinguishing_values(condition, among)
+    return ", ".join(f"{name} {str(value).lower()}" for name, value in differing.items())
+
+
+def distinguishing_values(condition: Condition, among: Sequence[Condition]) -> dict[str, Any]:
+    """Return the settings of `distinguishing_settings` by name."""
+    same = [_task_settings(other) for other in among if other.title == condition.title]
     names = dict.fromkeys(name for settings in same for name in settings)
     differing = [name for name in names if len({str(settings.get(name)) for settings in same}) > 1]
-    return ", ".join(f"{name} {str(condition.settings.get(name)).lower()}" for name in differing)
+    own = _task_settings(condition)
+    return {name: own.get(name) for name in differing}
+
+
+def _task_settings(condition: Condition) -> dict[str, Any]:
+    version = condition.variants[0].run.spec["task_version"] if condition.variants else None
+    return {**condition.settings, "version": version}
 
 
 def tasks(conditions: Sequence[Condition]) -> list[list[Condition]]:

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.paper_tables import Cell, Row
-from orthobench.reporting.export import Sheet, condition_sheet, spread, write
-from orthobench.reporting.pages import ArtifactView, PaperView, distinguishing_settings
+from orthobench.reporting.export import Sheet, condition_sheet, measured_text, seeds_of, shown_median, spread, write
+from orthobench.reporting.pages import ArtifactView, PaperView, full_title
 from orthobench.reporting.studies import StudyResult
 from orthobench.store import Run, Status
 
@@ -37,7 +38,7 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
     if others:
         parts += [
             "## Comparable with nothing printed\n\nOther settings or other data than any paper's.\n",
-            _markdown([condition_sheet(condition) for condition in others]),
+            _markdown([condition_sheet(condition, others) for condition in others]),
         ]
     return "\n".join(parts)
 
@@ -69,12 +70,16 @@ def _artifact(part: ArtifactView) -> list[str]:
     if part.panels:
         texts.append(_markdown([_curves(panel) for panel in part.panels]))
     if decided := [result for result in part.claim_results if result.holds is not None]:
-        rows = [[result.claim.text, result.verdict, result.reason] for result in decided]
+        rows = [[result.claim.text, _verdict(result), result.reason] for result in decided]
         texts.append(_markdown([Sheet("Claims", [], ["the paper says", "here", "measured"], rows)]))
     if part.missing:
         labels = list(dict.fromkeys(_with_length(e.label, e.task_settings) for e in part.missing))
         texts.append(f"Not measured: {', '.join(labels)}.\n")
     return texts
+
+
+def _verdict(result: ClaimResult) -> str:
+    return f"{result.verdict} (not counted: {result.uncounted})" if result.uncounted else result.verdict
 
 
 def _with_length(label: str, settings: dict[str, object]) -> str:
@@ -88,14 +93,14 @@ def _cells(cells: Sequence[tuple[Row, str, Cell]]) -> Sheet:
             row.label,
             label,
             "lost" if cell.printed.lost else cell.printed.outcome or f"{cell.printed.value:g}",
-            spread(cell.measured),
+            measured_text(cell),
             str(cell.measured.n if cell.measured else 0),
             "" if cell.difference is None else f"{cell.difference:+.2g}",
-            cell.verdict,
+            cell.reason,
         ]
         for row, label, cell in cells
     ]
-    return Sheet("", [], ["model", "column", "printed", "measured", "seeds", "difference", "verdict"], rows)
+    return Sheet("", [], ["model", "column", "printed", "measured", "seeds", "difference", "reason"], rows)
 
 
 def _curves(condition: Condition) -> Sheet:
@@ -103,16 +108,19 @@ def _curves(condition: Condition) -> Sheet:
     rows = [
         [
             variant.label,
+            shown_median(variant.median),
+            spread(variant.end),
             spread(variant.final),
             spread(variant.best),
-            f"{len(variant.finished)} of {len(variant.runs)}",
-            str(variant.diverged),
+            seeds_of(variant),
+            str(variant.against_baseline or ""),
             _hours(variant.runs),
         ]
         for variant in condition.variants
     ]
     baseline = "" if condition.baseline is None else f" (baseline {condition.baseline:.4g})"
-    header = ["model", f"{condition.metric.name}, final", "best", "seeds finished", "diverged", "hours"]
+    metric = f"{condition.metric.name}, end: median"
+    header = ["model", metric, "mean", "final", "best", "seeds finished", "better than baseline", "hours"]
     return Sheet(f"{condition.title}{baseline}", [], header, rows)
 
 
@@ -140,7 +148,7 @@ def _cut_off(conditions: Sequence[Condition]) -> Sheet | None:
     """Return the runs without a result, with their progress and values."""
     rows = [
         [
-            ", ".join(filter(None, (condition.title, distinguishing_settings(condition, conditions)))),
+            full_title(condition, conditions),
             variant.label,
             str(run.seed),
             f"{run.epochs:.3g} of {run.total_iterations / run.iterations_per_epoch:.3g}",

@@ -42,6 +42,7 @@ def run_records(conditions: Sequence[Condition], styles: Styles) -> dict[str, An
                     "message": run.message,
                     "tags": ", ".join(run.tags) or None,
                     "metric": run.metric,
+                    "end": variant.ends[run.id].value if run.id in variant.ends else None,
                     "final": run.final_value,
                     "best": run.best_value,
                     "best_iteration": run.best_iteration,

@@ -15,7 +15,7 @@ from plotly.colors import sample_colorscale
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.reporting import figures
-from orthobench.reporting.figures import add_band, empty_figure, over_seeds, styled
+from orthobench.reporting.figures import add_band, empty_figure, over_seeds, step_matrices, styled
 from orthobench.reporting.styles import PALETTE, Style, Styles
 
 Drawn = dict[str, tuple[str, go.Figure]]
@@ -31,14 +31,13 @@ def orthogonality(figure_name: str, condition: Condition, styles: Styles) -> Dra
     if figure is None:
         return {}
     for variant, style in styled(condition, styles, figure):
-        own = variant.curves[variant.curves["name"].str.startswith("orthogonality_own_precision/")]
-        for name, rows in own.groupby("name"):
+        for matrix, rows in step_matrices(variant, "orthogonality_own_precision"):
             band = over_seeds(rows)
             figure.add_scatter(
                 x=band.index.to_numpy() / variant.run.iterations_per_epoch,
                 y=band["mean"].to_numpy(),
                 mode="lines",
-                name=html.escape(f"{variant.label} {str(name).partition('/')[2]}, own precision"),
+                name=html.escape(f"{variant.label} {matrix}, own precision"),
                 line={"color": style.color, "dash": "dot", "width": 1},
             )
     what = (
@@ -53,6 +52,7 @@ def gradient_norms(figure_name: str, condition: Condition, styles: Styles) -> Dr
     if figure is None:
         return {}
     what = "norm of the loss's gradient by the state at every step, on one batch, before training (dotted) and after"
+    what += f". {figures.TOTAL_DERIVATIVE[:-1]}"
     return {figure_name: (_caption(figure_name, what, condition), figure)}
 
 
@@ -110,7 +110,7 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
             name=f"{long} long-term + {short} short-term",
             line={"color": colour, "width": 2},
         )
-        ends_by_size += [(short, run.final_value) for run in variant.finished if run.final_value is not None]
+        ends_by_size += [(short, end.value) for end in variant.ends.values()]
     style = styles.of(condition, ordered[0])
     by_size = pd.DataFrame(ends_by_size, columns=["short", "value"]).groupby("short")["value"]
     points = by_size.agg(["mean", "min", "max", "count"])

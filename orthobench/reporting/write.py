@@ -12,9 +12,19 @@ from orthobench.reporting.html import load_views, write_html, write_whole
 from orthobench.reporting.reproduction import keep_authors, reproduction
 from orthobench.reporting.scope import Scope
 from orthobench.store import Store
+from orthobench.store.overwrite import refuse_other_kinds
 
 ReportFormat = Literal["html", "csv", "json", "markdown", "latex", "png", "pdf", "reproduction"]
 FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
+KINDS_BY_FORMAT = {
+    "html": "HTML",
+    "csv": "CSV",
+    "json": "JSON",
+    "markdown": "Markdown",
+    "latex": "LaTeX",
+    "reproduction": "Markdown",
+}
+"""The kind of file of each format that is one file."""
 
 
 def write_report(
@@ -31,13 +41,16 @@ def write_report(
     Raises:
         UsageError: the scope is empty or names no paper, table or figure, or a file cannot be written.
     """
+    if out is not None and form in KINDS_BY_FORMAT:
+        refuse_other_kinds(out, KINDS_BY_FORMAT[form])  # before the database is read
     if form == "html":
         return [write_html(store, out or Path("reports/report.html"), scope, variant_keys)]
     conditions, views, studies = load_views(store, scope, variant_keys)
     if form == "reproduction":
         file = out or Path("reports/REPRODUCTION.md")
+        refuse_other_kinds(file, KINDS_BY_FORMAT[form])
         text = reproduction(conditions, views, studies)
-        write_whole(file, keep_authors(file, text).encode())
+        write_whole(file, keep_authors(file, text).encode(), KINDS_BY_FORMAT[form])
         return [file.resolve()]
     if not scope.paper:
         views = []
@@ -47,9 +60,9 @@ def write_report(
         return write_images(conditions, views, form, out or Path("reports"))
     tables = [sheet for view in views for sheet in sheets(view)]
     if not scope.paper:
-        tables = [condition_sheet(condition) for condition in conditions]
+        tables = [condition_sheet(condition, conditions) for condition in conditions]
     text = write_tables(form, tables)
     if out is None:
         return text
-    write_whole(out, text.encode())
+    write_whole(out, text.encode(), KINDS_BY_FORMAT[form])
     return [out.resolve()]

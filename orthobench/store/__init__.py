@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orthobench.store.open import open_store
     from orthobench.store.store import MetricRow, Store, TraceRow
-    from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Status, Tag, Trace
+    from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Segment, Status, Tag, Trace
 
 __all__ = [
     "Benchmark",
@@ -17,6 +17,7 @@ __all__ = [
     "MetricRow",
     "MetricValue",
     "Run",
+    "Segment",
     "Status",
     "Store",
     "Tag",

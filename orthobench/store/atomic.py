@@ -18,6 +18,8 @@ from filelock import FileLock
 from orthobench.errors import StorageError
 
 MAKE_ROOM = "make room there"
+DELETE_FILES = "delete files there"
+NO_INODES = "the disk has no inodes left for another file"
 MAKE_WRITABLE = "make its folder writable, or name another location"
 FIXES = {
     errno.ENOSPC: MAKE_ROOM,
@@ -32,6 +34,8 @@ FULL_BELOW = 64 * 1024
 
 def storage_error(what: object, error: OSError) -> StorageError:
     """Return the error for a file or folder that the system refuses to write."""
+    if error.errno == errno.ENOSPC and error.filename is not None and has_no_inodes(Path(error.filename)):
+        return unwritable(what, NO_INODES, DELETE_FILES)
     return unwritable(what, error.strerror or str(error), FIXES.get(error.errno or 0, MAKE_WRITABLE))
 
 
@@ -45,8 +49,17 @@ def is_full(folder: Path) -> bool:
     return shutil.disk_usage(folder).free < FULL_BELOW
 
 
+def has_no_inodes(path: Path) -> bool:
+    """Return whether the disk of a path, which need not exist, takes no more files although it has free bytes."""
+    folder = next((parent for parent in (path, *path.absolute().parents) if parent.exists()), None)
+    if folder is None or not hasattr(os, "statvfs"):
+        return False
+    disk = os.statvfs(folder)
+    return disk.f_files > 0 and disk.f_favail == 0  # some file systems have no limit, and say 0 of 0
+
+
 @contextmanager
-def replacing(file: Path, *, locked: bool = False, backup: Path | None = None) -> Iterator[Path]:
+def replacing(file: Path, *, locked: bool = False, backup: Path | None = None, new: bool = False) -> Iterator[Path]:
     """Yield the path of a temporary file to write; at the end it replaces `file`, with its permissions.
 
     If the block or the replacement raises, `file` stays as it was and the temporary file is removed.
@@ -55,9 +68,10 @@ def replacing(file: Path, *, locked: bool = False, backup: Path | None = None) -
         locked: only this process writes `file` now. The temporary name is then fixed, so that the file of a killed
             process is overwritten.
         backup: the new path of the previous file.
+        new: `file` must not exist; of several writers at once, one succeeds.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: the file cannot be written; as FileExistsError, it must be new and exists.
     """
     part = file.with_name(f"{file.name}.part" if locked else f".{file.name}.{uuid4().hex}.part")
     try:
@@ -68,7 +82,7 @@ def replacing(file: Path, *, locked: bool = False, backup: Path | None = None) -
             os.fsync(stream.fileno())
         if backup is not None and file.exists():
             rename(file, backup)
-        rename(part, file)
+        (name_new if new else rename)(part, file)
     finally:
         part.unlink(missing_ok=True)
 
@@ -86,12 +100,33 @@ def write_bytes(file: Path, content: bytes | memoryview, *, locked: bool = False
 def rename(file: Path, to: Path) -> None:
     """Rename a file durably: the new name survives a loss of power."""
     file.replace(to)
+    _sync(to.parent)
+
+
+def name_new(file: Path, to: Path) -> None:
+    """Give a file a name durably that no other file has; the old name may stay.
+
+    Raises:
+        OSError: as FileExistsError, there is a file of that name.
+    """
+    try:
+        os.link(file, to)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if to.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(to)) from None
+        file.replace(to)
+    _sync(to.parent)
+
+
+def _sync(folder: Path) -> None:
     if os.name == "posix":  # elsewhere folders cannot be opened
-        folder = os.open(to.parent, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(folder)
+            os.fsync(descriptor)
         finally:
-            os.close(folder)
+            os.close(descriptor)
 
 
 @contextmanager

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, func, inspect, select, table, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Connection, func, inspect, select, table
 
 from orthobench.errors import UsageError
-from orthobench.store.open import VERSION_TABLE, make_engine, reason, schema, sqlite_file
+from orthobench.store.damage import check_tables, problems_of
+from orthobench.store.location import sqlite_file
+from orthobench.store.open import HEAD, VERSION_TABLE, make_engine, reach, schema
 from orthobench.store.tables import Environment, Run
 
 MACHINE = "platform", "cpu", "cores", "memory", "accelerator"  # the facts that identify a machine
@@ -36,10 +37,13 @@ def describe(location: str) -> Description:
         UsageError: the database does not exist or cannot be read.
     """
     engine, file = make_engine(location), sqlite_file(location)
-    try:
-        version = schema(engine)
+
+    def read() -> Description:
+        version = schema(engine, location)
         if version is None:
             raise UsageError(f"{location} holds no orthobench runs: name another database with --db")
+        if version == HEAD:
+            check_tables(engine, location)
         with engine.connect() as connection:
             names = [name for name in inspect(connection).get_table_names() if name != VERSION_TABLE]
             return Description(
@@ -49,10 +53,11 @@ def describe(location: str) -> Description:
                 {name: connection.scalar(select(func.count()).select_from(table(name))) or 0 for name in sorted(names)},
                 [(key, status) for key, status in connection.execute(select(Run.key, Run.status))],
                 _machines(connection),
-                _problems(connection),
+                problems_of(engine),
             )
-    except SQLAlchemyError as error:
-        raise UsageError(f"database {location} cannot be read: {reason(error)}") from error
+
+    try:
+        return reach(engine, location, read)
     finally:
         engine.dispose()
 
@@ -74,12 +79,3 @@ def _machines(connection: Connection) -> list[dict[str, Any]]:
         counts[machine] = counts.get(machine, 0) + count
     ordered = sorted(counts.items(), key=lambda entry: -entry[1])
     return [{**dict(zip(MACHINE, machine, strict=True)), "runs": count} for machine, count in ordered]
-
-
-def _problems(connection: Connection) -> list[str]:
-    """Return the faults of a SQLite file; a server checks its own files."""
-    if connection.dialect.name != "sqlite":
-        return []
-    damages = [str(line) for line in connection.execute(text("PRAGMA integrity_check")).scalars() if line != "ok"]
-    orphans = connection.execute(text("PRAGMA foreign_key_check")).all()
-    return damages + ([f"{len(orphans)} rows refer to a missing run or environment"] if orphans else [])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from orthobench.errors import UsageError
 from orthobench.settings import merged_settings
 from orthobench.store.atomic import replacing, storage_error
+from orthobench.store.overwrite import refuse_file, refuse_other_kinds
 from orthobench.store.store import Store
 from orthobench.store.strict_json import finite
 from orthobench.store.tables import Run
@@ -19,27 +20,44 @@ if TYPE_CHECKING:
     import pandas
 
 Format = Literal["csv", "json", "parquet"]
+KINDS_BY_FORMAT: dict[Format, str] = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
+PREFIX = ("run", "task", "model", "seed")
 BATCH = 500  # runs in a query: databases limit the number of values of a query
 
 
-def export(store: Store, runs: Sequence[Run], folder: Path, form: Format) -> list[Path]:
-    """Write the files `runs` and `metrics` in this form into a folder, or replace them; return their paths.
+def export(store: Store, runs: Sequence[Run], folder: Path, form: Format, vectors: bool = False) -> list[Path]:
+    """Write the files `runs`, `segments`, `metrics` and `vectors` into a folder, or replace them; return their paths.
 
-    The table of runs has the columns of `Run`, a column for each setting, and the baselines, seconds and environment
-    as JSON. The table of metrics has run, split, name, epoch, iteration, value and `kind`. The kind of a value that is
-    not finite is nan, inf or -inf, because JSON has no such numbers.
+    The table of runs has the columns of `Run`. A column setting_NAME, baseline_NAME, seconds_NAME or environment_NAME
+    holds each entry of a record. The table of segments has run, iteration, started_at, backend and environment_NAME.
+    The table of metrics has run, split, name, epoch, iteration, value and `kind`. The kind of a value that is not
+    finite is nan, inf or -inf, because JSON has no such numbers. The table of vectors has a row for each entry of each
+    vector, at its position from 0.
+
+    Args:
+        vectors: write the vectors too, such as gradient norms through time and heat maps.
 
     Raises:
-        UsageError: Parquet needs a package that is not installed.
+        UsageError: Parquet needs a package that is not installed, or an existing file is of another kind.
         StorageError: the folder cannot be written.
     """
+    refuse_file(folder)
+    for name in ("runs", "metrics", *(["vectors"] if vectors else [])):
+        refuse_other_kinds(folder / f"{name}.{form}", KINDS_BY_FORMAT[form])
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, frame in (("runs", _runs(runs)), ("metrics", _metrics(store, runs))):
+        tables: dict[str, Callable[[], pandas.DataFrame]] = {
+            "runs": lambda: _runs(runs),
+            "segments": lambda: _segments(store, runs),
+            "metrics": lambda: _metrics(store, runs),
+        }
+        if vectors:
+            tables["vectors"] = lambda: _vectors(store, runs)
+        for name, table in tables.items():
             file = folder / f"{name}.{form}"
             with replacing(file) as part:
-                _write(frame, part, form)
+                _write(table(), part, form)
             written.append(file)
     except OSError as error:
         raise storage_error(error.filename or folder, error) from error
@@ -69,35 +87,87 @@ def _record(run: Run) -> dict[str, Any]:
     spec = run.spec
     settings = merged_settings(spec)
     own = {column.name: getattr(run, column.name) for column in Run.__table__.columns}
-    for inner in ("id", "environment_id", "spec"):
+    for inner in ("id", "environment_id", "spec", "seconds", "baselines", "metrics", "write_token"):
         del own[inner]
-    versions = {name: spec[name] for name in ("task_version", "model_version")}
     return {
-        **{name: json.dumps(value) if isinstance(value, dict) else value for name, value in own.items()},
-        **versions,
+        **own,
+        **{name: spec[name] for name in ("task_version", "model_version")},
         "tags": ", ".join(run.tags),
-        "environment": json.dumps(run.environment.facts),
-        **{f"setting {name}": _plain(value) for name, value in settings.items()},
+        **_columns("baseline", run.baselines),
+        **_columns("seconds", run.seconds),
+        **{name: _plain(value) for name, value in _columns("setting", settings).items()},
+        **{name: _plain(value) for name, value in _columns("environment", run.environment.facts).items()},
     }
 
 
+def _columns(prefix: str, record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record's entries by column name: "train loss" of "seconds" is seconds_train_loss."""
+    return {f"{prefix}_{name.replace(' ', '_')}": value for name, value in record.items()}
+
+
 def _plain(value: Any) -> str | None:
-    """Return a setting as text, because a column may contain both numbers and words."""
+    """Return a value as text, because a column may contain both numbers and words."""
     return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _segments(store: Store, runs: Sequence[Run]) -> pandas.DataFrame:
+    import pandas
+
+    keys = {run.id: run.key for run in runs}
+    columns = ["run", "iteration", "started_at", "backend"]
+    records = [
+        {
+            **dict(zip(columns, (keys[row.run_id], row.iteration, row.started_at, row.backend), strict=True)),
+            **{name: _plain(value) for name, value in _columns("environment", row.environment.facts).items()},
+        }
+        for ids in _batches(runs)
+        for row in store.segments(ids)
+    ]
+    return pandas.DataFrame(records) if records else pandas.DataFrame(columns=columns)
 
 
 def _metrics(store: Store, runs: Sequence[Run]) -> pandas.DataFrame:
     import pandas
 
-    prefixes = {run.id: (run.key, run.task, run.model, run.seed) for run in runs}
-    ids = list(prefixes)
+    prefixes = {run.id: _prefix(run) for run in runs}
     rows = [
         (*prefixes[run_id], *position, value, _kind(value))
-        for start in range(0, len(ids), BATCH)
-        for run_id, *position, value in store.metric_values(ids[start : start + BATCH])
+        for ids in _batches(runs)
+        for run_id, *position, value in store.metric_values(ids)
     ]
-    columns = ["run", "task", "model", "seed", "split", "name", "epoch", "iteration", "value", "kind"]
-    return pandas.DataFrame(rows, columns=columns)
+    return pandas.DataFrame(rows, columns=[*PREFIX, "split", "name", "epoch", "iteration", "value", "kind"])
+
+
+def _vectors(store: Store, runs: Sequence[Run]) -> pandas.DataFrame:
+    import pandas
+
+    columns = [*PREFIX, "name", "epoch", "iteration", "position", "value"]
+    parts = [
+        pandas.DataFrame(
+            {
+                **dict(zip(PREFIX, _prefix(run), strict=True)),
+                "name": trace.name,
+                "epoch": trace.epoch,
+                "iteration": trace.iteration,
+                "position": range(len(trace.values)),
+                "value": trace.values,
+            },
+            columns=columns,
+        )
+        for run in runs
+        for trace in store.traces([run.id])
+    ]
+    return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame(columns=columns)
+
+
+def _prefix(run: Run) -> tuple[str, str, str, int]:
+    return run.key, run.task, run.model, run.seed
+
+
+def _batches(runs: Sequence[Run]) -> Iterator[list[int]]:
+    """Yield the numbers of the runs in lists of at most `BATCH`."""
+    for start in range(0, len(runs), BATCH):
+        yield [run.id for run in runs[start : start + BATCH]]
 
 
 def _kind(value: float) -> str | None:

@@ -19,9 +19,13 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, RowMapping, Table, UniqueConstraint, delete, insert, select, update
 
-from orthobench.errors import UsageError
-from orthobench.store.atomic import rename
-from orthobench.store.open import HEAD, back_up, make_engine, open_store, schema, sqlite_file
+from orthobench.errors import DamagedError, UsageError
+from orthobench.store.atomic import name_new, unwritable
+from orthobench.store.backup import already_there, back_up, row_counts
+from orthobench.store.damage import integrity_problems
+from orthobench.store.location import sqlite_file
+from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
+from orthobench.store.sqlite import connect
 from orthobench.store.store import Store
 from orthobench.store.tables import Base, Run, Status
 
@@ -47,8 +51,10 @@ def reading(location: str) -> Iterator[Store]:
         UsageError: the database cannot be read, or is a server's with an older schema.
     """
     engine, file = make_engine(location), sqlite_file(location)
-    version = schema(engine)
-    engine.dispose()
+    try:
+        version = reach(engine, location, lambda: schema(engine, location))
+    finally:
+        engine.dispose()
     if version is None or version >= HEAD:
         with open_store(location) as store:
             yield store
@@ -60,7 +66,11 @@ def reading(location: str) -> Iterator[Store]:
         with TemporaryDirectory() as folder:
             copy = Path(folder) / "copy.db"
             back_up(file, copy)
-            with open_store(str(copy)) as store:
+            try:
+                store = open_store(str(copy))
+            except DamagedError as error:
+                raise DamagedError(str(error).replace(str(copy), location)) from error
+            with store:
                 yield store
 
 
@@ -72,7 +82,7 @@ def copy_to_file(location: str, copy: Path) -> None:
         StorageError: the file cannot be written.
     """
     if copy.exists():
-        raise UsageError(f"{copy} exists already: name a new file")
+        raise already_there(copy)
     if not copy.parent.is_dir():
         raise UsageError(f"{copy} cannot be created: there is no folder {copy.parent}")
     file = sqlite_file(location)
@@ -83,8 +93,17 @@ def copy_to_file(location: str, copy: Path) -> None:
     with TemporaryDirectory(dir=copy.parent) as folder:
         part = Path(folder) / copy.name
         with open_store(location) as source, open_store(str(part), create=True) as store:
-            merge(source, store)
-        rename(part, copy)
+            merged = merge(source, store)
+        counts = merged.rows | {RUN.name: len(merged.added)}
+        with connect(part) as connection:
+            stored = row_counts(connection)
+        problems = integrity_problems(part)
+        if problems or any(stored[name] != count for name, count in counts.items()):
+            raise unwritable(copy, "the copy has faults", "check the disk, or name another file")
+        try:
+            name_new(part, copy)
+        except FileExistsError as error:
+            raise already_there(copy) from error
 
 
 def merge(source: Store, target: Store, is_locked: Callable[[str], bool] = lambda key: False) -> Merged:
@@ -215,7 +234,7 @@ def _references(table: Table) -> dict[str, str]:
 
 
 def _is_measured(table: Table) -> bool:
-    """Return whether a table holds values of a run by iteration."""
+    """Return whether a table holds rows of a run by iteration: metrics, traces and segments."""
     return RUN.name in _references(table).values() and "iteration" in table.columns
 
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from orthobench.errors import RunLockedError, StorageError
+from orthobench.errors import RunLockedError, StorageError, without_passwords
 
 PATIENCE = 600.0
 """Seconds to wait for a server that was reachable before."""
@@ -24,6 +24,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
 """Seconds between attempts: twice as long each time."""
 DRIVER_ARGUMENTS = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 """A dead network connection is noticed after a minute, not after hours."""
+
+TRANSIENT = "starting up", "shutting down", "in recovery mode", "not yet accepting connections"
+"""What a server says that will soon accept connections; libpq gives no code of such an error."""
 
 T = TypeVar("T")
 log = logging.getLogger("orthobench")
@@ -54,7 +57,7 @@ class Server:
             except DBAPIError as error:
                 if not (isinstance(error, OperationalError) or error.connection_invalidated):
                     raise
-                reason = " ".join(str(error.orig).split())
+                reason = without_passwords(" ".join(str(error.orig).split()))
                 left = 0 if self._gave_up else self.patience - (time.monotonic() - start_time)
                 if left <= 0 or self.stop_waiting():
                     self._gave_up = True
@@ -71,6 +74,18 @@ class Server:
                 if warned:
                     log.warning("the database server is back")
                 return result
+
+    def connect(self) -> None:
+        """Connect once; a server that is starting or stopping counts as connected, and is waited for later.
+
+        Raises:
+            DBAPIError: the server refuses, or there is none.
+        """
+        try:
+            self.engine.connect().close()
+        except OperationalError as error:
+            if not any(state in str(error.orig) for state in TRANSIENT):
+                raise
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:

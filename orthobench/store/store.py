@@ -1,8 +1,8 @@
 """Reads and writes of runs. Every method is one transaction.
 
 A transaction whose server is lost is retried, even if its first attempt may have been committed. So writes are
-idempotent: each one sets the run's `updated_at`, by which a retry recognises itself. A different stamp shows that
-another process has taken over the run.
+idempotent: each one sets the run's `write_token` to a random number, by which a retry recognises itself. A different
+token shows that another process has taken over the run.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Self, TypeVar
+from uuid import uuid4
 
-from sqlalchemy import Engine, delete, func, insert, select
+from sqlalchemy import Engine, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from orthobench.errors import RunLockedError, UsageError
+from orthobench.store.damage import explain, explained
 from orthobench.store.server import Server
-from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Status, Tag, Trace, utc_now
+from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Segment, Source, Status, Tag, Trace
 
 T = TypeVar("T")
 
@@ -53,13 +54,16 @@ class Store:
         self.engine = engine
         self.server = Server(engine) if engine.dialect.name == "postgresql" else None
         self._writer = engine.execution_options(writes=True)
-        self._stamps: dict[int, datetime] = {}  # by run of this process: the time of its last write
+        self._tokens: dict[int, str] = {}  # by run of this process: the token of its last write
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            explain(self.engine, error)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close all connections."""
@@ -79,7 +83,7 @@ class Store:
 
     @contextmanager
     def _read(self) -> Iterator[Session]:
-        with self._with_retries(self._begin_reading) as session:
+        with explained(self.engine), self._with_retries(self._begin_reading) as session:
             yield session
 
     def _begin_reading(self) -> Session:
@@ -96,7 +100,8 @@ class Store:
             with Session(self._writer, expire_on_commit=False) as session, session.begin():
                 return work(session)
 
-        return self._with_retries(transaction)
+        with explained(self.engine):
+            return self._with_retries(transaction)
 
     def _with_retries(self, work: Callable[[], T]) -> T:
         return work() if self.server is None else self.server.with_retries(work)
@@ -109,6 +114,7 @@ class Store:
         environment_digest: str,
         environment: Mapping[str, Any],
         tags: Sequence[str] = (),
+        sources: Mapping[str, bytes] | None = None,
     ) -> Run:
         """Create or update the start record of a run: its status is "running" from now on.
 
@@ -117,8 +123,9 @@ class Store:
             environment_digest: the hash of the environment.
             environment: the facts of the environment.
             tags: names to add to those of an existing run.
+            sources: the files of the run's plugins that are not built in, by their SHA-256.
         """
-        stamp = utc_now()
+        token = uuid4().hex
 
         def enter(session: Session) -> Run:
             environment_row = self._environment(session, environment_digest, environment)
@@ -128,14 +135,15 @@ class Store:
                 session.add(run)
             for name, value in facts.items():
                 setattr(run, name, value)
-            run.status, run.message, run.environment, run.updated_at = Status.RUNNING, None, environment_row, stamp
+            run.status, run.message, run.environment, run.write_token = Status.RUNNING, None, environment_row, token
             session.flush()
+            self._keep_sources(session, sources or {})
             self._tag(session, [run.id], tags)
             session.refresh(run, ["tag_rows"])
             return run
 
         run = self._write(enter)
-        self._stamps[run.id] = stamp
+        self._tokens[run.id] = token
         return run
 
     def tag(self, keys: Sequence[str], tags: Sequence[str]) -> None:
@@ -149,37 +157,68 @@ class Store:
         self._write(add)
 
     @staticmethod
+    def _keep_sources(session: Session, sources: Mapping[str, bytes]) -> None:
+        """Store the files that are new."""
+        known = set(session.scalars(select(Source.digest).where(Source.digest.in_(sources))))
+        for digest, content in sources.items():
+            if digest not in known:
+                with suppress(IntegrityError), session.begin_nested():  # another process may store the same file
+                    session.add(Source(digest=digest, content=content))
+
+    @staticmethod
     def _tag(session: Session, run_ids: Sequence[int], tags: Sequence[str]) -> None:
         for run_id in run_ids:
             for name in tags:
                 with suppress(IntegrityError), session.begin_nested():  # another process may add the same tag
                     session.merge(Tag(run_id=run_id, name=name))
 
-    def rewind(self, run_id: int, iteration: int) -> None:
-        """Delete the rows after this iteration: a run resumes from its checkpoint, not from its last row."""
+    def rewind(self, run_id: int, iteration: int, token: str) -> None:
+        """Delete the rows after this iteration and the segments from it on, and begin a segment there.
 
-        def forget(session: Session) -> None:
-            self._own(session, run_id)
+        A run resumes from its checkpoint, not from its last row.
+
+        Args:
+            iteration: the checkpoint's; -1 where the run starts at its beginning.
+            token: the new segment's write token, which no other segment has.
+
+        Raises:
+            RunLockedError: another process has taken over the run.
+        """
+        first = max(iteration, 0)
+
+        def return_to(session: Session) -> None:
+            run = self._own(session, run_id)
             for table in (MetricValue, Trace):
                 session.execute(delete(table).where(table.run_id == run_id, table.iteration > iteration))
+            session.execute(delete(Segment).where(Segment.run_id == run_id, Segment.iteration >= first))
+            columns = {"environment_id": run.environment_id, "write_token": token}
+            session.add(Segment(run_id=run_id, iteration=first, **columns))
 
-        self._write(forget)
+        self._write(return_to)
 
     def log(
-        self, run_id: int, metrics: Iterable[MetricRow], traces: Iterable[TraceRow], progress: Mapping[str, Any]
+        self,
+        run_id: int,
+        metrics: Iterable[MetricRow],
+        traces: Iterable[TraceRow],
+        progress: Mapping[str, Any],
+        segment_backend: str | None = None,
     ) -> None:
         """Add rows, and update the run's own columns (`progress`).
+
+        Args:
+            segment_backend: back ends that served the run's last segment; None leaves the stored ones.
 
         Raises:
             RunLockedError: another process has taken over the run.
         """
         rows = [_metric_columns(run_id, row) for row in metrics]
         vectors = [{"run_id": run_id, **vars(row)} for row in traces]
-        stamp = utc_now()
+        token = uuid4().hex
 
         def add(session: Session) -> None:
-            run = self._own(session, run_id, stamp)
-            if run.updated_at == stamp:
+            run = self._own(session, run_id, token)
+            if run.write_token == token:
                 return  # committed before the server was lost
             if rows:
                 session.execute(insert(MetricValue), rows)
@@ -187,11 +226,15 @@ class Store:
                 session.execute(insert(Trace), vectors)
             for name, value in progress.items():
                 setattr(run, name, value)
-            run.updated_at = stamp
+            run.write_token = token
+            if segment_backend is not None:
+                newest = select(func.max(Segment.iteration)).where(Segment.run_id == run_id).scalar_subquery()
+                last = update(Segment).where(Segment.run_id == run_id, Segment.iteration == newest)
+                session.execute(last.values(backend=segment_backend))
 
         self._write(add)
-        if run_id in self._stamps:
-            self._stamps[run_id] = stamp
+        if run_id in self._tokens:
+            self._tokens[run_id] = token
 
     def update(self, run_id: int, changes: Mapping[str, Any]) -> None:
         """Change columns of a run.
@@ -209,31 +252,30 @@ class Store:
         self, name: str, results: Mapping[str, Any], environment_digest: str, environment: Mapping[str, Any]
     ) -> Benchmark:
         """Store the results of a benchmark (JSON) and its environment."""
-        stamp = utc_now()
+        token = uuid4().hex
 
         def keep(session: Session) -> Benchmark:
             row = self._environment(session, environment_digest, environment)
-            same = (Benchmark.name == name, Benchmark.created_at == stamp, Benchmark.environment == row)
-            benchmark = session.scalar(select(Benchmark).where(*same))
+            benchmark = session.scalar(select(Benchmark).where(Benchmark.write_token == token))
             if benchmark is None:
-                benchmark = Benchmark(name=name, created_at=stamp, results=dict(results), environment=row)
+                benchmark = Benchmark(name=name, results=dict(results), environment=row, write_token=token)
                 session.add(benchmark)
             return benchmark
 
         return self._write(keep)
 
-    def _own(self, session: Session, run_id: int, stamp: datetime | None = None) -> Run:
-        """Return a run to write to, unless its stamp is from another process.
+    def _own(self, session: Session, run_id: int, token: str | None = None) -> Run:
+        """Return a run to write to, unless its token is from another process.
 
         Args:
-            stamp: the stamp of the current transaction, which a first attempt may have written.
+            token: the token of the current transaction, which a first attempt may have written.
 
         Raises:
             RunLockedError: another process has written to the run.
         """
         run = session.get_one(Run, run_id, with_for_update={"of": Run})
-        own_stamp = self._stamps.get(run_id)
-        if own_stamp is not None and run.updated_at not in (own_stamp, stamp):
+        own_token = self._tokens.get(run_id)
+        if own_token is not None and run.write_token not in (own_token, token):
             raise RunLockedError(f"run {run.key} has been taken over by another process: let that process finish it")
         return run
 
@@ -252,6 +294,12 @@ class Store:
         return row
 
     # Reading
+
+    def sources(self, digests: Sequence[str]) -> dict[str, bytes]:
+        """Return the stored files of plugins with these hashes."""
+        with self._read() as session:
+            rows = session.scalars(select(Source).where(Source.digest.in_(digests)))
+            return {row.digest: row.content for row in rows}
 
     def last_iteration(self, run_id: int) -> int:
         """Return the iteration of a run's last metric row; -1 without rows."""
@@ -358,6 +406,12 @@ class Store:
             query = query.where(Trace.iteration == iteration)
         with self._read() as session:
             return list(session.scalars(query.order_by(Trace.run_id, Trace.name, Trace.iteration)))
+
+    def segments(self, run_ids: Sequence[int]) -> list[Segment]:
+        """Return the segments of these runs, sorted by run and iteration."""
+        query = select(Segment).where(Segment.run_id.in_(run_ids)).order_by(Segment.run_id, Segment.iteration)
+        with self._read() as session:
+            return list(session.scalars(query))
 
     def benchmarks(self, name: str | None = None) -> list[Benchmark]:
         """Return the benchmarks (of this name), oldest first."""

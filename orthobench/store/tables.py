@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, cast
 
 from sqlalchemy import (
-    JSON,
     BigInteger,
     DateTime,
-    Float,
     ForeignKey,
     Index,
-    Integer,
-    LargeBinary,
     MetaData,
-    String,
     UniqueConstraint,
 )
-from sqlalchemy.engine import Dialect
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
-from sqlalchemy.types import TypeDecorator
 
 from orthobench.metric import Goal, Metric
+from orthobench.store.types import FloatArray, JsonObject, Number, Text, WholeNumber
 
 
 class Status(StrEnum):
@@ -43,30 +36,17 @@ class Status(StrEnum):
         return self in (Status.FINISHED, Status.DIVERGED)
 
 
-class FloatArray(TypeDecorator[Sequence[float]]):
-    """A vector of float32, stored as little-endian bytes: NaN and infinities survive on every database."""
-
-    impl = LargeBinary
-    cache_ok = True
-
-    def process_bind_param(self, value: Sequence[float] | None, dialect: Dialect) -> bytes | None:
-        return None if value is None else array("f", value).tobytes()
-
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[float] | None:
-        return None if value is None else array("f", value).tolist()
-
-
 def utc_now() -> datetime:
     """Return the current time in UTC, without a zone because SQLite would lose it."""
     return datetime.now(UTC).replace(tzinfo=None)
 
 
-Bytes = BigInteger().with_variant(Integer, "sqlite")
+Bytes = BigInteger().with_variant(WholeNumber, "sqlite")
 """A number of bytes; SQLite's integers have 64 bits anyway."""
 
 
 class Base(DeclarativeBase):
-    type_annotation_map = {dict[str, Any]: JSON, datetime: DateTime, str: String}
+    type_annotation_map = {dict[str, Any]: JsonObject, datetime: DateTime, int: WholeNumber, float: Number, str: Text}
     metadata = MetaData(
         naming_convention={
             "ix": "ix_%(column_0_label)s",
@@ -86,9 +66,29 @@ class Environment(Base):
     digest: Mapped[str] = mapped_column(unique=True)
     facts: Mapped[dict[str, Any]]
 
+    @property
+    def flat_facts(self) -> dict[str, Any]:
+        """Return the facts with an entry for each package."""
+        facts = dict(self.facts)
+        packages = facts.pop("packages", {})
+        return facts | {f"package {name}": version for name, version in packages.items()}
+
+
+class Source(Base):
+    """A file of a plugin that is not built in. An environment's record has its name and the SHA-256, `digest`."""
+
+    __tablename__ = "source"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    digest: Mapped[str] = mapped_column(unique=True)
+    content: Mapped[bytes]
+
 
 class Run(Base):
-    """A run: its `spec` with the hash `key`, its progress, and a summary of its result."""
+    """A run: its `spec` with the hash `key`, its progress, and a summary of its result.
+
+    The environment is that of the last segment, and `write_token` names the last transaction that wrote to the run.
+    """
 
     __tablename__ = "run"
 
@@ -108,18 +108,19 @@ class Run(Base):
     parameter_count: Mapped[int]
     metric: Mapped[str]
     goal: Mapped[str]
-    metrics: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    metrics: Mapped[dict[str, Any] | None]
     baselines: Mapped[dict[str, Any]]
     iterations: Mapped[int] = mapped_column(default=0)
     total_iterations: Mapped[int]
     iterations_per_epoch: Mapped[int]
-    final_value: Mapped[float | None] = mapped_column(Float)
-    best_value: Mapped[float | None] = mapped_column(Float)
+    final_value: Mapped[float | None]
+    best_value: Mapped[float | None]
     best_iteration: Mapped[int | None]
     seconds: Mapped[dict[str, Any]]
     peak_memory: Mapped[int | None] = mapped_column(Bytes)
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     updated_at: Mapped[datetime] = mapped_column(default=utc_now, onupdate=utc_now)
+    write_token: Mapped[str | None]
 
     environment: Mapped[Environment] = relationship(lazy="joined")
     tag_rows: Mapped[list[Tag]] = relationship(lazy="selectin", order_by="Tag.name", viewonly=True)
@@ -159,6 +160,25 @@ class Tag(Base):
     name: Mapped[str] = mapped_column(primary_key=True, index=True)
 
 
+class Segment(Base):
+    """A part of a run, trained without interruption; `iteration` counts the iterations before it.
+
+    The `write_token` identifies the process that made its rows. The back ends are None until the first evaluation.
+    Of runs older than this table, one segment holds the last environment and all back ends, without a token.
+    """
+
+    __tablename__ = "segment"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    iteration: Mapped[int] = mapped_column(primary_key=True)
+    environment_id: Mapped[int] = mapped_column(ForeignKey("environment.id"))
+    backend: Mapped[str | None]
+    write_token: Mapped[str | None]
+    started_at: Mapped[datetime] = mapped_column(default=utc_now)
+
+    environment: Mapped[Environment] = relationship(lazy="joined")
+
+
 class MetricValue(Base):
     """A metric value of a run at an iteration. A value that is not finite is null, and `kind` names it."""
 
@@ -174,7 +194,7 @@ class MetricValue(Base):
     name: Mapped[str]
     epoch: Mapped[int]
     iteration: Mapped[int]
-    value: Mapped[float | None] = mapped_column(Float)
+    value: Mapped[float | None]
     kind: Mapped[str | None]
 
 
@@ -193,7 +213,10 @@ class Trace(Base):
 
 
 class Benchmark(Base):
-    """A call of `orthobench bench` or `study`, or the calibration of a run; `name` identifies the kind."""
+    """A call of `orthobench bench` or `study`, or the calibration of a run; `name` identifies the kind.
+
+    The `write_token` names the transaction that stored it.
+    """
 
     __tablename__ = "benchmark"
 
@@ -202,5 +225,6 @@ class Benchmark(Base):
     environment_id: Mapped[int] = mapped_column(ForeignKey("environment.id"))
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     results: Mapped[dict[str, Any]]
+    write_token: Mapped[str | None]
 
     environment: Mapped[Environment] = relationship(lazy="joined")

@@ -6,18 +6,20 @@ from typing import Any
 
 import torch
 
+from orthobench.errors import UsageError
 from orthobench.model import Model, Signature
 from orthobench.probes.orthogonality import orthogonality
 from orthobench.recurrence import GradientTrace
 from orthobench.task import TrainingSettings
-from orthobench.testing.require import require, require_apart
+from orthobench.testing.require import no_global_draws, require, require_apart
 from orthobench.training.optimizers import make_optimizer
 
 TIME, BATCH, INPUTS, OUTPUTS, HIDDEN = 7, 3, 2, 4, 8
+UNKNOWN = "no known optimizer"
 
 
-def _make(model_class: Any, readout: Any = "all", seed: int = 1) -> Model:
-    settings = model_class.Settings.read({"hidden_size": HIDDEN})
+def _make(model_class: Any, readout: Any = "all", seed: int = 1, settings: Any = None) -> Model:
+    settings = settings or model_class.Settings.read({"hidden_size": HIDDEN})
     model = model_class(settings, Signature(INPUTS, OUTPUTS, readout), torch.Generator().manual_seed(seed))
     require(isinstance(model, Model), "the class is not derived from Model")
     assert isinstance(model, Model)
@@ -53,11 +55,34 @@ def the_final_state_continues_a_sequence(model_class: Any) -> None:
     torch.testing.assert_close(torch.cat((first, second)), whole, rtol=1e-4, atol=1e-5)
 
 
+def settings_name_known_optimizers(model_class: Any) -> None:
+    """A setting that names an optimiser accepts the known names alone."""
+    for name in model_class.Settings.model_fields:
+        try:
+            settings = model_class.Settings.read({"hidden_size": HIDDEN, name: UNKNOWN})
+        except UsageError:
+            continue
+        require(
+            "optimizer" not in name and UNKNOWN not in _optimizers(model_class, settings),
+            f"the setting {name} accepts any text as an optimiser: declare it as orthobench.model.OptimizerName",
+        )
+
+
+def _optimizers(model_class: Any, settings: Any) -> set[str]:
+    """Return the names of the optimisers of a model with these settings; none if no model has them."""
+    try:
+        return {str(group.optimizer) for group in _make(model_class, settings=settings).parameter_groups()}
+    except Exception:
+        return set()
+
+
 def random_numbers_come_from_the_generator(model_class: Any) -> None:
-    """The same generator gives the same model, another gives another, and torch's own stream is unchanged."""
-    before = torch.get_rng_state()
-    first, second, third = (_make(model_class, seed=seed).state_dict() for seed in (1, 1, 2))
-    require(bool((torch.get_rng_state() == before).all()), "the model draws from torch's global generator")
+    """The same generator gives the same model, another gives another, and no global generator is used."""
+    with no_global_draws("__init__"):
+        first, second, third = (_make(model_class, seed=seed).state_dict() for seed in (1, 1, 2))
+    model = _make(model_class)
+    with no_global_draws("the forward pass"):
+        model(_inputs())
     require(all(torch.equal(first[name], second[name]) for name in first), "the same generator gives another model")
     require(any(not torch.equal(first[name], third[name]) for name in first), "another generator gives the same model")
 
@@ -114,10 +139,11 @@ def the_state_dict_is_complete(model_class: Any) -> None:
 
 
 CHECKS = (
+    random_numbers_come_from_the_generator,
     settings_have_names_of_their_own,
+    settings_name_known_optimizers,
     outputs_have_the_signatures_shape,
     the_final_state_continues_a_sequence,
-    random_numbers_come_from_the_generator,
     every_parameter_is_trained_once,
     the_gradient_is_traced,
     matrices_are_square_and_orthogonal,

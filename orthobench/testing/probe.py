@@ -6,17 +6,17 @@ from typing import Any
 
 import torch
 
-from orthobench.plugins import Catalog
+from orthobench.plugins import Catalog, registered_names
 from orthobench.probe import ProbeContext, ProbeResult
-from orthobench.testing.require import require
+from orthobench.testing.require import no_global_draws, require
 
 BATCH = 3
 
 
-def _context() -> ProbeContext:
-    """Return a small LSTM, which has two states, on the adding problem."""
+def _context(model_name: str = "lstm") -> ProbeContext:
+    """Return a small model on the adding problem; an LSTM has two states and no matrix of a step."""
     catalog = Catalog()
-    task_class, model_class = catalog.load("task", "adding"), catalog.load("model", "lstm")
+    task_class, model_class = catalog.load("task", "adding"), catalog.load("model", model_name)
     settings = task_class.Settings.read({"sequence_length": 6, "train_size": BATCH, "test_size": BATCH})
     task = task_class(settings, 0, torch.device("cpu"))
     small = model_class.Settings.read({"hidden_size": 4})
@@ -30,10 +30,10 @@ def _entries(result: ProbeResult) -> dict[str, list[float]]:
 
 
 def values_are_finite_numbers(probe_class: Any) -> None:
-    """A result has numbers, and all are finite."""
-    entries = _entries(probe_class()(_context()))
-    require(bool(entries), "its result is empty")
-    for name, numbers in entries.items():
+    """The result of an LSTM or of a plain RNN has numbers, and all are finite."""
+    results = [_entries(probe_class()(_context(model_name))) for model_name in ("lstm", "rnn")]
+    require(any(results), "its result is empty")
+    for name, numbers in (entry for entries in results for entry in entries.items()):
         require(all(isinstance(number, int | float) for number in numbers), f"{name} holds more than numbers")
         require(bool(torch.tensor(numbers).isfinite().all()), f"{name} is not finite")
 
@@ -47,15 +47,14 @@ def the_same_context_gives_the_same_result(probe_class: Any) -> None:
 
 
 def the_model_is_left_alone(probe_class: Any) -> None:
-    """Parameters, gradients, mode and torch's random stream are as before."""
+    """Parameters, gradients, mode and the global generators are as before."""
     context = _context()
     before = {name: value.clone() for name, value in context.model.state_dict().items()}
-    stream = torch.get_rng_state()
-    probe_class()(context)
+    with no_global_draws("the probe"):
+        probe_class()(context)
     require(all(torch.equal(value, before[name]) for name, value in context.model.state_dict().items()), "it trains")
     require(all(parameter.grad is None for parameter in context.model.parameters()), "it leaves gradients behind")
     require(context.model.training, "it leaves the model in evaluation mode")
-    require(bool((torch.get_rng_state() == stream).all()), "it draws from torch's global generator")
 
 
 def the_schedule_is_a_number_of_epochs(probe_class: Any) -> None:
@@ -64,9 +63,20 @@ def the_schedule_is_a_number_of_epochs(probe_class: Any) -> None:
     require(isinstance(every, int) and every >= 0, f"every_epochs is {every!r}")
 
 
+def names_begin_with_the_probes(probe_class: Any) -> None:
+    """Every result is named after the probe, such as `heat_map/h`: in a run, no two probes have the same name."""
+    contexts = (_context("lstm"), _context("rnn"))
+    names = [name.partition(" ")[2] for context in contexts for name in _entries(probe_class()(context))]
+    prefixes = registered_names("probe", probe_class) or [name.partition("/")[0] for name in names[:1]]
+    for name in names:
+        is_own = any(name == prefix or name.startswith((f"{prefix}/", f"{prefix}_")) for prefix in prefixes)
+        require(is_own, f"{name} does not begin with the probe's name: call it {prefixes[0]}/{name}")
+
+
 CHECKS = (
     values_are_finite_numbers,
     the_same_context_gives_the_same_result,
     the_model_is_left_alone,
     the_schedule_is_a_number_of_epochs,
+    names_begin_with_the_probes,
 )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
 
 
 def require(holds: bool, otherwise: str) -> None:
@@ -15,3 +20,24 @@ def require_apart(names: Iterable[str], taken: Iterable[str], whose: str) -> Non
     """Require that names of settings differ from `taken`, since a user sets all kinds of settings in one list."""
     both = set(names) & set(taken)
     require(not both, f"the settings {', '.join(sorted(both))} are also {whose}'s: rename them")
+
+
+@contextmanager
+def no_global_draws(where: str) -> Iterator[None]:
+    """Require that a block leaves the global generators of torch, numpy and Python unchanged."""
+    before = _global_states()
+    yield
+    changed = [name for name, state in _global_states().items() if state != before[name]]
+    require(
+        not changed,
+        f"{where} draws from the global generator of {' and '.join(changed)}: pass a torch.Generator to each draw",
+    )
+
+
+def _global_states() -> dict[str, str]:
+    """Return the state of each global generator as text."""
+    return {
+        "torch": str(torch.get_rng_state().tolist()),
+        "numpy": repr(np.random.get_state(legacy=False)["state"]),
+        "Python": repr(random.getstate()),
+    }

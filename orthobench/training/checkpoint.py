@@ -1,11 +1,14 @@
 """Checkpoints of a run, in a folder or at a URL, and the lock beside them.
 
-A run's folder holds the newest checkpoint and the previous one. The system frees the lock when its holder dies.
+A run's folder holds the newest checkpoint and the previous one. The system frees the lock when its holder dies. The
+lock's file is removed when the lock is released. Processes open, lock and remove such files in turn: a process that
+locked a removed file would not exclude the next one.
 """
 
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import zipfile
 from abc import ABC, abstractmethod
@@ -17,12 +20,15 @@ from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
-from orthobench.errors import RunLockedError, UsageError
+from orthobench.errors import RunLockedError, StorageError, UsageError
 from orthobench.store.atomic import storage_error, write_bytes
-from orthobench.store.open import sqlite_file
+from orthobench.store.location import sqlite_file
 
 NEWEST, PREVIOUS = "checkpoint.pt", "checkpoint.before.pt"
-LOCK_TIMEOUT = 0.5  # seconds; `is_locked` of another process holds the lock for a moment
+GUARD = ".guard"
+"""The file in the folder of all checkpoints that processes lock while they lock or release a run."""
+GUARD_TIMEOUT = 60.0
+"""Seconds that a process waits for its turn, which takes milliseconds."""
 
 
 class Checkpoints(ABC):
@@ -109,13 +115,15 @@ class CheckpointFolder(Checkpoints):
         self.root = root
         self.key = key
         self.folder = root / key
+        self.lock_file = root / f"{key}.lock"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        lock = FileLock(self.root / f"{self.key}.lock", timeout=LOCK_TIMEOUT)
+        lock = FileLock(self.lock_file, timeout=0)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
+            with take_turn(self.root):
+                lock.acquire()
         except Timeout:
             raise RunLockedError(
                 f"run {self.key} is being trained by another process: wait for it, or stop it"
@@ -125,17 +133,20 @@ class CheckpointFolder(Checkpoints):
         try:
             yield
         finally:
+            with suppress(OSError), take_turn(self.root):  # if the folder cannot be written, the file stays
+                lock.release()
+                self.lock_file.unlink(missing_ok=True)
             lock.release()
 
     def is_locked(self) -> bool:
-        if not self.root.is_dir():
+        if not self.lock_file.exists():
             return False
         try:
-            with FileLock(self.root / f"{self.key}.lock").acquire(timeout=0.05, poll_interval=0.01):
+            with self.lock():
                 return False
-        except Timeout:
+        except RunLockedError:
             return True
-        except OSError:
+        except StorageError:
             return False
 
     def exists(self) -> bool:
@@ -248,7 +259,8 @@ def checkpoints_at(location: Path | str, key: str) -> Checkpoints:
 def checkpoint_root(database: str, location: str | None = None) -> Path | str:
     """Return the folder or URL of the checkpoints of a database's runs.
 
-    A database file has them beside it. A server has them at `location`, by default in the current folder.
+    A database file has them beside it, in a folder with its whole name; a link counts as the file that it names. A
+    server has them at `location`, by default in the current folder.
 
     Raises:
         UsageError: a location beside a database file, or a URL without a known file system.
@@ -257,11 +269,27 @@ def checkpoint_root(database: str, location: str | None = None) -> Path | str:
     if file is not None:
         if location is not None:  # a process with another location would not see the run's lock
             raise UsageError("--checkpoints is for a database server: beside a file they stand beside it, leave it out")
-        return file.parent / f"{file.stem}.checkpoints"
+        file = real_file(file)
+        return file.parent / f"{file.name}.checkpoints"
     if location is None or "://" not in location:
         return Path(location or "orthobench.checkpoints")
     checkpoints_at(location, "")
     return location
+
+
+def take_turn(root: Path) -> AbstractContextManager[object]:
+    """Exclude other processes that lock or release runs in this folder, until the context ends.
+
+    Raises:
+        Timeout: another process took too long.
+        OSError: the folder cannot be written.
+    """
+    return FileLock(root / GUARD, timeout=GUARD_TIMEOUT).acquire(poll_interval=0.002)
+
+
+def real_file(file: Path) -> Path:
+    """Return the absolute path of a file, with links followed; the file may be missing."""
+    return Path(os.path.realpath(file))
 
 
 def _read(content: bytes) -> dict[str, Any] | None:

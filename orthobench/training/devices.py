@@ -7,10 +7,11 @@ from typing import Literal
 import torch
 
 from orthobench import seeds
-from orthobench.errors import UsageError
+from orthobench.errors import UsageError, one_line
 from orthobench.recurrence import BackendError, recurrence
 from orthobench.recurrence.dispatch import use_backend
 from orthobench.spec import RunConfig
+from orthobench.training.size import lacks_memory
 from orthobench.training.trainer import Trainer
 
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -52,9 +53,15 @@ def make_trainer(config: RunConfig, device: torch.device) -> Trainer:
     """Return a trainer with its data, after torch's global state is set for the run.
 
     Raises:
-        UsageError: the data is missing, or the settings do not fit it.
+        UsageError: the data is missing, the settings do not fit it, or data and model exceed the memory.
     """
     torch.set_flush_denormal(True)
     torch.manual_seed(seeds.derive(config.spec.seed, "global"))
-    task = config.task_class(config.task_settings, config.spec.seed, device)
-    return Trainer(config, task, device)
+    try:
+        task = config.task_class(config.task_settings, config.spec.seed, device)
+        return Trainer(config, task, device)
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        pair = f"{config.spec.task} and {config.spec.model}"
+        raise UsageError(f"out of memory while {pair} are made: choose smaller sizes ({one_line(error)})") from error

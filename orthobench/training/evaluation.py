@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 import torch
@@ -16,13 +16,18 @@ from orthobench.store import MetricRow, TraceRow
 from orthobench.task import Batch, Split
 from orthobench.training.batches import as_stream
 from orthobench.training.events import Evaluation, RunProgress
-from orthobench.training.trainer import Trainer
+from orthobench.training.trainer import Trainer, backend_names
 
 
 class Evaluator:
-    """Evaluates the model of a trainer and keeps its best value and its plateaus up to date."""
+    """Evaluates the model of a trainer and keeps its best value and its plateaus up to date.
 
-    def __init__(self, trainer: Trainer) -> None:
+    Args:
+        after_part: called after every batch and every probe; its exception ends the evaluation.
+    """
+
+    def __init__(self, trainer: Trainer, after_part: Callable[[], None] = lambda: None) -> None:
+        self.after_part = after_part
         self.trainer, self.task, self.training = trainer, trainer.task, trainer.training
         config = trainer.config
         self.probes: dict[str, Probe] = {name: probe() for name, probe in config.probes.items()}
@@ -32,24 +37,25 @@ class Evaluator:
         self.baselines = self.task.baselines(config.task_settings)
 
     def evaluate(self, *, probe: bool) -> Evaluation:
-        """Measure the model as it stands, with the probes if `probe`, and update best value and plateaus."""
+        """Measure the model as it stands, with the probes if `probe`, and update best value and plateaus.
+
+        An exception leaves the trainer's state as it was, so the evaluation can be repeated.
+        """
         trainer, state = self.trainer, self.trainer.state
         epoch = state.iteration // trainer.iterations_per_epoch
         rows: list[MetricRow] = []
-        vectors: list[TraceRow] = []
-        loss = trainer.take_loss()
-        if loss is not None:
-            rows.append(MetricRow("train", "loss", epoch, state.iteration, loss))
         with trainer.timer("test"):
             test = self.measure(self.task.test)
             validation = {} if self.task.validation is None else self.measure(self.task.validation)
+        probe_rows, vectors = self._run_probes(epoch) if probe else ([], [])
+        loss = trainer.take_loss()
+        if loss is not None:
+            rows.append(MetricRow("train", "loss", epoch, state.iteration, loss))
         for split, metrics in (("test", test), ("valid", validation)):
             rows += [MetricRow(split, name, epoch, state.iteration, value) for name, value in metrics.items()]
         if validation and state.iteration and state.iteration % trainer.iterations_per_epoch == 0:
             self._update_plateau(validation[self.metric])
-        if probe:
-            values, vectors = self._run_probes(epoch)
-            rows += values
+        rows += probe_rows
         value = test[self.metric]
         if self._improves(value, state.best and state.best[0]):
             state.best = (value, state.iteration)
@@ -69,6 +75,7 @@ class Evaluator:
             for name, (total, weight) in self.task.measure(outputs, batch.targets).items():
                 sum_before, weight_before = totals.get(name, (0.0, 0.0))
                 totals[name] = (sum_before + total.double(), weight_before + weight)
+            self.after_part()
         model.train()
         return {name: float(total) / weight for name, (total, weight) in totals.items()}
 
@@ -96,7 +103,7 @@ class Evaluator:
         value, iteration = self.trainer.state.best or (None, None)
         return RunProgress(
             iterations=self.trainer.state.iteration,
-            backend=", ".join(sorted(self.trainer.backends())) or None,
+            backend=backend_names(self.trainer.backends()),
             best_value=value,
             best_iteration=iteration,
             seconds={phase: round(seconds, 4) for phase, seconds in self.trainer.timer.seconds.items()},
@@ -125,6 +132,7 @@ class Evaluator:
                 continue
             with trainer.timer(f"probe {name}"):
                 result = probe(context)
+            self.after_part()
             rows += [MetricRow("probe", name, epoch, iteration, value) for name, value in result.values.items()]
             vectors += [TraceRow(name, epoch, iteration, vector) for name, vector in result.vectors.items()]
         return rows, vectors

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import torch
 
-from orthobench.errors import RunLockedError, StorageError, UsageError
+from orthobench.errors import RunLockedError, StorageError, UsageError, one_line
 from orthobench.recurrence import BackendError
 from orthobench.recurrence.dispatch import forget_used, use_backend
 from orthobench.spec import RunConfig
@@ -20,10 +20,11 @@ from orthobench.training.loop import CheckpointSchedule, Interrupted, OnDivergen
 from orthobench.training.out_of_memory import explain_memory
 from orthobench.training.recording import DatabaseSink
 from orthobench.training.resume import resume, resumed_backend
+from orthobench.training.size import lacks_memory
 
 
 class OutOfMemory(Exception):
-    """The accelerator's memory was too small; the message names the setting and a value that fits."""
+    """The memory was too small; the message names the setting and a value that fits."""
 
 
 def train(
@@ -53,7 +54,7 @@ def train(
         RunLockedError: another process trains this run.
         UsageError: the run cannot start, for example because its data is missing.
         StorageError: something cannot be written, or the database server is lost.
-        OutOfMemory: the accelerator's memory is too small; the run is recorded as failed.
+        OutOfMemory: the memory is too small; the run is recorded as failed.
         Interrupted: `should_stop` returned true.
     """
     store.tag([config.spec.key], tags)
@@ -64,11 +65,12 @@ def train(
             return settled
         forget_used()
         trainer, checkpoint = resume(config, store, checkpoints, device)
-        all_sinks = [DatabaseSink(store, device, tags), *sinks]
+        database = DatabaseSink(store, device, config.sources, tags)
+        trainer.state.segments.append((trainer.rows_end if checkpoint else 0, database.segment_token))
         schedule = CheckpointSchedule(checkpoint_every)
-        loop = TrainingLoop(trainer, all_sinks, checkpoints, schedule, should_stop, on_divergence)
+        loop = TrainingLoop(trainer, [database, *sinks], checkpoints, schedule, should_stop, on_divergence)
         loop.start()
-        memory_error = None
+        kind, memory_error = "", None
         try:
             with use_backend(resumed_backend(backend, checkpoint, device, config.spec.key)):
                 loop.run(resumed=checkpoint is not None)
@@ -80,22 +82,28 @@ def train(
         except BackendError as error:
             loop.end(Status.FAILED, str(error))
             raise UsageError(f"--backend {backend}: {error}; use --backend auto") from error
-        except torch.OutOfMemoryError as error:
-            memory_error = str(error).partition("\n")[0]
         except BaseException as error:
-            status = Status.INTERRUPTED if isinstance(error, (KeyboardInterrupt, StorageError)) else Status.FAILED
-            with suppress(StorageError):  # nothing can be written
-                loop.end(status, f"{type(error).__name__}: {error}".splitlines()[0])
-            raise
+            if lacks_memory(error):
+                memory_error = str(error).partition("\n")[0]
+                kind = "GPU memory" if isinstance(error, torch.OutOfMemoryError) else "memory"
+            else:
+                stops = isinstance(error, (KeyboardInterrupt, StorageError))
+                with suppress(StorageError):  # nothing can be written
+                    loop.end(Status.INTERRUPTED if stops else Status.FAILED, one_line(error))
+                raise
         if memory_error is not None:  # outside of the except clause, in which the error holds the tensors
             loop.end(Status.FAILED, memory_error)
-            message = explain_memory(loop, memory_error)
+            message = explain_memory(loop, kind, memory_error)
             loop.end(Status.FAILED, message)
             raise OutOfMemory(message)
+        run = store.find(config.spec.key)
+        if run is None or not Status(run.status).is_final:
+            raise StorageError(
+                f"run {config.spec.key} has ended, but the database does not hold its result: "
+                "the checkpoint is kept, run the same command again"
+            )
         if not loop.keep_checkpoint:
             checkpoints.clear()
-        run = store.find(config.spec.key)
-    assert run is not None
     return run
 
 

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import torch
+
 from orthobench.store import MetricRow, Status
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.evaluation import Evaluator
@@ -56,7 +58,8 @@ class TrainingLoop:
 
     Args:
         sinks: receive every event, in this order.
-        should_stop: called after every iteration; if true, a checkpoint is written and Interrupted raised.
+        should_stop: called after every iteration and between the batches of an evaluation; if true, a checkpoint is
+            written and Interrupted raised.
 
     Attributes:
         keep_checkpoint: whether the run has diverged but could continue.
@@ -71,7 +74,7 @@ class TrainingLoop:
         should_stop: Callable[[], bool],
         on_divergence: OnDivergence,
     ) -> None:
-        self.trainer, self.evaluator = trainer, Evaluator(trainer)
+        self.trainer, self.evaluator = trainer, Evaluator(trainer, self._check_stop)
         self.sinks, self.checkpoints, self.schedule = sinks, checkpoints, schedule
         self.should_stop, self.on_divergence = should_stop, on_divergence
         self.keep_checkpoint = False
@@ -98,25 +101,19 @@ class TrainingLoop:
         """
         trainer = self.trainer
         if resumed:
-            self._resume(trainer.state.iteration)
+            self._resume(trainer.rows_end)
+            if trainer.is_evaluation_cut_off and self._evaluate_and_end():
+                return
         else:
             self._resume(-1)
             self._evaluate(probe=True)  # untrained weights may be anywhere: they cannot diverge
         while trainer.state.iteration < trainer.total_iterations:
             trainer.advance()
-            iteration = trainer.state.iteration
             for sink in self.sinks:
-                sink.on_iteration(iteration)
-            ends_epoch = iteration % trainer.iterations_per_epoch == 0 or iteration == trainer.total_iterations
-            evaluates = ends_epoch or iteration % trainer.evaluate_every == 0
-            if evaluates and (cause := self._evaluate(probe=ends_epoch)):
-                can_continue = iteration < trainer.total_iterations and trainer.weights_are_finite()
-                if not (can_continue and self.on_divergence == "continue"):
-                    self.end(Status.DIVERGED, cause)
-                    if can_continue:
-                        self._save()
-                        self.keep_checkpoint = True
-                    return
+                sink.on_iteration(trainer.state.iteration)
+            evaluates = trainer.is_evaluation_due
+            if evaluates and self._evaluate_and_end():
+                return
             self._stop_if_asked()
             if evaluates and self.schedule.is_due():
                 self._save()
@@ -132,14 +129,38 @@ class TrainingLoop:
         for sink in self.sinks:
             sink.on_resume(iteration)
 
+    def _evaluate_and_end(self) -> bool:
+        """Evaluate; end the run if it has diverged, and return whether it has ended."""
+        trainer = self.trainer
+        cause = self._evaluate(probe=trainer.ends_epoch)
+        if not cause:
+            return False
+        can_continue = trainer.state.iteration < trainer.total_iterations and trainer.weights_are_finite()
+        if can_continue and self.on_divergence == "continue":
+            return False
+        self.end(Status.DIVERGED, cause)
+        if can_continue:
+            self._save()
+            self.keep_checkpoint = True
+        return True
+
     def _evaluate(self, *, probe: bool) -> str:
-        """Evaluate, send the results to the sinks, and return why the model has diverged, or ""."""
-        evaluation = self.evaluator.evaluate(probe=probe)
+        """Evaluate, send the results to the sinks, and return why the model has diverged, or "".
+
+        A request to stop cuts the evaluation off; the resumed run repeats it.
+        """
+        random_state = torch.get_rng_state()
+        try:
+            evaluation = self.evaluator.evaluate(probe=probe)
+        except Interrupted:
+            torch.set_rng_state(random_state)
+            if self.trainer.state.iteration:
+                self._save()
+            raise
         with self.trainer.timer("log"):
             for sink in self.sinks:
                 sink.on_evaluation(evaluation)
         self.trainer.state.last_logged = evaluation.iteration
-        self.trainer.state.last_rows = [(row.split, row.name, row.value) for row in evaluation.rows]
         return self.evaluator.divergence(evaluation)
 
     def _finish(self) -> None:
@@ -158,6 +179,10 @@ class TrainingLoop:
         for sink in self.sinks:
             sink.on_final_metrics(done, total)
         self._stop_if_asked()
+
+    def _check_stop(self) -> None:
+        if self.should_stop():
+            raise Interrupted
 
     def _stop_if_asked(self) -> None:
         if self.should_stop():

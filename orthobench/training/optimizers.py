@@ -126,6 +126,7 @@ class CayleyStep(Optimizer):
 _MAKERS: dict[str, Callable[..., Optimizer]] = {
     "adagrad_tf1": partial(torch.optim.Adagrad, initial_accumulator_value=0.1, eps=0.0),
     "adam": torch.optim.Adam,
+    "adam_nnrnn": partial(torch.optim.Adam, betas=(0.0, 0.9)),
     "adam_tf1": AdamTF1,
     "cayley": CayleyStep,
     "cayley_rmsprop_keras1": partial(CayleyStep, normalise=True),

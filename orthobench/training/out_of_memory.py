@@ -1,4 +1,4 @@
-"""Diagnose a lack of accelerator memory: find a batch size that fits."""
+"""Diagnose a lack of memory: find a batch size that fits."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ from orthobench.probe import Probe, ProbeContext
 from orthobench.task import Batch, Split
 from orthobench.training.batches import as_stream
 from orthobench.training.loop import TrainingLoop
+from orthobench.training.size import lacks_memory
 from orthobench.training.trainer import Trainer
 
 
-def explain_memory(loop: TrainingLoop, failure: str) -> str:
+def explain_memory(loop: TrainingLoop, kind: str, failure: str) -> str:
     """Return what did not fit, and the largest of a half, a quarter, ... of the batch size that does.
 
     Each size is tried. The loop's trainer cannot be used afterwards.
+
+    Args:
+        kind: "GPU memory", or "memory" for the CPU's.
+        failure: the first line of the error.
     """
     trainer, phase = loop.trainer, loop.trainer.timer.phase
-    what = f"out of GPU memory at iteration {trainer.state.iteration}"
+    owner = "GPU" if kind == "GPU memory" else "machine"
+    what = f"out of {kind} at iteration {trainer.state.iteration}"
     probe = loop.evaluator.probes.get(phase.removeprefix("probe "))
     use: Callable[[Batch], None]
     if phase == "test":
@@ -37,7 +43,7 @@ def explain_memory(loop: TrainingLoop, failure: str) -> str:
     while size and not _fits(trainer, use, split, size):
         size //= 2
     if size:
-        return f"{what} with {setting}={tried}; {size} fits beside the GPU's other processes"
+        return f"{what} with {setting}={tried}; {size} fits beside the {owner}'s other processes"
     return f"{what} with {setting}={tried}, and a batch of 1 does not fit either: {failure}"
 
 
@@ -49,7 +55,9 @@ def _fits(trainer: Trainer, use: Callable[[Batch], None], split: Split, size: in
     stream = as_stream(trainer.task, split)
     try:
         use(stream.piece(0, size) if stream else split.batch(torch.arange(size, device=trainer.device)))
-    except torch.OutOfMemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
         return False
     finally:
         trainer.model.zero_grad()

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import uuid4
 
 import torch
 
 from orthobench import environment
+from orthobench.plugins import Sources
+from orthobench.recurrence.dispatch import last_used
 from orthobench.store import Run, Store
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunStart
+from orthobench.training.trainer import backend_names
 
 
 class DatabaseSink(EventSink):
     """The sink that writes to the database; each event is one transaction.
 
+    It stands in the process that trains, whose environment and back ends it records.
+
     Args:
+        sources: the source code of the run's plugins.
         tags: names added to those that the run has.
+
+    Attributes:
+        segment_token: identifies the segment of the run in this process.
     """
 
-    def __init__(self, store: Store, device: torch.device, tags: Sequence[str] = ()) -> None:
-        self.store, self.device, self.tags = store, device, tags
+    def __init__(
+        self, store: Store, device: torch.device, sources: Sequence[Sources] = (), tags: Sequence[str] = ()
+    ) -> None:
+        self.store, self.device, self.sources, self.tags = store, device, sources, tags
+        self.segment_token = uuid4().hex
         self.run: Run | None = None
 
     @property
@@ -29,16 +42,17 @@ class DatabaseSink(EventSink):
         return self.run.id
 
     def on_start(self, start: RunStart) -> None:
-        facts = environment.describe(self.device)
-        self.run = self.store.start(start.columns(), environment.digest(facts), facts, self.tags)
+        facts = environment.describe(self.device, [sources.facts() for sources in self.sources])
+        files = {digest: content for sources in self.sources for digest, content in sources.by_hash().items()}
+        self.run = self.store.start(start.columns(), environment.digest(facts), facts, self.tags, files)
 
     def on_resume(self, iteration: int) -> None:
-        self.store.rewind(self.run_id, iteration)
+        self.store.rewind(self.run_id, iteration, self.segment_token)
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         columns = vars(evaluation.progress) | {"final_value": evaluation.value}
-        self.store.log(self.run_id, evaluation.rows, evaluation.vectors, columns)
+        self.store.log(self.run_id, evaluation.rows, evaluation.vectors, columns, backend_names(last_used()))
 
     def on_end(self, end: RunEnd) -> None:
         columns = vars(end.progress) | {"status": end.status, "message": end.message}
-        self.store.log(self.run_id, end.rows, [], columns)
+        self.store.log(self.run_id, end.rows, [], columns, backend_names(last_used()))

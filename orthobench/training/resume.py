@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
+from orthobench.errors import one_line
 from orthobench.spec import RunConfig
-from orthobench.store import Run, Store
+from orthobench.store import Store
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.devices import BackendName, backend_problem, make_trainer
 from orthobench.training.trainer import FORMAT, Checkpoint, Trainer, kernels
+
+Segments = Sequence[tuple[int, str | None]]
 
 _logger = logging.getLogger("orthobench")
 
@@ -27,17 +30,23 @@ def resume(
     key, existing_run = config.spec.key, store.find(config.spec.key)
     if existing_run is None:
         return make_trainer(config, device), None
+    segments = [(segment.iteration, segment.write_token) for segment in store.segments([existing_run.id])]
     for content in checkpoints.candidates(store.last_iteration(existing_run.id)):
-        problem = _mismatch(content, key, existing_run, store)
+        try:
+            checkpoint = Checkpoint.read(content)
+        except TypeError as error:
+            problem = str(error)
+        else:
+            problem = _mismatch(checkpoint, key, segments)
         if not problem:
-            checkpoint = Checkpoint(**content)
             _set_threads(checkpoint)
             trainer = make_trainer(config, device)
             try:
                 trainer.restore(checkpoint)
             except Exception as error:  # another structure raises nearly any error
-                problem = f"{type(error).__name__}: {error}".splitlines()[0]
+                problem = one_line(error)
             else:
+                trainer.state.segments = _before(trainer.rows_end, segments)
                 return trainer, checkpoint
         _logger.warning("run %s: a checkpoint is not used and removed: %s", key, problem)
     if existing_run.iterations:
@@ -81,18 +90,25 @@ def resumed_backend(
     return backend
 
 
-def _mismatch(content: dict[str, Any], key: str, run: Run, store: Store) -> str:
-    """Return why a checkpoint does not belong to this run or to the rows in the database; "" if it does."""
-    if content.get("format", FORMAT) > FORMAT:
-        return f"its format {content['format']} is newer than this orthobench's {FORMAT}"
-    if content.get("key", key) != key:
-        return f"it belongs to run {content['key']}"
-    rows = content.get("rows")
-    if rows is not None:
-        logged = store.metrics([run.id], iteration=content["logged"])
-        if {(row.split, row.name, row.value) for row in logged} != set(rows):
-            return "the database has other rows at its iteration, perhaps merged from another machine"
+def _mismatch(checkpoint: Checkpoint, key: str, segments: Segments) -> str:
+    """Return why a checkpoint does not belong to this run or to the rows in the database; "" if it does.
+
+    The segments that began before its newest row made its rows, and their tokens identify them. The rows themselves
+    cannot: those of two machines may agree at one iteration and differ at others.
+    """
+    if checkpoint.format > FORMAT:
+        return f"its format {checkpoint.format} is newer than this orthobench's {FORMAT}"
+    if checkpoint.key not in (key, None):
+        return f"it belongs to run {checkpoint.key}"
+    newest = max(checkpoint.logged, 1)  # the first segment makes the rows of iteration 0
+    if _before(newest, checkpoint.segments) != _before(newest, segments):
+        return "the database has the rows of another process, perhaps merged from another machine"
     return ""
+
+
+def _before(iteration: int, segments: Segments) -> list[tuple[int, str | None]]:
+    """Return the segments that began before an iteration."""
+    return [(first, token) for first, token in segments if first < iteration]
 
 
 def _set_threads(checkpoint: Checkpoint) -> None:

@@ -7,8 +7,9 @@ back-propagation through time), the state is part of the checkpoint.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -21,15 +22,21 @@ from orthobench.spec import RunConfig
 from orthobench.task import Task
 from orthobench.training.batches import Batches
 from orthobench.training.optimizers import make_optimizer
+from orthobench.training.size import check_size
 from orthobench.training.timing import PhaseTimer
 
-FORMAT = 2
+FORMAT = 3
 """Version of the checkpoints' fields."""
 
 
 def kernels() -> dict[str, str]:
     """Return the torch version and the instruction set, which round a run's sums."""
     return {"torch": str(torch.__version__), "cpu_capability": torch.backends.cpu.get_cpu_capability()}
+
+
+def backend_names(backends: Set[str]) -> str | None:
+    """Return the names of back ends as the database stores them; None without any."""
+    return ", ".join(sorted(backends)) or None
 
 
 @dataclass
@@ -44,7 +51,7 @@ class TrainingState:
         best_validation: best validation metric at the end of an epoch.
         plateaus: epochs without a better validation metric.
         carried: the state after the last batch, for a task that carries it on.
-        last_rows: split, name and value of the newest rows.
+        segments: first iteration and token of the run's segments, see `orthobench.store.Segment`.
         earlier_backends: back ends of the recurrence before the run was resumed.
     """
 
@@ -56,7 +63,7 @@ class TrainingState:
     best_validation: float | None = None
     plateaus: int = 0
     carried: State | None = None
-    last_rows: list[tuple[str, str, float]] = field(default_factory=list)
+    segments: list[tuple[int, str | None]] = field(default_factory=list)
     earlier_backends: frozenset[str] = frozenset()
 
 
@@ -71,7 +78,7 @@ class Checkpoint:
         random: state of torch's generator on the CPU.
         random_cuda: state of the generator of the run's CUDA device.
         key: key of the run.
-        rows: split, name and value of the rows of iteration `logged`.
+        segments: first iteration and token of the segments up to this checkpoint.
         kernels: back ends, torch version and instruction set that computed the numbers.
     """
 
@@ -90,9 +97,18 @@ class Checkpoint:
     plateaus: int = 0
     threads: int = 0
     key: str | None = None
-    rows: list[tuple[str, str, float]] | None = None
+    segments: list[tuple[int, str | None]] = field(default_factory=lambda: [(0, None)])
     kernels: dict[str, Any] | None = None
     format: int = 1
+
+    @classmethod
+    def read(cls, content: Mapping[str, Any]) -> Self:
+        """Return the checkpoint of a file's content, of this format or an older one.
+
+        Raises:
+            TypeError: a field is missing.
+        """
+        return cls(**{known.name: content[known.name] for known in fields(cls) if known.name in content})
 
 
 class Trainer:
@@ -112,6 +128,7 @@ class Trainer:
         if self.training.plateau_decay != 1 and task.validation is None:
             raise UsageError(f"{spec.task} has no validation data to judge a plateau by: leave plateau_decay at 1")
         self.config, self.task, self.device = config, task, device
+        check_size(config.model_class, config.model_settings, task.signature)
         generator = seeds.generator(spec.seed, "model", spec.model)
         self.model = config.model_class.build(config.model_settings, task.signature, generator).to(device)
         self.groups = self.model.parameter_groups()
@@ -125,6 +142,27 @@ class Trainer:
         self.evaluate_every = self.training.evaluate_every or self.iterations_per_epoch
         self.state = TrainingState(torch.zeros((), dtype=torch.float64, device=device))
         self.timer = PhaseTimer()
+
+    @property
+    def ends_epoch(self) -> bool:
+        """Whether an epoch or the run ends with the state's iteration."""
+        iteration = self.state.iteration
+        return iteration % self.iterations_per_epoch == 0 or iteration == self.total_iterations
+
+    @property
+    def is_evaluation_due(self) -> bool:
+        """Whether the state's iteration is one that is evaluated."""
+        return self.ends_epoch or self.state.iteration % self.evaluate_every == 0
+
+    @property
+    def is_evaluation_cut_off(self) -> bool:
+        """Whether the state lacks the evaluation of its iteration: a request to stop cut it off."""
+        return self.is_evaluation_due and self.state.last_logged < self.state.iteration
+
+    @property
+    def rows_end(self) -> int:
+        """The last iteration whose rows belong to the state; this process makes the rows after it."""
+        return self.state.iteration - 1 if self.is_evaluation_cut_off else self.state.iteration
 
     def advance(self) -> None:
         """Train one iteration: a batch, its gradient, a step of every optimiser."""
@@ -197,7 +235,7 @@ class Trainer:
             random=torch.get_rng_state(),
             random_cuda=torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
             key=self.config.spec.key,
-            rows=state.last_rows,
+            segments=state.segments,
             kernels=kernels() | {"backends": sorted(self.backends())},
             format=FORMAT,
         )
@@ -217,7 +255,6 @@ class Trainer:
             best_validation=checkpoint.best_valid,
             plateaus=checkpoint.plateaus,
             carried=carried and tuple(part.to(self.device) for part in carried),
-            last_rows=checkpoint.rows or [],
             earlier_backends=frozenset((checkpoint.kernels or {}).get("backends", ())),
         )
         self.timer.seconds = dict(checkpoint.seconds)

@@ -8,50 +8,82 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import mannwhitneyu, ttest_ind, wilcoxon
 
 from orthobench.analysis.statistics import compare_paired, compare_unpaired, holm
+from orthobench.store import MetricRow, Status, open_store
 
 
 def test_paired_p_is_the_share_of_sign_changes_as_far_out():
-    """Against every change of signs, counted by hand."""
+    """Against every change of signs of the ranks, counted by hand."""
     first, second = [1.0, 2.5, 3.0, 4.2, 5.0, 2.0], [0.5, 2.0, 3.2, 3.0, 4.0, 1.9]
-    differences = np.subtract(first, second)
-    means = [np.mean(differences * signs) for signs in itertools.product((1, -1), repeat=6)]
-    expected = 2 * np.mean([mean >= differences.mean() - 1e-12 for mean in means])
+    ranks = np.array([3.5, 3.5, 2, 6, 5, 1])  # of 0.5, 0.5, 0.2, 1.2, 1.0 and 0.1
+    observed = np.mean(ranks * [1, 1, -1, 1, 1, 1])
+    means = [np.mean(ranks * signs) for signs in itertools.product((1, -1), repeat=6)]
     result = compare_paired(first, second)
-    assert result.p == pytest.approx(expected)
+    assert result.p == pytest.approx(2 * np.mean([mean >= observed for mean in means]))
     assert result.smallest_p == 2 / 2**6
-    assert result.difference.mean == pytest.approx(differences.mean())
-    assert result.effect == pytest.approx(differences.mean() / differences.std(ddof=1))
+    assert result.difference.mean == pytest.approx(np.subtract(first, second).mean())
+    assert result.first_lower == pytest.approx(1 / 6)
     assert "exact" in result.test
+
+
+def test_the_paired_test_is_wilcoxons():
+    """Without ties and zeros the test of signed ranks is Wilcoxon's, of which scipy knows the distribution."""
+    rng = np.random.default_rng(3)
+    for _ in range(5):
+        first, second = rng.normal(0.4, 1, 9), rng.normal(0, 1, 9)
+        expected = wilcoxon(first, second, method="exact").pvalue
+        assert compare_paired(first, second).p == pytest.approx(expected)
 
 
 def test_three_seeds_are_called_too_few():
     result = compare_paired([1.0, 1.1, 1.2], [9.0, 9.2, 9.1])
     assert result.p == result.smallest_p == 0.25
-    assert result.words == "too few seeds: no difference, however large, could give p below 0.25"
+    few = "too few seeds: no difference, however large, could give p below 0.25; give 6 seeds"
+    assert result.words == few
     assert compare_paired([1.0] * 6, [2.0, 3, 4, 5, 6, 7]).words == ""
 
 
-def test_unpaired_p_is_the_share_of_splits_as_far_out():
+def test_unpaired_p_is_mann_whitneys():
+    """Of which scipy knows the distribution without ties; the interval is Welch's."""
     first, second = [1.0, 2.0, 3.5, 2.2], [3.0, 4.0, 5.0]
-    pool = np.array(first + second)
-    splits = [list(chosen) for chosen in itertools.combinations(range(7), 4)]
-    means = [pool[chosen].mean() - np.delete(pool, chosen).mean() for chosen in splits]
-    observed = np.mean(first) - np.mean(second)
-    expected = min(1.0, 2 * np.mean([mean <= observed + 1e-12 for mean in means]))
     result = compare_unpaired(first, second)
-    assert result.p == pytest.approx(expected)
+    assert result.p == pytest.approx(mannwhitneyu(first, second, method="exact").pvalue)
     assert result.smallest_p == 2 / math.comb(7, 4)
-    pooled = math.sqrt((3 * np.var(first, ddof=1) + 2 * np.var(second, ddof=1)) / 5)
-    assert result.effect == pytest.approx(observed / pooled)
+    assert result.first_lower == 11 / 12
+    welch = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    assert result.difference.mean - result.difference.half_width == pytest.approx(welch.low)
+    assert result.difference.mean + result.difference.half_width == pytest.approx(welch.high)
+
+
+def test_diverged_runs_are_the_worst_and_not_left_out():
+    """Four of five seeds of the first diverge: its only finished run is the best of all and proves nothing."""
+    lost = math.inf
+    result = compare_unpaired([0.01, lost, lost, lost, lost], [0.02, 0.021, 0.022, 0.023, 0.024])
+    assert result.n == (5, 5)
+    assert result.first_lower == 0.2
+    assert result.difference.mean == pytest.approx(0.01 - 0.022)
+    ranks = np.array([1, 8.5, 8.5, 8.5, 8.5, 2, 3, 4, 5, 6])
+    sums = [ranks[list(chosen)].sum() for chosen in itertools.combinations(range(10), 5)]
+    assert result.p == pytest.approx(2 * np.mean([total >= ranks[:5].sum() for total in sums]))
+    assert compare_paired([0.01, lost, lost, lost, lost, lost], [0.02] * 6).p > 0.05
+    assert compare_paired([lost] * 6, [0.02] * 6).p == 2 / 2**6
+    assert compare_paired([lost] * 6, [lost] * 6).p == 1
+
+
+def test_a_nan_is_refused():
+    with pytest.raises(ValueError, match="NaN"):
+        compare_paired([1.0, math.nan], [1.0, 2.0])
+    with pytest.raises(ValueError, match="NaN"):
+        compare_unpaired([1.0, 2.0], [1.0, math.nan])
 
 
 def test_what_cannot_be_compared():
     assert compare_paired([1.0], [2.0]) is None
     assert compare_unpaired([], [1.0, 2.0]) is None
     assert compare_unpaired([1.0], [2.0, 3.0]) is None
-    assert compare_paired([1.0, 2.0], [0.0, 1.0]).effect is None  # differences without any spread
+    assert compare_unpaired([1.0, 1.0], [1.0, 1.0]).difference.half_width == 0  # no spread
 
 
 def test_holm_as_in_a_worked_example():
@@ -67,32 +99,105 @@ def swept(orthobench, tiny_options):
     return orthobench
 
 
+def finals(swept, model):
+    return {run["seed"]: run["final"] for run in json.loads(swept("ls", "--json", "--model", model).out)}
+
+
 def test_models_are_compared_over_common_seeds(swept):
+    """The curves have fewer than ten tests, so a run's end is its last test."""
+    rnn, lstm = finals(swept, "rnn"), finals(swept, "lstm")
+    for pairing, paired, smallest in ((("--paired",), True, 0.25), ((), False, 0.1)):
+        (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json", *pairing).out)
+        assert contrast["paired"] is paired
+        assert contrast["settings"]["model"] == ["rnn", "lstm"]
+        assert contrast["settings"]["forget_bias"][0] == "–"
+        assert contrast["environment"] == {}
+        assert contrast["statuses"] == [{"finished": 3}, {"finished": 3}]
+        assert [side["value"] for side in contrast["medians"]] == [np.median([*side.values()]) for side in (rnn, lstm)]
+        assert contrast["result"]["n"] == [3, 3]
+        differences = [rnn[seed] - lstm[seed] for seed in rnn]
+        assert contrast["result"]["difference"] == pytest.approx(np.mean(differences))
+        assert contrast["result"]["smallest_p"] == smallest
+        text = swept("compare", "model=rnn", "model=lstm", *pairing).out
+        assert f"could give p below {smallest}; give 6 seeds" in text
+        assert ("paired sign-flip permutation test of the ranks (exact)" in text) is paired
+
+
+def test_six_common_seeds_are_paired_unless_the_user_refuses(swept, tiny_options):
+    swept("sweep", "adding", "--models", "rnn,lstm", "--seeds", "6", *tiny_options)
     (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
-    values = {
-        model: [run["final"] for run in json.loads(swept("ls", "--json", "--model", model).out)]
-        for model in ("rnn", "lstm")
-    }
-    assert contrast["paired"] is True
-    assert contrast["settings"]["model"] == ["rnn", "lstm"]
-    assert contrast["settings"]["forget_bias"][0] == "–"
-    assert contrast["environment"] == {}
+    assert (contrast["paired"], contrast["result"]["smallest_p"], contrast["result"]["words"]) == (True, 2 / 64, None)
+    (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json", "--unpaired").out)
+    assert (contrast["paired"], contrast["result"]["smallest_p"]) == (False, pytest.approx(2 / 924))
+
+
+def test_a_diverged_run_is_counted_shown_and_the_worst(swept, tmp_path):
+    with open_store(str(tmp_path / "results.db")) as store:
+        best = min(store.runs(model="rnn"), key=lambda run: run.final_value)
+        store.update(best.id, {"status": Status.DIVERGED, "final_value": None, "best_value": None})
+    (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
+    assert contrast["statuses"][0] in ({"finished": 2, "diverged": 1}, {"diverged": 1, "finished": 2})
     assert contrast["result"]["n"] == [3, 3]
-    assert contrast["result"]["difference"] == pytest.approx(np.subtract(values["rnn"], values["lstm"]).mean())
-    assert contrast["result"]["smallest_p"] == 0.25
+    finished = [value for seed, value in finals(swept, "rnn").items() if seed != best.seed]
+    assert contrast["medians"][0]["value"] == max(finished)  # the diverged one stands above both
     text = swept("compare", "model=rnn", "model=lstm").out
-    assert "too few seeds" in text
-    assert "paired sign-flip permutation test (exact)" in text
+    assert "1 diverged" in text
+    assert "a diverged run is the worst" in text
+
+
+@pytest.mark.parametrize(("change", "shown"), [(None, "no value"), (math.nan, "the value NaN")])
+def test_a_finished_run_without_a_number_is_refused(swept, tmp_path, change, shown):
+    with open_store(str(tmp_path / "results.db")) as store:
+        run = store.runs(model="rnn")[0]
+        if change is None:
+            store.rewind(run.id, -1, "t")
+        else:
+            store.log(run.id, [MetricRow("test", "mse", 99, 10_000, change)], [], {})
+        store.update(run.id, {"final_value": None, "status": Status.FINISHED})
+    for value in ("end", "final"):
+        outcome = swept("compare", "model=rnn", "model=lstm", "--value", value)
+        assert outcome.code == 2
+        assert f"run {run.key} is finished and has {shown if value == 'end' else 'no value'} of mse" in outcome.err
+
+
+def test_the_end_is_compared_and_not_one_lucky_test(swept, tmp_path):
+    """Each run of the first gets thirty tests at 0.2, of which the last alone is 0.01."""
+    with open_store(str(tmp_path / "results.db")) as store:
+        for run in store.runs(model="rnn"):
+            store.rewind(run.id, -1, "t")
+            rows = [MetricRow("test", "mse", i, 10 * i, 0.01 if i == 29 else 0.2) for i in range(30)]
+            store.log(run.id, rows, [], {"final_value": 0.01, "best_value": 0.01})
+    medians = {
+        value: json.loads(swept("compare", "model=rnn", "model=lstm", "--json", *option).out)[0]["medians"][0]["value"]
+        for value, option in (("end", ()), ("final", ("--value", "final")), ("best", ("--value", "best")))
+    }
+    assert medians == {"end": 0.2, "final": 0.01, "best": 0.01}
+
+
+def test_what_cannot_be_paired_is_told(swept, tiny_options):
+    outcome = swept("compare", "model=rnn,seed=0", "model=lstm,seed=0", "--paired")
+    assert (outcome.code, "1 seeds are common" in outcome.err) == (2, True)
+    swept("run", "adding", "rnn", *tiny_options, "-s", "learning_rate=0.0007")
+    outcome = swept("compare", "model=rnn", "model=lstm", "--paired")
+    assert (outcome.code, "'model=rnn' has several runs of seed 0" in outcome.err) == (2, True)
+
+
+def test_runs_of_different_back_ends_are_not_pooled_without_a_word(swept, tmp_path):
+    with open_store(str(tmp_path / "results.db")) as store:
+        store.update(store.runs(model="rnn")[0].id, {"backend": "reference"})
+    (contrast,) = json.loads(swept("compare", "model=rnn", "model=lstm", "--json").out)
+    assert contrast["caution"] == "'model=rnn' pools runs of different back ends: cpu on cpu; reference on cpu"
 
 
 def test_many_are_adjusted_and_runs_have_names(swept):
     key = json.loads(swept("ls", "--json").out)[0]["run"]
     contrasts = json.loads(swept("compare", "model=rnn", "model=lstm", f"key={key}", "seed=0", "--json").out)
-    assert [contrast["paired"] for contrast in contrasts] == [True, False, False]
-    assert (contrasts[0]["result"]["p"], contrasts[0]["result"]["p_holm"]) == (0.25, 0.5)  # two tests, not three
+    assert [contrast["paired"] for contrast in contrasts] == [False, False, False]
+    p = contrasts[0]["result"]["p"]
+    assert contrasts[0]["result"]["p_holm"] == min(1, 2 * p)  # two tests, not three
     assert "result" not in contrasts[1]
     assert len(contrasts[1]["runs"][1]) == 1
-    assert "too few finished runs" in swept("compare", key[:8], "model=lstm,seed=1").out
+    assert "too few finished or diverged runs" in swept("compare", key[:8], "model=lstm,seed=1").out
 
 
 @pytest.mark.parametrize(

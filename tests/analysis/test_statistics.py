@@ -1,8 +1,10 @@
 import math
 
+import numpy as np
 import pytest
+from scipy.stats import ttest_1samp
 
-from orthobench.analysis.statistics import summarize
+from orthobench.analysis.statistics import Median, Side, curve_end, equivalence, median, side, summarize
 
 
 def test_interval_is_students():
@@ -18,3 +20,131 @@ def test_few_values():
     assert summarize([math.nan, math.inf]) is None
     assert str(summarize([0.25])) == "0.25"
     assert summarize([1, math.nan, 3]).n == 2
+
+
+@pytest.mark.parametrize(
+    ("count", "first"), [(1, 0), (4, 3), (9, 8), (10, 7), (30, 27), (31, 27), (71, 63), (101, 90), (201, 180)]
+)
+def test_the_end_of_a_curve_is_its_last_tenth(count, first):
+    """At least three tests; of fewer than ten tests the last alone. The values are in order, so the median is known."""
+    end = curve_end([float(i) for i in range(count)])
+    assert end.tests == tuple(range(first, count))
+    assert end.value == (first + count - 1) / 2
+
+
+def test_one_lucky_test_does_not_make_an_end():
+    """The last of 200 tests is below the limit; more than half of the last 20 are above."""
+    curve = [1.0] * 180 + [0.3] * 11 + [0.1] * 9
+    end = curve_end(curve)
+    assert (curve[-1], end.value) == (0.1, 0.3)
+    assert side([end], 0.2) == Side(0, 1, 0.55)
+    assert side([end], 0.2, sign=-1.0) == Side(1, 1, 0.45)
+    assert str(side([end, curve_end([0.1])], 0.2)) == "1 of 2 seeds, 52% of the last tests on the other side"
+
+
+def test_an_end_that_is_no_number_reaches_nothing():
+    end = curve_end([1.0] * 28 + [0.5, math.nan])
+    assert math.isnan(end.value)
+    assert side([end], 2.0) == Side(0, 1, 1 / 3)
+    assert not side([end], 2.0).holds
+    assert curve_end([]) is None
+    assert not side([], 2.0).holds
+    assert side([curve_end([2.0])], 2.0).holds
+
+
+def failing(n: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw results of n seeds: 10 % fail, at the baseline of the adding problem; the others learn it."""
+    learnt = rng.normal(0.01, 0.002, n)
+    return np.where(rng.random(n) < 0.1, rng.normal(0.167, 0.003, n), learnt)
+
+
+@pytest.mark.parametrize(("n", "seeds"), [(5, 300), pytest.param(10, 3_000, marks=pytest.mark.slow)])
+def test_the_medians_interval_covers_where_a_tenth_of_the_seeds_fail(n, seeds):
+    """Against the distribution's own median and mean, of a million draws; the t interval covers far too rarely."""
+    rng = np.random.default_rng(7)
+    population = failing(1_000_000, rng)
+    truth, mean = np.median(population), population.mean()
+    by_median = by_mean = 0
+    for _ in range(seeds):
+        sample = failing(n, rng).tolist()
+        interval, summary = median(sample), summarize(sample)
+        by_median += interval.low <= truth <= interval.high
+        by_mean += abs(summary.mean - mean) <= summary.half_width
+    assert by_median / seeds >= 0.90
+    assert by_mean / seeds <= 0.70
+
+
+def test_the_medians_interval_is_the_bootstraps():
+    """Of five values it is the lowest and the highest: three draws or more of five are the lowest in 5.8 %."""
+    assert (median([3.0, 1.0, 2.0, 5.0, 4.0]).low, median([3.0, 1.0, 2.0, 5.0, 4.0]).high) == (1.0, 5.0)
+    draws = np.random.default_rng(1).choice(np.arange(9.0) ** 2, size=(200_000, 9))
+    low, high = np.percentile(np.median(draws, axis=1), [2.5, 97.5])
+    assert (median(np.arange(9.0) ** 2).low, median(np.arange(9.0) ** 2).high) == (low, high)
+
+
+def test_diverged_runs_enter_the_median_as_the_worst():
+    assert median([0.01, 0.011, 0.012, math.inf]).value == 0.0115
+    assert median([0.01, 0.011, 0.012, math.inf]).high is None  # four seeds have no interval
+    lost = median([0.01, 0.011, 0.012, 0.009, math.inf])
+    assert (lost.value, lost.low, lost.high) == (0.011, 0.009, math.inf)
+    assert str(lost) == "0.011 [0.009, inf]"
+    worst_low = median([0.9, 0.91, 0.92, 0.93, -math.inf])
+    assert (worst_low.low, worst_low.high) == (-math.inf, 0.93)
+    assert median([math.inf] * 5).value == math.inf
+    assert median([0.5] * 5) == Median(5, 0.5, 0.5, 0.5)
+    assert median([]) is None
+    with pytest.raises(ValueError, match="NaN"):
+        median([1.0, math.nan])
+
+
+@pytest.mark.parametrize(("n", "draws"), [(3, 4_000), (5, 4_000), pytest.param(10, 40_000, marks=pytest.mark.slow)])
+def test_a_mean_at_the_margin_agrees_in_five_percent_at_most(n, draws):
+    """The size of the equivalence test, where the true mean lies just at the tolerance; and its power at zero."""
+    rng = np.random.default_rng(11)
+    margin = 0.005
+    verdicts = {
+        shift: [equivalence(rng.normal(0.97 + shift, 0.001, n), 0.97, margin).verdict for _ in range(draws)]
+        for shift in (margin, -margin, 0.0, 2 * margin)
+    }
+    noise = 3 * math.sqrt(0.05 * 0.95 / draws)
+    for shift in (margin, -margin):
+        assert verdicts[shift].count("agrees") / draws <= 0.05 + noise
+        assert verdicts[shift].count("differs") / draws <= 0.05 + noise
+    assert verdicts[0.0].count("agrees") / draws > 0.9
+    assert verdicts[0.0].count("differs") == 0
+    assert verdicts[2 * margin].count("differs") / draws > 0.9
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([0.250, 0.251, 0.2505], "agrees"),
+        ([0.250, 0.251], "undecided"),
+        ([0.25], "undecided"),
+        ([0.25, 0.25], "undecided"),  # however close
+        ([0.9, 0.9], "undecided"),  # however far
+        ([], "undecided"),
+        ([0.2, 0.3, 0.28], "undecided"),
+        ([0.2, 0.201, 0.202], "differs"),
+        ([0.3, 0.301, 0.302], "differs"),
+        ([0.25, 0.25, 0.25], "agrees"),
+        ([0.25, 0.25, 0.25, math.inf], "undecided"),  # a diverged seed has no mean
+    ],
+)
+def test_agreement_is_proven_or_refuted_or_undecided(values, verdict):
+    assert equivalence(values, 0.25, 0.005).verdict == verdict
+
+
+def test_agreement_is_two_one_sided_tests():
+    """Agrees where both one-sided t tests of scipy reject at 5 %; differs where the mean is proven to be beyond."""
+    rng = np.random.default_rng(5)
+    seen = set()
+    for shift in np.linspace(0, 0.02, 60):
+        values = rng.normal(0.5 + shift, 0.003, 4)
+        above = ttest_1samp(values, 0.49, alternative="greater").pvalue
+        below = ttest_1samp(values, 0.51, alternative="less").pvalue
+        beyond = ttest_1samp(values, 0.51, alternative="greater").pvalue
+        expected = "agrees" if max(above, below) <= 0.05 else "differs" if beyond < 0.05 else "undecided"
+        assert equivalence(values, 0.5, 0.01).verdict == expected
+        seen.add(expected)
+    assert seen == {"agrees", "differs", "undecided"}

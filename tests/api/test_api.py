@@ -189,7 +189,7 @@ def test_a_run_that_another_process_trains_is_refused():
     run = ob.run("adding", "rnn", settings=SETTINGS)
     with open_store("results.db") as store:
         store.update(run.id, {"status": "interrupted"})
-    with CheckpointFolder(Path("results.checkpoints"), run.key).lock(), pytest.raises(ob.RunLockedError):
+    with CheckpointFolder(Path("results.db.checkpoints"), run.key).lock(), pytest.raises(ob.RunLockedError):
         ob.run("adding", "rnn", settings=SETTINGS)
 
 
@@ -345,7 +345,7 @@ def test_the_report_and_comparisons(results, tmp_path):
     assert page == tmp_path / "page.html"
     assert ob.report("results.db", "again.html").exists()
     assert results.runs()["run"][0] in page.read_text("utf-8")
-    (contrast,) = ob.compare(results, "model=rnn", "model=lstm")
+    (contrast,) = ob.compare(results, "model=rnn", "model=lstm", paired=True)
     finals = results.runs().pivot(index="seed", columns="model", values="final")
     assert contrast.paired
     assert contrast.result.difference.mean == pytest.approx((finals["rnn"] - finals["lstm"]).mean())
@@ -368,9 +368,9 @@ def test_the_report_has_the_forms_and_filters_of_the_command_line(results, ortho
 def test_a_check_against_a_baseline(capfd):
     settings = ", ".join(f"{name} = {value}" for name, value in SETTINGS.items())
     Path("baseline.toml").write_text(
-        f"[[run]]\ntask = 'adding'\nmodel = 'rnn'\nseeds = [0, 1, 2]\nsettings = {{ {settings} }}\n"
+        f"[[run]]\ntask = 'adding'\nmodel = 'rnn'\nseeds = [0, 1, 2, 3, 4, 5, 6, 7]\nsettings = {{ {settings} }}\n"
     )
-    first = ob.check("baseline.toml", for_update=True)
+    first = ob.check("baseline.toml", seeds=20, for_update=True)
     assert first.exit_code == 3  # nothing is recorded yet
     first.update_baseline("the first")
     again = ob.check("baseline.toml")

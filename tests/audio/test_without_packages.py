@@ -35,7 +35,7 @@ for command in json.loads(sys.argv[1]):
     results.append([command, code, out.getvalue(), err.getvalue()])
 print(json.dumps(results))
 """
-LINE = "error: speech needs librosa, pesq, pystoi, soundfile: pip install 'orthobench[audio]'\n"
+LINE = "error: speech needs librosa, pesq, pystoi, soundfile: pip install -e '.[audio]' in the checkout\n"
 REFUSED = [
     ["run", "timit", "lstm", "-s", "dataset=timit_sample", "-s", "hidden_size=8"],
     ["data", "get", "timit_sample"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -110,6 +111,36 @@ def test_run_show_ls_and_run_again(orthobench, tiny_options):
     assert shown["environment"]["packages"]["torch"]
     assert [point["iteration"] for point in shown["metrics"]["test/mse"]] == [0, 2, 4, 6, 8, 10, 12]
     assert "hidden_size" in orthobench("show", key).out
+
+
+def test_show_lists_the_segments_of_a_resumed_run(orthobench):
+    from support.records import make_run_record
+
+    from orthobench.store import open_store
+
+    record = make_run_record(resolve(Catalog(), "adding", "rnn", {}).spec)
+    with open_store("results.db", create=True) as store:
+        run = store.start(record, "e", {"cpu": "x", "packages": {"torch": "2.7"}})
+        store.rewind(run.id, -1, "a")
+        store.log(run.id, [], [], {}, "cpu")
+    alone = orthobench("show", run.key)
+    assert alone.code == 0
+    assert "segments" not in alone.out
+    with open_store("results.db") as store:
+        store.start(record, "f", {"cpu": "x", "packages": {"torch": "2.8"}})
+        store.rewind(run.id, 6, "b")
+        store.log(run.id, [], [], {}, "reference")
+    lines = orthobench("show", run.key).out.splitlines()
+    first, second = lines[lines.index("segments") + 1 :]
+    assert first.startswith("    from iteration 0 ")
+    assert first.endswith("back end cpu, package torch 2.7")
+    assert second.startswith("    from iteration 6 ")
+    assert second.endswith("back end reference, package torch 2.8")
+    shown = json.loads(orthobench("show", run.key, "--json").out)["segments"]
+    assert [(part["iteration"], part["backend"], part["environment"]["cpu"]) for part in shown] == [
+        (0, "cpu", "x"),
+        (6, "reference", "x"),
+    ]
 
 
 def test_a_run_is_reproduced_by_the_command_it_shows(orthobench, tiny_options):
@@ -323,7 +354,8 @@ def test_the_live_display_shows_a_run(tmp_path, tiny_options):
 
     parent, child = pty.openpty()
     arguments = [sys.executable, "-m", "orthobench", "run", "adding", "rnn", *tiny_options]
-    process = subprocess.Popen(arguments, cwd=tmp_path, stdout=child, stderr=child, stdin=child)
+    wide = {**os.environ, "COLUMNS": "200", "TERM": "xterm"}
+    process = subprocess.Popen(arguments, cwd=tmp_path, env=wide, stdout=child, stderr=child, stdin=child)
     os.close(child)
     seen = b""
     while True:
@@ -338,3 +370,49 @@ def test_the_live_display_shows_a_run(tmp_path, tiny_options):
     assert process.wait(60) == 0
     for part in (b"adding rnn", b"it/s", b"mse", b"baseline", b"epoch 3.0"):
         assert part in seen
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "addin", "scornn"),
+        ("run", "adding", "scorn"),
+        ("sweep", "adding", "--models", "scornn,lst"),
+        ("tune", "addin", "--models", "lstm", "--grid", "learning_rate=1e-3"),
+        ("reproduce", "helfrich"),
+        ("sweep", "--schema"),
+        ("ls",),
+        ("--help",),
+    ],
+)
+def test_a_quick_answer_does_not_load_torch(words, tmp_path):
+    code = (
+        "import sys\nfrom orthobench.cli import main\n"
+        "try:\n    main()\nfinally:\n    assert 'torch' not in sys.modules, 'torch is loaded'"
+    )
+    command = [sys.executable, "-c", code, *words]
+    outcome = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "torch is loaded" not in outcome.stderr
+    assert outcome.returncode == (0 if words[-1].startswith("--") else 2), outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("scornn", "adding"), "'scornn' is a model and 'adding' a task: write the task first, adding scornn"),
+        (("adding", "scornn", "--epochs", "3"), "a setting is written -s epochs=VALUE"),
+    ],
+)
+def test_words_in_the_wrong_place_get_a_hint(orthobench, words, message):
+    outcome = orthobench("run", *words)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert message in outcome.err
+
+
+def test_output_in_an_encoding_without_some_letters_is_complete():
+    """Tables and JSON are printed without typer, which has its own answer."""
+    program = "import sys; from orthobench import cli; cli.FIRST_STEPS = '\u00b1 end'; sys.argv = ['o']"
+    program += "; cli.typer.echo = print; cli.main()"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "? end")

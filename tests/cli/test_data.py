@@ -25,7 +25,8 @@ def test_list_import_verify_and_a_run(orthobench, data_folder, tmp_path):
     missing = orthobench("run", "mnist", "rnn", *IMAGES)
     assert missing.code == 2
     assert missing.err == (
-        "error: mnist is not here: orthobench data get mnist (files you have: orthobench data import mnist PATH)\n"
+        "error: mnist is not here: orthobench data get mnist (files you have: orthobench data import mnist PATH); "
+        f"looked in {data_folder / 'mnist'}\n"
     )
 
     brought = orthobench("data", "import", "mnist", str(source_folder))
@@ -39,6 +40,10 @@ def test_list_import_verify_and_a_run(orthobench, data_folder, tmp_path):
     verified = orthobench("data", "verify", "mnist")
     assert verified.code == 1
     assert "mnist: not the canonical copy" in verified.out
+    in_json = orthobench("data", "verify", "mnist", "--json")
+    assert in_json.code == 1
+    ((record),) = json.loads(in_json.out)
+    assert (record["name"], verified.out) == ("mnist", f"mnist: {'; '.join(record['problems'])}\n")
 
     ran = orthobench("run", "mnist", "rnn", *IMAGES, "-s", "validation_size=10")
     assert ran.code == 0, ran.err
@@ -64,7 +69,8 @@ def test_bad_paths_and_names_are_told_in_one_line(orthobench, data_folder, tmp_p
         (
             ("verify", "cifar10"),
             "error: cifar10 is not here: orthobench data get cifar10 "
-            "(files you have: orthobench data import cifar10 PATH)\n",
+            "(files you have: orthobench data import cifar10 PATH); "
+            f"looked in {data_folder / 'cifar10'}\n",
         ),
     ):
         outcome = orthobench("data", *words)

@@ -20,7 +20,7 @@ from orthobench.training.checkpoint import CheckpointFolder
 OLD = Path(__file__).parent.parent / "store" / "schema_0001.db"
 FINISHED, CUT_OFF = "6d717ae7d856061d", "c7c43c58f898208e"
 SPEC = {"task_settings": {"train_size": 20}, "model_settings": {"hidden_size": 4}, "training": {"clip_norm": None}}
-SPEC |= {"task_version": "1", "model_version": "1"}
+SPEC |= {"task": "adding", "model": "rnn", "seed": 0, "task_version": "1", "model_version": "1"}
 MACHINE = {"platform": "Linux", "cpu": "x86_64", "cores": 2, "memory": 1000, "accelerator": None}
 
 
@@ -56,7 +56,7 @@ def test_info(orthobench, database, tmp_path):
     assert lines[2] == "runs: 2 (1 finished, 1 interrupted)"
     assert "5 metric" in lines[3]
     assert lines[4:] == ["machine: x86_64, 2 cores, Linux: 2 runs", "integrity: ok"]
-    with CheckpointFolder(tmp_path / "results.checkpoints", CUT_OFF).lock():
+    with CheckpointFolder(tmp_path / "results.db.checkpoints", CUT_OFF).lock():
         assert json.loads(orthobench("db", "info", "--json").out)["runs"] == {"finished": 1, "running": 1}
 
 
@@ -84,7 +84,7 @@ def test_damage_is_told(orthobench, database):
         "integrity: 3 rows refer to a missing run or environment"
     )  # two runs and a benchmark
     upgraded = orthobench("db", "upgrade")
-    assert (upgraded.code, "is damaged and is left as it is" in upgraded.err) == (2, True)
+    assert (upgraded.code, "results.db is damaged: 3 rows refer to" in upgraded.err) == (2, True)
 
 
 def test_upgrade(orthobench, old):
@@ -116,7 +116,8 @@ def test_merge(orthobench, database, old, tmp_path):
     shown = orthobench("db", "merge", "old.db", "again.db")
     assert shown.code == 0
     assert shown.out.splitlines() == [
-        "old.db: 1 runs added, 0 replaced by one that got further, 0 known; rows: 1 environment, 5 metric, 4 trace",
+        "old.db: 1 runs added, 0 replaced by one that got further, 0 known; rows: 1 environment, 5 metric, 1 segment, "
+        "4 trace",
         "again.db: 0 runs added, 1 replaced by one that got further, 1 known; rows: 2 metric",
     ]
     with open_store(str(database)) as store:
@@ -135,7 +136,7 @@ def test_a_run_in_training_is_not_replaced(orthobench, database, tmp_path):
     shutil.copy(database, again)
     with open_store(str(again)) as store:
         store.update(store.get(CUT_OFF).id, {"status": Status.FINISHED})
-    with CheckpointFolder(tmp_path / "results.checkpoints", CUT_OFF).lock():
+    with CheckpointFolder(tmp_path / "results.db.checkpoints", CUT_OFF).lock():
         assert "0 replaced" in orthobench("db", "merge", "again.db").out
     assert "1 replaced" in orthobench("db", "merge", "again.db").out
 
@@ -144,16 +145,23 @@ def test_export(orthobench, database, tmp_path):
     with open_store(str(database)) as store:
         (first, second) = store.runs()
         metrics = store.metrics([first.id])
-        store.rewind(second.id, -1)
+        store.rewind(second.id, -1, "t")
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("INSERT INTO metric VALUES (NULL, 2, 'test', 'x', 0, 0, NULL, '-inf')")
         connection.commit()
-    assert orthobench("db", "export", "out").out == "2 runs in out/runs.csv and out/metrics.csv\n"
+    assert orthobench("db", "export", "out").out == "2 runs in out/runs.csv, out/segments.csv, out/metrics.csv\n"
     runs = list(csv.DictReader((tmp_path / "out" / "runs.csv").read_text().splitlines()))
     assert [run["key"] for run in runs] == [FINISHED, CUT_OFF]
-    assert runs[0]["setting hidden_size"] == "4"
+    assert runs[0]["setting_hidden_size"] == "4"
+    assert float(runs[0]["baseline_mse"]) == first.baselines["mse"]
+    assert all(name.isidentifier() for name in runs[0])
     assert float(runs[0]["final_value"]) == first.final_value
-    assert json.loads(runs[0]["environment"]) == first.environment.facts
+    facts = {f"environment_{name}": value for name, value in first.environment.facts.items()}
+    for name, value in facts.items():
+        assert runs[0][name] == ("" if value is None else value if isinstance(value, str) else json.dumps(value))
+    segments = list(csv.DictReader((tmp_path / "out" / "segments.csv").read_text().splitlines()))
+    assert [(row["run"], row["iteration"]) for row in segments] == [(CUT_OFF, "0")]
+    assert segments[0]["environment_cpu"] == second.environment.facts["cpu"]
     metric_rows = list(csv.DictReader((tmp_path / "out" / "metrics.csv").read_text().splitlines()))
     assert [(m["run"], m["split"], m["name"], int(m["iteration"]), float(m["value"])) for m in metric_rows[:-1]] == [
         (FINISHED, m.split, m.name, m.iteration, m.value) for m in metrics
@@ -191,3 +199,15 @@ def test_parquet(orthobench, database, tmp_path):
     frame = pandas.read_parquet(tmp_path / "out" / "metrics.parquet")
     with open_store(str(database)) as store:
         assert frame["value"].tolist() == [m.value for m in store.metrics([run.id for run in store.runs()])]
+
+
+def test_vectors_are_exported_on_request(orthobench, database, tmp_path):
+    with open_store(str(database)) as store:
+        traces = store.traces([run.id for run in store.runs()])
+    assert orthobench("db", "export", "out").code == 0
+    assert not (tmp_path / "out" / "vectors.csv").exists()
+    assert orthobench("db", "export", "out", "--vectors").code == 0
+    rows = list(csv.DictReader((tmp_path / "out" / "vectors.csv").read_text().splitlines()))
+    assert [float(row["value"]) for row in rows] == [value for trace in traces for value in trace.values]
+    assert [int(row["position"]) for row in rows] == [step for trace in traces for step in range(len(trace.values))]
+    assert {(row["name"], int(row["iteration"])) for row in rows} == {(each.name, each.iteration) for each in traces}

@@ -12,7 +12,7 @@ import pytest
 from support.data import write_mnist
 
 from orthobench.data import dataset
-from orthobench.data.download import Download, fetch
+from orthobench.data.download import CHUNK, Download, fetch
 from orthobench.data.mnist import MNIST
 from orthobench.errors import UsageError
 
@@ -98,6 +98,15 @@ def test_other_files_are_refused_and_every_mirror_is_named(server, tmp_path):
     assert f"{server.url('/gone')}: HTTP 404" in str(error.value)
     assert list(tmp_path.iterdir()) == []
     assert fetch(download(server, "/other", "/good"), tmp_path, lambda *_: None).read_bytes() == CONTENT
+
+
+def test_a_server_that_sends_more_than_the_file_is_left(server, tmp_path):
+    server.files["/longer"] = CONTENT * 20
+    received = []
+    with pytest.raises(UsageError, match="the checksum of the received file differs"):
+        fetch(download(server, "/longer"), tmp_path, lambda _, done, size: received.append(done - size))
+    assert 0 < received[-1] <= CHUNK
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_get_brings_a_data_set(server, data_folder, tmp_path, monkeypatch):

@@ -27,7 +27,9 @@ def test_the_option_goes_before_the_environment_and_that_before_the_cache_folder
 
 def test_what_is_not_here_says_in_one_line_which_command_brings_it(tmp_path, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path))
-    message = r"^mnist is not here: orthobench data get mnist \(files you have: orthobench data import mnist PATH\)$"
+    message = (
+        r"^mnist is not here: orthobench data get mnist \(files you have: orthobench data import mnist PATH\); looked"
+    )
     with pytest.raises(UsageError, match=message):
         dataset("mnist").require()
     with pytest.raises(UsageError, match="unknown data set 'minst': did you mean mnist"):

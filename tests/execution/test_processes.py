@@ -173,6 +173,21 @@ def test_a_run_that_another_process_takes_up_meanwhile_is_left_to_it(jobs, tmp_p
     assert "[1/2] rnn seed 0 is left to another process" in capsys.readouterr().err
 
 
+def test_a_sweep_with_runs_left_to_another_process_has_an_exit_code(orthobench, tmp_path, tiny_options):
+    sweep = ("sweep", "adding", "--models", "rnn,lstm", *tiny_options)
+    assert orthobench(*sweep).code == 0
+    with open_store(str(tmp_path / "results.db")) as store:
+        left, _ = store.runs()
+        store.update(left.id, {"status": "running"})
+        with CheckpointFolder(tmp_path / "results.db.checkpoints", left.key).lock():
+            done = orthobench(*sweep)
+            assert done.code == 3
+            assert "1 of 2 runs are left to another process: the same command later shows their results" in done.err
+            store.delete(left.id)  # the other process has no record yet
+            assert orthobench(*sweep).code == 3
+    assert orthobench(*sweep).code == 0
+
+
 @pytest.mark.parametrize("jobs", ["0", pytest.param("2", marks=pytest.mark.slow)])
 def test_what_cannot_be_started_is_told_once_for_each_cause_and_ends_no_other(jobs, orthobench):
     options = ("-s", "train_size=40", "-s", "test_size=20", "-s", "epochs=1", "-s", "sequence_length=10")
@@ -224,6 +239,8 @@ def test_an_end_is_said_describe_exit():
 
 def test_a_terminal_shows_the_runs_under_way_and_how_many_have_ended(tmp_path, tiny, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "xterm")
     here = session(tmp_path)
     first, second = (here.job(resolve(Catalog(), "adding", "rnn", tiny, seed=seed), f"run {seed}") for seed in (0, 1))
     with here.store, SideBySide(2) as display:
@@ -293,7 +310,7 @@ def test_a_signal_stops_every_run_at_its_next_iteration(how, start, tmp_path, ti
     assert process.wait(60) == 130
     assert not any(worker.is_running() for worker in under_way)
     assert statuses(tmp_path / "results.db") == ["interrupted"] * 2
-    assert len(list((tmp_path / "results.checkpoints").glob("*/checkpoint.pt"))) == 2
+    assert len(list((tmp_path / "results.db.checkpoints").glob("*/checkpoint.pt"))) == 2
 
 
 @pytest.mark.slow

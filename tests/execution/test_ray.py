@@ -234,7 +234,7 @@ def _endings(database: Path):
         (("--executor", "slurm"), "give local, ray, or ray://host:10001"),
         (("--executor", "ray", "-j", "0"), "-j 0 is for runs in this process"),
         (("--threads", "2"), "--threads is for --executor ray"),
-        (("--executor", "ray", "-j", "1"), "pip install 'orthobench[ray]'"),
+        (("--executor", "ray", "-j", "1"), "pip install -e '.[ray]' in the checkout"),
     ],
 )
 def test_what_does_not_fit_is_refused(orthobench, tiny_options, monkeypatch, arguments, line):

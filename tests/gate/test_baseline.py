@@ -84,6 +84,7 @@ def test_selecting_names(file):
         ('"quick"', '"fast"', "preset: input should be 'paper' or 'quick'"),
         ('name = "wide"', "", "adding/lstm appears twice"),
         ("[task.adding]", "[tasks.adding]", "tasks: extra inputs"),
+        ('name = "wide"', "tolerance = 0.001\nname = 'wide'", "tolerance belongs to exact = true"),
         ("[task.adding]", "[[task]]", r"write \[task.NAME\] for shared entries"),
     ],
 )
@@ -236,3 +237,14 @@ def test_the_text_of_a_task_in_a_file_does_not_change_its_condition(tmp_path):
         specs.append(resolve(Catalog([file]), "mine", "rnn", {}).spec)
     assert specs[0].condition != specs[1].condition
     assert condition(specs[0]) == condition(specs[1])
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n", "run = []\n", '[task.adding]\npreset = "quick"\n'])
+def test_a_baseline_without_runs_is_an_error(text, orthobench, tmp_path):
+    (tmp_path / "empty.toml").write_text(text)
+    for command in (("check", "empty.toml"), ("check", "empty.toml", "--update", "--reason", "new")):
+        refused = orthobench(*command)
+        assert refused.code == 2
+        assert refused.err == (
+            "error: baseline empty.toml has no runs, so nothing would be checked: add a [[run]] with task and model\n"
+        )

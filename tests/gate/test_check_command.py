@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from orthobench.gate.baseline import measured_file, read_baseline
+from orthobench.gate.inference import detection
 
 TEXT = """\
 [task.adding]
@@ -19,9 +20,17 @@ settings = { sequence_length = 10, train_size = 200, test_size = 20, batch_size 
 task = "adding"
 model = "gru"
 
+[run.metrics.mse]
+direction = "min"
+allowed_loss = 3.0
+
 [[run]]
 task = "adding"
 model = "rnn"
+
+[run.metrics.mse]
+direction = "min"
+allowed_loss = 3.0
 """
 
 
@@ -151,7 +160,7 @@ def test_exactly_one_seed(file, orthobench):
     assert orthobench("check", "--update", "--reason", "exact", "--seeds", "1").code == 0
     outcome = orthobench("check")
     assert outcome.code == 0
-    assert outcome.out.count("equal to the last bit") == 2
+    assert outcome.out.count("equal to the last bit") == 2  # of each run the metric that the file names
     change(file, "gru", -1e-12)
     outcome = orthobench("check", "--json")
     assert outcome.code == 1
@@ -161,7 +170,7 @@ def test_exactly_one_seed(file, orthobench):
 def test_more_seeds_can_be_measured_than_are_checked(file, orthobench):
     assert orthobench("check", "--update", "--reason", "many", "--seeds", "5", "--only", "adding/rnn").code == 0
     gru, rnn = read_baseline(file).run
-    assert (gru.metrics, len(rnn.metrics["mse"].values), rnn.seeds) == ({}, 5, (0, 1, 2))
+    assert (gru.has_values, len(rnn.metrics["mse"].values), rnn.seeds) == (False, 5, (0, 1, 2))
     assert "(3)" in orthobench("check", "--only", "adding/rnn").out
 
 
@@ -193,15 +202,66 @@ def test_the_update_says_where_the_values_come_from(file, orthobench, tmp_path):
 
 
 def test_an_update_keeps_what_a_person_set(measured, file):
-    margin = read_baseline(file).run[1].metrics["mse"].margin
-    assert margin is not None
-    assert margin != 0.25
-    text = file.read_text() + '\n[run.metrics.mse]\ndirection = "min"\nallowed_loss = 0.25 # our choice\n'
+    text = TEXT.removesuffix("3.0\n") + "0.25 # our choice\n"
     file.write_text(text)
-    assert read_baseline(file).run[1].metrics["mse"].margin == 0.25
-    assert measured("check", "--update", "--reason", "again", "--db", "runs.db").code == 0
+    outcome = measured("check", "--update", "--reason", "again", "--db", "runs.db")
+    assert outcome.code == 0
     assert file.read_text() == text
-    assert read_baseline(file).run[1].metrics["mse"].margin == 0.25
+    metric = read_baseline(file).run[1].metrics["mse"]
+    assert metric.margin == 0.25
+    assert metric.measured_margin is not None
+    assert metric.measured_margin != 0.25
+    line = next(line for line in outcome.err.splitlines() if line.startswith("adding/rnn: mse: "))
+    assert f"0.25 may be lost (set by hand, {metric.measured_margin:.2g} by the rule)" in line
+
+
+def test_an_update_shows_what_a_check_detects(file, orthobench):
+    file.write_text(TEXT.partition("[run.metrics")[0].replace("[0, 1, 2]", "[0, 1, 2, 3, 4, 5]"))
+    outcome = orthobench("check", "--update", "--reason", "first", "--seeds", "20")
+    assert outcome.code == 0, outcome.err
+    (run,) = read_baseline(file).run
+    values = list(run.metrics["mse"].values.values())
+    small, large = (detection(values, 6, run.metrics["mse"].measured_margin, deviations) for deviations in (1, 3))
+    line = next(line for line in outcome.err.splitlines() if line.startswith("adding/gru: mse: "))
+    assert line.startswith(f"adding/gru: mse: {run.metrics['mse'].measured_margin:.2g} may be lost (measured); 6 seeds")
+    assert line.endswith(f"1 standard deviation in {small:.0%} of the checks, of 3 in {large:.0%}")
+    assert small < 0.1 < 0.8 <= large
+
+
+def test_an_update_refuses_margins_that_detect_too_little(file, orthobench):
+    file.write_text(TEXT.partition("[run.metrics")[0])
+    outcome = orthobench("check", "--update", "--reason", "first", "--db", "runs.db")
+    assert outcome.code == 3
+    assert "run adding/gru: 3 seeds detect a loss of 3 standard deviations of mse in " in outcome.err
+    fix = "give the run 6 seeds in the baseline file, and measure 20 with --update --seeds 20"
+    assert f"less than 80%: {fix}" in outcome.err
+    assert not measured_file(file).exists()
+
+
+def test_a_run_without_its_data_set_is_skipped_visibly(file, orthobench, data_folder, tmp_path):
+    """Missing data is no fault of the code; the rest is judged."""
+    run = '[[run]]\ntask = "mnist"\nmodel = "rnn"\nexact = true\nseeds = [1]\npreset = "quick"\n'
+    file.write_text(f"{TEXT}\n{run}")
+    assert orthobench("check", "--update", "--reason", "first", "--model", "gru").code == 0
+    outcome = orthobench("check", "--junit", "out.xml", "--only", "adding/gru", "--only", "mnist/rnn")
+    assert outcome.code == 0, outcome.out
+    assert "as good as the baseline: 1 same, 1 skipped" in outcome.out
+    assert ElementTree.parse(tmp_path / "out.xml").getroot().get("skipped") == "1"
+    outcome = orthobench("check", "--json", "--only", "mnist/rnn")
+    assert outcome.code == 3
+    assert findings(outcome)["mnist/rnn -"]["reason"].startswith("mnist is not here: orthobench data get mnist")
+    update = orthobench("check", "--update", "--reason", "x", "--only", "mnist/rnn")
+    assert (update.code, "mnist is not here" in update.err) == (2, True)
+
+
+def test_a_seed_without_effect_is_worse(measured, monkeypatch):
+    from orthobench import seeds
+
+    derive = seeds.derive
+    monkeypatch.setattr(seeds, "derive", lambda seed, *purpose: derive(0, *purpose))
+    outcome = measured("check", "--only", "adding/gru", "--json")
+    assert outcome.code == 1
+    assert "seeds 0, 1, 2 have equal values in all metrics" in findings(outcome)["adding/gru mse"]["reason"]
 
 
 def test_an_update_that_could_not_measure_writes_nothing(file, orthobench, tmp_path):
@@ -219,7 +279,7 @@ def test_an_update_that_could_not_measure_writes_nothing(file, orthobench, tmp_p
 
 
 def test_a_margin_that_lets_everything_through_is_told(file, orthobench):
-    file.write_text(TEXT + '\n[run.metrics.mse]\ndirection = "min"\nallowed_loss = 9.5\n')
+    file.write_text(TEXT.replace("3.0", "9.5"))
     outcome = orthobench("check", "--update", "--reason", "x")
     assert "adding/rnn: mse may reach 10" in outcome.err
     assert "a model without memory scores 0.167" in outcome.err
@@ -271,7 +331,7 @@ def test_wrong_usage(file, orthobench, options, message):
 
 
 def test_a_setting_that_does_not_exist_is_told_with_its_run(file, orthobench):
-    file.write_text(TEXT + "settings = { hidden_sise = 3 }\n")
+    file.write_text(TEXT.replace('model = "rnn"', 'model = "rnn"\nsettings = { hidden_sise = 3 }'))
     outcome = orthobench("check")
     assert outcome.code == 2
     assert "run adding/rnn: unknown setting 'hidden_sise': did you mean hidden_size?" in outcome.err

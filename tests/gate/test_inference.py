@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from orthobench.gate.inference import ALPHA, CERTAIN, difference, is_worse, measured_margin, power
+from orthobench.gate.inference import (
+    ALPHA,
+    CERTAIN,
+    DETECTION,
+    DEVIATIONS,
+    detection,
+    difference,
+    is_worse,
+    measured_margin,
+    power,
+    seeds_needed,
+)
 
 BEFORE = [0.012, 0.019, 0.011, 0.015, 0.013]
 NOW = [0.021, 0.016, 0.034]
@@ -132,3 +143,45 @@ def test_code_that_did_not_change_passes_with_a_measured_margin():
         worse += is_worse(before, now, "min", margin)
     assert passed / 400 > 0.9 * CERTAIN
     assert worse == 0
+
+
+NORMAL = stats.norm.ppf((np.arange(20) + 0.5) / 20)
+"""Twenty values with the quantiles of a normal distribution."""
+
+
+@pytest.mark.parametrize("deviations", [0.0, 1.0, 3.0])
+def test_the_detection_of_a_loss_is_that_of_the_definition(deviations):
+    """A loss moves the mean towards the margin: the definition of the power with a smaller margin."""
+    deviation = np.std(BEFORE, ddof=1)
+    margin = 2.5 * deviation
+    expected = 1 - defined_power(margin - deviations * deviation, deviation, 5)
+    assert detection(BEFORE, 5, margin, deviations) == pytest.approx(expected, abs=1e-6)
+    assert detection([0.5] * 3, 3, 0.0, deviations) == 1.0
+
+
+def test_the_detection_is_the_share_of_checks_that_do_not_pass():
+    margin = measured_margin(NORMAL.tolist(), 5, "min")
+    deviation = np.std(NORMAL, ddof=1)
+    random = np.random.default_rng(3)
+    failed = 0
+    for _ in range(1000):
+        before, now = random.normal(0, deviation, 20), random.normal(DEVIATIONS * deviation, deviation, 5)
+        failed += difference(before.tolist(), now.tolist(), "min").upper > margin
+    assert failed / 1000 == pytest.approx(detection(NORMAL.tolist(), 5, margin), abs=0.04)
+
+
+def test_the_fewest_seeds_that_detect_three_deviations():
+    measured, checked = seeds_needed(NORMAL.tolist(), 5, "min")
+    assert (measured, checked) == (20, 6)
+    for n, enough in ((5, False), (6, True)):
+        margin = measured_margin(NORMAL.tolist(), n, "min")
+        assert (detection(NORMAL.tolist(), n, margin) >= DETECTION) == enough
+
+
+def test_a_small_baseline_needs_more_seeds_itself():
+    assert seeds_needed(BEFORE, 3, "min") == (20, 6)
+    limit = math.sqrt(19 / stats.chi2.ppf(0.1, 19))
+    for n, enough in ((5, False), (6, True)):
+        margin = next(m for m in np.linspace(0, 10, 2001) if power(m, limit, 20, n) >= CERTAIN)
+        assert (1 - power(margin, 1.0, 20, n, 3.0) >= DETECTION) == enough
+    assert seeds_needed([*[0.0] * 119, 1.0], 3, "min") is None

@@ -1,4 +1,4 @@
-"""The project's own baseline holds every model, and none of its runs would let through what learnt nothing."""
+"""The project's own baseline has every model and task; its margins are measured, and detect what they have to."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from orthobench.gate.baseline import condition, read_baseline
+from orthobench.gate.inference import DETECTION, detection, measured_margin
 from orthobench.gate.update import vacuous_metrics
 from orthobench.gate.verdict import refusal
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 
 BASELINE = read_baseline(Path(__file__).parents[2] / "checks" / "baseline.toml")
+STATISTICAL = [run for run in BASELINE.run if not run.exact]
 CATALOG = Catalog()
 
 
@@ -26,6 +28,38 @@ def test_a_run_can_be_decided_and_has_to_have_learnt(run):
     config = resolve(CATALOG, run.task, run.model, run.settings, run.preset, 0)
     assert refusal(run, condition(config.spec)) is None
     assert vacuous_metrics(run, config) == []
-    assert all(len(metric.values) >= 20 and metric.margin is not None for metric in run.metrics.values())
     assert run.preset == "quick"
     assert BASELINE.origin(run) is not None
+    assert all(len(metric.values) >= (1 if run.exact else 20) for metric in run.metrics.values())
+
+
+@pytest.mark.parametrize("run", STATISTICAL, ids=[run.name for run in STATISTICAL])
+def test_the_margin_is_that_of_the_rule_and_detects_three_deviations(run):
+    for metric in run.metrics.values():
+        values = list(metric.values.values())
+        rule = measured_margin(values, len(run.seeds), metric.direction)
+        assert metric.allowed_loss is None
+        assert metric.margin == pytest.approx(rule, rel=0.05)
+        assert detection(values, len(run.seeds), metric.margin) >= DETECTION
+
+
+def test_every_task_has_an_exact_run():
+    exact = [run for run in BASELINE.run if run.exact]
+    assert {run.task for run in exact} == {
+        plugin.name for plugin in CATALOG if plugin.kind == "task" and plugin.origin == "built in"
+    }
+    configs = [resolve(CATALOG, run.task, run.model, run.settings, run.preset, 0) for run in exact]
+    settings = [config.training for config in configs]
+    models = [config.model_settings.model_dump() for config in configs]
+    assert all(run.tolerance for run in exact)
+    assert all(model["learning_rate"] != model.get("recurrent_learning_rate") for model in models)
+    assert all(training.clip_norm or training.clip_value for training in settings)
+    assert all(training.learning_rate_decay < 1 for training in settings)
+    assert sum(training.plateau_decay < 1 for training in settings) >= 2
+    assert all(training.shuffle or run.task == "ptb" for training, run in zip(settings, exact, strict=True))
+    assert {run.task for run in exact if any(name.startswith("valid/") for name in run.metrics)} == {
+        "mnist",
+        "cifar10",
+        "ptb",
+        "timit",
+    }

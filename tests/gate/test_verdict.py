@@ -6,14 +6,14 @@ import pytest
 
 from orthobench.gate.baseline import CheckedRun, Update
 from orthobench.gate.results import SeedResult
-from orthobench.gate.verdict import Finding, Verdict, exit_code, judge, refusal
+from orthobench.gate.verdict import Finding, Verdict, exit_code, judge, refusal, skipped
 
-FACTS = {"cpu": "abacus", "cpu_capability": "beads", "accelerator": None, "packages": {"torch": "2"}}
+FACTS = {"cpu": "abacus", "cpu_capability": "beads", "accelerator": None, "threads": 2, "packages": {"torch": "2"}}
 ORIGIN = Update(
     reason="",
     date="",
     versions={"torch": "2"},
-    machine={"cpu": "abacus", "cpu_capability": "beads", "accelerator": "None"},
+    machine={"cpu": "abacus", "cpu_capability": "beads", "accelerator": "None", "threads": "2"},
     runs=("adding/lstm",),
 )
 
@@ -71,7 +71,7 @@ def test_the_best_test_is_the_directions():
     best = run.metrics["mse"].model_copy(update={"take": "best"})
     run = run.model_copy(update={"metrics": {"mse": best}})
     values = {("mse", "final"): 9.0, ("mse", "min"): 1.0, ("mse", "max"): 9.0}
-    measured = {seed: SeedResult(values) for seed in range(3)}
+    measured = {seed: SeedResult(values | {("seed", "final"): seed}) for seed in range(3)}
     assert verdict(run, measured).verdict == "same"
 
 
@@ -89,6 +89,38 @@ def test_exactly(values, expected, reason):
     assert reason in finding.reason
 
 
+def test_seeds_with_equal_values_are_worse():
+    """The seed then has no effect. A metric of few levels may be equal by chance, so all metrics are compared."""
+    finding = verdict(checked(), now(1.0, 1.1, 1.0))
+    assert finding.verdict == "worse"
+    assert finding.reason == "seeds 0, 2 have equal values in all metrics: the seed has no effect"
+    others = {
+        seed: SeedResult({("mse", "final"): value, ("recall", "final"): seed})
+        for seed, value in enumerate((1.0, 1.1, 1.0))
+    }
+    assert verdict(checked(), others).verdict == "same"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(1.0009, "same"), (1.0011, "worse"), (0.9991, "same"), (0.9989, "inconclusive")]
+)
+def test_on_another_machine_exact_values_agree_within_the_tolerance(value, expected):
+    run = checked([1.0], exact=True, tolerance=1e-3, seeds=(0,))
+    other = {0: SeedResult({("mse", "final"): value}, facts={**FACTS, "threads": 64})}
+    finding = verdict(run, other)
+    assert finding.verdict == expected
+    if expected == "same":
+        assert finding.reason == "within 0.001 of another kind of machine; seed 0: threads 2, now 64"
+    assert verdict(run, now(1.0 + 1e-15)).verdict == "worse"
+
+
+def test_skipped_runs_pass_and_a_check_of_skipped_runs_alone_is_undecided():
+    finding = skipped(checked(), "mnist is not here: get it")
+    assert (finding.verdict, finding.metric, finding.passes) == ("skipped", "mse", True)
+    assert exit_code([finding, Finding("r", "m", Verdict.SAME, "")]) == 0
+    assert exit_code([finding]) == 3
+
+
 def test_one_seed_will_do_where_it_is_exact():
     run = checked([0.25], exact=True, seeds=(0,))
     assert refusal(run, "c") is None
@@ -100,7 +132,7 @@ def test_exactly_is_undecided_on_another_machine_and_for_another_seed():
     finding = verdict(checked(exact=True), other)
     assert finding.verdict == "inconclusive"
     assert "cpu abacus, now slide rule" in finding.reason
-    assert verdict(checked([1.0], exact=True), now(1.0, 1.0)).verdict == "missing"
+    assert verdict(checked([1.0], exact=True), now(1.0, 2.0)).verdict == "missing"
 
 
 def test_two_seeds_are_no_evidence_and_why():

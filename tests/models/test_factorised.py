@@ -171,6 +171,15 @@ def test_soft_orthogonal_stays_in_its_band(margin):
     assert np.ptp(spectrum) >= margin / 2
 
 
+def test_bases_stay_at_a_rate_of_zero():
+    """As in the program, whose geodesic_sgd.py:13 reads the first value in every step; all else learns."""
+    model = make("soft_orthogonal", recurrent_learning_rate=0, spectrum_learning_rate=0.1)
+    bases, spectrum = [model.left.clone(), model.right.clone()], model.spectrum.clone()
+    steps(model, 20, 10)
+    torch.testing.assert_close([model.left, model.right], bases, rtol=0, atol=20 * EPS)
+    assert (model.spectrum != spectrum).all()
+
+
 @pytest.mark.parametrize("margin", [0.01, 0.5])
 def test_a_step_of_the_spectrum_does_not_depend_on_the_margin(margin):
     """At p = 0 it is ds = (2 mu / 4) dp, and RMSprop's first dp is rate / sqrt(0.1) whatever the gradient's size."""

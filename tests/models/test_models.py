@@ -25,6 +25,7 @@ from support.models import (
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
+from orthobench.training.optimizers import make_optimizer
 
 ACTIVATIONS = {"tanh": np.tanh, "relu": lambda z: np.maximum(z, 0)}
 
@@ -47,13 +48,13 @@ def test_scornn(activation, negative_ones):
     np.testing.assert_allclose(outputs, expected_outputs(x, step, 7, p), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("activation", ["modrelu", "relu", "tanh"])
 def test_rnn(activation):
     x, outputs, p = run(make("rnn", activation=activation))
 
     def step(x_t, h):
-        h = np.zeros(7) if h is None else h
-        return ACTIVATIONS[activation](p["recurrent_weight"] @ h + p["input_weight"] @ x_t + p["bias"])
+        z = p["recurrent_weight"] @ (np.zeros(7) if h is None else h) + p["input_weight"] @ x_t
+        return modrelu(z, p["bias"]) if activation == "modrelu" else ACTIVATIONS[activation](z + p["bias"])
 
     np.testing.assert_allclose(outputs, expected_outputs(x, step, 7, p), rtol=1e-9, atol=1e-12)
 
@@ -221,6 +222,35 @@ def test_dtriv_is_exprnn_until_its_base_moves():
     torch.testing.assert_close(dtriv.weight(), before)
 
 
+@pytest.mark.parametrize("rebase_every", [1, 3, None])
+def test_dtriv_moves_as_its_program(rebase_every):
+    """orthogonal.py:25 of EXPRNN's program: states are rows, multiplied by base exp(A); RMSProp works on A."""
+    model = make("dtriv", hidden_size=6, rebase_every=rebase_every, recurrent_learning_rate=0.05)
+    model.double()
+    inputs, target = torch.randn(2, 4, 6, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+    base = model.base.T.clone()
+    raw = torch.zeros(6, 6, dtype=torch.float64, requires_grad=True)
+    program_optimizer = torch.optim.RMSprop([raw], lr=0.05)
+    optimizer = make_optimizer("rmsprop_torch", [model.skew_entries], 0.05)
+    for count in range(1, 8):
+        upper = raw.triu(1)
+        matrix = base @ torch.matrix_exp(upper - upper.T)
+        raw.grad = torch.autograd.grad((inputs @ matrix - target).square().mean(), raw)[0]
+        program_optimizer.step()
+        model.zero_grad()
+        (inputs @ model.weight().T - target).square().mean().backward()
+        optimizer.step()
+        with torch.no_grad():
+            model.after_step()
+            upper = raw.triu(1)
+            matrix = base @ torch.matrix_exp(upper - upper.T)
+            if rebase_every and count % rebase_every == 0:
+                base = matrix.clone()
+                raw.zero_()
+            torch.testing.assert_close(model.weight(), matrix.T, rtol=0, atol=1e-9)
+
+
 def test_dtriv_stays_orthogonal():
     model = make("dtriv", rebase_every=1, project_every=10)
     steps(model, 200, 10)
@@ -374,6 +404,15 @@ def test_lstm_starts_as_tensorflows_cell():
         assert 0.9 * bound < weight.abs().max() <= bound
     assert (model.bias == 0).all()
     assert model.forget_offset.view(4, -1).sum(1).tolist() == [0, 40, 0, 0]
+
+
+def test_lstm_starts_as_in_the_antisymmetric_paper():
+    """W ~ N(0, 1/m), R ~ N(0, sigma^2/n) and zero biases."""
+    model = make("lstm", inputs=90, hidden_size=100, recurrent_scale=2.0)
+    for weight, deviation in ((model.input_weight, 90**-0.5), (model.recurrent_weight, 2 * 100**-0.5)):
+        standardised = weight.detach().flatten() / deviation
+        assert scipy.stats.kstest(standardised, "norm").pvalue > 1e-3
+    assert not model.bias.any()
 
 
 def test_copying_programs_start_the_output_bias_at_random():

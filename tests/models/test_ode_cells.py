@@ -137,6 +137,15 @@ def test_cornn_starts_as_one_linear_map():
     spread(model.output_bias, 1 / math.sqrt(60))
 
 
+def test_cornn_of_three_maps_starts_as_the_program_for_cifar10():
+    """noisy_CIFAR10/network.py:15: torch's Linear of x with a bias, of y and of z without."""
+    model = make("cornn", inputs=96, hidden_size=30, maps="three")
+    spread(model.input_weight, 1 / math.sqrt(96))
+    spread(model.bias, 1 / math.sqrt(96))
+    spread(model.recurrent_weight, 1 / math.sqrt(30))
+    assert model.parameter_count() == make("cornn", inputs=96, hidden_size=30).parameter_count()
+
+
 def test_lem_starts_as_its_program():
     model = make("lem", inputs=10, outputs=40, hidden_size=50)
     for parameter in (model.input_weight, model.input_bias, model.recurrent_weight, model.recurrent_bias):

@@ -271,7 +271,7 @@ def test_without_optuna_it_says_what_to_install(orthobench, command, tmp_path, m
     monkeypatch.setitem(sys.modules, "optuna", None)
     outcome = orthobench(*command)
     assert outcome.code == 2
-    assert "pip install 'orthobench[search]'" in outcome.err
+    assert "pip install -e '.[search]' in the checkout" in outcome.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -84,12 +84,12 @@ def test_values_are_read_as_the_command_lines(tmp_path):
 BAD = [
     ("sedes = 5", "unknown key of bad.toml 'sedes': did you mean seeds?"),
     ("model = 'rnn'", "unknown key of bad.toml 'model': did you mean models?"),
-    ("seeds = 0", "bad.toml: seeds=0: should be greater than or equal to 1"),
-    ("seeds = '5'", "bad.toml: seeds=5: should be a valid integer"),
-    ("preset = 'fast'", "bad.toml: preset=fast: should be 'paper' or 'quick'"),
-    ("task = 3", "bad.toml: task=3: should be a valid string"),
-    ("models = []", "bad.toml: models=[]: list should have at least 1 item"),
-    ("models = 'rnn'", "bad.toml: models=rnn: should be a valid list"),
+    ("seeds = 0", "bad.toml: seeds should be a whole number of seeds from 1 to "),
+    ("seeds = '5'", "bad.toml: seeds should be a whole number of seeds from 1 to "),
+    ("preset = 'fast'", 'bad.toml: preset should be "paper" or "quick"'),
+    ("task = 3", 'bad.toml: task should be the name of a task, such as "adding"'),
+    ("models = []", 'bad.toml: models should be a list of models, such as ["scornn"'),
+    ("models = 'rnn'", "bad.toml: models should be a list of models"),
     ("task = ", "bad.toml is not TOML: Invalid value (at end of document)"),
     ("[settings]\nhidden_sise = 3", "unknown setting 'hidden_sise': did you mean hidden_size?"),
     ("[settings]\nhidden_size = -3", "hidden_size=-3: should be greater than or equal to 1"),
@@ -144,3 +144,14 @@ def test_the_guides_example_is_one(tmp_path):
     read = read_file(tmp_path / "sweep.toml")
     assert (read.task, read.seeds) == ("adding", 5)
     assert [axis.names for axis in read.axes()][-1] == ("n", "rho")
+
+
+def test_a_sweep_names_the_model_that_lacks_a_setting(orthobench):
+    outcome = orthobench("sweep", "adding", "--models", "scornn,lstm", "-s", "negative_ones=3")
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: lstm: unknown setting 'negative_ones'")
+
+
+def test_a_range_without_a_step_points_to_the_search(orthobench):
+    outcome = orthobench("sweep", "adding", "--models", "lstm", "--grid", "learning_rate=1e-4..1e-2")
+    assert (outcome.code, "`orthobench tune` searches a range" in outcome.err) == (2, True)

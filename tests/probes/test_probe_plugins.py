@@ -141,6 +141,8 @@ FAULTS = [
     ("return", "context.model.eval()\n        return", "the_model_is_left_alone"),
     ("return", "context.model.output_weight.detach().bernoulli(0.5)\n        return", "the_model_is_left_alone"),
     ("every_epochs = EVERY", "every_epochs = None", "the_schedule_is_a_number"),
+    ("weights/V", "V", "names_begin_with_the_probes: V does not begin with the probe's name: call it weights/V"),
+    ("weights/V", "weightsV", "names_begin_with_the_probes"),
 ]
 
 

@@ -26,7 +26,8 @@ def test_printed_stands_beside_measured_with_what_is_missing(database):
     database.run(tried, 0, test=[1.0, 0.5], epochs=2)
     text = reproduction(collect(database.store), [database.view(paper(tried, untried))], [])
     assert "1 of 2 printed results measured." in text
-    assert "| rnn, n = 8 | mse | 0.25 | 0.2 ± 0.025 | 3 | -0.05 | better |" in text
+    assert "| rnn, n = 8 | mse | 0.25 | 0.2 ± 0.025 (differs, better) | 3 | -0.05 | 90 % interval" in text
+    assert "0 of 3 seeds within the tolerance, 100% of the last tests outside |" in text
     assert "Not measured: lstm, n = 8 (T = 10)." in text
     assert "| a CPU | 2 |  | 4 | 0.13 |" in text  # four runs of 120 seconds
     _, _, others = text.partition("## Comparable with nothing printed")
@@ -48,9 +49,10 @@ def test_a_figures_claims_are_told_with_what_was_measured(database):
     claims = [Claim(text="It falls", check="ends_below", model="rnn"), Claim(text="So?", check="best", model="lstm")]
     whole = paper(rnn_experiment, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
     text = reproduction(collect(database.store), [database.view(whole)], [])
-    assert "| It falls | held | ends at 0.01 or below; limit 0.1 |" in text
+    assert "| It falls | held | ends at 0.01, limit 0.1; 1 of 1 seeds, 0% of the last tests on the other side |" in text
     assert "So?" not in text
-    assert "| rnn, n = 8 | 0.01 | 0.01 | 1 of 1 | 0 | 0.033 |" in text
+    against = "1 of 1 seeds, 0% of the last tests on the other side"
+    assert f"| rnn, n = 8 | 0.01 | 0.01 | 0.01 | 0.01 | 1 of 1 | {against} | 0.033 |" in text
     assert "nothing printed" not in text
 
 

@@ -54,6 +54,8 @@ def traced(orthobench, tiny_options):
             TraceRow("norm", 3, 12, [0.5, 1.0]),
             TraceRow("sooner", 0, 0, [0.0, 0.0, 1e-4, 1e-2, 1.0]),  # two steps back to a thousandth
             TraceRow("sooner", 3, 12, [0.0, 0.0, 0.0, 1e-6, 1e-2]),  # one
+            TraceRow("flat", 0, 0, [0.02, 0.05]),
+            TraceRow("heat_map/column", 3, 12, [1.0, 0.0, 0.0, 1.0, 3.0, 0.0, 1.0, 3.0, 1.0]),  # means 1, 3, 1
             TraceRow("alike", 0, 0, [0.0, 1e-4, 1e-2, 1.0]),
             TraceRow("alike", 3, 12, [0.0, 0.0, 1e-5, 1e-3]),
         ]
@@ -74,6 +76,16 @@ def traced(orthobench, tiny_options):
         ("forgets_more", "norm", 1.0, False),
         ("forgets_more", "sooner", 1.0, True),
         ("forgets_more", "alike", 1.0, False),
+        ("decays_to", "norm", 0.2, True),  # 0.5 is left
+        ("decays_to", "norm", 0.1, False),
+        ("level_at_start", "flat", 0.03, True),  # 0.02 to 0.05
+        ("level_at_start", "flat", 0.01, False),
+        ("level_of_first_step", "norm", 0.5, True),
+        ("level_of_first_step", "norm", 0.1, False),
+        ("level_of_last_step", "norm", 3.0, True),
+        ("level_of_last_step", "norm", 0.3, False),
+        ("stands_out", "heat_map/column", 3.0, True),
+        ("stands_out", "heat_map/column", 3.1, False),
         ("near_one", "norm", 0.5, True),
         ("near_one", "norm", 0.4, False),
         ("remembers", "nowhere", 0.1, False),

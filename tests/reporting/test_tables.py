@@ -5,15 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 
 import pytest
 from support.databases import RunDatabase, experiment, paper
+from support.third_party import installed
 
+from orthobench.analysis.claims import COMPARING, ClaimResult, count_claims
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
 from orthobench.papers import Claim, Printed, find_paper
 from orthobench.reporting import paper_table
-from orthobench.reporting.pages import leaderboard
+from orthobench.reporting.export import Sheet, condition_sheet, measured_text, write
+from orthobench.reporting.pages import headline, leaderboard, mark_repeated_claims
 from orthobench.store import MetricRow, Status, open_store
 
 
@@ -41,18 +45,24 @@ def test_the_papers_rule_selects_the_value(database, selection, split, expected)
 @pytest.mark.parametrize(
     ("values", "verdict"),
     [
-        ([0.2, 0.3, 0.28], "within the interval"),
-        ([0.251], "within the tolerance"),
-        ([0.2], "better"),
-        ([0.3], "worse"),
+        ([0.2, 0.3, 0.28], "undecided"),
+        ([0.25, 0.251, 0.2505], "agrees"),
+        ([0.251], "undecided"),
+        ([0.25, 0.25], "undecided"),
+        ([0.2, 0.201, 0.202], "differs, better"),
+        ([0.3, 0.301, 0.302], "differs, worse"),
     ],
 )
 def test_verdicts(database, values, verdict):
+    """The tolerance is 2 % of 0.25."""
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     for seed, value in enumerate(values):
         database.run(rnn_experiment, seed, test=[1.0, value])
     table_cell = cell(database.view(paper(rnn_experiment)))
-    assert (table_cell.verdict, table_cell.measured.n) == (verdict, len(values))
+    assert (table_cell.words, table_cell.measured.n) == (verdict, len(values))
+    assert table_cell.verdict == verdict.split(",")[0]
+    within = sum(abs(value - 0.25) <= 0.005 for value in values)
+    assert f"{within} of {len(values)} seeds within the tolerance" in table_cell.reason
     assert table_cell.difference == pytest.approx(sum(values) / len(values) - 0.25)
 
 
@@ -86,7 +96,7 @@ def test_times_are_told_without_a_verdict(database):
     assert (table_cell.measured.mean, table_cell.verdict) == (0.5, "another machine")  # 120 s for four epochs
 
 
-FALLS, STAYS = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198]
+FALLS, STAYS, UNTRAINED = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198], [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -94,13 +104,47 @@ FALLS, STAYS = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198]
     [
         ("ends_below", 0.1, {"rnn": FALLS}, True),
         ("ends_below", 0.1, {"rnn": STAYS}, False),
-        ("ends_above", 0.1, {"rnn": STAYS}, True),
-        ("ends_above", 0.1, {"rnn": FALLS}, False),
-        ("stays_above", 0.9, {"rnn": STAYS}, True),
-        ("stays_above", 0.9, {"rnn": [0.2, 0.1, 0.2]}, False),
-        ("first", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.2, 0.05]}, True),
-        ("first", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.05, 0.05, 0.05]}, False),
+        ("ends_between", 0.5, {"rnn": STAYS}, True),
+        ("ends_between", 0.1, {"rnn": FALLS}, False),
+        ("ends_between", 0.1, {"rnn": UNTRAINED}, False),
+        ("settles_above", 0.9, {"rnn": STAYS}, True),
+        ("settles_above", 0.9, {"rnn": [0.2, 0.1, 0.2]}, False),
+        ("settles_above", 0.9, {"rnn": UNTRAINED}, False),
+        ("starts_near", 1.0, {"rnn": [1.0, 0.21, 0.1]}, True),
+        ("starts_near", 1.0, {"rnn": UNTRAINED}, False),
+        ("starts_away", 1.0, {"rnn": [1.0, 0.21, 0.1]}, False),
+        ("starts_away", 1.0, {"rnn": UNTRAINED}, False),
+        ("starts_away", 1.0, {"rnn": [1.0, 0.5, 0.1]}, True),
+        ("waits", 20, {"rnn": [1.0, 0.2, 0.2, 0.1]}, True),
+        ("waits", 21, {"rnn": [1.0, 0.2, 0.2, 0.1]}, False),
+        ("waits", 0, {"rnn": STAYS}, False),
+        ("bypasses", 20, {"rnn": [1.0, 0.2, 0.2, 0.1]}, True),
+        ("bypasses", 19, {"rnn": [1.0, 0.2, 0.2, 0.1]}, False),
+        ("bypasses", 50, {"rnn": STAYS}, False),
+        ("first", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.2, 0.2, 0.01]}, True),
+        ("first", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.01, 0.01, 0.01]}, False),
+        ("first", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.04, 0.01]}, False),  # in step at half of the way
         ("first", 0.5, {"rnn": STAYS, "lstm": STAYS}, False),
+        ("departs_first", 0.5, {"rnn": [0.2, 0.15, 0.15, 0.2], "lstm": [0.2, 0.2, 0.01, 0.01]}, True),
+        ("departs_first", 0.5, {"rnn": [0.2, 0.175, 0.15, 0.2], "lstm": [0.2, 0.2, 0.01, 0.01]}, False),
+        ("later", 0.5, {"rnn": [0.2, 0.2, 0.2, 0.2, 0.01], "lstm": FALLS}, True),
+        ("later", 0.5, {"rnn": STAYS, "lstm": FALLS}, False),
+        ("slower", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.01, 0.01]}, True),
+        ("slower", 0.5, {"rnn": [0.2, 0.2, 0.01, 0.01], "lstm": FALLS}, False),
+        ("slower", 0.5, {"rnn": STAYS, "lstm": FALLS}, False),
+        ("drops_within", 2.0, {"rnn": FALLS}, True),
+        ("drops_within", 1.9, {"rnn": FALLS}, False),
+        ("drops_within", 9.0, {"rnn": STAYS}, False),
+        ("rougher", 0.5, {"rnn": [0.2, 0.1, 0.2, 0.1], "lstm": FALLS}, True),
+        ("rougher", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.1, 0.2, 0.1]}, False),
+        ("rougher", 0.5, {"rnn": [0.2, 0.3, 0.2, 0.3], "lstm": FALLS}, False),  # it never drops
+        ("smooth", 0.1, {"rnn": FALLS}, True),
+        ("smooth", 0.6, {"rnn": [1.0, 0.2, 0.1, 0.15, 0.1]}, True),  # 0.05 up, 0.1 down
+        ("smooth", 0.4, {"rnn": [1.0, 0.2, 0.1, 0.15, 0.1]}, False),
+        ("smooth", 9.0, {"rnn": UNTRAINED}, False),
+        ("late", 2.0, {"rnn": [1.0, 0.2, 0.1]}, True),
+        ("late", 2.1, {"rnn": [1.0, 0.2, 0.1]}, False),
+        ("late", 2.0, {"rnn": UNTRAINED}, False),
         ("returns", 0.8, {"rnn": [0.2, 0.1, 0.19]}, True),
         ("returns", 0.8, {"rnn": FALLS}, False),
         ("returns", 0.8, {"rnn": STAYS}, False),
@@ -109,6 +153,12 @@ FALLS, STAYS = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198]
         ("best", 0.5, {"rnn": STAYS, "lstm": FALLS}, False),
         ("worst", 0.5, {"rnn": STAYS, "lstm": FALLS}, True),
         ("worst", 0.5, {"rnn": FALLS, "lstm": STAYS}, False),
+        ("worst", 0.5, {"rnn": UNTRAINED, "lstm": STAYS}, False),
+        ("similar", 0.003, {"rnn": STAYS, "lstm": [0.2, 0.2]}, True),
+        ("similar", 0.001, {"rnn": STAYS, "lstm": [0.2, 0.2]}, False),
+        ("fails_only_here", 0.9, {"rnn": STAYS, "lstm": FALLS}, True),
+        ("fails_only_here", 0.9, {"rnn": FALLS, "lstm": FALLS}, False),
+        ("fails_only_here", 0.9, {"rnn": STAYS, "lstm": STAYS}, False),
         ("first", 0.5, {"rnn": FALLS}, None),
     ],
 )
@@ -119,7 +169,7 @@ def test_claims(database, check, factor, curves, holds):
     for compared in both:
         if compared.model in curves:
             database.run(compared, 0, test=curves[compared.model])
-    claims = [Claim(text="", check=check, model="rnn", factor=factor, others=["lstm"] * (check in ("first", "best")))]
+    claims = [Claim(text="", check=check, model="rnn", factor=factor, others=["lstm"] * (check in COMPARING))]
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
     view = database.view(paper(*both, artifacts=[artifact]))
     (finding,) = view.claim_results
@@ -146,6 +196,86 @@ def test_every_seed_has_to_agree_and_none_to_diverge(database, curves, statuses,
     (finding,) = database.view(paper(rnn_experiment, artifacts=[artifact])).claim_results
     assert finding.holds is holds
     assert ("1 of 2 runs diverged" in finding.reason) == (Status.DIVERGED in statuses)
+
+
+@pytest.mark.parametrize(
+    ("check", "factor", "last", "holds"),
+    [
+        ("improves_with", 0.9, [0.2, 0.1, 0.05], True),
+        ("improves_with", 0.9, [0.2, 0.05, 0.1], False),
+        ("improves_with", 0.9, [0.19, 0.18, 0.17], False),  # none comes down
+        ("near_best", 0.6, [0.2, 0.02, 0.01], True),
+        ("near_best", 0.7, [0.2, 0.02, 0.01], False),
+        ("near_best", 0.1, [0.2, 0.2, 0.2], False),
+    ],
+)
+def test_claims_about_a_setting(database, check, factor, last, holds):
+    """Runs with 8, 9 and 10 units; the baseline is 0.2."""
+    experiments = []
+    for size, value in zip((8, 9, 10), last, strict=True):
+        sized = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
+        experiments.append(sized.model_copy(update={"model_settings": {"hidden_size": size}}))
+        database.run(experiments[-1], 0, test=[1.0, value])
+    claim = Claim(text="", check=check, model="rnn", over="hidden_size", factor=factor)
+    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
+    (finding,) = database.view(paper(*experiments, artifacts=[artifact])).claim_results
+    assert finding.holds is holds
+
+
+@pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (1.3, True), (1.4, False), (0.75, False)])
+def test_times_are_compared_as_ratios(database, factor, holds):
+    both = [
+        experiment(model, "last", [Printed(metric="minutes_per_epoch", split="train", value=1.0)])
+        for model in ("rnn", "lstm")
+    ]
+    for each in both:
+        database.run(each, 0, test=[1.0])  # all take the same time
+    claim = Claim(text="", check="ratio", model="rnn", factor=factor, metric="minutes_per_epoch", split="train")
+    artifact = {"name": "table 1", "claims": [claim]}
+    (finding,) = database.view(paper(*both, artifacts=[artifact])).claim_results
+    assert finding.holds is holds
+
+
+def test_times_of_several_machines_are_not_compared(database):
+    both = [
+        experiment(model, "last", [Printed(metric="minutes_per_epoch", split="train", value=1.0)])
+        for model in ("rnn", "lstm")
+    ]
+    for machine, each in zip(("a CPU", "another CPU"), both, strict=True):
+        database.run(each, 0, test=[1.0], cpu=machine)
+    claim = Claim(text="", check="ratio", model="rnn", factor=1.0, metric="minutes_per_epoch", split="train")
+    artifact = {"name": "table 1", "claims": [claim]}
+    (finding,) = database.view(paper(*both, artifacts=[artifact])).claim_results
+    assert (finding.holds, finding.reason) == (None, "needs runs on one machine, and has 2")
+
+
+def test_headlines_count_a_claim_once_and_those_that_cannot_fail_nowhere(database):
+    """Two papers with the same runs; the second adds a claim of its own, and one about a computation."""
+    rnn_experiment = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
+    database.run(rnn_experiment, 0, test=FALLS)
+    shared = Claim(text="shared", check="ends_below", model="rnn")
+    marked = Claim(text="marked", check="ends_below", model="rnn", factor=9.0, cannot_fail=True)
+    own = Claim(text="own", check="ends_below", model="rnn", factor=0.01)
+    views = []
+    for key, claims in (("first", [shared, marked]), ("second", [shared, own])):
+        artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
+        views.append(database.view(paper(rnn_experiment, artifacts=[artifact]).model_copy(update={"key": key})))
+    first, second = mark_repeated_claims(views)
+    assert [finding.uncounted for finding in (*first.claim_results, *second.claim_results)] == [
+        "",
+        "cannot fail: broken models pass it too",
+        "the same runs decide it in first figure 1",
+        "",
+    ]
+    counts = count_claims([*first.claim_results, *second.claim_results])
+    assert (counts.confirmed, counts.decided, counts.undecided) == (1, 2, 0)
+    assert counts.apart == "1 repeat another paper's on the same runs; 1 cannot fail"
+    computed = [
+        ClaimResult(Claim(text="", check="leaves", panel=panel), holds, "")
+        for panel, holds in zip("ab", (True, False), strict=True)
+    ]
+    counts = count_claims(computed)
+    assert (counts.decided, counts.apart) == (0, "1 of 2 computed ones held")
 
 
 def test_what_is_measured_after_the_last_iteration_alone_needs_no_choice(database):
@@ -197,6 +327,136 @@ def test_the_leaderboard_is_ordered_and_knows_what_is_efficient(database):
     ]
 
 
+LUCKY = [0.3] * 29 + [0.01]
+"""A curve of thirty tests that ends at 0.3, though its last test is 0.01."""
+
+
+def test_ends_are_judged_by_the_last_tenth_and_final_stays(database):
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.01)])
+    for seed in range(3):
+        database.run(rnn_experiment, seed, test=LUCKY)
+    table_cell = cell(database.view(paper(rnn_experiment)))
+    assert (table_cell.measured.mean, table_cell.final.mean) == (pytest.approx(0.3), pytest.approx(0.01))
+    assert table_cell.words == "differs, worse"
+    assert "0 of 3 seeds within the tolerance, 67% of the last tests outside" in table_cell.reason
+    (condition,) = collect(database.store)
+    (variant,) = condition.variants
+    assert (variant.end.mean, variant.final.mean) == (pytest.approx(0.3), pytest.approx(0.01))
+    assert str(variant.against_baseline) == "0 of 3 seeds, 67% of the last tests on the other side"
+
+
+def test_a_diverged_seed_is_visible_and_decides_nothing(database):
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.01)])
+    for seed in range(4):
+        database.run(rnn_experiment, seed, test=[0.2, 0.01])
+    database.run(rnn_experiment, 4, test=[0.2, 0.19], status=Status.DIVERGED)
+    table_cell = cell(database.view(paper(rnn_experiment)))
+    assert (table_cell.measured.mean, table_cell.verdict) == (pytest.approx(0.01), "undecided")
+    assert table_cell.reason.startswith("1 of 5 runs diverged; 4 of 5 seeds within the tolerance")
+    assert (table_cell.median.value, table_cell.median.high) == (0.01, math.inf)
+    assert (table_cell.variant.solved.reached, table_cell.variant.solved.seeds) == (4, 5)
+    assert "1 of 5 runs diverged; median 0.01 [0.01, inf]" in measured_text(table_cell)
+    (condition,) = collect(database.store)
+    sheet = condition_sheet(condition, [condition])
+    assert sheet.rows[0][sheet.header.index("seeds")] == "4 of 5, 1 diverged"
+    assert sheet.rows[0][sheet.header.index("solved")] == "4 of 5"
+    (row,) = json.loads(write("json", [sheet]))[0]["rows"]
+    assert (row["diverged"], row["end_median"], row["end_median_high"]) == (1, 0.01, None)
+
+
+def test_some_seeds_that_fail_bring_the_median_beside_the_mean(database):
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.01)])
+    for seed, value in enumerate([0.01, 0.011, 0.012, 0.167, 0.009]):
+        database.run(rnn_experiment, seed, test=[0.2, value])
+    table_cell = cell(database.view(paper(rnn_experiment)))
+    assert (table_cell.median.value, table_cell.median.low, table_cell.median.high) == (0.011, 0.009, 0.167)
+    assert table_cell.variant.solved.reached == 4
+    lstm_experiment = experiment("lstm", "last", [Printed(metric="mse", value=0.01)])
+    for seed in range(5):
+        database.run(lstm_experiment, seed, test=[0.2, 0.01])
+    (_, all_solve) = database.view(paper(rnn_experiment, lstm_experiment)).artifacts[0].table.cells
+    assert all_solve.median is None
+
+
+def test_a_choice_by_test_is_told_with_the_value_at_the_best_validation(database):
+    rnn_experiment = experiment("rnn", "best_test", [Printed(metric="mse", value=0.1)])
+    database.run(rnn_experiment, 0, test=[0.5, 0.1, 0.3, 0.4], valid=[0.6, 0.2, 0.05, 0.3])
+    table_cell = cell(database.view(paper(rnn_experiment)))
+    assert (table_cell.measured.mean, table_cell.by_validation.mean) == (0.1, 0.3)
+    assert table_cell.rule == "best test, so chosen by the test data"
+    assert "chosen by test; at the best validation 0.3" in measured_text(table_cell)
+    lstm_experiment = experiment("lstm", "best_test", [Printed(metric="mse", value=0.1)])
+    database.run(lstm_experiment, 0, test=[0.5, 0.1])
+    assert "chosen by test; without validation" in measured_text(cell(database.view(paper(lstm_experiment))))
+
+
+def test_runs_of_different_back_ends_are_not_pooled_without_a_word(database):
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.1)])
+    for seed in range(2):
+        database.run(rnn_experiment, seed, test=[0.5, 0.1])
+    (condition,) = collect(database.store)
+    assert "back ends" not in condition_sheet(condition, [condition]).header
+    database.store.update(database.store.runs()[1].id, {"backend": "reference"})
+    pooled = "cpu on cpu; reference on cpu"
+    assert f"pooled over back ends: {pooled}" in measured_text(cell(database.view(paper(rnn_experiment))))
+    (condition,) = collect(database.store)
+    sheet = condition_sheet(condition, [condition])
+    assert sheet.rows[0][sheet.header.index("back ends")] == sheet.records[0]["backends"] == pooled
+
+
+def board(database, **curves):
+    """Return the leaderboard of models with a list of curves each, and its headline."""
+    for model, runs in curves.items():
+        for seed, test in enumerate(runs):
+            status = Status.DIVERGED if test is None else Status.FINISHED
+            database.run(experiment(model, "last", []), seed, test=test or [1.0, 1.0], status=status)
+    (condition,) = collect(database.store)
+    rows = leaderboard(condition)
+    return [(row.rank, row.variant.label) for row in rows], headline(condition, rows), rows
+
+
+def test_the_leaderboard_is_of_ends_and_not_of_lucky_tests(database):
+    ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.1] * 30])
+    assert ranks == [(1, "lstm"), (2, "rnn")]
+    assert words == "lstm is first: mse 0.1; these seeds do not tell it from rnn"
+
+
+def test_no_model_leads_that_does_not_beat_the_baseline(database):
+    """The baseline is 0.2; the last test of the first is below it."""
+    ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.4] * 30])
+    assert ranks == [(1, "rnn"), (2, "lstm")]
+    assert words == "no model beats the baseline of 0.2; the best is rnn at 0.3"
+
+
+def test_ties_are_ties(database):
+    ranks, words, _ = board(database, rnn=[[0.5, 0.1]], lstm=[[0.5, 0.1]], gru=[[0.5, 0.15]])
+    assert ranks == [(1, "rnn"), (1, "lstm"), (3, "gru")]
+    assert words == "rnn and lstm tie: mse 0.1"
+
+
+def test_a_model_leads_where_the_seeds_prove_it(database):
+    """Five of five seeds: 2 / 252 of all splits are as far out."""
+    five = [[0.5, 0.01 + seed / 1000] for seed in range(5)]
+    _, words, rows = board(database, rnn=five, lstm=[[0.5, 0.1 + seed / 1000] for seed in range(5)])
+    assert words == "rnn leads: mse 0.012 [0.01, 0.014], 2 models"
+    assert [row.is_apart for row in rows] == [None, True]
+
+
+def test_diverged_runs_rank_as_the_worst(database):
+    """Two of three runs of the rnn diverge: the one that finished is the best of all."""
+    ranks, _, rows = board(database, rnn=[[0.5, 0.01], None, None], lstm=[[0.5, 0.1]], gru=[None])
+    assert ranks == [(1, "lstm"), (2, "rnn"), (2, "gru")]
+    assert [row.efficient for row in rows] == [True, False, False]
+    (condition, *_) = collect(database.store)
+    sheet = condition_sheet(condition, [condition])
+    assert [row[sheet.header.index("seeds")] for row in sheet.rows] == [
+        "1 of 1",
+        "1 of 3, 2 diverged",
+        "0 of 1, 1 diverged",
+    ]
+    assert [row[sheet.header.index("mse, end: median")] for row in sheet.rows] == ["0.1", "diverged", "diverged"]
+
+
 def test_tables_are_exported(orthobench, tiny_options, tmp_path):
     assert orthobench("sweep", "adding", "--models", "rnn,lstm", "--seeds", "2", *tiny_options).code == 0
     records = list(csv.DictReader(io.StringIO(orthobench("report", "--format", "csv").out)))
@@ -205,7 +465,7 @@ def test_tables_are_exported(orthobench, tiny_options, tmp_path):
         values = [run.final_value for run in store.runs(model="rnn")]
     (rnn,) = (record for record in records if record["model"] == "rnn")
     assert float(rnn["final"]) == pytest.approx(sum(values) / 2)
-    assert orthobench("report", "--format", "markdown").out.startswith("**adding, T = 10**\n\n| model |")
+    assert orthobench("report", "--format", "markdown").out.startswith("**adding, T = 10**\n\n| rank | model |")
     assert "tags" not in orthobench("report", "--format", "markdown").out
     latex = orthobench("report", "--format", "latex", "-o", "table.tex")
     assert latex.out.strip() == str(tmp_path / "table.tex")
@@ -244,7 +504,7 @@ def test_a_papers_table_is_a_data_frame(database):
         assert row["measured"] == pytest.approx(0.96)
         assert row["measured_half_width"] == pytest.approx(12.7062 * 0.01, rel=1e-5)
         assert row["difference"] == pytest.approx(0.96 - 0.973)
-        assert row["verdict"] == "within the interval"
+        assert row["verdict"] == "undecided"
         assert set(frame.loc[frame["seeds"] == 0, "verdict"]) <= {"not measured", "not run here"}
     with pytest.raises(UsageError, match="has no table 9; it has table 1"):
         paper_table(database.store, "helfrich2018", "9", keys)
@@ -274,8 +534,6 @@ def test_mistakes_are_told(orthobench, tmp_path, arguments, message):
 
 
 def test_exports_escape(database):
-    from orthobench.reporting.export import Sheet, write
-
     nasty = "=1+1 | a_b & <i>$x$</i> \\end{table}"
     sheet = Sheet(nasty, [{"name": nasty}], ["name"], [[nasty]])
     assert write("csv", [sheet]).splitlines()[1].startswith("'=1+1")
@@ -283,3 +541,26 @@ def test_exports_escape(database):
     latex = write("latex", [sheet])
     assert r"a\_b \& \textless{}i\textgreater{}\$x\$" in latex
     assert latex.count(r"\end{table}") == 1
+
+
+def test_conditions_of_one_title_carry_what_differs(orthobench, tmp_path, monkeypatch, tiny):
+    """A task of a stranger: sums modulo 2 and modulo 5 are two problems of one name."""
+    with installed(tmp_path / "site", monkeypatch):
+        options = [word for name, value in tiny.items() for word in ("-s", f"{name}={value}")]
+        for modulus in ("2", "5"):
+            run = orthobench("run", "modular_sum", "looped", *options, "-s", f"modulus={modulus}")
+            assert run.code == 0, run.err
+        for form in ("markdown", "latex"):
+            text = orthobench("report", "--format", form).out.replace("\\_", "_")
+            assert "modular_sum, T = 10, modulus 2" in text
+            assert "modular_sum, T = 10, modulus 5" in text
+        tables = json.loads(orthobench("report", "--format", "json").out)
+        assert {table["title"]: [row["task_modulus"] for row in table["rows"]] for table in tables} == {
+            "modular_sum, T = 10, modulus 2": [2],
+            "modular_sum, T = 10, modulus 5": [5],
+        }
+        columns = next(csv.reader(io.StringIO(orthobench("report", "--format", "csv").out)))
+        assert "task_modulus" in columns
+        assert orthobench("report", "--html", "-o", "page.html").code == 0
+        page = (tmp_path / "page.html").read_text("utf-8")
+        assert "<td>modular_sum, T = 10, modulus 5</td>" in page

@@ -29,7 +29,7 @@ def main() -> None:
             subprocess.run([*command, "--db", str(database)], check=True)
         with open_store(str(database)) as store:
             run = store.runs()[1]
-            store.rewind(run.id, 2)
+            store.rewind(run.id, 2, "t")
             store.update(run.id, {"status": "running", "iterations": 2, "final_value": None})
             store.add_benchmark("recurrence", {"shapes": []}, run.environment.digest, {})
         schema_file.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
-from orthobench.store.atomic import replacing, write_bytes
+from orthobench.store.atomic import replacing, storage_error, write_bytes
 
 
 @pytest.mark.parametrize("locked", [False, True])
@@ -77,3 +78,34 @@ def test_atomic_writes_load_no_database_library():
 def test_a_full_disk_is_no_wrong_usage():
     for kind in (StorageError, RunLockedError, UsageError):
         assert kind.__bases__ == (OrthobenchError,)
+
+
+def test_of_two_writers_of_a_new_file_one_succeeds(tmp_path):
+    file = tmp_path / "file"
+
+    def write_twice() -> None:
+        with replacing(file, new=True) as first:
+            write_bytes_new(b"second")
+            first.write_text("first")
+
+    def write_bytes_new(content: bytes) -> None:
+        with replacing(file, new=True) as second:
+            second.write_bytes(content)
+
+    with pytest.raises(FileExistsError):
+        write_twice()
+    assert file.read_text() == "second"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_disk_without_inodes_is_told_from_a_full_one(tmp_path, monkeypatch):
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "new" / "file"))
+    assert "No space left on device: make room there" in str(storage_error("file", error))
+    real = os.statvfs(tmp_path)
+    fields = list(real)
+    fields[5:8] = 1000, 0, 0  # files, free and available ones
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
+    assert str(storage_error("file", error)) == (
+        "file cannot be written: the disk has no inodes left for another file: delete files there, "
+        "and run the same command again"
+    )

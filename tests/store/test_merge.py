@@ -67,7 +67,15 @@ def test_all_runs_of_both_are_there_once(databases, tmp_path):
     merged = merge(source, target)
     assert contents(target) == expected
     assert (merged.added, merged.replaced, merged.unchanged) == (["c", "d"], [], ["b"])
-    assert merged.rows == {"environment": 1, "benchmark": 1, "metric": 4, "trace": 4, "tag": 3}
+    assert merged.rows == {
+        "environment": 1,
+        "benchmark": 1,
+        "segment": 0,
+        "metric": 4,
+        "trace": 4,
+        "tag": 3,
+        "source": 0,
+    }
     assert [target.get(key).tags for key in "bd"] == [["both", "mine", "theirs"], ["both", "theirs"]]
     assert [benchmark.environment.facts for benchmark in target.benchmarks()] == [{"cpu": "other"}]
     before = dump(tmp_path / "here.db")
@@ -103,6 +111,25 @@ def test_of_two_the_one_that_got_further_is_kept(databases, target_state, source
     merged = merge(source, target)
     assert (merged.replaced, merged.unchanged) == ((["k"], []) if is_replaced else ([], ["k"]))
     assert contents(target)["k"] == expected
+
+
+def test_segments_follow_their_run(databases):
+    """The environments have other numbers in the target, and both databases had begun the run."""
+    target, source = databases
+    enter(target, "first", [1.0], machine="one")
+    enter(target, "k", [1.0], Status.INTERRUPTED, machine="one")
+    target.rewind(target.get("k").id, -1, "lost")
+    for first, machine in ((-1, "two"), (3, "three")):
+        enter(source, "k", [], Status.FINISHED, machine=machine)
+        source.rewind(source.get("k").id, first, machine)
+        source.log(source.get("k").id, [], [], {}, f"kernels of {machine}")
+    assert merge(source, target).rows["segment"] == 2
+    segments = target.segments([target.get("k").id])
+    assert [(row.iteration, row.write_token, row.backend, row.environment.facts) for row in segments] == [
+        (0, "two", "kernels of two", {"cpu": "two"}),
+        (3, "three", "kernels of three", {"cpu": "three"}),
+    ]
+    assert merge(source, target).rows["segment"] == 0
 
 
 def test_a_run_that_nobody_here_is_at_does_not_say_running(databases):

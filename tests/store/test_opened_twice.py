@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from orthobench.errors import UsageError
+from orthobench.errors import DamagedError
 from orthobench.store import open_store
 from orthobench.store.open import check_writable
 
@@ -45,6 +45,6 @@ def test_another_file_is_refused(tmp_path, content):
     path = tmp_path / "r.db"
     path.write_bytes(content)
     for create in (False, True):
-        with pytest.raises(UsageError, match=r"r\.db is not a database: name another with --db"):
+        with pytest.raises(DamagedError, match=r"r\.db is not a database, or its first bytes are damaged"):
             open_store(str(path), create=create)
     assert path.read_bytes() == content

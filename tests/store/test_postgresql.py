@@ -17,6 +17,7 @@ from orthobench.errors import RunLockedError, StorageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
+from orthobench.store import open as open_module
 from orthobench.store import server as server_module
 from orthobench.store.open import HEAD, VERSION_TABLE, DatabaseNotFoundError
 from orthobench.store.tables import Base
@@ -90,7 +91,7 @@ def test_what_is_written_comes_back(store):
     assert list(store.traces([run.id])[0].values) == [0.5, math.inf]
     again = store.get("k")
     assert (again.peak_memory, again.spec, again.environment.facts) == (2**40, {"note": "ü"}, {"cpu": "x"})
-    store.rewind(run.id, 1)
+    store.rewind(run.id, 1, "t")
     assert [row.iteration for row in store.metrics([run.id])] == [0, 1]
     store.delete(run.id)
     assert store.runs() == []
@@ -156,7 +157,7 @@ def test_a_process_that_lost_its_run_to_another_writes_nothing_more(postgres, st
         for late in (
             lambda: store.log(run.id, [point(2)], [], {}),
             lambda: store.update(run.id, {"status": Status.FAILED}),
-            lambda: store.rewind(run.id, -1),
+            lambda: store.rewind(run.id, -1, "t"),
         ):
             with pytest.raises(RunLockedError, match="taken over"):
                 late()
@@ -171,7 +172,7 @@ def drop_connections(url: str) -> None:
 
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"  # waits for their end
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
 
@@ -351,6 +352,29 @@ def test_a_server_that_is_not_there_is_one_line_without_the_password(postgres_se
     assert "cannot be opened" in done.err
     assert done.err.count("\n") == 1
     assert "secret" not in done.err
+
+
+def test_a_server_that_is_lost_while_a_command_opens_its_database_is_waited_for(postgres, monkeypatch):
+    """The connection is cut before the schema is read, and the server's next answer is that it starts."""
+    open_store(postgres, create=True).close()
+    looked, look = [], open_module._version
+
+    def cut_first(connection):
+        looked.append(len(looked))
+        if len(looked) == 1:
+            drop_connections(postgres)
+        return look(connection)
+
+    monkeypatch.setattr(open_module, "_version", cut_first)
+    with open_store(postgres) as store:
+        assert store.runs() == []
+    assert len(looked) == 2
+
+
+def test_a_server_that_was_reached_before_is_waited_for_though_it_does_not_answer(postgres_server, quick):
+    url = f"postgresql://me@/none?host={postgres_server.folder / 'nowhere'}"
+    with pytest.raises(StorageError, match="the database server is lost"):
+        open_store(url, stop_waiting=lambda: False)
 
 
 def test_the_commands_work_on_a_server(postgres, orthobench, tiny_options):

@@ -22,7 +22,8 @@ import orthobench.store.migrations
 from orthobench.errors import StorageError
 from orthobench.plugins import Catalog
 from orthobench.store import MetricRow, open_store
-from orthobench.store.open import HEAD, VERSION_TABLE, back_up
+from orthobench.store.backup import back_up
+from orthobench.store.open import HEAD, VERSION_TABLE
 from orthobench.store.tables import Base
 
 KEPT = {path.stem.removeprefix("schema_"): path for path in Path(__file__).parent.glob("schema_*.db")}
@@ -126,6 +127,20 @@ def test_old_runs_get_their_metrics_declarations(old):
         assert [(m.name, m.goal, m.is_fraction) for m in stored] == [(m.name, m.goal, m.is_fraction) for m in declared]
 
 
+@pytest.mark.parametrize("revision", sorted(revision for revision in KEPT if revision < "0005"))
+def test_old_runs_get_one_segment_with_their_environment(revision, old):
+    path = old(revision)
+    runs = look(path, "SELECT id, environment_id, backend, created_at FROM run ORDER BY id")
+    with open_store(str(path)) as store:
+        segments = store.segments([run_id for run_id, *_ in runs])
+        assert [(row.run_id, row.iteration, row.environment_id, row.write_token) for row in segments] == [
+            (run_id, 0, environment_id, None) for run_id, environment_id, *_ in runs
+        ]
+        assert [row.environment.facts for row in segments] == [run.environment.facts for run in store.runs()]
+    stored = look(path, "SELECT run_id, environment_id, backend, started_at FROM segment ORDER BY run_id")
+    assert stored == runs
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_an_upgrade_that_is_killed_has_not_happened(seed, old, tmp_path):
     """Killed at any line, the upgrade leaves a file that the old program can use and the new program can upgrade."""
@@ -194,10 +209,9 @@ def test_a_copy_is_of_one_moment_while_runs_write(tmp_path):
         seen = []
         try:
             while len(set(seen)) < 5:
-                back_up(path, tmp_path / "copy.db")
-                ((iterations, rows),) = look(
-                    tmp_path / "copy.db", "SELECT iterations, (SELECT count(*) FROM metric) FROM run"
-                )
+                copy = tmp_path / f"copy{len(seen)}.db"
+                back_up(path, copy)
+                ((iterations, rows),) = look(copy, "SELECT iterations, (SELECT count(*) FROM metric) FROM run")
                 assert iterations == rows
                 seen.append(rows)
         finally:

@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import threading
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from support.records import make_run_record
 
-from orthobench.errors import UsageError
+from orthobench.errors import OrthobenchError, RunLockedError, UsageError
 from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
 from orthobench.store.open import HEAD, VERSION_TABLE
 from orthobench.store.tables import Base
@@ -78,12 +79,68 @@ def test_rewind_forgets_what_came_after(store):
     run = start(store)
     rows = [MetricRow("test", "mse", 0, i, 1.0) for i in range(5)]
     store.log(run.id, rows, [TraceRow("g", 0, i, [1.0]) for i in range(5)], {})
-    store.rewind(run.id, 2)
+    store.rewind(run.id, 2, "t")
     assert [metric.iteration for metric in store.metrics([run.id])] == [0, 1, 2]
     assert [trace.iteration for trace in store.traces([run.id])] == [0, 1, 2]
     store.delete(run.id)
     assert store.metrics([run.id]) == []
     assert store.runs() == []
+
+
+def test_a_rewind_begins_a_segment_and_forgets_those_after_it(store):
+    run = start(store)
+    store.rewind(run.id, -1, "a")
+    store.log(run.id, [], [], {}, "cpu")
+    store.start(make_run_record(), "f", {"cpu": "y"})
+    for token in ("b", "c"):  # "b" got no further
+        store.rewind(run.id, 4, token)
+    store.log(run.id, [], [], {"iterations": 6}, "reference")
+    store.update(run.id, {"message": "the back ends stay"})
+
+    def segments() -> list[tuple]:
+        rows = store.segments([run.id])
+        return [(row.iteration, row.write_token, row.backend, row.environment.facts["cpu"]) for row in rows]
+
+    assert segments() == [(0, "a", "cpu", "x"), (4, "c", "reference", "y")]
+    store.rewind(run.id, 3, "d")
+    assert segments() == [(0, "a", "cpu", "x"), (3, "d", None, "y")]
+    store.rewind(run.id, -1, "e")
+    assert segments() == [(0, "e", None, "y")]
+    store.delete(run.id)
+    assert segments() == []
+
+
+class StandingClock(datetime):
+    @classmethod
+    def now(cls, zone=None):
+        return cls(2026, 1, 1, tzinfo=zone)
+
+
+def test_writes_are_told_apart_while_the_clock_stands_still(store, monkeypatch):
+    monkeypatch.setattr("orthobench.store.tables.datetime", StandingClock)
+    run = start(store)
+    for iteration in range(3):
+        store.log(run.id, [MetricRow("test", "mse", 0, iteration, 1.0)], [], {"iterations": iteration})
+    assert [row.iteration for row in store.metrics([run.id])] == [0, 1, 2]
+    assert store.get("abc").iterations == 2
+    for seconds in (1, 2):
+        store.add_benchmark("recurrence", {"seconds": seconds}, "e", {"cpu": "x"})
+    assert [row.results["seconds"] for row in store.benchmarks()] == [1, 2]
+
+
+def test_a_run_that_another_process_took_over_at_the_same_time_is_left_to_it(store, tmp_path, monkeypatch):
+    monkeypatch.setattr("orthobench.store.tables.datetime", StandingClock)
+    run = start(store)
+    with open_store(str(tmp_path / "r.db")) as other:
+        start(other)
+        with pytest.raises(RunLockedError, match="taken over"):
+            store.update(run.id, {"status": Status.FAILED})
+    assert store.get("abc").status == Status.RUNNING
+
+
+def test_every_commit_reaches_the_disk(store):
+    with store.engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
 
 
 def test_runs_are_filtered(store):
@@ -208,7 +265,7 @@ def test_what_cannot_be_read_is_told_in_one_line(tmp_path, make, message):
     path = tmp_path / "r.db"
     make(path)
     before = path.read_bytes() if path.is_file() else None
-    with pytest.raises(UsageError, match=message) as error:
+    with pytest.raises(OrthobenchError, match=message) as error:
         open_store(str(path))
     assert "\n" not in str(error.value)
     assert (path.read_bytes() if path.is_file() else None) == before

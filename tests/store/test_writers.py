@@ -82,7 +82,7 @@ def test_sixteen_writers_lose_nothing_for_a_minute(tmp_path):
 
 def test_a_busy_database_is_waited_for_and_said_so(tmp_path, monkeypatch, caplog):
     """A writer still waits after SQLite's own timeout of a minute."""
-    monkeypatch.setattr("orthobench.store.open.BUSY_TIMEOUT_MS", 5)
+    monkeypatch.setattr("orthobench.store.sqlite.BUSY_TIMEOUT_MS", 5)
     path = str(tmp_path / "r.db")
     with open_store(path, create=True) as store, open_store(path) as other:
         run = store.start(make_run_record(key="k"), "e", {})

@@ -42,7 +42,7 @@ class RunDatabase:
         self.store = store
         self.catalog = Catalog(plugins)
 
-    def run(self, experiment: Experiment, seed: int, test, valid=None, status=Status.FINISHED, **changes):
+    def run(self, experiment: Experiment, seed: int, test, valid=None, status=Status.FINISHED, cpu="a CPU", **changes):
         """Store a run of an experiment with these test and validation values, one every 10 iterations."""
         config = resolve(self.catalog, experiment.task, experiment.model, changes, seed=seed, experiment=experiment)
         spec, main = config.spec, config.task_class.main_metric()
@@ -55,8 +55,8 @@ class RunDatabase:
             iterations_per_epoch=10,
             **run_columns(config.task_class.metrics),
         )
-        machine = {"packages": {"torch": "2"}, "cpu": "a CPU", "accelerator": None, "commit": None, "dirty": False}
-        run = self.store.start(record, "here", machine)
+        machine = {"packages": {"torch": "2"}, "cpu": cpu, "accelerator": None, "commit": None, "dirty": False}
+        run = self.store.start(record, f"here, {cpu}", machine)
         rows = [
             MetricRow(split, main.name, i, 10 * i, value)
             for split, values in (("test", test), ("valid", valid or []))

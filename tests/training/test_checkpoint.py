@@ -5,14 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import pickle
-import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from filelock import FileLock
 from orthobench.models.lstm import LSTM
 
 from orthobench.errors import StorageError, UsageError
@@ -143,20 +141,6 @@ def test_the_file_and_its_name_reach_the_disk_before_the_one_before_goes(folder,
         f"{NEWEST}.part -> {NEWEST}",
         "sync abc",
     ]
-
-
-def test_who_only_asks_is_not_in_the_way(folder, monkeypatch):
-    """`ls` asks about every run; one that starts in that moment waits for it instead of being refused."""
-    monkeypatch.setattr("orthobench.training.checkpoint.LOCK_TIMEOUT", 60)
-    other = CheckpointFolder(folder.root, folder.key)
-    with folder.lock():
-        assert other.is_locked()
-    assert not other.is_locked()
-    asking = FileLock(folder.root / "abc.lock", thread_local=False)
-    asking.acquire()
-    threading.Timer(0.2, asking.release).start()
-    with folder.lock():
-        assert not asking.is_locked
 
 
 class Noisy(LSTM):

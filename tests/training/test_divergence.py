@@ -10,6 +10,7 @@ import torch
 from orthobench.models.rnn import RNN
 from orthobench.tasks.adding import Adding
 
+from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Status, open_store
@@ -155,6 +156,30 @@ def test_out_of_memory_says_what_fits(training, testing, message, tmp_path, tiny
         (run,) = store.runs()
     assert (run.status, run.message) == (Status.FAILED, str(error.value))
     assert carry_out(adding(tiny, evaluation_batch_size="15"), tmp_path)[0].status == Status.FINISHED
+
+
+@pytest.mark.parametrize("error", [MemoryError("Unable to allocate"), None])
+def test_out_of_memory_on_the_cpu_says_what_fits(error, tmp_path, tiny):
+    class Hungry(RNN):
+        def states(self, inputs, state, trace):
+            if inputs.shape[1] > 5 and torch.is_grad_enabled():
+                if error is not None:
+                    raise error
+                torch.empty(2**60)  # torch's own error
+            return super().states(inputs, state, trace)
+
+    with pytest.raises(OutOfMemory, match=r"^out of memory at iteration 0 with batch_size=10; 5 fits beside"):
+        carry_out(replace(adding(tiny), model_class=Hungry, probes={}), tmp_path)
+    with open_store(str(tmp_path / "r.db")) as store:
+        (run,) = store.runs()
+    assert (run.status, run.message.splitlines()) == (Status.FAILED, [run.message])
+
+
+@pytest.mark.parametrize("model", ["rnn", "scornn", "lstm", "exprnn"])
+def test_a_size_beyond_the_memory_is_refused_before_anything_is_made(model, tmp_path, tiny):
+    config = resolve(Catalog(), "adding", model, tiny | {"hidden_size": "1000000000"})
+    with pytest.raises(UsageError, match=r"^hidden_size=1000000000: the parameters alone need .* GiB, and this"):
+        carry_out(config, tmp_path)
 
 
 def test_a_probe_that_memory_does_not_do_for_is_tried_with_smaller_batches_too(tmp_path, tiny):

@@ -96,7 +96,7 @@ def test_a_resumed_run_tells_its_sinks_from_where(config, tmp_path):
         train_with(config, tmp_path, first, should_stop=first.should_stop)
     assert [end.status for end in first.ends] == [Status.INTERRUPTED]
     train_with(config, tmp_path, second)
-    assert (first.resumed_at, second.resumed_at) == ([-1], [6])
+    assert (first.resumed_at, second.resumed_at) == ([-1], [5])  # the stop cut off the evaluation of iteration 6
     assert second.iterations[0] == 7
 
 

@@ -44,6 +44,15 @@ def test_adam_of_tensorflow_1():
     np.testing.assert_allclose(_after_steps("adam_tf1"), w, rtol=1e-10)
 
 
+def test_adam_of_the_nnrnn_program_has_no_momentum():
+    """language_task.py of its program: betas of 0 and 0.9."""
+    w, v = START.copy(), np.zeros(5)
+    for t, g in enumerate(GRADIENTS, 1):
+        v = 0.9 * v + 0.1 * g**2
+        w -= 0.01 * g / (np.sqrt(v / (1 - 0.9**t)) + 1e-8)
+    np.testing.assert_allclose(_after_steps("adam_nnrnn"), w, rtol=1e-10)
+
+
 def test_adagrad_of_tensorflow_1():
     w, r = START.copy(), np.full(5, 0.1)
     for g in GRADIENTS:

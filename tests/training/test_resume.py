@@ -13,6 +13,7 @@ import torch
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
+from orthobench.store.merge import merge
 from orthobench.training.checkpoint import NEWEST, PREVIOUS, CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
@@ -117,15 +118,81 @@ def test_a_checkpoint_of_another_structure_gives_way_to_the_previous_one(config,
     assert any("in loading state_dict" in message for message in caplog.messages)
 
 
-def test_rows_of_another_machine_are_not_continued(config, tmp_path, caplog):
-    """Rows merged from another machine differ in the last digits at the checkpoint's iteration."""
-    train_in(tmp_path, config, stop_at=6)
-    with closing(sqlite3.connect(tmp_path / "r.db")) as connection, connection:
-        connection.execute("UPDATE metric SET value = value * (1 + 1e-12) WHERE split = 'test' AND iteration = 6")
-        connection.execute("UPDATE metric SET value = value * (1 + 1e-12) WHERE split = 'test' AND iteration = 4")
-    _, _, iterations = train_in(tmp_path, config)
+def change_rows(folder, iteration):
+    """Change the test rows of an iteration by one part in 10^12, as another machine may compute them."""
+    with closing(sqlite3.connect(folder / "r.db")) as connection, connection:
+        connection.execute(
+            "UPDATE metric SET value = value * (1 + 1e-12) WHERE split = 'test' AND iteration = ?", (iteration,)
+        )
+
+
+def merge_from(folder, into):
+    with open_store(str(folder / "r.db")) as source, open_store(str(into / "r.db")) as target:
+        assert len(merge(source, target).replaced) == 1
+
+
+@pytest.mark.parametrize("other_stop", [7, 10])
+@pytest.mark.parametrize("other_rows", [2, 6])
+def test_rows_of_another_machine_are_not_continued(config, tmp_path, caplog, other_rows, other_stop):
+    """The other machine got further; its rows differ at the local checkpoint's iteration 6, or only before it."""
+    folders = {name: tmp_path / name for name in ("uncut", "local", "other")}
+    for folder in folders.values():
+        folder.mkdir()
+    uncut = train_in(folders["uncut"], config)
+    train_in(folders["local"], config, stop_at=6)
+    train_in(folders["other"], config, stop_at=other_stop)
+    change_rows(folders["other"], other_rows)
+    merge_from(folders["other"], folders["local"])
+    run, rows, iterations = train_in(folders["local"], config)
+    assert (run.status, rows) == (Status.FINISHED, uncut[1])
     assert iterations[0] == 1
-    assert any("the database has other rows at its iteration" in message for message in caplog.messages)
+    assert len([message for message in caplog.messages if "the rows of another process" in message]) == 2
+
+
+def test_a_run_continued_elsewhere_and_merged_back_resumes(config, tmp_path, caplog):
+    """The database and the checkpoints went to the other machine, so the rows up to the checkpoint are the same."""
+    (tmp_path / "local").mkdir()
+    uncut = train_in(tmp_path, config)
+    train_in(tmp_path / "local", config, stop_at=6)
+    shutil.copytree(tmp_path / "local", tmp_path / "other")
+    train_in(tmp_path / "other", config, stop_at=10)
+    change_rows(tmp_path / "other", 8)
+    merge_from(tmp_path / "other", tmp_path / "local")
+    _, rows, iterations = train_in(tmp_path / "local", config)
+    assert (rows, iterations[0]) == (uncut[1], 7)
+    assert caplog.messages == []
+
+
+def segments_in(folder, run):
+    with open_store(str(folder / "r.db")) as store:
+        return [(row.iteration, row.backend, row.environment.facts["machine"]) for row in store.segments([run.id])]
+
+
+def test_every_segment_keeps_its_environment_and_back_end(config, tmp_path, monkeypatch):
+    def train_on(machine, **options):
+        monkeypatch.setattr("orthobench.environment.describe", lambda *_: {"machine": machine})
+        return train_in(tmp_path, config, **options)[0]
+
+    run = train_on("first", stop_at=5, backend="cpu")
+    assert segments_in(tmp_path, run) == [(0, "cpu", "first")]
+    train_on("second", stop_at=7, backend="reference")
+    run = train_on("third", stop_at=9, backend="cpu")
+    parts = [(0, "cpu", "first"), (5, "reference", "second"), (7, "cpu", "third")]
+    assert segments_in(tmp_path, run) == parts
+    assert (run.environment.facts, run.backend) == ({"machine": "third"}, "cpu, reference")
+    (tmp_path / "c" / config.spec.key / NEWEST).unlink()
+    run = train_on("fourth", backend="cpu")  # resumes at iteration 8
+    assert segments_in(tmp_path, run) == [*parts, (8, "cpu", "fourth")]
+
+
+def test_a_run_that_starts_over_keeps_no_earlier_segment(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("orthobench.environment.describe", lambda *_: {"machine": "here"})
+    train_in(tmp_path, config, stop_at=5, backend="cpu")
+    train_in(tmp_path, config, stop_at=7, backend="cpu")
+    shutil.rmtree(tmp_path / "c" / config.spec.key)
+    run, *_ = train_in(tmp_path, config, backend="reference")
+    assert segments_in(tmp_path, run) == [(0, "reference", "here")]
+    assert run.backend == "reference"
 
 
 def test_checkpoints_of_older_versions_still_serve(config, tmp_path):
@@ -134,11 +201,24 @@ def test_checkpoints_of_older_versions_still_serve(config, tmp_path):
     train_in(tmp_path / "cut", config, stop_at=7)
     newest = tmp_path / "cut" / "c" / config.spec.key / NEWEST
     content = torch.load(newest, weights_only=True)
-    for name in ("key", "rows", "kernels", "format", "best_valid", "plateaus", "threads"):
+    for name in ("key", "segments", "kernels", "format", "best_valid", "plateaus", "threads"):
         del content[name]
-    torch.save(content, newest)
+    torch.save(content | {"rows": []}, newest)
+    with closing(sqlite3.connect(tmp_path / "cut" / "r.db")) as connection, connection:
+        connection.execute("UPDATE segment SET write_token = NULL")
     _, rows, iterations = train_in(tmp_path / "cut", config)
     assert (rows, iterations[0]) == (uncut[1], 8)
+
+
+def test_a_checkpoint_with_a_missing_field_gives_way_to_the_previous_one(config, tmp_path, caplog):
+    train_in(tmp_path, config, stop_at=7)
+    newest = tmp_path / "c" / config.spec.key / NEWEST
+    content = torch.load(newest, weights_only=True)
+    del content["optimizers"]
+    torch.save(content, newest)
+    _, _, iterations = train_in(tmp_path, config)
+    assert iterations[0] == 7
+    assert any("missing 1 required positional argument: 'optimizers'" in message for message in caplog.messages)
 
 
 def test_a_checkpoint_of_a_newer_format_is_not_read(config, tmp_path, caplog):
@@ -150,3 +230,35 @@ def test_a_checkpoint_of_a_newer_format_is_not_read(config, tmp_path, caplog):
     _, _, iterations = train_in(tmp_path, replace(config))
     assert iterations[0] == 1
     assert any("its format 99 is newer" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("calls", range(2, 40, 5))
+def test_a_stop_between_the_batches_of_a_test_leaves_the_numbers_of_an_uncut_run(tmp_path, tiny, calls):
+    """A test has four batches, and probes follow at the end of an epoch."""
+    config = resolve(Catalog(), "adding", "scornn", tiny | {"evaluation_batch_size": "5"})
+    (tmp_path / "cut").mkdir()
+    uncut, rows, _ = train_in(tmp_path, config)
+    countdown = iter(range(calls, 0, -1))
+
+    def should_stop():
+        return next(countdown, 0) == 1
+
+    with open_store(str(tmp_path / "cut" / "r.db"), create=True) as store:
+        checkpoints = CheckpointFolder(tmp_path / "cut" / "c", config.spec.key)
+        with pytest.raises(Interrupted):
+            train(config, store, checkpoints, CPU, should_stop=should_stop, checkpoint_every=1000)
+    resumed, rows_after, _ = train_in(tmp_path / "cut", config)
+    assert rows_after == rows
+    assert (resumed.best_value, resumed.best_iteration) == (uncut.best_value, uncut.best_iteration)
+
+
+def test_a_stop_is_noticed_between_the_batches_of_a_test(tmp_path, tiny, monkeypatch):
+    config = resolve(Catalog(), "adding", "scornn", tiny | {"evaluation_batch_size": "1"})
+    measured = []
+    measure = config.task_class.measure
+    noting = lambda task, *tensors: measured.append(1) or measure(task, *tensors)  # noqa: E731
+    monkeypatch.setattr(config.task_class, "measure", noting)
+    checkpoints = CheckpointFolder(tmp_path / "c", config.spec.key)
+    with open_store(str(tmp_path / "r.db"), create=True) as store, pytest.raises(Interrupted):
+        train(config, store, checkpoints, CPU, should_stop=lambda: len(measured) == 3)
+    assert len(measured) == 3

@@ -5,21 +5,20 @@ Listing names imports no plugin. A plugin that cannot be loaded is listed with t
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import importlib.util
 import inspect
 import pkgutil
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
 from orthobench.errors import UsageError, unknown
+from orthobench.plugins.loading import run_file, serve
+from orthobench.plugins.sources import Sources, installed_sources, read_plugin_file
 
 PluginKind = Literal["task", "model", "probe"]
 KINDS: tuple[PluginKind, ...] = ("task", "model", "probe")
@@ -29,6 +28,9 @@ REQUIRED: dict[PluginKind, tuple[str, ...]] = {
     "probe": ("title", "paper"),
 }
 """The class attributes without a default, by kind."""
+BUILT_IN = "built in"
+LOCAL = "orthobench_local"
+"""The package of the modules that plugin files become."""
 
 
 class PluginError(Exception):
@@ -39,37 +41,49 @@ class PluginError(Exception):
 class Plugin:
     """A task, model or probe by name.
 
-    `load` imports it and raises PluginError with the reason if that fails. `revision` is added to the class's version
-    number. For a single file it is a digest of the text: such a file changes often, and its version number does not.
+    `load` imports it and raises PluginError with the reason if that fails. `sources` returns the source code of a
+    loaded plugin; None for a plugin that is built in, whose version number identifies it.
     """
 
     kind: PluginKind
     name: str
     origin: str
     load: Callable[[], Any]
-    revision: str = ""
+    sources: Callable[[], Sources | None] = lambda: None
 
 
 class Catalog:
     """All plugins of one process, by kind and name.
 
-    `broken` has the plugins that cannot be listed, each with the reason.
+    Args:
+        files: the user's plugin files; their sources where another process has read them.
+
+    Attributes:
+        broken: installed plugins whose name is taken, each with the reason.
+        files: the sources of the user's plugin files.
+
+    Raises:
+        UsageError: a plugin file cannot be used, or a name in it is taken.
     """
 
-    def __init__(self, files: Iterable[Path] = ()) -> None:
+    def __init__(self, files: Iterable[Path | Sources] = ()) -> None:
         self._plugins: dict[tuple[PluginKind, str], Plugin] = {}
         self.broken: list[tuple[Plugin, str]] = []
         for kind in KINDS:
             for plugin in (*_built_in(kind), *_installed(kind)):
-                self._add(plugin)
-        for file in files:
-            for plugin in _from_file(file):
-                self._add(plugin)
-
-    def _add(self, plugin: Plugin) -> None:
-        first = self._plugins.setdefault((plugin.kind, plugin.name), plugin)
-        if first is not plugin:
-            self.broken.append((plugin, f"the name is taken by {first.origin}"))
+                first = self._plugins.setdefault((kind, plugin.name), plugin)
+                if first is not plugin:
+                    self.broken.append((plugin, f"the name is taken by {_owner(first)}"))
+        self.files = _each_once(files)
+        _serve_imports(self.files)
+        for sources in self.files:
+            for plugin in _from_file(sources):
+                first = self._plugins.setdefault((plugin.kind, plugin.name), plugin)
+                if first is not plugin:
+                    raise UsageError(
+                        f"plugin file {plugin.origin}: the {plugin.kind} name '{plugin.name}' is taken by "
+                        f"{_owner(first)}: rename the file, or set name = '...' in its class"
+                    )
 
     def names(self, kind: PluginKind) -> list[str]:
         return sorted(name for plugin_kind, name in self._plugins if plugin_kind == kind)
@@ -78,8 +92,14 @@ class Catalog:
         """Return the plugin of this kind and name.
 
         Raises:
-            UsageError: no plugin has this name; the message has the nearest names.
+            UsageError: no plugin has this name, and the message has the nearest names; or several have it.
         """
+        for other, _ in self.broken:
+            if (other.kind, other.name) == (kind, name):
+                raise UsageError(
+                    f"the {kind} name '{name}' of {other.origin} is taken by {_owner(self._plugins[kind, name])}: "
+                    f"rename the entry point in {other.origin}, or uninstall it"
+                )
         try:
             return self._plugins[kind, name]
         except KeyError:
@@ -135,6 +155,15 @@ class Catalog:
         return iter(sorted(self._plugins.values(), key=lambda plugin: (KINDS.index(plugin.kind), plugin.name)))
 
 
+def registered_names(kind: PluginKind, plugin_class: type) -> list[str]:
+    """Return the names under which a class is a plugin; none for a class that is neither installed nor in a file."""
+    package, _, module = plugin_class.__module__.rpartition(".")
+    if package in (LOCAL, f"orthobench.{kind}s"):
+        return [getattr(plugin_class, "name", module)]
+    value = f"{plugin_class.__module__}:{plugin_class.__qualname__}"
+    return [point.name for point in entry_points(group=f"orthobench.{kind}s") if point.value == value]
+
+
 def _built_in(kind: PluginKind) -> Iterator[Plugin]:
     try:
         package = importlib.import_module(f"orthobench.{kind}s")
@@ -147,33 +176,65 @@ def _built_in(kind: PluginKind) -> Iterator[Plugin]:
         if module.name.startswith("_"):  # a base class beside the plugins
             continue
         path = f"{package.__name__}.{module.name}"
-        yield Plugin(kind, module.name, "built in", lambda path=path: _only_class(kind, _import(path)))  # type: ignore[misc]
+        yield Plugin(kind, module.name, BUILT_IN, lambda path=path: _only_class(kind, _import(path)))  # type: ignore[misc]
 
 
 def _installed(kind: PluginKind) -> Iterator[Plugin]:
     for point in entry_points(group=f"orthobench.{kind}s"):
         distribution = point.dist.name if point.dist else point.value
-        yield Plugin(kind, point.name, distribution, lambda point=point: _checked(kind, _guarded(point.load)))  # type: ignore[misc]
+        yield Plugin(
+            kind,
+            point.name,
+            distribution,
+            lambda point=point: _load_installed(kind, point),  # type: ignore[misc]
+            lambda point=point: installed_sources(point),  # type: ignore[misc]
+        )
 
 
-def _from_file(file: Path) -> Iterator[Plugin]:
+def _load_installed(kind: PluginKind, point: EntryPoint) -> Any:
+    plugin_class = _checked(kind, _guarded(point.load))
+    _guarded(lambda: installed_sources(point))  # as they are now, at the import
+    return plugin_class
+
+
+def _each_once(files: Iterable[Path | Sources]) -> tuple[Sources, ...]:
+    """Return the sources of plugin files; a file that is named twice counts once."""
+    by_path: dict[Path, Sources] = {}
+    for file in files:
+        sources = file if isinstance(file, Sources) else read_plugin_file(file)
+        by_path.setdefault(Path(sources.path).absolute(), sources)
+    return tuple(by_path.values())
+
+
+def _serve_imports(files: Iterable[Sources]) -> None:
+    """Make the modules beside plugin files importable.
+
+    Raises:
+        UsageError: two files import different modules of the same name.
+    """
+    owners: dict[str, Sources] = {}
+    for sources in files:
+        for name in sources.imported_names:
+            first = owners.setdefault(name, sources)
+            if first.folder != sources.folder:
+                raise UsageError(
+                    f"plugin files {first.path} and {sources.path} import different modules of the name {name}: rename "
+                    "one of the two"
+                )
+        serve(sources.folder, sources.imported)
+
+
+def _from_file(sources: Sources) -> Iterator[Plugin]:
     """Yield the tasks, models and probes of a file, each with the name in its attribute `name`, or of the file.
 
     Raises:
-        UsageError: the file cannot be read or run, or defines no plugin.
+        UsageError: the file cannot be run, defines no plugin, or defines two of the same kind and name.
     """
-    try:
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
-    except OSError as error:
-        raise UsageError(f"plugin file {file} cannot be read: {error.strerror}") from error
-    name = f"orthobench_local.{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
+    file = Path(sources.path)
+    if file.suffix != ".py":
         raise UsageError(f"plugin file {file} is not a Python file: its name should end in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
     try:
-        _guarded(lambda: spec.loader.exec_module(module))  # type: ignore[union-attr]
+        module = _guarded(lambda: run_file(f"{LOCAL}.{file.stem}", file.absolute(), sources.main))
     except PluginError as error:
         raise UsageError(f"plugin file {file}: {error}") from error
     classes = [(kind, cls) for kind in KINDS for cls in _defined(kind, module)]
@@ -184,9 +245,26 @@ def _from_file(file: Path) -> Iterator[Plugin]:
         raise UsageError(
             f"plugin file {file} defines no task and no model, nor a probe: derive a class from Task, Model or Probe"
         )
+    named: dict[tuple[PluginKind, str], type] = {}
     for kind, cls in classes:
-        plugin_name = getattr(cls, "name", file.stem)
-        yield Plugin(kind, plugin_name, str(file), lambda kind=kind, cls=cls: _checked(kind, cls), digest)  # type: ignore[misc]
+        name = getattr(cls, "name", file.stem)
+        first = named.setdefault((kind, name), cls)
+        if first is not cls:
+            raise UsageError(
+                f"plugin file {file}: {first.__name__} and {cls.__name__} are both the {kind} '{name}': set a name of "
+                f'its own in each class, such as name = "{cls.__name__.lower()}"'
+            )
+        yield Plugin(
+            kind,
+            name,
+            str(file),
+            lambda kind=kind, cls=cls: _checked(kind, cls),  # type: ignore[misc]
+            lambda: sources,
+        )
+
+
+def _owner(plugin: Plugin) -> str:
+    return "a built-in one" if plugin.origin == BUILT_IN else plugin.origin
 
 
 def _base(kind: PluginKind) -> type:

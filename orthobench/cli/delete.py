@@ -1,0 +1,66 @@
+"""`orthobench delete`: remove runs from the database."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orthobench.cli.options import (
+    DEFAULT_DATABASE,
+    Database,
+    ModelFilter,
+    StatusFilter,
+    TagFilter,
+    TaskFilter,
+    Where,
+    conditions,
+)
+
+
+def command(
+    runs: Annotated[
+        list[str] | None, typer.Argument(metavar="[RUN]...", help="Keys of runs, or their first digits.")
+    ] = None,
+    task: TaskFilter = None,
+    model: ModelFilter = None,
+    tag: TagFilter = None,
+    status: StatusFilter = None,
+    where: Where = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs, and delete nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without a question.")] = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Delete runs with all their rows and checkpoints: those named, or those that meet all filters.
+
+    A SQLite database is copied before; `orthobench ls --help` explains the filters.
+    """
+    from orthobench.analysis.selection import NoMatchError, select_runs
+    from orthobench.api import open_results
+    from orthobench.cli import records
+    from orthobench.errors import UsageError
+    from orthobench.training.locks import status_in
+
+    selected = conditions(where, task=task, model=model, tag=tag, status=status)
+    if bool(runs) == bool(selected):
+        raise UsageError("say which runs to delete: name their keys, or give filters such as --status failed")
+    with open_results(db) as results:
+        status_of = status_in(results.store, db)
+        if runs:
+            chosen = [results.store.get(run) for run in dict.fromkeys(runs)]
+        else:
+            try:
+                chosen = select_runs(results.store.runs(), selected, status_of)
+            except NoMatchError as error:
+                typer.echo(f"{error}: nothing is deleted")
+                return
+        rows = [records.brief(run, status_of(run)) for run in chosen]
+        headings = ("run", "task", "model", "seed", "status", "epochs", "metric", "final")
+        records.print_columns(headings, [[records.cell(row[name]) for name in headings] for row in rows])
+        if dry_run:
+            typer.echo(f"{len(chosen)} runs would be deleted")
+            return
+        if not yes:
+            typer.confirm(f"Delete these {len(chosen)} runs?", abort=True)
+        copy = results.delete(chosen)
+    typer.echo(f"{len(chosen)} runs deleted" + (f"; {copy} is the database before" if copy else ""))

@@ -1,0 +1,231 @@
+"""Choose hidden sizes with which the models of a sweep have equal parameter counts, as the papers compare them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from orthobench.errors import OrthobenchError, UsageError, one_line
+from orthobench.model import Signature
+from orthobench.papers.sizes import UNITS
+from orthobench.planning.plan import SweepRun
+from orthobench.plugins import Catalog
+from orthobench.settings import SHORT_NAMES, Preset
+from orthobench.spec import RunConfig, resolve
+from orthobench.task import SyntheticSettings
+
+TOLERANCE = 0.05
+"""The largest distance of a count from the target, as a part of the target."""
+FIRST_SIZE, LARGEST_SIZE, LARGEST_ON_CPU = 64, 2**20, 2**11
+"""Hidden sizes: the search begins at the first and ends at a limit, which is lower for models made on the CPU."""
+
+
+@dataclass(frozen=True)
+class MatchedSize:
+    """The hidden size that was chosen for a model, its parameter count, and the target."""
+
+    model: str
+    hidden_size: int
+    parameters: int
+    target: int
+
+    @property
+    def deviation(self) -> float:
+        """The count's distance from the target, as a part of the target; negative below it."""
+        return self.parameters / self.target - 1
+
+
+@dataclass(frozen=True)
+class MatchedRuns:
+    """The runs of a sweep with their chosen hidden sizes, and each size once."""
+
+    runs: list[SweepRun]
+    sizes: list[MatchedSize]
+
+
+def with_equal_parameters(
+    catalog: Catalog, runs: Sequence[SweepRun], overrides: Mapping[str, object], preset: Preset, requested: str | int
+) -> MatchedRuns:
+    """Resolve the runs of a sweep again, with hidden sizes of equal parameter counts.
+
+    Settings that are tied to the hidden size follow it, as for `-s hidden_size=N`.
+
+    Args:
+        runs: the runs of a grid, from `resolve_grid`.
+        overrides: the settings of all runs.
+        requested: a count such as 15000, "15k" or "1.5M"; or a model of the sweep, which keeps its own settings and
+            whose count is the target at every point of the grid.
+
+    Raises:
+        UsageError: the hidden size is set or in the grid, the count or model is invalid, or a model has no hidden size
+            within `TOLERANCE` of the target.
+    """
+    named = {SHORT_NAMES.get(name, name) for name in overrides.keys() | runs[0].settings.keys()}
+    if "hidden_size" in named:
+        raise UsageError("hidden_size is set or in the grid, and matching parameters chooses it: leave one of them out")
+    for config, _ in runs:
+        if "hidden_size" not in config.model_class.Settings.model_fields:
+            raise UsageError(f"{config.spec.model} has no setting hidden_size, so it cannot be matched: leave it out")
+    models = list(dict.fromkeys(run.config.spec.model for run in runs))
+    target = _count_of(requested, models)
+    counter = _Counter()
+    targets: dict[tuple[str, ...], int] = {}
+    if target is None:
+        for config, point in runs:
+            if config.spec.model == requested:
+                targets.setdefault(tuple(point.values()), counter.count(config))
+
+    chosen: dict[tuple[str, ...], tuple[RunConfig, MatchedSize]] = {}
+    matched = []
+    for config, point in runs:
+        model, values = config.spec.model, tuple(point.values())
+        if (model, *values) not in chosen:
+            goal = targets[values] if target is None else target
+            chosen[model, *values] = (
+                (config, MatchedSize(model, config.model_settings.hidden_size, goal, goal))
+                if model == requested
+                else _choose(catalog, config, {**overrides, **point}, preset, goal, counter)
+            )
+        resolved, size = chosen[model, *values]
+        settings = {**point, "hidden_size": str(size.hidden_size)}
+        matched.append(SweepRun(resolved.with_seed(config.spec.seed), settings))
+    return MatchedRuns(matched, list(dict.fromkeys(size for _, size in chosen.values())))
+
+
+def _count_of(requested: str | int, models: Sequence[str]) -> int | None:
+    """Return a number of parameters; None for the name of a model.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if requested in models:
+        return None
+    number = re.fullmatch(r"(\d{1,12}(?:\.\d+)?)([kM]?)", str(requested).replace("_", ""))
+    if number is None:
+        raise UsageError(
+            f"'{requested}' is neither a number of parameters nor a model of the sweep: "
+            f"write 15000, 15k or one of {', '.join(models)}"
+        )
+    count = round(float(number[1]) * UNITS.get(number[2], 1))
+    if count < 1:
+        raise UsageError(f"a model cannot have {requested} parameters: write a number such as 15000 or 15k")
+    return count
+
+
+class _Counter:
+    """Counts the parameters of runs' models. A task is made once for its settings."""
+
+    def __init__(self) -> None:
+        self.signatures: dict[str, Signature] = {}
+
+    def count(self, config: RunConfig) -> int:
+        """Return the parameter count of a run's model.
+
+        The model is made without memory on the device "meta". If its code reads numbers, it is made on the CPU.
+
+        Raises:
+            OrthobenchError: the task's data is missing, or the model cannot be made.
+        """
+        signature = self._signature(config)
+        settings, generator = config.model_settings, torch.Generator()
+        try:
+            with torch.device("meta"):
+                return config.model_class.build(settings, signature, generator).parameter_count()
+        except Exception:
+            if settings.hidden_size > LARGEST_ON_CPU:
+                raise UsageError(f"{config.spec.model} is too large to be counted: name fewer parameters") from None
+        try:
+            return config.model_class.build(settings, signature, generator).parameter_count()
+        except OrthobenchError:
+            raise
+        except Exception as error:
+            raise UsageError(f"{config.spec.model} cannot be made: {one_line(error)}") from error
+
+    def _signature(self, config: RunConfig) -> Signature:
+        """Return the signature of a run's task; generated data has one sequence, which changes no shape."""
+        settings, condition = config.task_settings, config.spec.condition
+        if condition not in self.signatures:
+            if isinstance(settings, SyntheticSettings):
+                settings = settings.model_copy(update={"train_size": 1, "test_size": 1})
+            task = config.task_class(settings, config.spec.seed, torch.device("cpu"))
+            self.signatures[condition] = task.signature
+        return self.signatures[condition]
+
+
+def _choose(
+    catalog: Catalog, config: RunConfig, overrides: Mapping[str, object], preset: Preset, target: int, counter: _Counter
+) -> tuple[RunConfig, MatchedSize]:
+    """Return a run with the hidden size whose count is nearest to the target.
+
+    Raises:
+        UsageError: no size can be made, or the nearest count is too far away.
+    """
+    spec = config.spec
+    counter.count(config)  # shows errors that no hidden size repairs
+
+    def resized(size: int) -> RunConfig:
+        return resolve(catalog, spec.task, spec.model, {**overrides, "hidden_size": size}, preset, spec.seed)
+
+    def count(size: int) -> int | None:
+        """Return the count at a hidden size; None if the model refuses it."""
+        try:
+            return counter.count(resized(size))
+        except UsageError:
+            return None
+
+    counts = _search(count, target)
+    if not counts:
+        raise UsageError(f"{spec.model} accepts no hidden size of the search with these settings: set fewer of them")
+    size = min(counts, key=lambda size: abs(counts[size] - target))
+    matched = MatchedSize(spec.model, size, counts[size], target)
+    if abs(matched.deviation) > TOLERANCE:
+        raise UsageError(
+            f"{spec.model} cannot have {target} parameters within {TOLERANCE:.0%}: the nearest count is "
+            f"{matched.parameters}, with hidden_size={size}; name another number, or leave {spec.model} out"
+        )
+    return resized(size), matched
+
+
+def _search(count: Callable[[int], int | None], target: int) -> dict[int, int]:
+    """Return the counts at some hidden sizes, among them that nearest to the target if counts grow with the size.
+
+    First the size is doubled or halved past the target: models that accept few sizes accept powers of two. Then the
+    sizes between are narrowed down, by interpolation in the root of the count, which is nearly linear.
+    """
+    counts: dict[int, int] = {}
+
+    def known(size: int) -> int | None:
+        parameters = count(size)
+        if parameters is not None:
+            counts[size] = parameters
+        return parameters
+
+    size, before = FIRST_SIZE, None
+    while size <= LARGEST_SIZE:
+        parameters = known(size)
+        if parameters is not None and (parameters >= target or parameters == before):
+            break
+        size, before = 2 * size, parameters if parameters is not None else before
+    size = FIRST_SIZE // 2
+    while size and not any(parameters <= target for parameters in counts.values()):
+        known(size)
+        size //= 2
+
+    below = [size for size, parameters in counts.items() if parameters <= target]
+    above = [size for size, parameters in counts.items() if parameters >= target]
+    if not below or not above:
+        return counts
+    low, high = max(below), min(above)
+    while high - low > 1:
+        roots = math.sqrt(counts[low]), math.sqrt(counts[high])
+        part = (math.sqrt(target) - roots[0]) / (roots[1] - roots[0]) if roots[1] > roots[0] else 0.5
+        guess = min(max(low + round(part * (high - low)), low + 1), high - 1)
+        middle = next((near for near in (guess, guess + 1, guess - 1) if low < near < high and known(near)), None)
+        if middle is None or counts[middle] == target:
+            break
+        low, high = (middle, high) if counts[middle] < target else (low, middle)
+    return counts

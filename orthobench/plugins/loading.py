@@ -1,0 +1,105 @@
+"""Import modules from source code in memory: the code that runs is the code that was hashed, on every machine."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+class MemoryLoader(importlib.abc.SourceLoader):
+    """The loader of one module; it neither reads nor writes compiled files, whose times may be too coarse.
+
+    Args:
+        path: the module's file, which need not exist on this machine.
+    """
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.path, self.content = path, content
+
+    def get_filename(self, fullname: str) -> str:
+        return str(self.path)
+
+    def get_data(self, path: str) -> bytes:
+        return self.content
+
+
+class PluginFinder:
+    """The finder of the modules beside plugin files, by full name.
+
+    A folder without `__init__.py` is a namespace package, whose path is None here.
+    """
+
+    def __init__(self) -> None:
+        self.modules: dict[str, tuple[Path, bytes] | None] = {}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return the spec of a module beside a plugin file; None for any other module."""
+        if name not in self.modules:
+            return None
+        module = self.modules[name]
+        return ModuleSpec(name, None, is_package=True) if module is None else spec_in_memory(name, *module)
+
+
+_FINDER = PluginFinder()
+
+
+def spec_in_memory(name: str, path: Path, content: bytes) -> ModuleSpec:
+    """Return the spec of a module whose source code is in memory."""
+    spec = importlib.util.spec_from_file_location(name, path, loader=MemoryLoader(path, content))
+    assert spec is not None
+    return spec
+
+
+def serve(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Make the modules of a folder importable, given by relative path; copies that are imported are forgotten."""
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, _FINDER)
+    split = [(Path(path).with_suffix("").parts, folder / path, content) for path, content in contents.items()]
+    for name in {parts[0] for parts, _, _ in split}:
+        for modules in (_FINDER.modules, sys.modules):
+            for known in [known for known in modules if known == name or known.startswith(f"{name}.")]:
+                del modules[known]
+    for parts, path, content in split:
+        for length in range(1, len(parts)):
+            _FINDER.modules.setdefault(".".join(parts[:length]), None)
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        _FINDER.modules[name] = (path, content)
+
+
+def run_file(name: str, path: Path, content: bytes) -> ModuleType:
+    """Run a plugin file as a module of this name."""
+    spec = spec_in_memory(name, path, content)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)  # type: ignore[union-attr]
+    return module
+
+
+def installed_elsewhere(name: str, folder: Path) -> str:
+    """Return the location of an importable module of this name outside of the folder; empty if there is none."""
+    for finder in sys.meta_path:
+        spec = None if finder is _FINDER else _find(finder, name)
+        if spec is not None and spec.origin is not None:
+            return "" if folder in Path(spec.origin).parents else spec.origin
+    return ""
+
+
+def _find(finder: Any, name: str) -> ModuleSpec | None:
+    spec: ModuleSpec | None = finder.find_spec(name, None)
+    return spec
+
+
+def location_of(module: str) -> tuple[str, Path] | None:
+    """Return the outermost package with a file of its own that holds a module, and this file; None without a file."""
+    names: Sequence[str] = module.split(".")
+    for length in range(1, len(names) + 1):
+        spec = importlib.util.find_spec(".".join(names[:length]))
+        if spec is not None and spec.origin is not None:
+            return names[length - 1], Path(spec.origin)
+    return None

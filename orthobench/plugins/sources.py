@@ -1,0 +1,185 @@
+"""The source code of plugins that are not built in: it is part of a run's identity, and is kept with the run.
+
+A plugin file has the modules beside it that it imports. An installed plugin has all modules of its distribution.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import Distribution, EntryPoint
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from orthobench.errors import UsageError
+from orthobench.plugins.loading import installed_elsewhere, location_of
+
+INSTALLED_FOLDERS = ("site-packages", "dist-packages")
+"""Folders in which modules of many distributions lie side by side."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The Python files of a plugin that is not built in.
+
+    Attributes:
+        contents: by path relative to the plugin's folder, the plugin file first.
+        path: the plugin file as the user named it; empty for an installed plugin.
+        distribution: the name of the installed distribution; empty for a plugin file.
+        version: the version of the distribution.
+    """
+
+    contents: Mapping[str, bytes]
+    path: str = ""
+    distribution: str = ""
+    version: str = ""
+
+    @property
+    def origin(self) -> str:
+        """The file's path, or the distribution's name and version."""
+        return self.path or f"{self.distribution} {self.version}".strip()
+
+    @property
+    def folder(self) -> Path:
+        """The absolute path of the plugin file's folder."""
+        return Path(self.path).absolute().parent
+
+    @property
+    def main(self) -> bytes:
+        """The content of the plugin file."""
+        return self.contents[Path(self.path).name]
+
+    @property
+    def imported(self) -> dict[str, bytes]:
+        """The contents of the modules beside the plugin file that it imports."""
+        return {name: content for name, content in self.contents.items() if name != Path(self.path).name}
+
+    @property
+    def imported_names(self) -> list[str]:
+        """The names of the modules and packages beside the plugin file that it imports."""
+        return sorted({PurePosixPath(name).parts[0].removesuffix(".py") for name in self.imported})
+
+    @property
+    def revision(self) -> str:
+        """The sources' hash, which is added to the plugin's version: 8 hexadecimal digits."""
+        if self.path and len(self.contents) == 1:
+            (content,) = self.contents.values()
+            return hash_of(content)[:8]
+        identity = [self.distribution, self.version, self._hashes()]
+        return hash_of(json.dumps(identity, sort_keys=True).encode())[:8]
+
+    def facts(self) -> dict[str, Any]:
+        """Return the record for a run's environment: the origin, the revision, and the hash of each file."""
+        installed = {"distribution": self.distribution, "version": self.version}
+        return {**({"path": self.path} if self.path else installed), "revision": self.revision, "files": self._hashes()}
+
+    def by_hash(self) -> dict[str, bytes]:
+        """Return the contents of the files by their SHA-256."""
+        return {hash_of(content): content for content in self.contents.values()}
+
+    def _hashes(self) -> dict[str, str]:
+        return {name: hash_of(content) for name, content in self.contents.items()}
+
+
+def hash_of(content: bytes) -> str:
+    """Return the SHA-256 of a file's content in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_plugin_file(file: Path) -> Sources:
+    """Read a plugin file, and the modules beside it that it imports.
+
+    Raises:
+        UsageError: a file cannot be read, or a module's name is also that of an installed module.
+    """
+    try:
+        contents = _with_imports(file.absolute().parent, {file.name: file.read_bytes()})
+    except OSError as error:
+        raise UsageError(f"plugin file {file} cannot be read: {error.strerror}") from error
+    sources = Sources(contents, path=str(file))
+    for name in sources.imported_names:
+        if other := installed_elsewhere(name, sources.folder):
+            raise UsageError(
+                f"plugin file {file} imports {name}, which is both beside it and in {other}: rename the one beside it"
+            )
+    return sources
+
+
+_AT_IMPORT: WeakKeyDictionary[ModuleType, Sources] = WeakKeyDictionary()
+"""By imported module, its distribution's files as they were then: a later edit does not change the code in memory."""
+
+
+def installed_sources(point: EntryPoint) -> Sources:
+    """Return the sources of an entry point whose module is imported.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    module = sys.modules[point.module]
+    if module not in _AT_IMPORT:
+        assert point.dist is not None
+        contents = _recorded(point.dist) or _package_files(point.module)
+        _AT_IMPORT[module] = Sources(contents, distribution=point.dist.name, version=point.dist.version)
+    return _AT_IMPORT[module]
+
+
+def _recorded(distribution: Distribution) -> dict[str, bytes]:
+    """Return the modules in a distribution's list of files; none if it is installed as an editable project."""
+    direct_url = json.loads(distribution.read_text("direct_url.json") or "{}")
+    if direct_url.get("dir_info", {}).get("editable"):
+        return {}
+    listed = [file for file in distribution.files or () if file.suffix == ".py" and ".." not in file.parts]
+    located = {file.as_posix(): Path(str(file.locate())) for file in listed}
+    return {name: path.read_bytes() for name, path in sorted(located.items()) if path.is_file()}
+
+
+def _package_files(module: str) -> dict[str, bytes]:
+    """Return the files of a module's package, and of the modules beside it that it imports."""
+    name, root = location_of(module) or ("", Path())
+    if not root.is_file():
+        return {}
+    folder = root.parent.parent if root.name == "__init__.py" else root.parent
+    contents = dict(_files_of(folder, name))
+    return contents if folder.name in INSTALLED_FOLDERS else _with_imports(folder, contents)
+
+
+def _with_imports(folder: Path, contents: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return files and the modules of their folder that they import, directly or through each other."""
+    reached, waiting = dict(contents), list(contents.values())
+    seen = {"orthobench", *sys.stdlib_module_names}
+    while waiting:
+        for name in sorted(_imported(waiting.pop()) - seen):
+            seen.add(name)
+            for path, content in _files_of(folder, name):
+                if path not in reached:
+                    reached[path] = content
+                    waiting.append(content)
+    return {name: reached[name] for name in (*contents, *sorted(reached.keys() - contents.keys()))}
+
+
+def _imported(content: bytes) -> set[str]:
+    """Return the first names of all modules that a file imports, at its top or inside a function."""
+    try:
+        nodes = list(ast.walk(ast.parse(content)))
+    except (SyntaxError, ValueError):  # the import of the file reports it
+        return set()
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0]
+    return {name.partition(".")[0] for name in names}
+
+
+def _files_of(folder: Path, name: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the relative path and the content of each file of a module or package in a folder."""
+    package = folder / name
+    files: Iterable[Path] = [folder / f"{name}.py"]
+    if (package / "__init__.py").is_file() or (any(package.rglob("*.py")) and not installed_elsewhere(name, folder)):
+        files = sorted(package.rglob("*.py"))
+    for file in files:
+        if file.is_file():
+            yield file.relative_to(folder).as_posix(), file.read_bytes()

@@ -1,0 +1,62 @@
+"""The database that commands use by default, and the protection of reference results."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from orthobench.errors import UsageError
+
+DEFAULT = "results.db"
+OWN = "runs.db"
+"""The default database beside a protected one."""
+PROTECTED = 0x6F627266
+"""The `application_id` of a protected SQLite file; other databases of orthobench have 0."""
+
+
+def default_database(writes: bool) -> str:
+    """Return the database of a command without `--db`: results.db, or runs.db where results.db is protected.
+
+    A protected database, such as the reference results of a clone, is read as long as there is no runs.db.
+
+    Args:
+        writes: whether the command adds runs.
+    """
+    if not is_protected(Path(DEFAULT)) or (not writes and not Path(OWN).exists()):
+        return DEFAULT
+    return OWN
+
+
+def named_or_default(db: str | None, writes: bool) -> str:
+    """Return the named database, or the default one for None; `writes` is that of `default_database`."""
+    return default_database(writes) if db is None else db
+
+
+def is_protected(file: Path) -> bool:
+    """Return whether a file is a protected database."""
+    if not file.is_file():
+        return False
+    try:
+        with closing(_connect(file, "ro")) as connection:
+            return bool(connection.execute("PRAGMA application_id").fetchone()[0] == PROTECTED)
+    except sqlite3.Error:
+        return False
+
+
+def protect(file: Path, protected: bool = True) -> None:
+    """Protect a database, or end its protection.
+
+    Raises:
+        UsageError: the file cannot be changed.
+    """
+    try:
+        with closing(_connect(file, "rw")) as connection:
+            connection.execute(f"PRAGMA application_id = {PROTECTED if protected else 0}")
+    except sqlite3.Error as error:
+        raise UsageError(f"{file} cannot be changed: {error}") from error
+
+
+def _connect(file: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode={mode}", uri=True)

@@ -1,0 +1,99 @@
+"""Which existing files a command may replace: files of the kind that it writes, and no others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from orthobench.errors import UsageError
+
+START = 4096
+"""Bytes at the start of a file that show its kind."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+        name: the kind's name in messages.
+        suffix: the usual end of the file's name.
+        is_own: whether the content, of which it receives the start, is of this kind; for text without a mark of its
+            own, whether the name has the suffix.
+    """
+
+    name: str
+    suffix: str
+    is_own: Callable[[Path, bytes], bool]
+
+
+def _begins_with(*marks: bytes) -> Callable[[Path, bytes], bool]:
+    return lambda file, start: start.lstrip().lower().startswith(marks)
+
+
+def _is_text_named(*suffixes: str) -> Callable[[Path, bytes], bool]:
+    return lambda file, start: file.suffix.lower() in (*suffixes, ".txt", "") and b"\0" not in start
+
+
+def _is_json(file: Path, start: bytes) -> bool:
+    try:
+        json.loads(file.read_text("utf-8"))
+    except ValueError:
+        return False
+    return True
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("HTML", ".html", _begins_with(b"<!doctype html", b"<html")),
+        Kind("XML", ".xml", _begins_with(b"<?xml", b"<testsuite")),
+        Kind("PNG", ".png", _begins_with(b"\x89png")),
+        Kind("PDF", ".pdf", _begins_with(b"%pdf")),
+        Kind("Parquet", ".parquet", _begins_with(b"par1")),
+        Kind("JSON", ".json", _is_json),
+        Kind("CSV", ".csv", _is_text_named(".csv")),
+        Kind("Markdown", ".md", _is_text_named(".md", ".markdown")),
+        Kind("LaTeX", ".tex", _is_text_named(".tex")),
+    )
+}
+"""The kinds of files that commands write, by name."""
+
+
+def refuse_other_kinds(file: Path, kind: str) -> None:
+    """Refuse to replace an existing file of another kind. A missing or empty file is no loss.
+
+    Args:
+        kind: a name in `KINDS`.
+
+    Raises:
+        UsageError: the path is no regular file, or its content is of another kind; it stays as it is.
+    """
+    own = KINDS[kind]
+    if file.is_dir() or not file.exists():
+        return  # the writer explains a folder
+    if not file.is_file():
+        raise UsageError(f"{file} is no regular file and is left as it is: name another file")
+    try:
+        with file.open("rb") as stream:
+            start = stream.read(START)
+        is_own = not start or own.is_own(file, start)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}: name another file") from error
+    if not is_own:
+        raise UsageError(
+            f"{file} exists and is no {own.name} file, so it is left as it is: name another file, such as "
+            f"{file.with_suffix('')}-new{own.suffix}"
+        )
+
+
+def refuse_file(folder: Path) -> None:
+    """Refuse a file in place of a folder.
+
+    Raises:
+        UsageError: the path is a file; it stays as it is.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file and is left as it is: name a folder")

@@ -1,0 +1,71 @@
+"""Types of columns that refuse values of another type: SQLite stores any value in any column."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import JSON, Float, Integer, LargeBinary, String
+from sqlalchemy.engine import Dialect
+from sqlalchemy.types import TypeDecorator
+
+
+def _only(name: str, *types: type) -> Callable[[Any], Any]:
+    """Return the function that returns null or a value of these types, and raises ValueError for others."""
+
+    def check(value: Any) -> Any:
+        if value is None or type(value) in types:
+            return value
+        raise ValueError(f"{value!r:.40} is not {name}")
+
+    return check
+
+
+_WHOLE, _NUMBER, _TEXT = _only("a whole number", int), _only("a number", float, int), _only("a text", str)
+
+
+class WholeNumber(Integer):
+    """An integer."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return _WHOLE
+
+
+class Number(Float[float]):
+    """A floating-point number."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return _NUMBER
+
+
+class Text(String):
+    """A text."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return _TEXT
+
+
+class JsonObject(TypeDecorator[dict[str, Any]]):
+    """A JSON object; null is stored as null."""
+
+    impl = JSON(none_as_null=True)
+    cache_ok = True
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> dict[str, Any] | None:
+        if value is None or isinstance(value, dict):
+            return value
+        raise ValueError(f"{value!r:.40} is not a JSON object")
+
+
+class FloatArray(TypeDecorator[Sequence[float]]):
+    """A vector of float32, stored as little-endian bytes: NaN and infinities survive on every database."""
+
+    impl = LargeBinary
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[float] | None, dialect: Dialect) -> bytes | None:
+        return None if value is None else array("f", value).tobytes()
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[float] | None:
+        return None if value is None else array("f", value).tolist()

@@ -1,0 +1,57 @@
+"""Lack of memory: recognise it, and refuse a model whose parameters exceed the machine's memory before it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import psutil
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+from orthobench.errors import UsageError
+from orthobench.model import Model, ModelSettings, Signature
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory could not be allocated, on the CPU or a GPU."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+def check_size(model_class: type[Model], settings: ModelSettings, signature: Signature) -> None:
+    """Refuse a hidden size with which the parameters alone exceed the machine's memory.
+
+    The model is made without memory for its tensors, and only where a square matrix of the size would be large.
+
+    Raises:
+        UsageError: the parameters need more memory than the machine has.
+    """
+    memory, size = psutil.virtual_memory().total, settings.hidden_size
+    if 4 * size**2 < memory // 4:
+        return
+    try:
+        with _WithoutMemory():
+            model = model_class.build(settings, signature, torch.Generator())
+        needed = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    except Exception:  # the model computes with the values; 4 bytes a weight of one matrix are the least
+        needed = 4 * size**2
+    if needed > memory:
+        raise UsageError(
+            f"hidden_size={size}: the parameters alone need {needed / 2**30:.3g} GiB, and this machine has "
+            f"{memory / 2**30:.3g} GiB of memory: choose a smaller size"
+        )
+
+
+class _WithoutMemory(TorchFunctionMode):
+    """Inside, new tensors have shapes and no values, and random numbers need no generator."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        arguments = {name: value for name, value in (kwargs or {}).items() if name != "generator"}
+        if func in _device_constructors():
+            arguments["device"] = "meta"
+        return func(*args, **arguments)

@@ -1,0 +1,156 @@
+"""Claims on models that are broken on purpose: each claim that counts is one that a broken model fails.
+
+The runs are real but small. Where a claim's data set or size is large, the adding problem over a few steps stands in
+for it: the check is the claim's, with the same models beside the broken one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from orthobench.analysis.claims import CHECKS, COMPARING
+from orthobench.analysis.conditions import VariantData, collect
+from orthobench.analysis.curve_claims import JOINT_CHECKS
+from orthobench.analysis.paper_tables import TIMES
+from orthobench.model import Model
+from orthobench.papers import Artifact, Claim, Paper, find_study, papers
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.store import open_store
+from orthobench.training.checkpoint import CheckpointFolder
+from orthobench.training.lifecycle import train
+
+SMALL = {"train_size": 600, "test_size": 100, "batch_size": 20, "epochs": 4, "evaluate_every": 10, "shuffle": False}
+LENGTH, SHORTER, UNITS = 20, 10, 16
+HEAT_MAPS = {
+    False: {"sequence_length": 100, "hidden_size": 160},
+    True: {"sequence_length": 30, "hidden_size": 40, "learning_rate": 1e-3},
+}
+"""The sizes of the maps of gradients, of the study and of its small version: a share that is left depends on them."""
+SIZES = (0, 8, 16)
+"""Sizes of ENRNN's short-term state: none, half of the units, all of them."""
+SETTINGS: Mapping[str, dict[str, Any]] = {
+    "kru": {"factor_sizes": 2},
+    "eurnn": {"style": "tunable", "capacity": 2},
+    "ornn": {"reflections": 4},
+    "spectral_rnn": {"reflections": 4},
+}
+OUTSIDE = {"output_weight", "output_bias", "input_weight", "bias", "start"}
+"""Parameters that are no part of W."""
+
+Gradient = Callable[[str, torch.Tensor], torch.Tensor]
+BREAKS: Mapping[str, Gradient] = {
+    "untrained": lambda name, gradient: gradient * 0,
+    "sign of the gradient turned": lambda name, gradient: -gradient,
+    "W never trained": lambda name, gradient: gradient if name in OUTSIDE else gradient * 0,
+    "bias frozen": lambda name, gradient: gradient * 0 if "bias" in name else gradient,
+    "D = I": lambda name, gradient: gradient,  # with no negative ones, where the model has any
+}
+INTACT = "intact"
+
+
+def broken(model_class: type[Model], gradient: Gradient) -> type[Model]:
+    """Return the model with its parameters' gradients changed."""
+
+    class Broken(model_class):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            for name, parameter in self.named_parameters():
+                parameter.register_hook(lambda value, name=name: gradient(name, value))
+
+    return Broken
+
+
+@pytest.fixture(scope="module")
+def variant(tmp_path_factory) -> Callable[..., VariantData]:
+    """A function that trains a small run of a model once, whole or broken, and returns its variant."""
+    folder: Path = tmp_path_factory.mktemp("broken")
+
+    @cache
+    def trained(task: str, model: str, fault: str, length: int, short_size: int | None, study: str) -> VariantData:
+        torch.set_num_threads(1)
+        settings = {**SMALL, "sequence_length": length, "hidden_size": UNITS, **SETTINGS.get(model, {})}
+        settings |= {} if short_size is None else {"short_size": short_size}
+        if study.endswith("heat_map"):
+            settings |= HEAT_MAPS[study == "small heat_map"]
+        settings |= {"probes": study.split()[-1]} if study else {}
+        if model in ("scornn", "enrnn"):
+            settings |= {"negative_ones": 0 if fault == "D = I" else 0.5 if model == "scornn" else 0.3}
+        config = resolve(Catalog(), task, model, settings)
+        if fault != INTACT:
+            config = replace(config, model_class=broken(config.model_class, BREAKS[fault]))
+        database = folder / f"{fault}.db"
+        with open_store(str(database), create=True) as store:
+            run = train(config, store, CheckpointFolder(folder / fault, config.spec.key), torch.device("cpu"))
+            ((condition,),) = [collect(store, [run])]
+        return replace(condition.variants[0], selection="curve")
+
+    return lambda task, model, fault, length=LENGTH, short_size=None, study="": trained(
+        task, model, fault, length, short_size, study
+    )
+
+
+def outcome(
+    variant: Callable[..., VariantData], paper: Paper, artifact: Artifact, claim: Claim, small: bool, fault: str
+) -> bool:
+    """Return whether small runs of the claim's own model, broken, pass the claim; a diverged run decides nothing."""
+    task, model = find_task(paper, artifact), claim.model
+    check = claim.model_copy(update={"metric": "" if claim.split else claim.metric, "split": ""})
+    if claim.over:
+        pairs = [(float(size), variant(task, model, fault, short_size=size)) for size in SIZES]
+        return JOINT_CHECKS[claim.check](check, pairs)[0]
+    size = None
+    if "short_size" in claim.where:
+        size = 0 if claim.where["short_size"] == 0 else UNITS
+    subject = variant(task, model, fault, short_size=size, study=find_study_probe(artifact, small))
+    rivals = []
+    if claim.check == "worst":
+        rivals = [variant(task, model, fault, short_size=other) for other in SIZES[1:]]
+    elif claim.check in COMPARING and claim.others == [model]:
+        rivals = [variant(task, model, fault, length=SHORTER)]
+    elif claim.check in COMPARING:
+        rivals = [variant(task, other, INTACT) for other in compared_models(paper, artifact, claim)]
+    return bool(subject.diverged) or CHECKS[claim.check](check, subject, rivals)[0]
+
+
+def find_study_probe(artifact: Artifact, small: bool) -> str:
+    """Return the probe of an artifact's study that a run does not have by itself, with its size."""
+    drawing = find_study(artifact.study).drawing if artifact.study else ""
+    probe = {"heat_maps": "heat_map", "jacobians": "jacobian"}.get(drawing, "")
+    return f"small {probe}" if probe and small else probe
+
+
+def compared_models(paper: Paper, artifact: Artifact, claim: Claim) -> list[str]:
+    """Return the models that a claim compares its own with."""
+    named = claim.others or dict.fromkeys(experiment.model for experiment in paper.experiments_in(artifact.name))
+    return [model for model in named if model != claim.model]
+
+
+def find_task(paper: Paper, artifact: Artifact) -> str:
+    tasks = {experiment.task for experiment in paper.experiments_in(artifact.name)}
+    return "copying" if tasks == {"copying"} else "adding"
+
+
+TRIED = [
+    pytest.param(paper, artifact, claim, small, id=f"{paper.key} {artifact.name}{' small' * small}: {claim.text}")
+    for paper in papers()
+    for artifact in paper.artifacts()
+    for small in (False, True)
+    for claim in (artifact.small.claims if artifact.small and small else artifact.claims if not small else ())
+    if claim.model and claim.metric not in TIMES
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("paper", "artifact", "claim", "small"), TRIED)
+def test_a_claim_that_counts_is_one_that_a_broken_model_fails(variant, paper, artifact, claim, small):
+    """Those that all broken models pass are marked, and no others are."""
+    passes = (outcome(variant, paper, artifact, claim, small, fault) for fault in BREAKS)
+    assert all(passes) == claim.cannot_fail

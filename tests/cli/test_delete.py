@@ -1,0 +1,102 @@
+"""`orthobench delete`: runs go with their rows and checkpoints, after a copy and a question."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import orthobench as ob
+from orthobench.store import open_store
+from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
+
+
+@pytest.fixture
+def keys(tmp_path, monkeypatch, tiny) -> list[str]:
+    """Two runs of the LSTM and one of the RNN in results.db."""
+    monkeypatch.chdir(tmp_path)
+    runs = [ob.run("adding", model, seed=seed, settings=tiny) for model, seed in (("lstm", 0), ("lstm", 1), ("rnn", 0))]
+    return [run.key for run in runs]
+
+
+def stored(name: str = "results.db") -> list[str]:
+    with open_store(name) as store:
+        return [run.key for run in store.runs()]
+
+
+def row_counts() -> dict[str, int]:
+    """Return the number of rows in metric and trace, by the key of their run; "" for rows without a run."""
+    counts = {}
+    with closing(sqlite3.connect("results.db")) as database:
+        for table in ("metric", "trace"):
+            query = f"SELECT coalesce(key, ''), count(*) FROM {table} LEFT JOIN run ON run.id = run_id GROUP BY 1"
+            for key, count in database.execute(query):
+                counts[key] = counts.get(key, 0) + count
+    return counts
+
+
+def test_a_dry_run_deletes_nothing(orthobench, keys):
+    outcome = orthobench("delete", "--model", "lstm", "--dry-run")
+    assert outcome.code == 0
+    assert keys[0] in outcome.out
+    assert keys[2] not in outcome.out
+    assert outcome.out.splitlines()[-1] == "2 runs would be deleted"
+    assert stored() == keys
+
+
+def test_runs_go_with_their_rows_and_checkpoints_and_the_copy_has_them(orthobench, keys):
+    before = row_counts()
+    checkpoints = checkpoints_at(checkpoint_root("results.db"), keys[0])
+    checkpoints.save({"logged": 0})
+    outcome = orthobench("delete", "--where", "model=lstm", "--yes")
+    assert outcome.code == 0, outcome.err
+    assert stored() == keys[2:]
+    assert row_counts() == {keys[2]: before[keys[2]]}
+    assert not checkpoints.exists()
+    (copy,) = Path().glob("results.db.backup-*")
+    assert outcome.out.splitlines()[-1] == f"2 runs deleted; {copy} is the database before"
+    assert stored(str(copy)) == keys
+
+
+def test_a_run_is_named_by_its_first_digits(orthobench, keys):
+    assert orthobench("delete", keys[1][:8], "--yes").code == 0
+    assert stored() == [keys[0], keys[2]]
+
+
+def test_without_an_answer_nothing_is_deleted(orthobench, keys):
+    assert orthobench("delete", keys[0]).code != 0
+    assert stored() == keys
+    assert not list(Path().glob("*.backup-*"))
+
+
+def test_a_run_in_training_stays_and_so_do_the_others(orthobench, keys):
+    with checkpoints_at(checkpoint_root("results.db"), keys[1]).lock():
+        outcome = orthobench("delete", "--model", "lstm", "--yes")
+    assert outcome.code == 2
+    assert keys[1] in outcome.err
+    assert stored() == keys
+
+
+@pytest.mark.parametrize("words", [(), ("0123", "--model", "lstm"), ("nix",), ("--status", "faild")])
+def test_a_mistake_deletes_nothing(orthobench, keys, words):
+    assert orthobench("delete", *words, "--yes").code == 2
+    assert stored() == keys
+
+
+def test_the_python_api_deletes_runs(keys):
+    with ob.open_results() as results:
+        results.delete(results.runs(model="rnn"))
+        with pytest.raises(ob.UsageError, match="name the runs to delete"):
+            results.delete(None)
+    assert stored() == keys[:2]
+
+
+def test_without_a_match_there_is_nothing_to_delete(orthobench, keys):
+    outcome = orthobench("delete", "--status", "failed", "--yes")
+    assert (outcome.code, outcome.out) == (
+        0,
+        "no run has status=failed; runs have status finished: nothing is deleted\n",
+    )
+    assert stored() == keys

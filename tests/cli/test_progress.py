@@ -1,0 +1,96 @@
+"""The display of progress fits the terminal."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from orthobench.cli.progress import Progress, SideBySide, busy, is_live, short_label
+
+LABEL = "[2/4] scornn sequence_length=2000 hidden_size=190 seed 2"
+START = SimpleNamespace(
+    key="0123456789abcdef",
+    parameter_count=21764,
+    device="cpu",
+    metric="cross_entropy",
+    baselines={"cross_entropy": 0.01029},
+    total_iterations=10_000,
+    iterations_per_epoch=1000,
+)
+EVALUATION = SimpleNamespace(iteration=1500, loss=0.002324, metrics={"cross_entropy": 0.00239})
+
+
+def row(width: int, monkeypatch) -> str:
+    """Return the row of a run in training, as a terminal of this width shows it."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    progress = Progress(LABEL, live=True)
+    progress.on_start(START)
+    for iteration in (1, 1500):
+        progress.on_iteration(iteration)
+    progress.on_evaluation(EVALUATION)
+    shown = io.StringIO()
+    Console(file=shown, width=width).print(progress.bar.get_renderable())
+    (line,) = shown.getvalue().splitlines()
+    return line.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("width", "texts"),
+    [
+        (200, ["sequence_length=2000", "seed 2", "loss 0.002324", "cross_entropy 0.00239", "(baseline 0.01029)", ":"]),
+        (80, ["scornn seed 2", "loss 0.002324", "cross_entropy 0.00239", ":"]),
+        (45, ["scornn seed 2", "cross_entropy 0.00239"]),
+        (30, ["…"]),
+    ],
+)
+def test_a_row_fits_one_line(width, texts, monkeypatch):
+    line = row(width, monkeypatch)
+    assert len(line) <= width
+    for text in texts:
+        assert text in line
+
+
+def test_a_narrow_row_has_no_settings(monkeypatch):
+    assert "=" not in row(80, monkeypatch)
+    assert short_label(LABEL) == "[2/4] scornn seed 2"
+
+
+@pytest.mark.parametrize("width", [200, 80, 40])
+def test_the_row_of_all_runs_counts_once(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr("orthobench.cli.progress.is_live", lambda: True)
+    shown = io.StringIO()
+    Console(file=shown, width=width).print(SideBySide(4).bar.get_renderable())
+    assert shown.getvalue().count("0 of 4 ended") == 1
+
+
+def test_plain_lines_name_the_settings_once(capsys):
+    progress = Progress(LABEL, live=False)
+    progress.on_start(START)
+    progress.on_iteration(1)
+    progress.on_evaluation(SimpleNamespace(iteration=2000, loss=0.1, metrics={"cross_entropy": 0.2}))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"{LABEL}: run 0123456789abcdef, 21764 parameters, cpu"
+    assert second.startswith("[2/4] scornn seed 2: epoch 2.00  loss 0.1  cross_entropy 0.2 (baseline 0.01029)")
+
+
+@pytest.mark.parametrize(("terminal", "live"), [("xterm", True), ("dumb", False), ("unknown", False)])
+def test_a_dumb_terminal_gets_lines(terminal, live, monkeypatch):
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert is_live() == live
+
+
+def test_silent_work_is_named(capsys):
+    with busy("verifying mnist"):
+        assert capsys.readouterr().err == "verifying mnist\n"
+
+
+def test_an_import_and_a_check_name_the_data_set(orthobench, small_data):
+    outcome = orthobench("data", "verify", "mnist", "--data-dir", str(small_data))
+    assert outcome.err.splitlines()[0] == "verifying mnist"
+    outcome = orthobench("data", "import", "mnist", str(small_data / "mnist"), "--data-dir", "new")
+    assert outcome.err.splitlines()[0] == "importing and checking mnist"

@@ -1,0 +1,232 @@
+"""Files from anywhere: no code of a pickle runs, and nothing unpacks to more than the real data has."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pickle
+import struct
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+from support.data import COUNTS, images, labels, write_cifar10, write_mnist
+
+from orthobench.data import dataset
+from orthobench.data.cifar10 import CIFAR10
+from orthobench.data.limits import LimitedReader, copy_limited
+from orthobench.data.plain_pickle import load_plain
+from orthobench.errors import UsageError
+
+MEGABYTE = 1_000_000
+
+
+class Command:
+    """Runs a command of the system when it is unpickled."""
+
+    def __init__(self, command):
+        self.command = command
+
+    def __reduce__(self):
+        return os.system, (self.command,)
+
+
+class Zeros:
+    """A stream without end that counts the bytes it sent."""
+
+    sent = 0
+
+    def read(self, size=-1):
+        assert size >= 0, "the whole stream was requested"
+        self.sent += size
+        return bytes(size)
+
+
+@pytest.fixture(autouse=True)
+def empty_data_folder(data_folder):
+    return data_folder
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_no_code_of_the_seven_files_runs(inside, tmp_path):
+    """The payload is the whole file, or one value of a batch that is otherwise right."""
+    source = write_cifar10(tmp_path / "theirs") / "cifar-10-batches-py"
+    files = sorted(source.iterdir())
+    assert len(files) == 7
+    for file in files:
+        attack = Command(f"touch {tmp_path / 'ran'}-{file.name}")
+        content = pickle.loads(file.read_bytes()) | {"batch_label": attack} if inside else attack
+        file.write_bytes(pickle.dumps(content))
+    with pytest.raises(UsageError, match="is cut off or is not a batch of CIFAR-10"):
+        dataset("cifar10").import_files(tmp_path / "theirs")
+    assert not dataset("cifar10").present()
+    assert not list(tmp_path.glob("ran-*"))
+    pickle.loads(files[0].read_bytes())
+    assert len(list(tmp_path.glob("ran-*"))) == 1  # the payload itself works
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_batches_of_every_protocol_are_read(protocol, tmp_path):
+    source = write_cifar10(tmp_path / "theirs") / "cifar-10-batches-py"
+    for file in source.iterdir():
+        content = pickle.loads(file.read_bytes()) | {"batch_label": b"testing batch 1 of 1"}
+        file.write_bytes(pickle.dumps(content, protocol))
+    data_set = dataset("cifar10")
+    data_set.import_files(source)
+    for part in COUNTS:
+        read, classes = data_set.load(part)
+        expected = images(part, 3072).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        np.testing.assert_array_equal(read.numpy(), expected)
+        np.testing.assert_array_equal(classes.numpy(), labels(part))
+
+
+def test_a_batch_of_python_2_is_read(tmp_path):
+    """The canonical files are of this kind; assembled here from the opcodes that Python 2 writes."""
+
+    def text(content: bytes) -> bytes:
+        return b"U" + bytes([len(content)]) + content
+
+    rows = bytes(range(246, 256)) * 2
+    array = (
+        b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\n" + b"K\x00\x85" + text(b"b") + b"\x87R("
+        b"K\x01K\x02K\x0a\x86cnumpy\ndtype\n" + text(b"u1") + b"K\x00K\x01\x87R(K\x03" + text(b"|") + b"NNN"
+        b"J\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89T" + struct.pack("<i", len(rows)) + rows + b"tb"
+    )
+    file = tmp_path / "batch"
+    file.write_bytes(b"\x80\x02}(" + text(b"data") + array + text(b"labels") + b"](K\x06K\x09eu.")
+    python_reads = pickle.loads(file.read_bytes(), encoding="latin1")
+    loaded = load_plain(file)
+    assert loaded["labels"] == python_reads["labels"] == [6, 9]
+    assert loaded["data"].content == python_reads["data"].tobytes() == rows
+    assert loaded["data"].shape == python_reads["data"].shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        np.zeros(3),
+        np.array([print, "x"], dtype=object),
+        np.zeros((3, 4), np.uint8, order="F"),
+        np.float64(1.5),
+        print,
+        complex(1, 2),
+    ],
+)
+def test_other_values_are_refused(content, tmp_path):
+    (tmp_path / "batch").write_bytes(pickle.dumps(content))
+    with pytest.raises(pickle.UnpicklingError):
+        load_plain(tmp_path / "batch")
+
+
+def test_a_number_in_a_pickle_allocates_no_memory(tmp_path):
+    """An entry of the memo numbered 2^31 makes the unpickler in C ask for 32 GB."""
+    (tmp_path / "batch").write_bytes(b"\x80\x02]r" + struct.pack("<I", 1 << 31) + b".")
+    assert load_plain(tmp_path / "batch") == []
+
+
+def test_an_endless_stream_stops_at_the_limit(tmp_path):
+    zeros = Zeros()
+    with pytest.raises(UsageError, match=r"^it has more than 1000000 bytes, unlike the real data: get another copy$"):
+        copy_limited(zeros, tmp_path / "copy", MEGABYTE, "it")
+    assert zeros.sent == MEGABYTE + 1
+    assert (tmp_path / "copy").stat().st_size <= MEGABYTE
+    assert LimitedReader(io.BytesIO(b"12345"), 5, "").read() == b"12345"
+    assert copy_limited(io.BytesIO(b"12345"), tmp_path / "copy", 5, "") == 5
+    assert (tmp_path / "copy").read_bytes() == b"12345"
+
+
+def gzip_bomb(folder):
+    source = write_mnist(folder)
+    (source / "t10k-labels-idx1-ubyte").unlink()
+    with gzip.open(source / "t10k-labels-idx1-ubyte.gz", "wb", 1) as packed:
+        packed.write(bytes(60 * MEGABYTE))
+    return source
+
+
+def plain_bomb(folder):
+    source = write_mnist(folder)
+    with (source / "t10k-labels-idx1-ubyte").open("wb") as file:
+        file.truncate(600 * MEGABYTE)
+    return source
+
+
+def tar_bomb(folder):
+    """A member that is too large by itself."""
+    archive = folder / "cifar-10-python.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
+        member = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
+        member.size = 60 * MEGABYTE
+        packed.addfile(member, io.BytesIO(bytes(member.size)))
+    return archive
+
+
+def tar_bomb_beside(folder):
+    """A member of another name, which is read over."""
+    archive = folder / "cifar-10-python.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
+        member = tarfile.TarInfo("other")
+        member.size = 30 * MEGABYTE
+        packed.addfile(member, io.BytesIO(bytes(member.size)))
+    return archive
+
+
+def tar_bomb_in_a_header(folder):
+    """The header of a member, which `tarfile` reads into memory."""
+    member = tarfile.TarInfo("header")
+    member.type, member.size = tarfile.XHDTYPE, 30 * MEGABYTE
+    archive = folder / "cifar-10-python.tar.gz"
+    with gzip.open(archive, "wb", 1) as packed:
+        packed.write(member.tobuf())
+        packed.write(bytes(member.size))
+    return archive
+
+
+def zip_bomb(folder):
+    with zipfile.ZipFile(folder / "timit.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("timit/dr1-fvmh0/si1466.wav", bytes(60 * MEGABYTE))
+    return folder / "timit.zip"
+
+
+BOMBS = {
+    "gzip": ("mnist", gzip_bomb, 47_040_016),
+    "plain file": ("mnist", plain_bomb, 47_040_016),
+    "member of a tar": ("cifar10", tar_bomb, 40_000_000),
+    "other member of a tar": ("cifar10", tar_bomb_beside, 20_000_000),
+    "header in a tar": ("cifar10", tar_bomb_in_a_header, 20_000_000),
+    "member of a zip": ("timit_sample", zip_bomb, 2_000_000),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_what_unpacks_to_more_than_the_real_data_is_refused(bomb, tmp_path, monkeypatch):
+    name, write, limit = BOMBS[bomb]
+    if "other" in bomb or "header" in bomb:
+        monkeypatch.setattr(CIFAR10, "size", 10 * MEGABYTE)
+    read = []
+
+    class Counting(LimitedReader):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            read.append(self)
+
+    monkeypatch.setattr("orthobench.data.limits.LimitedReader", Counting)
+    monkeypatch.setattr("orthobench.data.cifar10.LimitedReader", Counting)
+    (tmp_path / "theirs").mkdir()
+    path = write(tmp_path / "theirs" / "inner" if name == "mnist" else tmp_path / "theirs")
+    with pytest.raises(UsageError, match=f"has more than {limit} bytes, unlike the real data: get another copy"):
+        dataset(name).import_files(path)
+    assert max(stream.bytes_read - stream.limit for stream in read) == 1
+    assert not dataset(name).present()
+    assert not list(tmp_path.rglob(f".{name}.new"))
+
+
+def test_an_encrypted_zip_is_one_line(tmp_path):
+    archive = zip_bomb(tmp_path)
+    content = bytearray(archive.read_bytes())
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the bit that says "encrypted"
+        content[content.index(signature) + flags] |= 1
+    archive.write_bytes(content)
+    with pytest.raises(UsageError, match="is not a complete ZIP archive"):
+        dataset("timit_sample").import_files(archive)

@@ -1,0 +1,418 @@
+"""Plant faults into a copy of the code, one at a time, and list those that the tests or the gate do not catch.
+
+    python tests/gate/planted_faults.py [--only WORD] [--skip tests] [--data-dir FOLDER]     or: make faults
+
+Each fault names the tests that should fail, and the runs of checks/baseline.toml whose check should not pass. Faults in
+the use of real data need the data sets. Without a fault both must pass, which the program checks first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import runpy
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.checkout import ROOT, copy_checkout, path_in_copy
+
+COPY = ROOT / "build" / "planted"
+PROCESSES = multiprocessing.get_context("forkserver")
+PRELOADED = ["numpy", "pydantic", "pytest", "rich.table", "scipy.stats", "sqlalchemy.orm", "torch", "typer"]
+"""New processes have these libraries already, which take longer to load than most runs."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A text of a file and its replacement, the tests that should fail, and the runs that should not pass."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    runs: tuple[str, ...]
+
+
+def fault(name: str, file: str, old: str, new: str, tests: str, runs: str) -> Fault:
+    return Fault(name, file, old, new, tuple(f"tests/{test}" for test in tests.split()), tuple(runs.split()))
+
+
+TRAINER, BATCHES = "orthobench/training/trainer.py", "orthobench/training/batches.py"
+EVALUATION, OPTIMIZERS = "orthobench/training/evaluation.py", "orthobench/training/optimizers.py"
+OPERATIONS = "orthobench/recurrence/operations.py"
+RANDOMNESS = "training/test_randomness.py"
+
+FAULTS = (
+    # Randomness
+    fault(
+        "model seed ignored", TRAINER, "seeds.generator(spec.seed, ", "seeds.generator(0, ", RANDOMNESS, "adding/exact"
+    ),
+    fault("never shuffled", BATCHES, "if not self.shuffle:", "if True:", RANDOMNESS, "adding/exact"),
+    fault("one order for all epochs", BATCHES, '"order", epoch)', '"order", 0)', RANDOMNESS, "adding/exact"),
+    fault("one order for all seeds", BATCHES, "(self.seed, ", "(0, ", RANDOMNESS, "adding/exact"),
+    fault(
+        "data seed ignored",
+        "tasks/adding.py",
+        '(seed, "adding", "train")',
+        '(0, "adding", "train")',
+        RANDOMNESS,
+        "adding/exact",
+    ),
+    fault(
+        "test data are training data",
+        "tasks/copying.py",
+        '(seed, "copying", "test")',
+        '(seed, "copying", "train")',
+        RANDOMNESS,
+        "copying/exact",
+    ),
+    # Training
+    fault(
+        "norm not clipped",
+        TRAINER,
+        "if self.training.clip_norm is not None:",
+        "if False:",
+        "training/test_transcription.py",
+        "adding/exact",
+    ),
+    fault(
+        "values not clipped",
+        TRAINER,
+        "if self.training.clip_value is not None:",
+        "if False:",
+        "training/test_transcription.py",
+        "copying/exact",
+    ),
+    fault(
+        "learning rates do not decay",
+        TRAINER,
+        "self.training.learning_rate_decay**decays * ",
+        "",
+        "training/test_lifecycle.py::test_learning_rates_decay_with_the_epochs",
+        "adding/exact",
+    ),
+    fault(
+        "decay in every epoch",
+        TRAINER,
+        " // self.training.decay_every",
+        "",
+        "training/test_lifecycle.py::test_learning_rates_decay_with_the_epochs",
+        "copying/exact",
+    ),
+    fault(
+        "no decay on a plateau",
+        TRAINER,
+        " * self.training.plateau_decay**self.state.plateaus",
+        "",
+        "training/test_trainer.py",
+        "mnist/exact",
+    ),
+    fault(
+        "weight decay off",
+        TRAINER,
+        "if group.weight_decay:",
+        "if False:",
+        "training/test_lifecycle.py::test_a_penalty_and_a_weight_decay_reach_the_gradient",
+        "copying/exact",
+    ),
+    fault(
+        "weight decay twice",
+        TRAINER,
+        "alpha=group.weight_decay",
+        "alpha=2 * group.weight_decay",
+        "training/test_lifecycle.py::test_a_penalty_and_a_weight_decay_reach_the_gradient",
+        "copying/exact",
+    ),
+    fault(
+        "penalty ignored",
+        TRAINER,
+        "(loss if penalty is None else loss + penalty)",
+        "loss",
+        "training/test_lifecycle.py::test_a_penalty_and_a_weight_decay_reach_the_gradient",
+        "copying/exact",
+    ),
+    fault(
+        "one learning rate for all groups",
+        TRAINER,
+        "group.learning_rate * factor",
+        "self.groups[0].learning_rate * factor",
+        "training/test_trainer.py",
+        "copying/exact",
+    ),
+    fault(
+        "constraint not restored",
+        TRAINER,
+        "self.model.after_step()",
+        "pass",
+        "training/test_trainer.py",
+        "mnist/exact",
+    ),
+    fault(
+        "gradients add up", TRAINER, "self.model.zero_grad()", "pass", "training/test_transcription.py", "adding/exact"
+    ),
+    fault(
+        "state not carried on",
+        TRAINER,
+        "None if starts_epoch else state.carried",
+        "None",
+        "training/test_carried_state.py",
+        "ptb/exact",
+    ),
+    fault(
+        "last batch of an epoch dropped",
+        BATCHES,
+        "len(task.train) // self.size",
+        "len(task.train) // self.size - 1",
+        "training/test_lifecycle.py::test_everything_is_logged",
+        "adding/exact",
+    ),
+    # Evaluation
+    fault(
+        "validation on test data",
+        EVALUATION,
+        "self.measure(self.task.validation)",
+        "self.measure(self.task.test)",
+        "training/test_validation.py",
+        "mnist/exact",
+    ),
+    fault(
+        "test on training data",
+        EVALUATION,
+        "test = self.measure(self.task.test)",
+        "test = self.measure(self.task.train)",
+        "training/test_transcription.py",
+        "adding/exact",
+    ),
+    fault(
+        "incomplete batch not tested",
+        EVALUATION,
+        ".split(size))",
+        ".split(size)[: max(1, len(split) // size)])",
+        "training/test_trainer.py",
+        "adding/exact",
+    ),
+    fault(
+        "state kept between tested sequences",
+        EVALUATION,
+        "final_state if self.task.carries_state else None",
+        "None",
+        "training/test_carried_state.py",
+        "ptb/exact",
+    ),
+    fault(
+        "divergence not noticed",
+        EVALUATION,
+        "if metrics[name] <= limit * baseline:",
+        "if True:",
+        "training/test_divergence.py",
+        "adding/exact",
+    ),
+    # Optimisers
+    fault(
+        "Adam without the root of the bias correction",
+        OPTIMIZERS,
+        "** 0.5 / (1 - beta1",
+        "/ (1 - beta1",
+        "training/test_optimizers.py",
+        "adding/exact",
+    ),
+    fault(
+        "RMSProp with the complement of its decay",
+        OPTIMIZERS,
+        '1 - group["decay"])\n                if group["epsilon_inside"]',
+        'group["decay"])\n                if group["epsilon_inside"]',
+        "training/test_optimizers.py",
+        "copying/exact",
+    ),
+    fault(
+        "Cayley step ascends",
+        OPTIMIZERS,
+        "identity + half, w - half @ w",
+        "identity - half, w + half @ w",
+        "training/test_optimizers.py",
+        "cifar10/exact",
+    ),
+    # Tasks
+    fault(
+        "delay shorter by one",
+        "tasks/copying.py",
+        "-COPIED - 1]",
+        "-COPIED - 2]",
+        "tasks/test_copying.py",
+        "copying/exact",
+    ),
+    fault(
+        "markers of the wrong halves",
+        "tasks/adding.py",
+        "(length - 1) // 2",
+        "length // 2",
+        "tasks/test_adding.py",
+        "adding/exact",
+    ),
+    fault(
+        "pixels not permuted",
+        "tasks/mnist.py",
+        "if settings.permuted else",
+        "if False else",
+        "tasks/test_mnist.py",
+        "mnist/exact",
+    ),
+    fault(
+        "validation images are trained on",
+        "tasks/_image.py",
+        "images[first:past], labels[first:past]",
+        "images[: past - first], labels[: past - first]",
+        "tasks/test_mnist.py",
+        "mnist/exact",
+    ),
+    fault(
+        "mask shifted by a step",
+        "tasks/timit.py",
+        "self.time[:-1] < lengths",
+        "self.time[1:] < lengths",
+        "tasks/test_timit.py",
+        "timit/exact",
+    ),
+    fault(
+        "character asked for is the one shown",
+        "tasks/ptb.py",
+        "read[1:])",
+        "read[:-1])",
+        "tasks/test_ptb.py",
+        "ptb/exact",
+    ),
+    # Models and recurrences
+    fault(
+        "sign of the Cayley gradient",
+        "orthobench/matrices/cayley.py",
+        "upper_entries(v.T - v)",
+        "upper_entries(v - v.T)",
+        "matrices/test_cayley.py",
+        "timit/exact",
+    ),
+    fault(
+        "forget bias not added",
+        "models/lstm.py",
+        "self.bias + self.forget_offset",
+        "self.bias",
+        "models/test_models.py",
+        "adding/exact",
+    ),
+    fault(
+        "radius not normalised",
+        "models/enrnn.py",
+        "if not self.normalised and self.radius() > 1:",
+        "if False:",
+        "models/test_promises.py",
+        "copying/exact-enrnn",
+    ),
+    fault(
+        "derivative of the reflections",
+        "orthobench/matrices/householder.py",
+        "(vectors, k + k.T)",
+        "(vectors, k - k.T)",
+        "matrices/test_householder.py",
+        "mnist/exact",
+    ),
+    fault(
+        "first step is read in place of the last",
+        "orthobench/model.py",
+        'final[0] if self.signature.readout == "last" else outputs',
+        'outputs[0] if self.signature.readout == "last" else outputs',
+        "models/test_contract.py",
+        "adding/exact",
+    ),
+    fault(
+        "start of the state forgotten",
+        "models/_plain.py",
+        "weight, state, trace,",
+        "weight, super().initial_state(inputs.shape[1]), trace,",
+        "models/test_contract.py",
+        "mnist/exact",
+    ),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", metavar="WORD", default="", help="plant the faults with this word in their name")
+    parser.add_argument("--skip", choices=("tests", "gate"), help="what need not catch the faults")
+    parser.add_argument("--data-dir", type=Path, help="the folder of the data sets")
+    options = parser.parse_args()
+    if options.data_dir:
+        os.environ["ORTHOBENCH_DATA"] = str(options.data_dir.resolve())
+    faults = [fault for fault in FAULTS if options.only in fault.name]
+    catchers = [(name, caught) for name, caught in (("tests", by_tests), ("gate", by_gate)) if name != options.skip]
+    PROCESSES.set_forkserver_preload(PRELOADED)
+    copy_checkout(COPY)
+    for name, caught in catchers:
+        targets = tuple(dict.fromkeys(target for fault in faults for target in getattr(fault, TARGETS[name])))
+        if caught(targets):
+            sys.exit(f"the {name} do not pass without a fault: {' '.join(targets)}")
+    missed: dict[str, list[str]] = {name: [] for name, _ in catchers}
+    for number, fault in enumerate(faults, start=1):
+        start = time.monotonic()
+        file = COPY / path_in_copy(fault.file)
+        right = file.read_text("utf-8")
+        if right.count(fault.old) != 1:
+            sys.exit(
+                f"{fault.file} has {right.count(fault.old)} times the text of the fault '{fault.name}': {fault.old}"
+            )
+        file.write_text(right.replace(fault.old, fault.new), "utf-8")
+        verdicts = []
+        for name, caught in catchers:
+            seen = caught(getattr(fault, TARGETS[name]))
+            verdicts.append(f"{name} {'caught' if seen else 'MISSED'}")
+            if not seen:
+                missed[name].append(fault.name)
+        file.write_text(right, "utf-8")
+        print(
+            f"[{number}/{len(faults)}] {fault.name}: {', '.join(verdicts)} ({time.monotonic() - start:.0f} s)",
+            flush=True,
+        )
+    for name, names in missed.items():
+        print(f"{name}: {len(faults) - len(names)} of {len(faults)} caught; missed: {', '.join(names) or 'none'}")
+
+
+TARGETS = {"tests": "tests", "gate": "runs"}
+
+
+def by_tests(tests: tuple[str, ...]) -> bool:
+    """Return whether one of these tests fails."""
+    return _run("pytest", "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *tests) == 1
+
+
+def by_gate(runs: tuple[str, ...]) -> bool:
+    """Return whether the check of these runs does not pass."""
+    return _run("orthobench", "check", *(word for run in runs for word in ("--only", run))) in (1, 3)
+
+
+def _run(module: str, *arguments: str) -> int:
+    """Run a module as a program in the copy, and return its exit code."""
+    log = COPY / "log.txt"
+    process = PROCESSES.Process(target=_run_module, args=(str(COPY), str(log), module, arguments))
+    process.start()
+    process.join()
+    if process.exitcode not in (0, 1, 3):
+        sys.exit(f"{module} {' '.join(arguments)} ended with {process.exitcode}:\n{log.read_text('utf-8')[-3000:]}")
+    return process.exitcode
+
+
+def _run_module(folder: str, log: str, module: str, arguments: tuple[str, ...]) -> None:
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    sys.argv = [module, *arguments]
+    with Path(log).open("w", encoding="utf-8") as output:
+        for stream in (1, 2):
+            os.dup2(output.fileno(), stream)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Settings that the authors' programs fix: each experiment that follows a program has that program's value.
+
+Each fact names the program's file and line. `repository` is the program's public repository.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from orthobench.papers import Experiment, papers
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+
+CATALOG = Catalog()
+EXPERIMENTS = [experiment for paper in papers() for experiment in paper.experiments()]
+SCORNN_PAPERS = ("helfrich2017", "helfrich2018", "maduranga2020")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Settings that a line of a program fixes, the experiments that follow it, and how many these are."""
+
+    repository: str
+    line: str
+    settings: dict[str, Any]
+    holds_for: Callable[[Experiment], bool]
+    count: int
+
+
+def readme(experiment: Experiment) -> bool:
+    """Return whether the experiment's numbers are those of the nnRNN program's README."""
+    return (experiment.paper, experiment.artifact) == ("kerg2019", "Penn Treebank table")
+
+
+def unroll(experiment: Experiment) -> int:
+    return experiment.task_settings["unroll_length"]
+
+
+FACTS = [
+    Fact(  # the gradient's upper block row alone enters G
+        "stwisdom/urnn",
+        "custom_optimizers.py:66",
+        {"gradient": "top_row", "recurrent_optimizer": "cayley_rmsprop_keras1"},
+        lambda e: (e.task, e.model) == ("mnist", "full_urnn"),
+        13,
+    ),
+    Fact(  # the same, for the plain step along the gradient
+        "stwisdom/urnn",
+        "optimizations.py:40",
+        {"gradient": "top_row", "optimizer": "rmsprop_theano", "recurrent_optimizer": "cayley"},
+        lambda e: e.model == "full_urnn" and e.task != "mnist",
+        15,
+    ),
+    Fact(  # one optimiser for all models of this program, of Keras 1's form
+        "stwisdom/urnn",
+        "mnist.py:179",
+        {"optimizer": "rmsprop_keras1", "clip_norm": None, "clip_value": None},
+        lambda e: (e.task, e.model) == ("mnist", "urnn"),
+        5,
+    ),
+    Fact(
+        "stwisdom/urnn",
+        "mnist.py:179",
+        {"optimizer": "rmsprop_keras1", "learning_rate": 1e-3, "clip_norm": 1.0},
+        lambda e: (e.paper, e.task, e.model) == ("chang2019", "mnist", "lstm"),
+        2,
+    ),
+    Fact(
+        "SpartinStuff/scoRNN",
+        "scoRNN_copying.py:223",
+        {"optimizer": "rmsprop_tf1", "learning_rate": 1e-3, "forget_bias": 1.0, "clip_norm": None, "clip_value": None},
+        lambda e: e.paper in SCORNN_PAPERS and (e.task, e.model) == ("copying", "lstm"),
+        6,
+    ),
+    Fact(
+        "SpartinStuff/scoRNN",
+        "scoRNN_mnist.py:195",
+        {"optimizer": "rmsprop_tf1", "learning_rate": 1e-3, "forget_bias": 1.0, "clip_norm": None, "clip_value": None},
+        lambda e: e.paper in SCORNN_PAPERS and (e.task, e.model) == ("mnist", "lstm"),
+        6,
+    ),
+    Fact(
+        "tk-rusch/coRNN",
+        "noisy_CIFAR10/network.py:15",
+        {"maps": "three", "validation_size": 3_000, "train_size": 47_000},
+        lambda e: (e.task, e.model) == ("cifar10", "cornn"),
+        1,
+    ),
+    Fact(
+        "tk-rusch/LEM",
+        "nCIFAR/utils.py:15",
+        {"validation_size": 2_000, "train_size": 48_000},
+        lambda e: (e.task, e.model) == ("cifar10", "lem"),
+        1,
+    ),
+    Fact(  # the file mnist.pkl.gz, which has the bytes over 256
+        "veugene/spectre_release",
+        "datasets/mnist_data/data_source_link:1",
+        {"validation_size": 10_000, "train_size": 50_000, "divisor": 256},
+        lambda e: e.paper == "vorontsov2017",
+        14,
+    ),
+    Fact(
+        "KyleGoyette/nnRNN",
+        "language_task.py:125",
+        {"optimizer": "rmsprop_keras1", "learning_rate": 1e-3, "recurrent_learning_rate": 8e-5},
+        lambda e: readme(e) and e.model == "exprnn" and (e.model_settings["hidden_size"], unroll(e)) != (1386, 150),
+        3,
+    ),
+    Fact(
+        "KyleGoyette/nnRNN",
+        "README.md, PTB, Length=150, expRNN 1386",
+        {"optimizer": "rmsprop_keras1", "learning_rate": 8e-3, "recurrent_learning_rate": 8e-4},
+        lambda e: readme(e) and e.model == "exprnn" and (e.model_settings["hidden_size"], unroll(e)) == (1386, 150),
+        1,
+    ),
+    *(
+        Fact(
+            "KyleGoyette/nnRNN",
+            f"README.md, PTB, Length={length}, nnRNN",
+            {"optimizer": "adam_nnrnn", "learning_rate": 2e-3, "modulus_penalty": 1e-4}
+            | {"recurrent_optimizer": "adam_nnrnn", "recurrent_learning_rate": 2e-4}
+            | {"triangle_decay": decay, "clip_norm": clip},
+            lambda e, length=length: readme(e) and e.model == "nnrnn" and unroll(e) == length,
+            1,
+        )
+        for length, decay, clip in ((150, 1e-5, 10.0), (300, 1e-6, 5.0))
+    ),
+    Fact(
+        "KyleGoyette/nnRNN",
+        "README.md, PTB, RNN",
+        {"optimizer": "rmsprop_keras1", "learning_rate": 1e-5, "activation": "modrelu"},
+        lambda e: readme(e) and e.model == "rnn",
+        2,
+    ),
+    Fact(
+        "KyleGoyette/nnRNN",
+        "README.md, PTB, EURNN",
+        {"optimizer": "rmsprop_keras1", "learning_rate": 1e-3},
+        lambda e: readme(e) and e.model == "eurnn",
+        4,
+    ),
+]
+
+
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: f"{fact.repository}/{fact.line}")
+def test_experiments_have_the_settings_of_the_program_that_they_follow(fact):
+    following = [experiment for experiment in EXPERIMENTS if fact.holds_for(experiment)]
+    assert len(following) == fact.count
+    for experiment in following:
+        settings = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment).spec.settings
+        assert {name: settings[name] for name in fact.settings} == fact.settings, experiment.label
+
+
+def test_results_are_taken_at_the_epoch_that_the_program_takes():
+    """coRNN's sMNIST_task.py:83 tests after the last epoch; its other two programs at the best validation."""
+    selections = {(e.task, e.settings.get("permuted")): e.selection for e in EXPERIMENTS if e.model == "cornn"}
+    assert selections == {("mnist", False): "last", ("mnist", True): "best_valid", ("cifar10", None): "best_valid"}

@@ -1,0 +1,60 @@
+"""A trainer's step and an evaluation, against the same by hand."""
+
+from __future__ import annotations
+
+import torch
+from orthobench.tasks.adding import Adding
+
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.training.evaluation import Evaluator
+from orthobench.training.trainer import Trainer
+
+CPU = torch.device("cpu")
+
+
+def trainer(model: str, tiny: dict[str, str], **settings: str) -> Trainer:
+    config = resolve(Catalog(), "adding", model, {**tiny, **settings})
+    return Trainer(config, Adding(config.task_settings, 0, CPU), CPU)
+
+
+def test_every_group_steps_at_its_own_decayed_rate(tiny):
+    """Plain descent moves a parameter by its rate times its gradient: 1e-2 and 1e-4, halved after four iterations."""
+    rates = {"learning_rate": "1e-2", "recurrent_learning_rate": "1e-4", "learning_rate_decay": "0.5"}
+    trained = trainer("scornn", tiny, optimizer="sgd", recurrent_optimizer="sgd", epochs="2", **rates)
+    for iteration in range(2 * trained.iterations_per_epoch):
+        before = {name: value.detach().clone() for name, value in trained.model.named_parameters()}
+        trained.advance()
+        for name, value in trained.model.named_parameters():
+            rate = 1e-4 if name == "skew_entries" else 1e-2
+            rate *= 0.5 ** (iteration // trained.iterations_per_epoch)
+            torch.testing.assert_close(value, before[name] - rate * value.grad, rtol=0, atol=1e-7, msg=name)
+
+
+def test_a_constraint_is_restored_after_every_step(tiny):
+    """oRNN's reflections are along unit vectors; a step of descent leaves the sphere."""
+    trained = trainer("ornn", tiny, optimizer="sgd", learning_rate="0.5")
+    for _ in range(3):
+        trained.advance()
+        lengths = trained.model.vectors().norm(dim=0)
+        torch.testing.assert_close(lengths, torch.ones_like(lengths))
+
+
+def test_a_plateau_decays_the_rate(tiny, rates):
+    trained = trainer("rnn", tiny, learning_rate="0.2", optimizer="sgd")
+    trained.training = trained.training.model_copy(update={"plateau_decay": 0.25})
+    trained.advance()
+    trained.state.plateaus = 2
+    trained.advance()
+    assert rates == [0.2, 0.2 * 0.25**2]
+
+
+def test_an_evaluation_has_every_example_once(tiny):
+    """20 test sequences in batches of 8, 8 and 4 give the metric of all at once."""
+    trained = trainer("rnn", tiny, evaluation_batch_size="8")
+    everything = trained.task.test.batch(torch.arange(20))
+    outputs, _ = trained.model(everything.inputs)
+    expected = float((outputs.detach() - everything.targets).square().mean())
+    measured = Evaluator(trained).measure(trained.task.test)
+    torch.testing.assert_close(measured, {"mse": expected}, rtol=1e-5, atol=0)
+    torch.testing.assert_close(Evaluator(trained).evaluate(probe=False).metrics, {"mse": expected}, rtol=1e-5, atol=0)
