@@ -12,6 +12,8 @@ import pytest
 import torch
 from support.postgres import Server, binaries
 
+from orthobench.recurrence import native
+
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")
 
@@ -24,6 +26,12 @@ TINY = {
     "evaluate_every": "2",
     "hidden_size": "8",
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_kernels() -> None:
+    """Compile the kernels before the first test, so that no command of a test says that it compiles them."""
+    native.missing()
 
 
 @pytest.fixture(autouse=True)

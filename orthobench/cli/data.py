@@ -78,6 +78,7 @@ def import_(
     from orthobench.data import dataset
 
     selected = dataset(name)
+    selected.check_packages()
     with busy(f"importing and checking {name}", path.exists()):
         selected.import_files(path)
     typer.echo(f"{name} is in {selected.folder()}")
@@ -97,6 +98,7 @@ def verify(
     selected = [dataset(name)] if name else [each for each in datasets().values() if each.present()]
     problems = {}
     for each in selected:
+        each.check_packages()
         with busy(f"verifying {each.name}", each.present()):
             problems[each.name] = each.verify()
     if json:
