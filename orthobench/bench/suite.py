@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,8 +18,10 @@ from orthobench.bench.measure import SHORTEST, Clock, Sample, SystemClock, inter
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape
 from orthobench.errors import UsageError
+from orthobench.recurrence import native, threads
 
 SGEMM = "sgemm"
+PEAK = "FMA peak"
 FREE = "free W"
 CONSTRAINED = [SHAPES[name] for name in ("mnist-170", "mnist-512", "ptb-1030")]
 """One shape of each of the papers' sizes."""
@@ -73,6 +76,23 @@ class MatrixProduct:
         torch.mm(self.a, self.b, out=self.out)
         if self.out.is_cuda:
             torch.cuda.synchronize(self.out.device)
+
+
+class MultiplyAdd:
+    """Fused multiply-adds on registers on torch's number of threads: no float32 kernel is faster on these cores."""
+
+    def __init__(self, quick: bool) -> None:
+        self.library = native.kernels()
+        self.repeats = 1000 if quick else 5_000_000
+        self.threads = torch.get_num_threads()
+        self.out = torch.empty(self.threads, self.library.vector_length())
+
+    @property
+    def gflop(self) -> float:
+        return float(self.threads * self.repeats * self.library.multiply_add_flops() / 1e9)
+
+    def __call__(self) -> None:
+        threads.run([partial(self.library.multiply_add, self.repeats, 0.5, 1.0, row.data_ptr()) for row in self.out])
 
 
 class ConstraintStep:
@@ -135,10 +155,14 @@ def flushed_denormals() -> Iterator[None]:
 
 
 def _recurrences(shape: Shape, plan: Plan) -> dict[str, Any]:
-    product = MatrixProduct(plan.device, plan.quick)
-    steps: dict[str, Callable[[], None]] = {SGEMM: product}
-    gflop = {SGEMM: product.gflop}
+    steps: dict[str, Any] = {SGEMM: MatrixProduct(plan.device, plan.quick)}
     left_out = {}
+    if plan.device.type == "cpu":
+        if reason := native.missing():
+            left_out[PEAK] = reason
+        else:
+            steps[PEAK] = MultiplyAdd(plan.quick)
+    gflop = {name: step.gflop for name, step in steps.items()}
     for name, make in implementations(shape, plan.device).items():
         try:
             step = make()
@@ -155,7 +179,8 @@ def _recurrences(shape: Shape, plan: Plan) -> dict[str, Any]:
             **timing(samples),
             "gflops": gflop[name] / summarise(samples).seconds,
             "of_sgemm": ratio(timed[SGEMM], samples) * gflop[name] / gflop[SGEMM],
-            "ratio": None if name == SGEMM else ratio(timed[EAGER], samples),
+            "of_peak": ratio(timed[PEAK], samples) * gflop[name] / gflop[PEAK] if PEAK in timed else None,
+            "ratio": None if name in (SGEMM, PEAK) else ratio(timed[EAGER], samples),
         }
         for name, samples in timed.items()
     ]

@@ -37,7 +37,8 @@ def command(
 ) -> None:
     """Time a training step at the papers' shapes.
 
-    Every back end is timed beside the eager loop, nn.RNN, nn.LSTM and the machine's matrix product, in alternation.
+    Every back end is timed beside the eager loop, nn.RNN, nn.LSTM, the machine's matrix product and, on a CPU, the peak
+    of its fused multiply-adds (FMA) on as many threads, in alternation.
     Slow implementations have fewer rounds. The command takes minutes and stores its results in the database.
     """
     import torch
@@ -94,7 +95,7 @@ def recurrence_table(results: dict[str, Any]) -> Any:
     from rich.table import Table
 
     table = Table("shape", "implementation", box=None)
-    for heading in ("s/step", "GFLOP/s", "of sgemm", "x eager", "n", "spread"):
+    for heading in ("s/step", "GFLOP/s", "of sgemm", "of peak", "x eager", "n", "spread"):
         table.add_column(heading, justify="right")
     for group in results["shapes"]:
         for number, row in enumerate(group["rows"]):
@@ -104,6 +105,7 @@ def recurrence_table(results: dict[str, Any]) -> Any:
                 f"{row['seconds']:.3g}",
                 f"{row['gflops']:.3g}",
                 f"{row['of_sgemm']:.0%}",
+                "-" if row["of_peak"] is None else f"{row['of_peak']:.0%}",
                 "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
                 str(row["n"]),
                 f"{row['spread']:.0%}",

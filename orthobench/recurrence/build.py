@@ -23,8 +23,8 @@ from pathlib import Path
 
 import filelock
 
-_SOURCE = Path(__file__).with_name("cpu.c")
-_HEADER = Path(__file__).with_name("vectors.h")
+_SOURCES = sorted(Path(__file__).parent.glob("*.c"))  # every C file of this folder is part of the library
+_HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 _FLAGS = ("-O3", "-std=gnu11", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC")
 _NATIVE = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler accepts is used
 _TRIAL = "import ctypes, sys; ctypes.CDLL(sys.argv[1]).problem_size()"
@@ -214,8 +214,7 @@ def _compiler() -> list[str]:
 def _key(compiler: list[str], extra_flags: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for text in (
-        _SOURCE.read_text("utf-8"),
-        _HEADER.read_text("utf-8"),
+        *(path.read_text("utf-8") for path in (*_SOURCES, *_HEADERS)),
         *compiler,
         _compiler_version(*compiler),
         *_FLAGS,
@@ -260,7 +259,7 @@ def _compile(compiler: list[str], extra_flags: tuple[str, ...], target: Path) ->
     """
     _logger.info("compiling the CPU kernels with %s (about two seconds)", compiler[0])
     for native in _NATIVE:
-        run = _run(*compiler, *_FLAGS, *native, *extra_flags, str(_SOURCE), "-o", str(target), "-lm")
+        run = _run(*compiler, *_FLAGS, *native, *extra_flags, *map(str, _SOURCES), "-o", str(target), "-lm")
         if run.returncode == 0:
             break
     else:

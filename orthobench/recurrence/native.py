@@ -95,7 +95,9 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.pack.argtypes = (pointer, pointer, size, size, size, size, size)
     library.weight_gradient.argtypes = (size,) * 5 + (pointer, size, pointer, pointer, pointer)
     library.add_parts.argtypes = (size, size, pointer, pointer)
-    library.pack.restype = library.add_parts.restype = None
+    library.multiply_add.argtypes = (size, ctypes.c_float, ctypes.c_float, pointer)
+    library.multiply_add_flops.restype = size
+    library.pack.restype = library.add_parts.restype = library.multiply_add.restype = None
     return library
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch
 from orthobench.bench import constraints
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape, select
-from orthobench.bench.suite import Plan, measure_recurrences
+from orthobench.bench.suite import MultiplyAdd, Plan, measure_recurrences
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.recurrence import native
@@ -40,10 +41,11 @@ def test_json_is_what_is_kept(orthobench):
     assert (printed["quick"], printed["device"], printed["rounds"]) == (True, "cpu", 1)
     for shape_result in printed["shapes"]:
         rows = {row["implementation"]: row for row in shape_result["rows"]}
-        eager, peak = rows["eager loop"], rows["sgemm"]
+        eager, product, peak = rows["eager loop"], rows["sgemm"], rows["FMA peak"]
         for name, row in rows.items():
-            assert row["of_sgemm"] == pytest.approx(row["gflops"] / peak["gflops"])
-            if name != "sgemm":
+            assert row["of_sgemm"] == pytest.approx(row["gflops"] / product["gflops"])
+            assert row["of_peak"] == pytest.approx(row["gflops"] / peak["gflops"])
+            if name not in ("sgemm", "FMA peak"):
                 assert row["ratio"] == pytest.approx(eager["seconds"] / row["seconds"])
 
 
@@ -117,7 +119,37 @@ def test_a_back_end_that_cannot_serve_is_named_with_the_reason(orthobench, monke
     outcome = orthobench("bench", "--quick", "--rounds", "1", "--shape", "adding-200")
     assert outcome.code == 0
     assert "adding-200: without cpu: " in outcome.out
+    assert "adding-200: without FMA peak: " in outcome.out
     assert "there is no C compiler" in outcome.out
+
+
+@pytest.mark.parametrize("flags", [(), ("-mno-avx512f",), ("-mno-avx", "-mno-avx2", "-mno-fma", "-mno-avx512f")])
+def test_the_peaks_work_is_done_and_counted(flags):
+    """Chain i starts at i, and x <- x / 2 + 1 takes it to i / 2 + 1, then i / 4 + 3 / 2."""
+    if flags and platform.machine() != "x86_64":
+        pytest.skip("the flags are x86's")
+    library = native.load(*flags)
+    lanes = library.vector_length()
+    chains = library.multiply_add_flops() // (2 * lanes)
+    out = torch.empty(lanes)
+    for repeats, expected in ((0, lambda i: i), (1, lambda i: i / 2 + 1), (2, lambda i: i / 4 + 1.5)):
+        library.multiply_add(repeats, 0.5, 1.0, out.data_ptr())
+        assert out.tolist() == [sum(map(expected, range(chains)))] * lanes
+
+
+def test_the_peak_is_that_of_all_threads():
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        work = MultiplyAdd(quick=True)
+        work.out.fill_(torch.nan)
+        work()
+        assert work.gflop == pytest.approx(3e-9 * 1000 * work.library.multiply_add_flops())
+        assert torch.equal(
+            work.out, torch.full_like(work.out, 2.0 * (work.library.multiply_add_flops() // (2 * len(work.out[0]))))
+        )
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_denormals_are_as_before():

@@ -361,9 +361,9 @@ for argument in "$@"; do
     [ "$previous" = -o ] && out=$argument
     previous=$argument
 done
-sed 's/{old}/{new}/' "$source/cpu.c" > "$folder/cpu.c"
-sed 's/{old}/{new}/' "$source/vectors.h" > "$folder/vectors.h"
-exec cc -O0 -std=gnu11 -march=native -shared -fPIC "$folder/cpu.c" -o "$out" -lm
+mkdir -p "$folder/patched"
+for file in "$source"/*.[ch]; do sed 's/{old}/{new}/' "$file" > "$folder/patched/$(basename "$file")"; done
+exec cc -O0 -std=gnu11 -march=native -shared -fPIC "$folder/patched/"*.c -o "$out" -lm
 """
 
 
