@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +26,10 @@ def command(
     tasks: Annotated[
         bool, typer.Option("--tasks", help="Time the data of every task, and its share of a step.")
     ] = False,
+    breakdown: Annotated[
+        bool,
+        typer.Option("--breakdown", help="Time the parts of a step on the CPU kernels: forward, backward and so on."),
+    ] = False,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of timings of each implementation.")] = 5,
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Number of CPU threads.")] = None,
     device: Device = "auto",
@@ -45,6 +50,7 @@ def command(
 
     from orthobench import environment
     from orthobench.bench import shapes, suite
+    from orthobench.bench.breakdown import measure_breakdown
     from orthobench.bench.models import measure_models
     from orthobench.bench.tasks import measure_tasks
     from orthobench.cli import records
@@ -56,6 +62,8 @@ def command(
     for option, is_given in (("--models", models), ("--tasks", tasks)):
         if is_given and (constraints or shape or (models and tasks)):
             raise UsageError(f"{option} has shapes of its own: give it alone")
+    if breakdown and (constraints or models or tasks):
+        raise UsageError("--breakdown is another benchmark than --constraints, --models and --tasks: give one of them")
     selected = shapes.select(shape or ())
     torch_device = pick_device(device)
     if threads is not None:
@@ -71,6 +79,9 @@ def command(
         elif tasks:
             name = "tasks"
             results = measure_tasks(Catalog(), plan)
+        elif breakdown:
+            name = "breakdown"
+            results = measure_breakdown(selected, plan)
         else:
             name = "recurrence"
             results = suite.measure_recurrences(selected, plan)
@@ -85,7 +96,12 @@ def command(
         records.print_json({**header, "environment": facts, **results})
         return
     console = records.console()
-    tables = {"constraints": constraints_table, "models": models_table, "tasks": tasks_table}
+    tables = {
+        "breakdown": breakdown_table,
+        "constraints": constraints_table,
+        "models": models_table,
+        "tasks": tasks_table,
+    }
     console.print(tables.get(name, recurrence_table)(results))
     for line in notes(results):
         console.print(line, markup=False, soft_wrap=True)
@@ -109,6 +125,25 @@ def recurrence_table(results: dict[str, Any]) -> Any:
                 "-" if row["ratio"] is None else f"{row['ratio']:.2f}",
                 str(row["n"]),
                 f"{row['spread']:.0%}",
+            )
+    return table
+
+
+def breakdown_table(results: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    table = Table("shape", "part", box=None)
+    for heading in ("ms", "of the step", "GFLOP/s", "of peak"):
+        table.add_column(heading, justify="right")
+    for group in results["shapes"]:
+        for number, row in enumerate(group["rows"]):
+            table.add_row(
+                "" if number else group["shape"]["name"],
+                row["part"],
+                f"{1000 * row['seconds']:.3g}",
+                f"{row['share']:.1%}",
+                "-" if row["gflops"] is None else f"{row['gflops']:.3g}",
+                "-" if row["of_peak"] is None else f"{row['of_peak']:.0%}",
             )
     return table
 
@@ -188,7 +223,8 @@ def notes(results: dict[str, Any]) -> list[str]:
             lines.append(f"{name}: peak memory of a step above model and data: {', '.join(memory)}")
     if results["quick"]:
         return [*lines, "toy sizes (--quick): the times mean nothing"]
-    foreign = [sample["foreign"] for group in results["shapes"] for row in group["rows"] for sample in row["samples"]]
+    rows = [[group["step"]] if "step" in group else group["rows"] for group in results["shapes"]]
+    foreign = [sample["foreign"] for row in chain.from_iterable(rows) for sample in row["samples"]]
     share, worst = sum(foreign) / len(foreign), max(foreign)
     lines.append(
         f"{results['device']}, {results['threads']} threads; others took {share:.0%} of the cores, {worst:.0%} at worst"

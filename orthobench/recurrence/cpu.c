@@ -50,6 +50,7 @@ INLINE void tile(const int rows, const int vecs, int64_t depth, const float *res
 #pragma GCC unroll 2
         for (int v = 0; v < vecs; v++)
             sums[i][v] = accumulate ? *(const vf *)(out + i * ldo + v * VL) : (vf){0};
+#pragma GCC unroll 2
     for (int64_t k = 0; k < depth; k++) {
         const vf *w = (const vf *)(panel + k * vecs * VL);
 #pragma GCC unroll 16
@@ -1021,6 +1022,7 @@ enum { DEPTH = 128 }; /* rows summed in registers: a panel of them, DEPTH x 2 ve
 INLINE void outer_tile(const int rows, const int vecs, int64_t depth, const float *restrict a, const float *restrict b,
                        float *restrict out, int64_t ldo, int last_count) {
     vf sums[ROWS][2] = {{{0}}};
+#pragma GCC unroll 2
     for (int64_t k = 0; k < depth; k++) {
         const vf *w = (const vf *)(b + k * vecs * VL);
 #pragma GCC unroll 16

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import kernels, native, workspace
+from orthobench.recurrence import kernels, native, stopwatch, workspace
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.diagonal import Diagonal
@@ -60,6 +60,12 @@ def _fields(tape: Tape, width: int, settings: Mapping[str, int | float]) -> dict
     }
 
 
+def _product(*arguments: Any) -> Tensor:
+    """Return dL/dW; see `native.weight_gradient`."""
+    with stopwatch.part(stopwatch.WEIGHT_GRADIENT):
+        return native.weight_gradient(*arguments)
+
+
 class _Recurrence:
     @staticmethod
     def settings(parameters: Mapping[str, Any]) -> _Settings:
@@ -103,7 +109,7 @@ class _Recurrence:
         if bias is not None:
             fields["dbias"] = torch.zeros_like(h0)
         native.loop("recurrence_backward", **fields)
-        dweight = native.weight_gradient(fields["dx"], h, h0) if tape.needs_weight else None
+        dweight = _product(fields["dx"], h, h0) if tape.needs_weight else None
         dbias = None if bias is None else native.total(fields["dbias"])
         if dbias is not None and arguments.parameters["activation"].is_complex:
             dbias = dbias[::2].contiguous()
@@ -131,7 +137,7 @@ class _Gated:
         fields = _fields(tape, 2 * h.shape[-1], _Gated.settings(arguments.parameters))
         fields |= {"saved": saved, "dmixed": dmixed, "packed": native.pack_transposed(arguments.weight)}
         native.loop("gated_backward", **fields)
-        dweight = native.weight_gradient(dmixed, h, h0) if tape.needs_weight else None
+        dweight = _product(dmixed, h, h0) if tape.needs_weight else None
         return Gradients(fields["dx"], dweight, (fields["dh0"],))
 
 
@@ -151,7 +157,7 @@ class _LSTM:
         fields = _fields(tape, weight.shape[0], {})
         fields |= {"saved": saved, "c": c, "c0": c0, "dc0": torch.empty_like(c0)}
         native.loop("lstm_backward", packed=native.pack_transposed(weight), **fields)
-        dweight = native.weight_gradient(fields["dx"], h, h0) if tape.needs_weight else None
+        dweight = _product(fields["dx"], h, h0) if tape.needs_weight else None
         return Gradients(fields["dx"], dweight, (fields["dh0"], fields["dc0"]))
 
 
@@ -203,11 +209,11 @@ class _GRU:
         dweight, dx = None, fields["dx"]
         if tape.needs_weight:
             dweight = torch.empty_like(weight)
-            native.weight_gradient(dx[..., : 2 * n], h, h0, dweight[: 2 * n])
+            _product(dx[..., : 2 * n], h, h0, dweight[: 2 * n])
             if reset_after:
-                native.weight_gradient(fields["dmixed"], h, h0, dweight[2 * n :])
+                _product(fields["dmixed"], h, h0, dweight[2 * n :])
             else:
-                native.weight_gradient(dx[..., 2 * n :], recurrent, None, dweight[2 * n :])
+                _product(dx[..., 2 * n :], recurrent, None, dweight[2 * n :])
         by_name = {name: native.total(fields[sums]) for name, sums in vectors.items()}
         return Gradients(dx, dweight, (fields["dh0"],), by_name)
 
@@ -237,7 +243,7 @@ class _CoRNN:
         dweight = None
         if tape.needs_weight:
             sources = ((y, y0), (z, z0))
-            dweight = torch.cat([native.weight_gradient(fields["dx"], *source) for source in sources], dim=1)
+            dweight = torch.cat([_product(fields["dx"], *source) for source in sources], dim=1)
         return Gradients(fields["dx"], dweight, (fields["dh0"], fields["dc0"]))
 
 
@@ -272,8 +278,8 @@ class _LEM:
         dweight, dx = None, fields["dx"]
         if tape.needs_weight:
             dweight = torch.empty_like(weight)
-            native.weight_gradient(dx[..., : 3 * n], y, y0, dweight[: 3 * n])
-            native.weight_gradient(dx[..., 3 * n :], z, None, dweight[3 * n :])
+            _product(dx[..., : 3 * n], y, y0, dweight[: 3 * n])
+            _product(dx[..., 3 * n :], z, None, dweight[3 * n :])
         return Gradients(dx, dweight, (fields["dh0"], fields["dc0"]))
 
 
@@ -306,8 +312,8 @@ class _Lipschitz:
         dweight = None
         if tape.needs_weight:
             dweight = torch.empty_like(weight)
-            native.weight_gradient(dlinear, h, h0, dweight[:n])
-            native.weight_gradient(fields["dx"], h, h0, dweight[n:])
+            _product(dlinear, h, h0, dweight[:n])
+            _product(fields["dx"], h, h0, dweight[n:])
         return Gradients(fields["dx"], dweight, (fields["dh0"],))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import build, threads, workspace
+from orthobench.recurrence import build, stopwatch, threads, workspace
 
 _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
 _POINTERS = (
@@ -126,7 +126,8 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
 
         return run
 
-    threads.run([task(*part) for part in parts])
+    with stopwatch.part(stopwatch.FORWARD if function.endswith("_forward") else stopwatch.BACKWARD):
+        threads.run([task(*part) for part in parts])
 
 
 def pack(weight: Tensor, gates: int = 1) -> Tensor:

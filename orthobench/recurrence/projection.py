@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import native, workspace
+from orthobench.recurrence import native, stopwatch, workspace
 
 
 def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -31,7 +31,8 @@ def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and inputs.numel()
     if not has_kernel or inputs.dim() != 3 or native.unusable("project"):
         return torch.nn.functional.linear(inputs, weight, bias)
-    result: Tensor = _Project.apply(inputs, weight, bias)
+    with stopwatch.part(stopwatch.PROJECTION):
+        result: Tensor = _Project.apply(inputs, weight, bias)
     return result
 
 
@@ -50,6 +51,11 @@ class _Project(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dx: Tensor) -> Any:
+        with stopwatch.part(stopwatch.PROJECTION):
+            return _Project._gradients(ctx, dx)
+
+    @staticmethod
+    def _gradients(ctx: Any, dx: Tensor) -> Any:
         inputs, weight = ctx.saved_tensors
         m = inputs.shape[-1]
         dinputs = dx @ weight if ctx.needs_input_grad[0] else None

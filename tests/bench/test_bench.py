@@ -10,12 +10,14 @@ import pytest
 import torch
 
 from orthobench.bench import constraints
+from orthobench.bench.breakdown import PARTS, TimedStep
+from orthobench.bench.implementations import implementations
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape, select
 from orthobench.bench.suite import MultiplyAdd, Plan, measure_recurrences
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.recurrence import native
+from orthobench.recurrence import native, stopwatch
 from orthobench.store import open_store
 
 
@@ -47,6 +49,44 @@ def test_json_is_what_is_kept(orthobench):
             assert row["of_peak"] == pytest.approx(row["gflops"] / peak["gflops"])
             if name not in ("sgemm", "FMA peak"):
                 assert row["ratio"] == pytest.approx(eager["seconds"] / row["seconds"])
+
+
+def test_the_parts_of_a_step_are_the_step(orthobench):
+    outcome = orthobench("bench", "--breakdown", "--quick", "--rounds", "2", "--json", "--shape", "adding-200")
+    (printed,) = json.loads(outcome.out)["shapes"]
+    *parts, whole = printed["rows"]
+    assert [row["part"] for row in parts] == list(PARTS)
+    assert sum(row["seconds"] for row in parts) == pytest.approx(whole["seconds"])
+    assert sum(row["share"] for row in parts) == pytest.approx(whole["share"]) == 1
+    rows = {row["part"]: row for row in parts}
+    assert all(row["seconds"] > 0 for row in parts)
+    recurrent = 2 * 4 * 6 * 12**2
+    for name, flops in (("forward", recurrent), ("backward", recurrent), ("input projection", 4 * 4 * 6 * 2 * 12)):
+        assert rows[name]["gflops"] * rows[name]["seconds"] == pytest.approx(flops / 1e9)
+    assert rows["optimiser"]["gflops"] is None
+    table = orthobench("bench", "--breakdown", "--quick", "--rounds", "1")
+    assert table.code == 0
+    for word in (*SHAPES, "making W", "100.0%", "mean nothing"):
+        assert word in table.out
+
+
+@pytest.mark.parametrize("shape", ["adding-200", "lstm-128"])
+def test_the_timed_step_is_the_step(shape):
+    """The graph is cut at W; gradients and the update stay the same, bit for bit."""
+    timed = TimedStep(SHAPES[shape].small())
+    steps = (timed, implementations(SHAPES[shape].small(), torch.device("cpu"))["cpu"]())
+    for step in steps:
+        step()
+    pairs = zip(timed.step.network.parameters(), steps[1].network.parameters(), strict=True)
+    for actual, expected in pairs:
+        assert torch.equal(actual, expected)
+        assert torch.equal(actual.grad, expected.grad)
+    assert {"forward", "backward", "weight gradient"} <= timed.steps[0].keys()
+
+
+def test_nothing_is_timed_outside_a_record(monkeypatch):
+    monkeypatch.setattr(stopwatch.time, "perf_counter", pytest.fail)
+    implementations(SHAPES["adding-200"].small(), torch.device("cpu"))["cpu"]()()
 
 
 def test_constraints(orthobench):
@@ -99,6 +139,7 @@ def test_a_tasks_batch_is_set_beside_the_step_on_it(orthobench, tmp_path):
     [
         (("--tasks", "--models"), "--models has shapes of its own: give it alone"),
         (("--tasks", "--shape", "lstm-128"), "--tasks has shapes of its own"),
+        (("--breakdown", "--tasks"), "--breakdown is another benchmark than"),
         (("--shape", "mnist-17"), "unknown shape 'mnist-17': did you mean mnist-170"),
         (("--shape", "lstm-128", "--constraints"), "lstm-128 has no constrained matrix"),
         (("--device", "cuda"), "no CUDA device"),
@@ -121,6 +162,9 @@ def test_a_back_end_that_cannot_serve_is_named_with_the_reason(orthobench, monke
     assert "adding-200: without cpu: " in outcome.out
     assert "adding-200: without FMA peak: " in outcome.out
     assert "there is no C compiler" in outcome.out
+    outcome = orthobench("bench", "--quick", "--breakdown")
+    assert outcome.code == 2
+    assert "there is no C compiler" in outcome.err
 
 
 @pytest.mark.parametrize("flags", [(), ("-mno-avx512f",), ("-mno-avx", "-mno-avx2", "-mno-fma", "-mno-avx512f")])
