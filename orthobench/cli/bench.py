@@ -42,8 +42,8 @@ def command(
 ) -> None:
     """Time a training step at the papers' shapes.
 
-    Every back end is timed beside the eager loop, nn.RNN, nn.LSTM, the machine's matrix product and, on a CPU, the peak
-    of its fused multiply-adds (FMA) on as many threads, in alternation.
+    Every back end is timed beside the eager loop, nn.RNN, nn.LSTM and the machine's matrix product, in alternation.
+    A CPU's row "FMA peak" is the rate of fused multiply-adds on registers, which no kernel exceeds.
     Slow implementations have fewer rounds. The command takes minutes and stores its results in the database.
     """
     import torch
