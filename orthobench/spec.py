@@ -77,6 +77,7 @@ class RunConfig:
     Attributes:
         sources: the source code of the run's task, model and probes, of those that are not built in.
         plugin_files: all plugin files of the user, with which another process resolves the run again.
+        preset: the preset of the command that asked for the run; no part of the spec.
     """
 
     spec: RunSpec
@@ -88,6 +89,7 @@ class RunConfig:
     probes: dict[str, type[Probe]]
     sources: tuple[Sources, ...] = ()
     plugin_files: tuple[Sources, ...] = ()
+    preset: Preset = "paper"
 
     def with_seed(self, seed: int) -> RunConfig:
         return replace(self, spec=self.spec.with_seed(seed))
@@ -143,11 +145,15 @@ def resolve(
         model_class.Settings.read(model_group),
         TrainingSettings.read(training_group),
         seed,
+        preset,
     )
 
 
-def resolve_again(catalog: Catalog, spec: RunSpec) -> RunConfig:
+def resolve_again(catalog: Catalog, spec: RunSpec, preset: Preset = "paper") -> RunConfig:
     """Resolve a run from its canonical form, in another process.
+
+    Args:
+        preset: the preset of the command that asked for the run, which the canonical form does not have.
 
     Raises:
         UsageError: the plugins differ from those of the spec.
@@ -162,6 +168,7 @@ def resolve_again(catalog: Catalog, spec: RunSpec) -> RunConfig:
         model_class.Settings.restore(spec.model_settings),
         TrainingSettings.restore(spec.training),
         spec.seed,
+        preset,
     )
     if again.spec != spec:
         raise UsageError(
@@ -180,6 +187,7 @@ def _config(
     model_settings: ModelSettings,
     training: TrainingSettings,
     seed: int,
+    preset: Preset,
 ) -> RunConfig:
     """Return the run of these settings."""
     task_class: type[Task] = catalog.load("task", task)
@@ -208,6 +216,7 @@ def _config(
         probes,
         tuple({code.origin: code for code in own_code}.values()),
         catalog.files,
+        preset,
     )
 
 

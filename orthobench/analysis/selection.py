@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from orthobench.analysis.variants import settings_of
 from orthobench.errors import UsageError, unknown
 from orthobench.plugins import Catalog, PluginKind
-from orthobench.settings import SHORT_NAMES, same, text
+from orthobench.settings import SHORT_NAMES, Preset, same, text
 from orthobench.store import Run, Status
 
-COLUMNS = ("task", "model", "seed", "status", "device", "backend", "tag", "key", "variant", "condition")
+COLUMNS = ("task", "model", "seed", "preset", "status", "device", "backend", "tag", "key", "variant", "condition")
 LISTED = 12
 """Values that an error message lists at most."""
 
@@ -141,10 +141,12 @@ def _check_values(key: str, accepted: Sequence[str], existing: Sequence[Any]) ->
     """Refuse a value that no run could have.
 
     Raises:
-        UsageError: the value is no status, task or model.
+        UsageError: the value is no status, preset, task or model.
     """
     if key == "status":
         possible = set(map(str, Status))
+    elif key == "preset":
+        possible = {*get_args(Preset), text(None)}
     elif key in ("task", "model"):
         kind: PluginKind = "task" if key == "task" else "model"
         possible = {*Catalog().names(kind), *map(str, existing)}

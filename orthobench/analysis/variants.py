@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orthobench.analysis.statistics import Summary, summarize
 from orthobench.settings import merged_settings, text
-from orthobench.store import Run, Status
+from orthobench.store import Status
+
+if TYPE_CHECKING:
+    from orthobench.store import Run
 
 
 @dataclass(frozen=True)

@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from orthobench.data import use_data_folder
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.options import ExecutionOptions
-from orthobench.execution.session import SweepResult, open_session
+from orthobench.execution.session import Session, SweepResult, open_session
 from orthobench.execution.tuner import Tuning, TuningResult, check_optuna
 from orthobench.planning.file import read_file
 from orthobench.planning.grid import Axis, read_grid
-from orthobench.planning.match import MatchedRuns, MatchedSize, with_equal_parameters
+from orthobench.planning.match import MatchedSize, with_equal_parameters
 from orthobench.planning.plan import SweepRun, resolve_grid
+from orthobench.planning.requests import request_of
 from orthobench.planning.search import Search
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
 from orthobench.settings import Preset, text
 from orthobench.spec import resolve
-from orthobench.store import Run
+from orthobench.store import Run, Status
 
 Values = str | Sequence[Any]
 Grid = Mapping[str, Values] | Mapping[str | tuple[str, ...], Values]
@@ -67,9 +68,12 @@ def run(
     """
     settings = _merge(settings, overrides)
     options = options or ExecutionOptions()
-    config = resolve(Catalog(options.plugins), task, model, settings, preset, seed)
+    catalog = Catalog(options.plugins)
+    config = resolve(catalog, task, model, settings, preset, seed)
     with open_session(db, options, display, runs=[[config]]) as session:
-        return session.train(config, f"{task} {model} seed {seed}", force)
+        trained = session.train(config, f"{task} {model} seed {seed}", force)
+        _keep_requests(session, [trained], {trained.key: request_of(catalog, task, model, settings, preset)})
+        return trained
 
 
 def sweep(
@@ -108,10 +112,10 @@ def sweep(
     """
     options = with_jobs(options, jobs)
     axes = read_grid({_axis(names): values for names, values in (grid or {}).items()})
-    matched = _grid_runs(
+    grid_runs = _grid_runs(
         options, task, _names(models), settings or {}, axes, seed_list(seeds), preset, match_parameters
     )
-    return train(matched.runs, db, options, dry_run, display, matched.sizes)
+    return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes, grid_runs.requests)
 
 
 def sweep_file(
@@ -135,7 +139,7 @@ def sweep_file(
         Stopped: the user pressed Ctrl-C; the same call resumes the runs.
     """
     options, file = with_jobs(options, jobs), read_file(path)
-    matched = _grid_runs(
+    grid_runs = _grid_runs(
         options,
         file.task,
         file.models,
@@ -145,7 +149,7 @@ def sweep_file(
         file.preset,
         file.match_parameters,
     )
-    return train(matched.runs, db, options, dry_run, display, matched.sizes)
+    return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes, grid_runs.requests)
 
 
 def tune(
@@ -205,18 +209,34 @@ def train(
     dry_run: bool,
     display: Display | None,
     sizes: Sequence[MatchedSize] = (),
+    requests: Mapping[str, str | None] | None = None,
 ) -> SweepResult:
     """Plan and train the runs of a sweep.
 
     Args:
         sizes: the hidden sizes that were chosen for the runs.
+        requests: the requests for the runs, by key.
 
     Raises:
         OrthobenchError: as for `sweep`.
         Stopped: the user pressed Ctrl-C.
     """
     with open_session(db, options, display, dry_run, [[run.config for run in runs]]) as session:
-        return session.sweep(runs, dry_run, dry_run, sizes)
+        result = session.sweep(runs, dry_run, dry_run, sizes)
+        if not dry_run:
+            _keep_requests(session, result.runs, requests or {})
+        return result
+
+
+def _keep_requests(session: Session, runs: Sequence[Run], requests: Mapping[str, str | None]) -> None:
+    """Keep the requests for runs that have a result, where the database has another one."""
+    session.open_store.keep_requests(
+        {
+            run.key: request
+            for run in runs
+            if (request := requests.get(run.key)) not in (None, run.request) and Status(run.status).is_final
+        }
+    )
 
 
 def with_jobs(options: ExecutionOptions | None, jobs: int | None) -> ExecutionOptions:
@@ -237,6 +257,14 @@ def seed_list(seeds: int | Sequence[int]) -> Sequence[int]:
     return listed
 
 
+class _GridRuns(NamedTuple):
+    """The runs of a grid, the hidden sizes that were chosen for them, and their requests by key."""
+
+    runs: list[SweepRun]
+    sizes: Sequence[MatchedSize]
+    requests: Mapping[str, str | None]
+
+
 def _grid_runs(
     options: ExecutionOptions,
     task: str,
@@ -246,7 +274,7 @@ def _grid_runs(
     seeds: Sequence[int],
     preset: Preset,
     parameters: int | str | None,
-) -> MatchedRuns:
+) -> _GridRuns:
     """Return the runs of a grid, with hidden sizes of equal parameter counts if `parameters` is given.
 
     Raises:
@@ -255,9 +283,14 @@ def _grid_runs(
     catalog = Catalog(options.plugins)
     runs = resolve_grid(catalog, task, models, overrides, axes, seeds, preset)
     if parameters is None:
-        return MatchedRuns(runs, [])
+        requests = {
+            config.spec.key: request_of(catalog, task, config.spec.model, {**overrides, **point}, preset)
+            for config, point in runs
+        }
+        return _GridRuns(runs, [], requests)
     with use_data_folder(options.data_folder):
-        return with_equal_parameters(catalog, runs, overrides, preset, parameters)
+        matched = with_equal_parameters(catalog, runs, overrides, preset, parameters)
+    return _GridRuns(matched.runs, matched.sizes, {})
 
 
 def _merge(settings: Mapping[str, Any] | None, overrides: Mapping[str, Any]) -> dict[str, Any]:

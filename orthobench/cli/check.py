@@ -7,33 +7,22 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli.options import (
-    LARGEST_SEED,
-    Backend,
-    DataFolder,
-    Device,
-    Json,
-    ModelFilter,
-    PluginFiles,
-    TaskFilter,
-    Where,
-    conditions,
-)
+from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.options import LARGEST_SEED, Backend, DataFolder, Device, Json, PluginFiles
 from orthobench.planning import MAX_SEEDS
 
 COLUMNS = {"name", "task", "model", "preset"}
 """What conditions select the runs of a baseline by, beside their settings."""
 
 
+@filtered("task", "model", "preset")
 def command(
     baseline: Annotated[Path, typer.Argument(help="The file of the baseline.")] = Path("checks/baseline.toml"),
     only: Annotated[
         list[str] | None,
         typer.Option("--only", metavar="NAME", help="Restrict to this run, such as adding/lstm; may be repeated."),
     ] = None,
-    task: TaskFilter = None,
-    model: ModelFilter = None,
-    where: Where = None,
+    filters: Filters = NO_FILTERS,
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds, in place of the baseline's.")
     ] = None,
@@ -86,7 +75,7 @@ def command(
     from orthobench.gate.update import UpdateRefusedError
     from orthobench.store.overwrite import refuse_other_kinds
 
-    selected = conditions(where, task=task, model=model)
+    selected = filters.conditions()
     if update and not (reason and reason.strip()):
         raise UsageError("--update needs --reason '...': it is kept in the baseline for its readers")
     if reason and not update:

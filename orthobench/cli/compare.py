@@ -6,22 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from orthobench.cli.options import (
-    DEFAULT_DATABASE,
-    Database,
-    Json,
-    ModelFilter,
-    StatusFilter,
-    TagFilter,
-    TaskFilter,
-    Where,
-    conditions,
-)
+from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
 
 if TYPE_CHECKING:
     from orthobench.analysis.compare import Contrast
 
 
+@filtered()
 def command(
     selections: Annotated[
         list[str],
@@ -44,11 +36,7 @@ def command(
             show_default=False,
         ),
     ] = None,
-    task: TaskFilter = None,
-    model: ModelFilter = None,
-    tag: TagFilter = None,
-    status: StatusFilter = None,
-    where: Where = None,
+    filters: Filters = NO_FILTERS,
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:
@@ -67,7 +55,7 @@ def command(
     from orthobench.training.locks import status_in
 
     check_count(selections)
-    shared = conditions(where, task=task, model=model, tag=tag, status=status)
+    shared = filters.conditions()
     with open_store(db) as store:
         compared = contrasts(store, selections, shared, status_in(store, db), value, paired)
     p_values = adjusted(compared)

@@ -9,19 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from orthobench.cli.options import (
-    DEFAULT_DATABASE,
-    Database,
-    Json,
-    ModelFilter,
-    StatusFilter,
-    TagFilter,
-    TaskFilter,
-    Where,
-    WrittenDatabase,
-    conditions,
-    print_help,
-)
+from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WrittenDatabase, print_help
 
 app = typer.Typer(
     callback=print_help,
@@ -177,14 +166,11 @@ def merge(
 
 
 @app.command()
+@filtered()
 def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the files runs.*, segments.*, metrics.*.")],
     form: Annotated[Literal["csv", "json", "parquet"], typer.Option("--format", help="Format of the files.")] = "csv",
-    task: TaskFilter = None,
-    model: ModelFilter = None,
-    tag: TagFilter = None,
-    status: StatusFilter = None,
-    where: Where = None,
+    filters: Filters = NO_FILTERS,
     vectors: Annotated[
         bool, typer.Option("--vectors", help="Write the vectors too: gradient norms through time, heat maps.")
     ] = False,
@@ -197,7 +183,7 @@ def export(
     from orthobench.store.merge import reading
     from orthobench.training.locks import status_in
 
-    selected = conditions(where, task=task, model=model, tag=tag, status=status)
+    selected = filters.conditions()
     with reading(db) as store:
         runs = select_runs(store.runs(), selected, status_in(store, db))
         if not runs:

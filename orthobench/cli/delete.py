@@ -6,27 +6,16 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli.options import (
-    DEFAULT_DATABASE,
-    Database,
-    ModelFilter,
-    StatusFilter,
-    TagFilter,
-    TaskFilter,
-    Where,
-    conditions,
-)
+from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.options import DEFAULT_DATABASE, Database
 
 
+@filtered()
 def command(
     runs: Annotated[
         list[str] | None, typer.Argument(metavar="[RUN]...", help="Keys of runs, or their first digits.")
     ] = None,
-    task: TaskFilter = None,
-    model: ModelFilter = None,
-    tag: TagFilter = None,
-    status: StatusFilter = None,
-    where: Where = None,
+    filters: Filters = NO_FILTERS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs, and delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without a question.")] = False,
     db: Database = DEFAULT_DATABASE,
@@ -41,7 +30,7 @@ def command(
     from orthobench.errors import UsageError
     from orthobench.training.locks import status_in
 
-    selected = conditions(where, task=task, model=model, tag=tag, status=status)
+    selected = filters.conditions()
     if bool(runs) == bool(selected):
         raise UsageError("say which runs to delete: name their keys, or give filters such as --status failed")
     with open_results(db) as results:

@@ -10,16 +10,15 @@ import typer
 
 from orthobench.cli.progress import Progress, SideBySide
 from orthobench.cli.records import cell, console, print_columns
+from orthobench.cli.summaries import RunState, print_states
 from orthobench.execution.budget import show_duration
 from orthobench.execution.display import Display, JobsDisplay
 from orthobench.execution.job import Ending
 from orthobench.execution.output import lasting_output
 from orthobench.execution.session import SweepResult
-from orthobench.store import Status
 from orthobench.training.events import EventSink
 
 if TYPE_CHECKING:
-    from orthobench.analysis.variants import Variant
     from orthobench.execution.estimate import Estimate
     from orthobench.execution.job import Job, Outcome
     from orthobench.execution.planner import SweepPlan, Totals
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from orthobench.planning.match import MatchedSize
     from orthobench.planning.plan import PlannedRun
     from orthobench.planning.search import Trial
-    from orthobench.store import Run
 
 SHOWN_TRIALS = 10
 LEFT_TO_ANOTHER = 3
@@ -163,22 +161,21 @@ def report_sweep(result: SweepResult) -> None:
 
 def print_plan(plan: SweepPlan) -> None:
     """Print every run with its state and estimate, the number of runs by state, and the totals."""
-    from rich.table import Table
-
-    several = len({run.config.spec.task for run in plan.runs}) > 1
-    headings = ("run", *(("task",) if several else ()), "model", "settings", "seed", "state")
-    table = Table(*headings, *(() if plan.estimates is None else ("time", "memory", "judged by")), box=None)
-    for run in plan.runs:
-        spec = run.config.spec
-        settings = " ".join(f"{name}={value}" for name, value in run.settings.items())
-        state = f"{run.state}, left out" if run.key in plan.left_out else run.state
-        row = [run.key, *((spec.task,) if several else ()), spec.model, settings, str(spec.seed), state]
-        if plan.estimates is not None:
-            row += _estimate_cells(plan.estimates.get(run.key))
-        table.add_row(*row)
-    console().print(table)
-    states = [run.state for run in plan.runs]
-    typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
+    print_states(
+        [
+            RunState(
+                run.key,
+                run.config.spec.task,
+                run.config.spec.model,
+                run.settings,
+                run.config.spec.seed,
+                run.state,
+                run.key in plan.left_out,
+                None if plan.estimates is None else _estimate_cells(plan.estimates.get(run.key)),
+            )
+            for run in plan.runs
+        ]
+    )
     for change in dict.fromkeys(run.change for run in plan.runs if run.older_run):
         keys = " ".join(run.older_run.key for run in plan.runs if run.older_run and run.change == change)
         typer.echo(f"stale: {change}; the older results stay in the database: {keys}")
@@ -188,26 +185,6 @@ def print_plan(plan: SweepPlan) -> None:
     if plan.budget is not None:
         selected = _in_words(plan.totals(selected_only=True))
         typer.echo(f"within {show_duration(plan.budget)}: {selected}; {len(plan.left_out)} left out")
-
-
-def print_summary(rows: list[Variant]) -> None:
-    """Print the results of each variant, over its seeds."""
-    from rich.table import Table
-
-    headings = ("model", "seeds", "metric", "final (mean ± 95 %)", "best", "diverged", "parameters", "s/epoch")
-    table = Table(*headings, box=None)
-    for row in rows:
-        table.add_row(
-            row.label,
-            f"{len(row.finished)} of {len(row.runs)}",
-            row.run.metric,
-            cell(row.final and str(row.final)),
-            cell(row.best and str(row.best)),
-            str(row.diverged),
-            str(row.run.parameter_count),
-            cell(row.seconds_per_epoch and row.seconds_per_epoch.mean),
-        )
-    console().print(table)
 
 
 def print_trials(result: TuningResult, command: str) -> None:
@@ -235,13 +212,6 @@ def print_trials(result: TuningResult, command: str) -> None:
             "did, so its value here flatters it"
         )
     typer.echo(f"the best with more seeds:\n    {command}")
-
-
-def describe(run: Run) -> str:
-    """Return a run's result in one line."""
-    final, best, baseline = (cell(value) for value in (run.final_value, run.best_value, run.baselines[run.metric]))
-    text = f"run {run.key} {run.status}: {run.metric} {final}, best {best}, baseline {baseline}"
-    return f"{text} ({run.message})" if run.status == Status.DIVERGED else text
 
 
 def _estimate_cells(estimate: Estimate | None) -> list[str]:

@@ -6,38 +6,27 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli.options import (
-    DEFAULT_DATABASE,
-    Database,
-    Json,
-    ModelFilter,
-    StatusFilter,
-    TagFilter,
-    TaskFilter,
-    Where,
-    conditions,
-)
+from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
 
 HEADINGS = ("run", "task", "model", "seed", "status", "epochs", "metric", "final", "best", "parameters")
 
 
+@filtered()
 def command(
-    task: TaskFilter = None,
-    model: ModelFilter = None,
-    tag: TagFilter = None,
-    status: StatusFilter = None,
+    filters: Filters = NO_FILTERS,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Restrict to this seed; short for --where seed=NUMBER.")
     ] = None,
-    where: Where = None,
     db: Database = DEFAULT_DATABASE,
     json: Json = False,
 ) -> None:
     """List the runs in the database, with the settings in which runs of the same task and model differ.
 
-    Filters are the same for ls, compare, report and db export. A condition is KEY=VALUE. The key is task, model,
-    seed, status, device, backend, tag, key (the first digits are enough), or any setting, also as n or rho. Values
-    that are separated by commas are alternatives: --where model=scornn,lstm. A run must meet all conditions.
+    Filters are the same for ls, compare, report, delete and db export. A condition is KEY=VALUE. The key is task,
+    model, seed, preset, status, device, backend, tag, key (the first digits are enough), or any setting, also as n or
+    rho. Values that are separated by commas are alternatives: --where model=scornn,lstm. A run must meet all
+    conditions. A run has the preset of the command that last started it; preset=none selects runs without one.
     """
     from orthobench.analysis.selection import NoMatchError, select_runs
     from orthobench.analysis.variants import differing_settings
@@ -46,7 +35,7 @@ def command(
     from orthobench.store import open_store
     from orthobench.training.locks import status_in
 
-    selected = conditions(where, task=task, model=model, tag=tag, status=status, seed=seed)
+    selected = filters.conditions(seed=seed)
     with open_store(db) as store:
         status_of = status_in(store, db)
         try:

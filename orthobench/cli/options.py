@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
-
-if TYPE_CHECKING:
-    from orthobench.analysis.selection import Conditions
 
 LARGEST_SEED = 2**32 - 1
 
@@ -93,14 +90,6 @@ Jobs = Annotated[
     ),
 ]
 GpuShare = Annotated[int, typer.Option("--gpu-share", min=1, metavar="K", help="Runs on one GPU at once.")]
-Where = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--where",
-        metavar="KEY=VALUE",
-        help="Restrict to runs with this column or setting, such as seed=0 or n=170; may be repeated.",
-    ),
-]
 ExecutorName = Annotated[
     str,
     typer.Option(
@@ -118,25 +107,6 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the runs and their
 NoProfile = Annotated[
     bool, typer.Option("--no-profile", help="Estimate from the database's runs alone; try no steps of new runs.")
 ]
-TaskFilter = Annotated[
-    str | None, typer.Option("--task", metavar="NAME", help="Restrict to this task; short for --where task=NAME.")
-]
-ModelFilter = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="Restrict to this model; short for --where model=NAME.")
-]
-TagFilter = Annotated[
-    str | None,
-    typer.Option("--tag", metavar="NAME", help="Restrict to runs with this tag; short for --where tag=NAME."),
-]
-StatusFilter = Annotated[
-    str | None,
-    typer.Option(
-        "--status",
-        metavar="STATUS",
-        help="Restrict to runs with this status: running, finished, diverged, failed or interrupted.",
-    ),
-]
-
 Backend = Annotated[
     Literal["auto", "reference", "cpu", "cuda"],
     typer.Option("--backend", help="Kernels of the recurrence; auto: the fastest that serve."),
@@ -145,6 +115,8 @@ Backend = Annotated[
 
 def _use_data_folder(context: typer.Context, folder: Path | None) -> Path | None:
     """Use the data folder until the command ends."""
+    if folder is None:
+        return None
     from orthobench.data import use_data_folder
 
     context.with_resource(use_data_folder(folder))
@@ -203,12 +175,13 @@ def check_names(task: str | None, models: Iterable[str], plugins: Collection[Pat
         catalog.find("model", model)
 
 
-def conditions(where: list[str] | None, **columns: str | int | None) -> Conditions:
-    """Return the conditions of `--where` and of its short forms, such as `task="adding"`.
-
-    Raises:
-        UsageError: a text is not a condition, or two conditions have the same key.
-    """
-    from orthobench.analysis.selection import make_conditions
-
-    return make_conditions(where or (), **columns)
+def asks_for_results_alone(
+    device: str,
+    backend: str,
+    on_divergence: str,
+    checkpoints: str | None,
+    plugins: Collection[Path] | None,
+    tags: Collection[str] | None,
+) -> bool:
+    """Return whether a command would change nothing for runs that have a result, and check nothing on this machine."""
+    return (device, backend, on_divergence, checkpoints) == ("auto", "auto", "stop", None) and not (plugins or tags)

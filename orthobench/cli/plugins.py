@@ -58,7 +58,7 @@ def command(
         explanation = _explanation(catalog, name)
         print_json(explanation) if json else _print_explanation(explanation)
         return
-    listed = [_listed(entry, check) for entry in catalog]
+    listed = [_listed(entry, check, in_full=json) for entry in catalog]
     listed += [_identity(entry) | {"problem": reason} for entry, reason in catalog.broken]
     if json:
         print_json(listed)
@@ -73,11 +73,20 @@ def _identity(entry: Plugin) -> dict[str, Any]:
     return {"kind": entry.kind, "name": entry.name, "origin": entry.origin, "problem": None}
 
 
-def _listed(entry: Plugin, check: bool) -> dict[str, Any]:
-    """Return a plugin as one record of the list, with the reason where it cannot be used."""
+def _listed(entry: Plugin, check: bool, in_full: bool) -> dict[str, Any]:
+    """Return a plugin as one record of the list, with the reason where it cannot be used.
+
+    Args:
+        in_full: also return what only the loaded plugin has, such as the names of its settings.
+    """
     from orthobench.plugins import PluginError
+    from orthobench.plugins.titles import written_attributes
 
     record = _identity(entry)
+    if entry.file is not None and not (check or in_full):
+        written = written_attributes(entry.file)
+        if "title" in written:
+            return record | {"title": written["title"]} | _use(entry, written)
     try:
         cls = entry.load()
     except PluginError as error:
@@ -91,6 +100,11 @@ def _listed(entry: Plugin, check: bool) -> dict[str, Any]:
 
         record["problem"] = "; ".join(problems(entry.kind, cls)) or None
     return record
+
+
+def _use(entry: Plugin, written: dict[str, Any]) -> dict[str, Any]:
+    """Return whether every run has the probe; nothing for a task or model."""
+    return {"default": written.get("default", False)} if entry.kind == "probe" else {}
 
 
 def _explanation(catalog: Catalog, name: str) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orthobench.settings import text
-from orthobench.store import Run
 from orthobench.store.strict_json import finite
+
+if TYPE_CHECKING:
+    from orthobench.store import Run
 
 
 def console() -> Any:

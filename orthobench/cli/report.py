@@ -7,17 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from orthobench.cli.options import (
-    DEFAULT_DATABASE,
-    Database,
-    ModelFilter,
-    StatusFilter,
-    TagFilter,
-    TaskFilter,
-    Where,
-)
+from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.options import DEFAULT_DATABASE, Database
 
 
+@filtered()
 def command(
     form: Annotated[
         Literal["html", "csv", "json", "markdown", "latex", "png", "pdf", "reproduction"] | None,
@@ -41,11 +35,7 @@ def command(
     figure: Annotated[
         str | None, typer.Option("--figure", metavar="NUMBER", help="Restrict to this figure (with --paper).")
     ] = None,
-    task: TaskFilter = None,
-    model: ModelFilter = None,
-    tag: TagFilter = None,
-    status: StatusFilter = None,
-    where: Where = None,
+    filters: Filters = NO_FILTERS,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Write measured results beside the papers' printed results.
@@ -73,11 +63,7 @@ def command(
         paper=paper,
         table=table,
         figure=figure,
-        where=where or (),
-        task=task,
-        model=model,
-        tag=tag,
-        status=status,
+        where=filters.texts(),
     )
     if isinstance(written, str):
         typer.echo(written, nl=False)

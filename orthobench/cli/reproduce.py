@@ -88,8 +88,9 @@ def command(
 
     from orthobench import api
     from orthobench.analysis.variants import variants
-    from orthobench.cli.display import print_summary, report_sweep, resumable
+    from orthobench.cli.display import report_sweep, resumable
     from orthobench.cli.options import split_names
+    from orthobench.cli.summaries import print_summary
     from orthobench.errors import UsageError
     from orthobench.execution.budget import parse_duration
     from orthobench.settings import parse_assignments

@@ -20,6 +20,7 @@ from orthobench.cli.options import (
     PresetName,
     Tags,
     WrittenDatabase,
+    asks_for_results_alone,
     check_names,
 )
 
@@ -47,9 +48,18 @@ def command(
     """
     check_names(task, [model], plugin)
 
-    from orthobench import api
-    from orthobench.cli.display import describe, resumable
     from orthobench.settings import parse_assignments
+
+    settings = parse_assignments(set_ or ())
+    if not force and asks_for_results_alone(device, backend, on_divergence, checkpoints, plugin, tag):
+        from orthobench.cli.finished import answer_run
+
+        if answer_run(task, model, settings, preset, seed, db):
+            return
+
+    from orthobench import api
+    from orthobench.cli.display import resumable
+    from orthobench.cli.summaries import describe
 
     options = api.ExecutionOptions(
         device=device,
@@ -61,7 +71,6 @@ def command(
         checkpoints=checkpoints,
         data_folder=data_dir,
     )
-    settings = parse_assignments(set_ or ())
     with resumable() as display:
         run = api.run(
             task,

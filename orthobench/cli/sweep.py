@@ -27,6 +27,7 @@ from orthobench.cli.options import (
     Tags,
     Threads,
     WrittenDatabase,
+    asks_for_results_alone,
     check_names,
     split_names,
 )
@@ -101,12 +102,22 @@ def command(
     names = split_names(models) if models else []
     check_names(task, names, plugin)
 
+    from orthobench.settings import parse_assignments
+
+    axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
+    is_plain = not (file or match_parameters or dry_run or budget or threads) and executor == "local"
+    if is_plain and task and names and asks_for_results_alone(device, backend, on_divergence, checkpoints, plugin, tag):
+        from orthobench.cli.finished import answer_sweep
+
+        if answer_sweep(task, names, axes, settings, preset, seeds or 1, db):
+            return
+
     from orthobench import api
     from orthobench.analysis.variants import variants
-    from orthobench.cli.display import print_summary, report_sweep, resumable
+    from orthobench.cli.display import report_sweep, resumable
+    from orthobench.cli.summaries import print_summary
     from orthobench.errors import UsageError
     from orthobench.execution.budget import parse_duration
-    from orthobench.settings import parse_assignments
 
     options = api.ExecutionOptions(
         device=device,
@@ -136,8 +147,8 @@ def command(
                 task,
                 names,
                 seeds=seeds or 1,
-                grid=parse_assignments(grid or ()),
-                settings=parse_assignments(set_ or ()),
+                grid=axes,
+                settings=settings,
                 match_parameters=match_parameters,
                 preset=preset,
                 db=db,

@@ -21,6 +21,7 @@ from orthobench.errors import OrthobenchError, RunLockedError, one_line
 from orthobench.execution.pruning import Pruned, PruningSink
 from orthobench.planning.objective import Median
 from orthobench.plugins import Catalog, Sources
+from orthobench.settings import Preset
 from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.training.checkpoint import checkpoints_at
@@ -59,6 +60,7 @@ class Job:
     on_divergence: OnDivergence = "stop"
     tags: tuple[str, ...] = ()
     rule: Median | None = None
+    preset: Preset = "paper"
     config: RunConfig | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -70,7 +72,7 @@ class Job:
         Raises:
             UsageError: the plugins of this process are not those that the job was made with.
         """
-        return self.config or resolve_again(Catalog(self.plugins), self.spec)
+        return self.config or resolve_again(Catalog(self.plugins), self.spec, self.preset)
 
 
 class Ending(StrEnum):

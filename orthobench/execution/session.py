@@ -241,6 +241,7 @@ class Session:
             label,
             self.database if "://" in self.database else str(Path(self.database).absolute()),
             checkpoints if isinstance(checkpoints, str) else str(checkpoints.absolute()),
+            preset=config.preset,
             plugins=config.plugin_files,
             data_folder=str(data_folder().absolute()),
             device="cuda" if self.device.type == "cuda" else "cpu",

@@ -42,7 +42,8 @@ class Plugin:
     """A task, model or probe by name.
 
     `load` imports it and raises PluginError with the reason if that fails. `sources` returns the source code of a
-    loaded plugin; None for a plugin that is built in, whose version number identifies it.
+    loaded plugin; None for a plugin that is built in, whose version number identifies it. `file` is the file of a
+    plugin that is built in.
     """
 
     kind: PluginKind
@@ -50,6 +51,11 @@ class Plugin:
     origin: str
     load: Callable[[], Any]
     sources: Callable[[], Sources | None] = lambda: None
+    file: Path | None = None
+
+    @property
+    def is_built_in(self) -> bool:
+        return self.origin == BUILT_IN
 
 
 class Catalog:
@@ -176,7 +182,13 @@ def _built_in(kind: PluginKind) -> Iterator[Plugin]:
         if module.name.startswith("_"):  # a base class beside the plugins
             continue
         path = f"{package.__name__}.{module.name}"
-        yield Plugin(kind, module.name, BUILT_IN, lambda path=path: _only_class(kind, _import(path)))  # type: ignore[misc]
+        yield Plugin(
+            kind,
+            module.name,
+            BUILT_IN,
+            lambda path=path: _only_class(kind, _import(path)),  # type: ignore[misc]
+            file=Path(module.module_finder.path, f"{module.name}.py"),  # type: ignore[union-attr]
+        )
 
 
 def _installed(kind: PluginKind) -> Iterator[Plugin]:
@@ -264,7 +276,7 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
 
 
 def _owner(plugin: Plugin) -> str:
-    return "a built-in one" if plugin.origin == BUILT_IN else plugin.origin
+    return "a built-in one" if plugin.is_built_in else plugin.origin
 
 
 def _base(kind: PluginKind) -> type:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orthobench.store.open import open_store
+    from orthobench.store.result import Status
     from orthobench.store.store import MetricRow, Store, TraceRow
-    from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Segment, Status, Tag, Trace
+    from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Segment, Tag, Trace
 
 __all__ = [
     "Benchmark",
@@ -25,7 +26,7 @@ __all__ = [
     "TraceRow",
     "open_store",
 ]
-_MODULES = {"open_store": "open", "MetricRow": "store", "Store": "store", "TraceRow": "store"}
+_MODULES = {"open_store": "open", "MetricRow": "store", "Store": "store", "Status": "result", "TraceRow": "store"}
 
 if not TYPE_CHECKING:  # a type checker reports names that do not exist
 

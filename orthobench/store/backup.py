@@ -8,8 +8,9 @@ from pathlib import Path
 
 from orthobench.errors import UsageError
 from orthobench.store.atomic import replacing, storage_error, unwritable
+from orthobench.store.connect import connect
 from orthobench.store.damage import integrity_problems
-from orthobench.store.sqlite import connect, damaged, translated_errors
+from orthobench.store.sqlite import damaged, translated_errors
 
 
 def back_up(file: Path, copy: Path, *, locked: bool = False) -> None:

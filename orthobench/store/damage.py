@@ -20,8 +20,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from orthobench.errors import DamagedError
 from orthobench.metric import Metric
 from orthobench.settings import merged_settings
-from orthobench.store.sqlite import SHOWN_PROBLEMS, connect, damaged, primary_code, translated_errors
-from orthobench.store.tables import Base, Run, Status
+from orthobench.store.connect import connect
+from orthobench.store.result import Status
+from orthobench.store.sqlite import SHOWN_PROBLEMS, damaged, primary_code, translated_errors
+from orthobench.store.tables import Base, Run
 
 CHECK_SECONDS = 5.0
 """The longest check of a file before it is written to; of a larger file a part is checked."""

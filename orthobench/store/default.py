@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
 from pathlib import Path
-from urllib.parse import quote
 
 from orthobench.errors import UsageError
+from orthobench.store.connect import connect
 
 DEFAULT = "results.db"
 OWN = "runs.db"
@@ -39,7 +38,7 @@ def is_protected(file: Path) -> bool:
     if not file.is_file():
         return False
     try:
-        with closing(_connect(file, "ro")) as connection:
+        with connect(file, mode="ro") as connection:
             return bool(connection.execute("PRAGMA application_id").fetchone()[0] == PROTECTED)
     except sqlite3.Error:
         return False
@@ -52,11 +51,7 @@ def protect(file: Path, protected: bool = True) -> None:
         UsageError: the file cannot be changed.
     """
     try:
-        with closing(_connect(file, "rw")) as connection:
+        with connect(file, mode="rw") as connection:
             connection.execute(f"PRAGMA application_id = {PROTECTED if protected else 0}")
     except sqlite3.Error as error:
         raise UsageError(f"{file} cannot be changed: {error}") from error
-
-
-def _connect(file: Path, mode: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode={mode}", uri=True)

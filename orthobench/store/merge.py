@@ -22,12 +22,13 @@ from sqlalchemy import Column, Connection, Engine, RowMapping, Table, UniqueCons
 from orthobench.errors import DamagedError, UsageError
 from orthobench.store.atomic import name_new, unwritable
 from orthobench.store.backup import already_there, back_up, row_counts
+from orthobench.store.connect import connect
 from orthobench.store.damage import integrity_problems
 from orthobench.store.location import sqlite_file
 from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
-from orthobench.store.sqlite import connect
+from orthobench.store.result import Status
 from orthobench.store.store import Store
-from orthobench.store.tables import Base, Run, Status
+from orthobench.store.tables import Base, Run
 
 RUN = Base.metadata.tables[Run.__tablename__]
 BATCH = 1000

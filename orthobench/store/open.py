@@ -19,11 +19,12 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, SQLAlchemyError
 from orthobench.errors import OrthobenchError, UsageError
 from orthobench.store.atomic import storage_error
 from orthobench.store.backup import back_up
+from orthobench.store.connect import connect, is_read_only
 from orthobench.store.damage import check_before_writing, check_tables, explained
 from orthobench.store.location import file_of, parse, sqlite_file
 from orthobench.store.network import refuse_network
 from orthobench.store.server import DRIVER_ARGUMENTS, Server
-from orthobench.store.sqlite import connect, damaged, is_read_only, prepare, translated_errors
+from orthobench.store.sqlite import damaged, prepare, translated_errors
 from orthobench.store.store import Store
 
 VERSION_TABLE = "orthobench_version"

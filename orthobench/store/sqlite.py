@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, ExceptionContext, event
 from sqlalchemy.exc import OperationalError
@@ -25,8 +23,8 @@ from orthobench.store.atomic import (
     is_full,
     unwritable,
 )
+from orthobench.store.connect import BUSY_TIMEOUT_MS
 
-BUSY_TIMEOUT_MS = 60_000
 PRIMARY_CODE = 0xFF  # SQLite's extended error codes add details in the higher bits
 DAMAGE_CODES = {
     sqlite3.SQLITE_CORRUPT,
@@ -132,18 +130,3 @@ def translated_errors(written: Path, otherwise: str, read: Path | None = None) -
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise translated(written, error, read) or UsageError(f"{otherwise}: {error}") from error
-
-
-def connect(file: Path, *, immutable: bool = False) -> closing[sqlite3.Connection]:
-    """Return a connection without SQLAlchemy.
-
-    Args:
-        immutable: no process writes the file; SQLite then makes no files beside it.
-    """
-    name = f"file:{quote(str(file.absolute()))}" + ("?immutable=1" if immutable or is_read_only(file) else "")
-    return closing(sqlite3.connect(name, timeout=BUSY_TIMEOUT_MS / 1000, uri=True))
-
-
-def is_read_only(file: Path) -> bool:
-    """Return whether SQLite must open the file as immutable, because it cannot create its log in the folder."""
-    return not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()

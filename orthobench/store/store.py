@@ -20,8 +20,9 @@ from sqlalchemy.orm import Session
 
 from orthobench.errors import RunLockedError, UsageError
 from orthobench.store.damage import explain, explained
+from orthobench.store.result import Status
 from orthobench.store.server import Server
-from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Segment, Source, Status, Tag, Trace
+from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Segment, Source, Tag, Trace
 
 T = TypeVar("T")
 
@@ -155,6 +156,18 @@ class Store:
             self._tag(session, session.scalars(select(Run.id).where(Run.key.in_(keys))).all(), tags)
 
         self._write(add)
+
+    def keep_requests(self, requests: Mapping[str, str]) -> None:
+        """Keep the last request of existing runs, by key; the time of the runs' last change stays."""
+        if not requests:
+            return
+
+        def keep(session: Session) -> None:
+            for key, request in requests.items():
+                row = update(Run).where(Run.key == key)
+                session.execute(row.values(request=request, updated_at=Run.updated_at))
+
+        self._write(keep)
 
     @staticmethod
     def _keep_sources(session: Session, sources: Mapping[str, bytes]) -> None:

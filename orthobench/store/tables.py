@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any, cast
 
 from sqlalchemy import (
@@ -18,22 +17,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from orthobench.metric import Goal, Metric
+from orthobench.store.result import seconds_per_epoch
 from orthobench.store.types import FloatArray, JsonObject, Number, Text, WholeNumber
-
-
-class Status(StrEnum):
-    """The status of a run."""
-
-    RUNNING = "running"
-    FINISHED = "finished"
-    DIVERGED = "diverged"
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
-
-    @property
-    def is_final(self) -> bool:
-        """Return whether the run has a result, so that the same command trains nothing. Divergence is a result."""
-        return self in (Status.FINISHED, Status.DIVERGED)
 
 
 def utc_now() -> datetime:
@@ -88,6 +73,8 @@ class Run(Base):
     """A run: its `spec` with the hash `key`, its progress, and a summary of its result.
 
     The environment is that of the last segment, and `write_token` names the last transaction that wrote to the run.
+    `preset` is that of the last start; None in runs older than this column. `request` is the hash of the last command
+    that asked for the run (`orthobench.planning.requests`).
     """
 
     __tablename__ = "run"
@@ -99,6 +86,8 @@ class Run(Base):
     task: Mapped[str] = mapped_column(index=True)
     model: Mapped[str] = mapped_column(index=True)
     seed: Mapped[int]
+    preset: Mapped[str | None]
+    request: Mapped[str | None] = mapped_column(index=True)
     spec: Mapped[dict[str, Any]]
     status: Mapped[str]
     message: Mapped[str | None]
@@ -147,8 +136,7 @@ class Run(Base):
     @property
     def seconds_per_epoch(self) -> float | None:
         """Return the seconds of an epoch's training, without tests, probes and logging."""
-        training = self.seconds.get("train")
-        return training / self.epochs if training and self.iterations else None
+        return seconds_per_epoch(self.seconds, self.iterations, self.iterations_per_epoch)
 
 
 class Tag(Base):

@@ -22,6 +22,7 @@ class RunStart:
     Attributes:
         metric: name of the task's main metric.
         metrics: the declarations of the task's metrics by name, as the database stores them.
+        preset: the preset of the command that asked for the run; None in records older than this column.
         baselines: the score of the best predictor without memory, by metric.
         total_iterations: iterations of the whole run.
     """
@@ -31,6 +32,7 @@ class RunStart:
     metric: str
     goal: str
     metrics: Mapping[str, Any] | None
+    preset: str | None = None
     parameter_count: int = 0
     baselines: Mapping[str, float] = field(default_factory=dict)
     total_iterations: int = 0
@@ -39,7 +41,7 @@ class RunStart:
     @classmethod
     def of(cls, config: RunConfig, device: str, **measures: Any) -> Self:
         """Return the record of a run; a run that failed before its model was made has no `measures`."""
-        return cls(config.spec, device, **run_columns(config.task_class.metrics), **measures)
+        return cls(config.spec, device, **run_columns(config.task_class.metrics), preset=config.preset, **measures)
 
     @classmethod
     def of_run(cls, run: Run) -> Self:

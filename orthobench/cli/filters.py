@@ -1,0 +1,95 @@
+"""The filters of commands on runs: `--task`, `--model`, `--preset`, `--tag`, `--status` and `--where`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from orthobench.analysis.selection import Conditions
+
+SHORT_FORMS = {
+    "task": ("NAME", "Restrict to this task"),
+    "model": ("NAME", "Restrict to this model"),
+    "preset": ("NAME", "Restrict to runs whose command had this preset: paper or quick"),
+    "tag": ("NAME", "Restrict to runs with this tag"),
+    "status": ("STATUS", "Restrict to this status: running, finished, diverged, failed or interrupted"),
+}
+"""By column, the placeholder and the help of its option."""
+
+
+@dataclass(frozen=True)
+class Filters:
+    """The filters that a command was given: values by column, and the texts of `--where`."""
+
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    where: Sequence[str] = ()
+
+    def texts(self) -> list[str]:
+        """Return the filters as texts such as "task=adding"."""
+        return [*(f"{name}={value}" for name, value in self.columns.items() if value is not None), *self.where]
+
+    def conditions(self, **columns: str | int | None) -> Conditions:
+        """Return the conditions of the filters, and of more values by column.
+
+        Raises:
+            UsageError: a text is not a condition, or two conditions have the same key.
+        """
+        from orthobench.analysis.selection import make_conditions
+
+        return make_conditions(self.where, **self.columns, **columns)
+
+
+NO_FILTERS = Filters()
+
+
+def filtered(*columns: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a command the filters as options, in place of its parameter `filters`.
+
+    Args:
+        columns: the columns with an option of their own; all of `SHORT_FORMS` if none is named.
+    """
+    names = columns or tuple(SHORT_FORMS)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def with_options(**values: Any) -> None:
+            given = {name: values.pop(f"filter_{name}") for name in names}
+            command(filters=Filters(given, values.pop("filter_where") or ()), **values)
+
+        signature = inspect.signature(command, eval_str=True)
+        parameters: list[inspect.Parameter] = []
+        for parameter in signature.parameters.values():
+            parameters += _options(names) if parameter.name == "filters" else [parameter]
+        by_keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+        with_options.__signature__ = signature.replace(parameters=by_keyword)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return with_options
+
+    return decorate
+
+
+def _options(names: Sequence[str]) -> list[inspect.Parameter]:
+    """Return the parameters of these filters and of `--where`, as typer reads them."""
+    kinds: dict[str, Any] = {}
+    for name in names:
+        metavar, text = SHORT_FORMS[name]
+        option = typer.Option(f"--{name}", metavar=metavar, help=f"{text}; short for --where {name}={metavar}.")
+        kinds[name] = Annotated[str | None, option]
+    kinds["where"] = Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="KEY=VALUE",
+            help="Restrict to runs with this column or setting, such as seed=0 or n=170; may be repeated.",
+        ),
+    ]
+    return [
+        inspect.Parameter(f"filter_{name}", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in kinds.items()
+    ]

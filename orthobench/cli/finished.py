@@ -1,0 +1,67 @@
+"""Answer `run` and `sweep` from the database where all runs are finished: resolving settings would load torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import typer
+
+from orthobench.plugins import Catalog
+from orthobench.settings import Preset
+
+if TYPE_CHECKING:
+    from orthobench.store import Run
+
+
+def answer_run(task: str, model: str, settings: Mapping[str, str], preset: Preset, seed: int, db: str) -> bool:
+    """Print the result of a run that the same command asked for before; return False if there is none."""
+    from orthobench.cli.summaries import describe
+    from orthobench.planning.requests import request_of
+    from orthobench.store.lookup import stored_results
+
+    if (request := request_of(Catalog(), task, model, settings, preset)) is None:
+        return False
+    run = stored_results(db, [request]).get((request, seed))
+    if run is None:
+        return False
+    typer.echo(describe(run))
+    return True
+
+
+def answer_sweep(
+    task: str,
+    models: Sequence[str],
+    grid: Mapping[str, str],
+    settings: Mapping[str, str],
+    preset: Preset,
+    seeds: int,
+    db: str,
+) -> bool:
+    """Print the results of a sweep's runs that the same words asked for before; return False if one has no result.
+
+    Raises:
+        UsageError: the grid is invalid.
+    """
+    from orthobench.analysis.variants import variants
+    from orthobench.cli.summaries import RunState, print_states, print_summary
+    from orthobench.planning.grid import combinations, read_grid
+    from orthobench.planning.requests import request_of
+    from orthobench.store.lookup import stored_results
+
+    catalog, points = Catalog(), combinations(read_grid(grid))
+    if settings.keys() & points[0].keys():
+        return False  # the usual way refuses it
+    requests = [
+        (request_of(catalog, task, model, {**settings, **point}, preset), point)
+        for model in dict.fromkeys(models)
+        for point in points
+    ]
+    found = stored_results(db, [request for request, _ in requests if request is not None])
+    wanted = [(request or "", seed, point) for seed in range(seeds) for request, point in requests]
+    if any((request, seed) not in found for request, seed, _ in wanted):
+        return False
+    runs = [(found[request, seed], point) for request, seed, point in wanted]
+    print_states([RunState(run.key, run.task, run.model, point, run.seed, run.status) for run, point in runs])
+    print_summary(variants([cast("Run", run) for run, _ in runs]))  # variants read columns alone
+    return True

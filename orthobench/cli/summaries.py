@@ -1,0 +1,74 @@
+"""Print the states and the results of runs, without torch and SQLAlchemy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import typer
+
+from orthobench.cli.records import cell, console
+from orthobench.store import Status
+
+if TYPE_CHECKING:
+    from orthobench.analysis.variants import Variant
+    from orthobench.store import Run
+    from orthobench.store.lookup import StoredResult
+
+
+class RunState(NamedTuple):
+    """A run of a sweep, and its state; `estimate` has the cells of time, memory and their source."""
+
+    key: str
+    task: str
+    model: str
+    settings: Mapping[str, str]
+    seed: int
+    state: str
+    is_left_out: bool = False
+    estimate: Sequence[str] | None = None
+
+
+def print_states(runs: Sequence[RunState]) -> None:
+    """Print every run with its state and estimate, and the number of runs by state."""
+    from rich.table import Table
+
+    several = len({run.task for run in runs}) > 1
+    headings = ("run", *(("task",) if several else ()), "model", "settings", "seed", "state")
+    has_estimates = any(run.estimate is not None for run in runs)
+    table = Table(*headings, *(("time", "memory", "judged by") if has_estimates else ()), box=None)
+    for run in runs:
+        settings = " ".join(f"{name}={value}" for name, value in run.settings.items())
+        state = f"{run.state}, left out" if run.is_left_out else run.state
+        task = [run.task] if several else []
+        table.add_row(run.key, *task, run.model, settings, str(run.seed), state, *(run.estimate or ()))
+    console().print(table)
+    states = [run.state for run in runs]
+    typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
+
+
+def print_summary(rows: list[Variant]) -> None:
+    """Print the results of each variant, over its seeds."""
+    from rich.table import Table
+
+    headings = ("model", "seeds", "metric", "final (mean ± 95 %)", "best", "diverged", "parameters", "s/epoch")
+    table = Table(*headings, box=None)
+    for row in rows:
+        table.add_row(
+            row.label,
+            f"{len(row.finished)} of {len(row.runs)}",
+            row.run.metric,
+            cell(row.final and str(row.final)),
+            cell(row.best and str(row.best)),
+            str(row.diverged),
+            str(row.run.parameter_count),
+            cell(row.seconds_per_epoch and row.seconds_per_epoch.mean),
+        )
+    console().print(table)
+
+
+def describe(run: Run | StoredResult) -> str:
+    """Return a run's result in one line."""
+    final, best, baseline = (cell(value) for value in (run.final_value, run.best_value, run.baselines[run.metric]))
+    text = f"run {run.key} {run.status}: {run.metric} {final}, best {best}, baseline {baseline}"
+    return f"{text} ({run.message})" if run.status == Status.DIVERGED else text

@@ -1,0 +1,47 @@
+"""Requests: the words of a command for a run, as a hash. A finished run is found by its request without torch.
+
+Settings can be resolved only by the classes of models, which need torch. A request needs no class: equal requests to
+the same code are resolved to the same run. So a request is the hash of the words and of the whole code, and the
+database keeps the last request of each run. The seed is no part of it. Other code gives other requests, and the run is
+then resolved in the usual way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from orthobench.plugins import Catalog
+from orthobench.settings import Preset, text
+
+PACKAGES = ("orthobench", "orthobench.models", "orthobench.tasks", "orthobench.probes")
+SOURCES = (".py", ".toml")
+"""Files on which the resolution of settings depends: code and the papers' records."""
+
+
+def request_of(catalog: Catalog, task: str, model: str, settings: Mapping[str, Any], preset: Preset) -> str | None:
+    """Return the request for a run, without its seed; None if a plugin is not built in, since its code may change.
+
+    Args:
+        settings: the user's settings, as values or as text.
+    """
+    if not (catalog.find("task", task).is_built_in and catalog.find("model", model).is_built_in):
+        return None
+    words = [code_hash(), task, model, preset, sorted((name, text(v)) for name, v in settings.items())]
+    return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:32]
+
+
+@cache
+def code_hash() -> str:
+    """Return the hash of the package's code."""
+    folders = {Path(path) for name in PACKAGES for path in importlib.import_module(name).__path__}
+    files = {file for folder in folders for file in folder.rglob("*") if file.suffix in SOURCES}
+    total = hashlib.sha256()
+    for file in sorted(files):
+        total.update(f"{file}\0".encode() + hashlib.sha256(file.read_bytes()).digest())
+    return total.hexdigest()

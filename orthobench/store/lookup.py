@@ -1,0 +1,77 @@
+"""Look up the results of runs by the request that made them, without SQLAlchemy."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from orthobench.store.connect import connect
+from orthobench.store.result import Status, seconds_per_epoch
+
+BATCH = 500
+"""Requests in a query: SQLite limits the number of values of a query."""
+JSON_COLUMNS = ("spec", "baselines", "seconds")
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """A run with a result: columns of `Run`, under the same names."""
+
+    request: str
+    key: str
+    variant: str
+    task: str
+    model: str
+    seed: int
+    spec: dict[str, Any]
+    status: str
+    message: str | None
+    metric: str
+    baselines: dict[str, float]
+    parameter_count: int
+    final_value: float | None
+    best_value: float | None
+    iterations: int
+    iterations_per_epoch: int
+    seconds: dict[str, float]
+
+    @property
+    def seconds_per_epoch(self) -> float | None:
+        return seconds_per_epoch(self.seconds, self.iterations, self.iterations_per_epoch)
+
+
+def stored_results(database: str, requests: Iterable[str]) -> dict[tuple[str, int], StoredResult]:
+    """Return the runs of these requests that have a result, by request and seed.
+
+    Nothing is found in a server's database, in a file of an older schema, or in one that cannot be read.
+    """
+    file, wanted = Path(database), list(dict.fromkeys(requests))
+    found: dict[tuple[str, int], StoredResult] = {}
+    if "://" in database or not file.is_file():
+        return {}
+    columns = [field.name for field in fields(StoredResult)]
+    final = [status for status in Status if status.is_final]
+    try:
+        with connect(file, mode="ro") as connection:
+            for start in range(0, len(wanted), BATCH):
+                some = wanted[start : start + BATCH]
+                query = f"SELECT {', '.join(columns)} FROM run WHERE request IN ({_marks(some)})"
+                query += f" AND status IN ({_marks(final)})"
+                for row in connection.execute(query, (*some, *final)):
+                    result = StoredResult(**_decoded(dict(zip(columns, row, strict=True))))
+                    found[result.request, result.seed] = result
+    except (sqlite3.Error, ValueError, TypeError):  # the usual way explains the error
+        return {}
+    return found
+
+
+def _marks(values: Iterable[object]) -> str:
+    return ", ".join("?" for _ in values)
+
+
+def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: json.loads(value) if name in JSON_COLUMNS else value for name, value in row.items()}
