@@ -15,7 +15,7 @@ from orthobench.execution.session import Session, SweepResult, open_session
 from orthobench.execution.tuner import Tuning, TuningResult, check_optuna
 from orthobench.planning.file import read_file
 from orthobench.planning.grid import Axis, read_grid
-from orthobench.planning.match import MatchedSize, with_equal_parameters
+from orthobench.planning.match import MatchedSize, target_count, with_equal_parameters
 from orthobench.planning.plan import SweepRun, resolve_grid
 from orthobench.planning.requests import request_of
 from orthobench.planning.search import Search
@@ -160,6 +160,7 @@ def tune(
     trials: int = 50,
     prune: bool = True,
     settings: Mapping[str, Any] | None = None,
+    match_parameters: int | str | None = None,
     preset: Preset = "paper",
     db: str | None = None,
     jobs: int | None = None,
@@ -175,6 +176,7 @@ def tune(
         grid: the space, as in `sweep`; also ranges of numbers, `{"learning_rate": "1e-4..1e-2:log"}`.
         trials: number of trials in total.
         prune: end trials early that are worse than the median.
+        match_parameters: choose the hidden size of each trial for equal parameter counts, as in `sweep`.
 
     Raises:
         UsageError: optuna is not installed, a name or value is invalid, or no trial could start.
@@ -189,7 +191,8 @@ def tune(
         Space([f"{_axis(names)}={_axis_text(values)}" for names, values in grid.items()]),
     )
     fixed = {name: value if isinstance(value, str) else text(value) for name, value in (settings or {}).items()}
-    tunings = [Tuning(Search(catalog, task, model, fixed, preset, space, prune), trials) for model in searched]
+    target = None if match_parameters is None else target_count(match_parameters, searched) or match_parameters
+    tunings = [Tuning(Search(catalog, task, model, fixed, preset, space, prune, target), trials) for model in searched]
     with open_session(db, options, display, dry_run, (tuning.first_draws() for tuning in tunings)) as session:
         if not dry_run:
             return [tuning.train(session) for tuning in tunings]

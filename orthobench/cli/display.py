@@ -98,6 +98,10 @@ class TerminalDisplay(Display):
 
     def on_search(self, tuning: Tuning, trials: Sequence[Trial], plan: SweepPlan | None) -> None:
         search, metric = tuning.search, tuning.search.metric
+        if search.match_parameters is not None:
+            count = search.match_parameters
+            words = f"as many parameters as {count}" if isinstance(count, str) else f"{count} parameters"
+            typer.echo(f"hidden_size: chosen for each trial, for {words}")
         direction = "lowest" if metric.goal == "min" else "highest"
         typer.echo(f"search {search.task} {search.model}: " + ", ".join(map("=".join, search.space.texts.items())))
         objective = f"the {direction} {metric.name} of a run's tests"

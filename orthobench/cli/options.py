@@ -74,6 +74,15 @@ CheckpointPlace = Annotated[
         "--checkpoints", metavar="PLACE", help="With a database server: folder or URL that all its machines see."
     ),
 ]
+MatchParameters = Annotated[
+    str | None,
+    typer.Option(
+        "--match-parameters",
+        metavar="N|MODEL",
+        help="Choose hidden sizes of equal parameter counts: a count such as 15000 or 15k, or that of one of the "
+        "models at its own settings.",
+    ),
+]
 OnDivergence = Annotated[
     Literal["stop", "continue"],
     typer.Option("--on-divergence", help="stop: a run that diverges ends; continue: only when its weights are NaN."),

@@ -20,6 +20,7 @@ from orthobench.cli.options import (
     Given,
     GpuShare,
     Jobs,
+    MatchParameters,
     NoProfile,
     OnDivergence,
     PluginFiles,
@@ -64,15 +65,7 @@ def command(
         int | None,
         typer.Option("--seeds", min=1, max=MAX_SEEDS, help="Number of seeds: 0, 1, 2, ... [the file's number, or 1]."),
     ] = None,
-    match_parameters: Annotated[
-        str | None,
-        typer.Option(
-            "--match-parameters",
-            metavar="N|MODEL",
-            help="Choose hidden sizes of equal parameter counts: a count such as 15000 or 15k, or that of a model of "
-            "the sweep at its own settings.",
-        ),
-    ] = None,
+    match_parameters: MatchParameters = None,
     preset: PresetName = "paper",
     device: Device = "auto",
     backend: Backend = "auto",

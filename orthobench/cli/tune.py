@@ -20,6 +20,7 @@ from orthobench.cli.options import (
     Given,
     GpuShare,
     Jobs,
+    MatchParameters,
     NoProfile,
     OnDivergence,
     PluginFiles,
@@ -57,6 +58,7 @@ def command(
         bool, typer.Option("--prune/--no-prune", help="End trials early that are worse than the median.")
     ] = True,
     set_: Given = None,
+    match_parameters: MatchParameters = None,
     preset: PresetName = "paper",
     device: Device = "auto",
     backend: Backend = "auto",
@@ -119,6 +121,7 @@ def command(
             trials=trials,
             prune=prune,
             settings=parse_assignments(set_ or ()),
+            match_parameters=match_parameters,
             preset=preset,
             db=db,
             options=options,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from orthobench.errors import OrthobenchError, UsageError, one_line
-from orthobench.model import Signature
+from orthobench.model import Model, Signature
 from orthobench.papers.sizes import UNITS
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
@@ -48,7 +48,12 @@ class MatchedRuns:
 
 
 def with_equal_parameters(
-    catalog: Catalog, runs: Sequence[SweepRun], overrides: Mapping[str, object], preset: Preset, requested: str | int
+    catalog: Catalog,
+    runs: Sequence[SweepRun],
+    overrides: Mapping[str, object],
+    preset: Preset,
+    requested: str | int,
+    counter: Counter | None = None,
 ) -> MatchedRuns:
     """Resolve the runs of a sweep again, with hidden sizes of equal parameter counts.
 
@@ -59,20 +64,17 @@ def with_equal_parameters(
         overrides: the settings of all runs.
         requested: a count such as 15000, "15k" or "1.5M"; or a model of the sweep, which keeps its own settings and
             whose count is the target at every point of the grid.
+        counter: counts with the tasks of earlier calls.
 
     Raises:
         UsageError: the hidden size is set or in the grid, the count or model is invalid, or a model has no hidden size
             within `TOLERANCE` of the target.
     """
-    named = {SHORT_NAMES.get(name, name) for name in overrides.keys() | runs[0].settings.keys()}
-    if "hidden_size" in named:
-        raise UsageError("hidden_size is set or in the grid, and matching parameters chooses it: leave one of them out")
     for config, _ in runs:
-        if "hidden_size" not in config.model_class.Settings.model_fields:
-            raise UsageError(f"{config.spec.model} has no setting hidden_size, so it cannot be matched: leave it out")
+        check_can_match(config.spec.model, config.model_class, overrides.keys() | runs[0].settings.keys())
     models = list(dict.fromkeys(run.config.spec.model for run in runs))
-    target = _count_of(requested, models)
-    counter = _Counter()
+    target = target_count(requested, models)
+    counter = counter or Counter()
     targets: dict[tuple[str, ...], int] = {}
     if target is None:
         for config, point in runs:
@@ -96,8 +98,23 @@ def with_equal_parameters(
     return MatchedRuns(matched, list(dict.fromkeys(size for _, size in chosen.values())))
 
 
-def _count_of(requested: str | int, models: Sequence[str]) -> int | None:
-    """Return a number of parameters; None for the name of a model.
+def check_can_match(model: str, model_class: type[Model], names: Iterable[str]) -> None:
+    """Check that the hidden size of a model can be chosen.
+
+    Args:
+        names: the settings that the user sets, or that are in the grid.
+
+    Raises:
+        UsageError: the hidden size is one of them, or the model has none.
+    """
+    if "hidden_size" in {SHORT_NAMES.get(name, name) for name in names}:
+        raise UsageError("hidden_size is set or in the grid, and matching parameters chooses it: leave one of them out")
+    if "hidden_size" not in model_class.Settings.model_fields:
+        raise UsageError(f"{model} has no setting hidden_size, so it cannot be matched: leave it out")
+
+
+def target_count(requested: str | int, models: Sequence[str]) -> int | None:
+    """Return a number of parameters, such as that in "15k"; None for the name of a model.
 
     Raises:
         UsageError: it is neither.
@@ -116,7 +133,7 @@ def _count_of(requested: str | int, models: Sequence[str]) -> int | None:
     return count
 
 
-class _Counter:
+class Counter:
     """Counts the parameters of runs' models. A task is made once for its settings."""
 
     def __init__(self) -> None:
@@ -157,7 +174,7 @@ class _Counter:
 
 
 def _choose(
-    catalog: Catalog, config: RunConfig, overrides: Mapping[str, object], preset: Preset, target: int, counter: _Counter
+    catalog: Catalog, config: RunConfig, overrides: Mapping[str, object], preset: Preset, target: int, counter: Counter
 ) -> tuple[RunConfig, MatchedSize]:
     """Return a run with the hidden size whose count is nearest to the target.
 

@@ -21,7 +21,9 @@ from orthobench import seeds
 from orthobench.errors import UsageError, unknown
 from orthobench.metric import Metric
 from orthobench.model import Model
+from orthobench.planning.match import Counter, check_can_match, with_equal_parameters
 from orthobench.planning.objective import Median, best_so_far, objective_values, was_pruned
+from orthobench.planning.plan import SweepRun
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
 from orthobench.settings import SHORT_NAMES, Preset, Settings
@@ -74,7 +76,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Search:
-    """A search of settings for a model on a task. All trials have seed 0."""
+    """A search of settings for a model on a task. All trials have seed 0.
+
+    Attributes:
+        match_parameters: a parameter count, or the model that has it: the hidden size of each trial is chosen for it.
+    """
 
     catalog: Catalog
     task: str
@@ -83,12 +89,15 @@ class Search:
     preset: Preset
     space: Space
     prune: bool
+    match_parameters: int | str | None = None
+    _counter: Counter = field(default_factory=Counter, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check the names.
 
         Raises:
-            UsageError: a task, model or setting is unknown, or a setting is both fixed and searched.
+            UsageError: a task, model or setting is unknown, a setting is both fixed and searched, or the hidden size is
+                to be chosen and is one of them.
         """
         if both := sorted(set(self.overrides) & set(self.space.names)):
             raise UsageError(f"{', '.join(both)} is both set and in the grid: leave one out")
@@ -98,6 +107,8 @@ class Search:
         for name in (*self.overrides, *self.space.names):
             if name not in known and name not in SHORT_NAMES:
                 raise unknown("setting", name, known)
+        if self.match_parameters is not None:
+            check_can_match(self.model, model_class, (*self.overrides, *self.space.names))
 
     @property
     def task_class(self) -> type[Task]:
@@ -112,6 +123,7 @@ class Search:
     @property
     def key(self) -> str:
         """The search's name; the number of trials is no part of it."""
+        matching = {} if self.match_parameters is None else {"match_parameters": self.match_parameters}
         return digest(
             {
                 "task": self.task,
@@ -120,6 +132,7 @@ class Search:
                 "preset": self.preset,
                 "space": self.space.texts,
                 "prune": self.prune,
+                **matching,
             }
         )
 
@@ -135,6 +148,26 @@ class Search:
             UsageError: a value is invalid, or the settings contradict each other.
         """
         return resolve(self.catalog, self.task, self.model, {**self.overrides, **settings}, self.preset)
+
+    def _point(self, drawn: dict[str, str]) -> tuple[dict[str, str], RunConfig]:
+        """Return the settings of a draw, with the hidden size where it is chosen, and their run.
+
+        Raises:
+            UsageError: as for `resolve`, or no hidden size has the parameter count.
+        """
+        if self.match_parameters is None:
+            return drawn, self.resolve(drawn)
+        models = dict.fromkeys(
+            (self.model, *([self.match_parameters] if isinstance(self.match_parameters, str) else []))
+        )
+        runs = [
+            SweepRun(resolve(self.catalog, self.task, model, {**self.overrides, **drawn}, self.preset), drawn)
+            for model in models
+        ]
+        own, *_ = with_equal_parameters(
+            self.catalog, runs, self.overrides, self.preset, self.match_parameters, self._counter
+        ).runs
+        return own.settings, own.config
 
     def trials(self, store: Store) -> list[Trial]:
         """Return the trials so far in the order of their draws, without those whose settings now mean another run."""
@@ -185,9 +218,9 @@ class Search:
         """
         known = {trial.key for trial in trials}
         problem = None
-        for settings in self._draws(trials, round_size):
+        for drawn in self._draws(trials, round_size):
             try:
-                config = self.resolve(settings)
+                settings, config = self._point(drawn)
             except UsageError as error:  # these settings contradict each other; others may not
                 problem = error
                 continue

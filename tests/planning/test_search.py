@@ -18,9 +18,11 @@ import pytest
 
 from orthobench.cli.show import reproduce
 from orthobench.errors import UsageError
+from orthobench.planning.match import Counter
 from orthobench.planning.search import Search, Trial
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
+from orthobench.spec import digest
 from orthobench.store import open_store
 
 pytest.importorskip("optuna", reason="optuna is not installed")
@@ -303,3 +305,67 @@ def test_a_killed_search_goes_on_to_the_same_trials(how, jobs, tmp_path, command
     assert start([*command, "cut.db"]).wait(300) == 0
     assert cuts >= 2  # on a busy machine, a process may end before it is cut
     assert sorted(stored_runs(str(tmp_path / "cut.db"))) == sorted(uncut)  # at once, they begin in any order
+
+
+# Equal parameter counts
+
+
+def test_the_hidden_size_of_each_trial_is_chosen_for_the_count(orthobench, command):
+    words = [*command[:-4], "--grid", "learning_rate=1e-3,1e-2", "--match-parameters", "0.3k"]
+    plan = orthobench(*words, "--trials", "2", "--dry-run")
+    assert "hidden_size: chosen for each trial, for 300 parameters" in plan.out
+    first = orthobench(*words, "--trials", "1")
+    assert first.code == 0, first.err
+    assert orthobench(*words[:-1], "300", "--trials", "2").code == 0
+    with open_store("results.db") as store:
+        runs = store.runs()
+        assert len(runs) == 2
+        assert {record.name for record in store.benchmarks()} == {f"search {matched_search(300).key}"}
+        assert all(record.results["chosen"]["hidden_size"] == "7" for record in store.benchmarks())
+    # of LSTM with input 2 and output 1: 4 n (2 + n + 1) + (n + 1), or with torch's second bias 4 n more
+    n = 7
+    assert {run.spec["model_settings"]["hidden_size"] for run in runs} == {n}
+    assert all(abs(run.parameter_count - 300) <= 0.05 * 300 for run in runs)
+
+
+def matched_search(count: int | str | None, model: str = "lstm", grid: tuple[str, ...] = ("learning_rate=1e-3,1e-2",)):
+    given = {"sequence_length": "10", "train_size": "40", "test_size": "20", "batch_size": "10", "epochs": "3"}
+    given["evaluate_every"] = "2"
+    return Search(CATALOG, "adding", model, given, "paper", Space(grid), prune=True, match_parameters=count)
+
+
+def test_the_count_of_a_model_of_the_search_is_the_target():
+    reference = matched_search("lstm").draw([], 1)
+    matched = matched_search("lstm", model="rnn").draw([], 1)
+    assert reference is not None
+    assert matched is not None
+    assert reference.settings["hidden_size"] == str(matched_search(None).draw([], 1).config.model_settings.hidden_size)
+    counts = [Counter().count(trial.config) for trial in (reference, matched)]
+    assert abs(counts[1] / counts[0] - 1) <= 0.05
+
+
+def test_the_count_is_part_of_the_search_and_none_changes_no_earlier_search():
+    keys = {matched_search(count).key for count in (None, 300, 400, "rnn")}
+    assert len(keys) == 4
+    plain = matched_search(None)
+    earlier = {"task": "adding", "model": "lstm", "given": plain.overrides, "preset": "paper", "prune": True}
+    assert plain.key == digest(earlier | {"space": plain.space.texts})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--grid", "n=4,8", "--match-parameters", "300"], "hidden_size is set or in the grid, and matching"),
+        (
+            ["--grid", "hidden_size=4..8", "--match-parameters", "300"],
+            "hidden_size is set or in the grid, and matching",
+        ),
+        (["--grid", "learning_rate=1e-3,1e-2", "--match-parameters", "gru"], "'gru' is neither a number of parameters"),
+        (["--grid", "learning_rate=1e-3,1e-2", "--match-parameters", "1"], "cannot have 1 parameters within 5%"),
+    ],
+)
+def test_a_count_that_cannot_be_matched_is_refused_in_one_line(words, message, orthobench, command, tmp_path):
+    refused = orthobench(*command[:-4], *words, "--trials", "2")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert message in refused.err
+    assert not (tmp_path / "results.db").exists()
