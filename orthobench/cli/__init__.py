@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import logging
 import os
@@ -30,6 +31,7 @@ from orthobench.cli import (
 )
 from orthobench.cli.replaced import replacement
 from orthobench.errors import OrthobenchError, one_line, without_passwords
+from orthobench.execution.signals import stop_while_torch_is_loaded
 
 GROUPS = {
     "Train": ("run", "sweep", "tune", "reproduce", "study"),
@@ -43,6 +45,19 @@ FIRST_STEPS = """First steps:
   orthobench sweep adding --models scornn,lstm --preset quick  # train two models, each run once
   orthobench report --html                                     # write the page reports/report.html
 """
+
+SPELLED = "orthobench.spelled"
+"""The name of the handler of letters that an encoding lacks."""
+SPELLINGS = {"±": "+-", "–": "-", "—": "-", "…": "...", "×": "x", "≤": "<=", "≥": ">=", "→": "->", "‖": "||"}
+"""Signs of tables, and their spelling in ASCII; each other letter that an encoding lacks becomes a question mark."""
+
+
+def _spell(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(SPELLINGS.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error(SPELLED, _spell)
 
 
 class Commands(typer.core.TyperGroup):
@@ -113,7 +128,8 @@ def main() -> None:
     logging.getLogger("orthobench").setLevel(logging.INFO)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # an encoding without some letter never ends a command
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors=SPELLED)
+    stop_while_torch_is_loaded()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
     try:
         code = app(prog_name="orthobench", standalone_mode=False)

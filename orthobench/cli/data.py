@@ -62,6 +62,7 @@ def get(name: Name, data_dir: DataFolder = None) -> None:
     if selected.present() and not selected.verify():
         typer.echo(f"{name} is here already: {selected.folder()}")
         return
+    _load_torch()
     with Downloads() as downloads:
         selected.get(downloads.report)
     typer.echo(f"{name} is in {selected.folder()}")
@@ -79,6 +80,8 @@ def import_(
 
     selected = dataset(name)
     selected.check_packages()
+    if path.exists():
+        _load_torch()
     with busy(f"importing and checking {name}", path.exists()):
         selected.import_files(path)
     typer.echo(f"{name} is in {selected.folder()}")
@@ -110,3 +113,8 @@ def verify(
             typer.echo(f"{each_name}: {'; '.join(lines) or 'as it should be'}")
     if any(problems.values()):
         raise typer.Exit(1)
+
+
+def _load_torch() -> None:
+    """Load torch before a folder is filled, because Ctrl-C during its import ends the process at once."""
+    import torch  # noqa: F401

@@ -48,24 +48,24 @@ class Filters:
 NO_FILTERS = Filters()
 
 
-def filtered(*columns: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def filtered(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that gives a command the filters as options, in place of its parameter `filters`.
 
     Args:
-        columns: the columns with an option of their own; all of `SHORT_FORMS` if none is named.
+        names: the columns with an option of their own; all of `SHORT_FORMS` if none is named.
     """
-    names = columns or tuple(SHORT_FORMS)
+    selected = names or tuple(SHORT_FORMS)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def with_options(**values: Any) -> None:
-            given = {name: values.pop(f"filter_{name}") for name in names}
-            command(filters=Filters(given, values.pop("filter_where") or ()), **values)
+            columns = {name: values.pop(f"filter_{name}") for name in selected}
+            command(filters=Filters(columns, values.pop("filter_where") or ()), **values)
 
         signature = inspect.signature(command, eval_str=True)
         parameters: list[inspect.Parameter] = []
         for parameter in signature.parameters.values():
-            parameters += _options(names) if parameter.name == "filters" else [parameter]
+            parameters += _options(selected) if parameter.name == "filters" else [parameter]
         by_keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
         with_options.__signature__ = signature.replace(parameters=by_keyword)  # type: ignore[attr-defined]
         with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

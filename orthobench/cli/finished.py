@@ -57,11 +57,11 @@ def answer_sweep(
         for model in dict.fromkeys(models)
         for point in points
     ]
-    found = stored_results(db, [request for request, _ in requests if request is not None])
-    wanted = [(request or "", seed, point) for seed in range(seeds) for request, point in requests]
-    if any((request, seed) not in found for request, seed, _ in wanted):
+    results = stored_results(db, [request for request, _ in requests if request is not None])
+    points_by_seed = [(request or "", seed, point) for seed in range(seeds) for request, point in requests]
+    if any((request, seed) not in results for request, seed, _ in points_by_seed):
         return False
-    runs = [(found[request, seed], point) for request, seed, point in wanted]
+    runs = [(results[request, seed], point) for request, seed, point in points_by_seed]
     print_states([RunState(run.key, run.task, run.model, point, run.seed, run.status) for run, point in runs])
     print_summary(variants([cast("Run", run) for run, _ in runs]))  # variants read columns alone
     return True

@@ -66,6 +66,6 @@ def command(
         where=filters.texts(),
     )
     if isinstance(written, str):
-        typer.echo(written, nl=False)
+        print(written, end="")  # typer would print UTF-8 in any encoding
     else:
         typer.echo("\n".join(map(str, written if isinstance(written, list) else [written])))

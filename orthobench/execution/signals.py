@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from types import FrameType, ModuleType
+from typing import Any
 
 HANGUP = getattr(signal, "SIGHUP", None)
 """The signal that a process receives when its terminal closes; None on Windows."""
@@ -15,3 +24,54 @@ def stop_signals() -> list[signal.Signals]:
     SIGHUP is not among them where it is ignored: the user started the process with nohup, to outlive the terminal.
     """
     return [number for number in REQUESTS if number != HANGUP or signal.getsignal(number) != signal.SIG_IGN]
+
+
+class LoadingTorch:
+    """A finder of modules that lets Ctrl-C end the process at once while torch is imported.
+
+    The import of torch calls C code that may drop a KeyboardInterrupt. Before that import nothing is open or written.
+    """
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return the spec of torch, whose import then handles Ctrl-C; None for any other module."""
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_and_stop(module: ModuleType) -> None:
+                with ending_at_once():
+                    load(module)
+
+            spec.loader.exec_module = load_and_stop  # type: ignore[method-assign]
+        return spec
+
+
+def stop_while_torch_is_loaded() -> None:
+    """Let Ctrl-C end this process at once while torch is imported, whenever that happens."""
+    if "torch" not in sys.modules and not any(isinstance(finder, LoadingTorch) for finder in sys.meta_path):
+        sys.meta_path.insert(0, LoadingTorch())
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Inside the block, end the process on Ctrl-C with one line and exit code 130, without an exception.
+
+    Nothing changes in a thread, or where the program has a handler of its own.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"stopped\n")
+    os._exit(130)

@@ -49,24 +49,24 @@ def stored_results(database: str, requests: Iterable[str]) -> dict[tuple[str, in
 
     Nothing is found in a server's database, in a file of an older schema, or in one that cannot be read.
     """
-    file, wanted = Path(database), list(dict.fromkeys(requests))
-    found: dict[tuple[str, int], StoredResult] = {}
+    file, names = Path(database), list(dict.fromkeys(requests))
+    results: dict[tuple[str, int], StoredResult] = {}
     if "://" in database or not file.is_file():
         return {}
     columns = [field.name for field in fields(StoredResult)]
     final = [status for status in Status if status.is_final]
     try:
         with connect(file, mode="ro") as connection:
-            for start in range(0, len(wanted), BATCH):
-                some = wanted[start : start + BATCH]
+            for start in range(0, len(names), BATCH):
+                some = names[start : start + BATCH]
                 query = f"SELECT {', '.join(columns)} FROM run WHERE request IN ({_marks(some)})"
                 query += f" AND status IN ({_marks(final)})"
                 for row in connection.execute(query, (*some, *final)):
                     result = StoredResult(**_decoded(dict(zip(columns, row, strict=True))))
-                    found[result.request, result.seed] = result
+                    results[result.request, result.seed] = result
     except (sqlite3.Error, ValueError, TypeError):  # the usual way explains the error
         return {}
-    return found
+    return results
 
 
 def _marks(values: Iterable[object]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from support.data import write_mnist
 
 from orthobench.execution.session import StopRequest, stop_on_signals
+from orthobench.execution.signals import ending_at_once
 from orthobench.store import open_store
 from orthobench.store.open import DatabaseNotFoundError
 
@@ -165,7 +168,6 @@ def wait_for(condition, process: subprocess.Popen) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which libraries are loaded")
-@pytest.mark.slow  # a library's import may swallow the interrupt, rarely
 def test_ctrl_c_while_torch_is_loaded_is_one_line(tmp_path, tiny):
     process = start(command(tiny, *RUN), tmp_path)
     wait_for(lambda: "libtorch_cpu" in Path(f"/proc/{process.pid}/maps").read_text(), process)
@@ -207,3 +209,86 @@ def test_ctrl_c_during_an_estimate_is_one_line(tmp_path, tiny):
     code, printed = stopped(process)
     assert code == 130
     assert printed.splitlines() == ["trying a few steps of rnn", "stopped; the same command resumes"]
+
+
+def test_an_interrupt_that_an_import_drops_ends_the_program(tmp_path):
+    """A stand-in for torch catches every exception, as the destructors of a library do."""
+    (tmp_path / "torch.py").write_text(
+        "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept BaseException:\n    pass\n"
+        "print('the interrupt is lost')\n"
+    )
+    code = "from orthobench.execution.signals import stop_while_torch_is_loaded as stop\nstop()\nimport torch"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
+
+
+def test_after_the_import_an_interrupt_is_an_exception_again(tmp_path):
+    (tmp_path / "torch.py").write_text("here = True")
+    code = (
+        "import signal, sys\nfrom orthobench.execution.signals import stop_while_torch_is_loaded as stop\n"
+        "finders = len(sys.meta_path)\nstop()\nstop()\nimport torch\nassert torch.here\n"
+        "assert len(sys.meta_path) == finders\n"
+        "try:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n    print('raised')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("raised\n", "")
+
+
+def test_a_handler_of_the_program_stays_while_torch_is_loaded():
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        own = signal.getsignal(signal.SIGINT)
+        with ending_at_once():
+            assert signal.getsignal(signal.SIGINT) is own
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+IMPORT = """
+import sys, time
+from pathlib import Path
+from orthobench.cli import main
+from orthobench.data.mnist import MNIST
+
+def check_for_long(data_set, folder):
+    assert list(folder.iterdir())
+    Path("checking").touch()
+    time.sleep(1000)
+
+MNIST.faults = check_for_long
+sys.argv = ["orthobench", "data", "import", "mnist", "theirs"]
+main()
+"""
+
+
+def test_ctrl_c_during_an_import_of_data_leaves_the_old_data(tmp_path, monkeypatch):
+    """The files are copied, and their check takes long."""
+    write_mnist(tmp_path / "theirs")
+    old = tmp_path / "data" / "mnist" / "old"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
+    process = start([sys.executable, "-c", IMPORT], tmp_path)
+    wait_for((tmp_path / "checking").exists, process)
+    assert stopped(process) == (130, "importing and checking mnist\nstopped\n")
+    assert list(old.parent.iterdir()) == [old]
+    assert {path.name for path in (tmp_path / "data").iterdir()} <= {"mnist", ".mnist.lock"}
+
+
+REFERENCE = Path(__file__).parents[2] / "results.db"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which files are open")
+def test_ctrl_c_during_a_report_leaves_nothing(tmp_path):
+    shutil.copy(REFERENCE, tmp_path / "runs.db")
+    process = start([sys.executable, "-m", "orthobench", "report", "--html", "--db", "runs.db"], tmp_path)
+    opened = Path(f"/proc/{process.pid}/fd")
+
+    def is_read() -> bool:
+        with suppress(OSError):  # a file that is closed meanwhile
+            return any(file.readlink().name == "runs.db" for file in opened.iterdir())
+        return False
+
+    wait_for(is_read, process)
+    assert stopped(process) == (130, "stopped\n")
+    assert not list(tmp_path.rglob("*.html*"))

@@ -329,9 +329,9 @@ def test_the_hidden_size_of_each_trial_is_chosen_for_the_count(orthobench, comma
 
 
 def matched_search(count: int | str | None, model: str = "lstm", grid: tuple[str, ...] = ("learning_rate=1e-3,1e-2",)):
-    given = {"sequence_length": "10", "train_size": "40", "test_size": "20", "batch_size": "10", "epochs": "3"}
-    given["evaluate_every"] = "2"
-    return Search(CATALOG, "adding", model, given, "paper", Space(grid), prune=True, match_parameters=count)
+    fixed = {"sequence_length": "10", "train_size": "40", "test_size": "20", "batch_size": "10", "epochs": "3"}
+    fixed["evaluate_every"] = "2"
+    return Search(CATALOG, "adding", model, fixed, "paper", Space(grid), prune=True, match_parameters=count)
 
 
 def test_the_count_of_a_model_of_the_search_is_the_target():
