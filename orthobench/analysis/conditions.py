@@ -122,6 +122,11 @@ class Condition:
         length = self.settings.get("sequence_length")
         return f"{self.task}, T = {length}" if length else self.task
 
+    def metric_named(self, name: str) -> Metric:
+        """Return the metric of this name; the main one for an empty name and where the runs do not declare it."""
+        declared = self.variants[0].run.declared(name) if name and self.variants else None
+        return declared or self.metric
+
 
 def collect(store: Store, runs: Sequence[Run] | None = None) -> list[Condition]:
     """Return the conditions of these runs (default: all runs) with all measurements, in the order of their start."""

@@ -147,7 +147,9 @@ def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantD
                 and (not printed.column or printed.column == column.label)
             }
             rows[other.label] = Row(other.label, "", "", cells, (other.reason,))
-    return PaperTable(paper, artifact, artifact.columns, list(rows.values()))
+    printed_order = {label: number for number, label in enumerate(artifact.rows)}
+    ordered = sorted(rows.values(), key=lambda row: printed_order.get(row.label, len(printed_order)))
+    return PaperTable(paper, artifact, artifact.columns, ordered)
 
 
 def fill_command(artifact: Artifact, experiment: Experiment) -> str:
@@ -249,7 +251,7 @@ def _verdict(printed: Printed, everything: Sequence[float], metric: Metric | Non
     where = {"agrees": "lies within", "differs": "lies outside", "undecided": "crosses"}[result.verdict]
     return (
         result.verdict,
-        f"90 % interval {result.low:.4g} to {result.high:.4g} {where} {printed.value:g} ± {margin:.2g}",
+        f"90 % interval {result.low:.4g} to {result.high:.4g} {where} {printed.number} ± {margin:.2g}",
     )
 
 

@@ -31,6 +31,7 @@ class Printed(_Record):
     metric: str
     split: Literal["train", "valid", "test"] = "test"
     value: float | None = None
+    digits: str = Field("", description="the value as printed, with its trailing zeros")
     error: float | None = Field(None, description="the number printed after the value's ±")
     outcome: str | None = None
     lost: bool = False
@@ -43,6 +44,19 @@ class Printed(_Record):
         if (self.value is not None) + (self.outcome is not None) + self.lost != 1:
             raise ValueError("a printed result has a value, or an outcome, or is lost")
         return self
+
+    @property
+    def number(self) -> str:
+        """Return the value with all its printed digits; empty without a value."""
+        return "" if self.value is None else self.digits or f"{self.value:g}"
+
+    @property
+    def text(self) -> str:
+        """Return the result as printed: the number with its error, or the outcome in words."""
+        if self.lost:
+            return "lost"
+        number = self.number or self.outcome or ""
+        return number if self.error is None else f"{number} ± {self.error:g}"
 
 
 class Column(_Record):
@@ -120,6 +134,10 @@ class Artifact(_Record):
     shows: Literal["table", "learning_curves", "orthogonality", "gradient_norms", "study"] = "table"
     study: str = ""
     panel: str = Field("", description="a word in the names of the study's drawings that belong to it; none: all")
+    x: Literal["epoch", "iteration"] = Field("epoch", description="the printed axis of learning curves")
+    metric: str = Field("", description="the metric of learning curves; none: the task's main one")
+    split: Literal["train", "valid", "test"] = Field("test", description="of that metric")
+    rows: list[str] = Field([], description="the labels of a table's rows in the printed order; none: the experiments'")
     columns: list[Column] = []
     claims: list[Claim] = []
     small: Small | None = None
@@ -154,6 +172,7 @@ class Experiment(_Record):
     printed: list[Printed] = []
     notes: list[str] = []
     paper: str = ""
+    name: str = Field("", description="the model's name as printed")
     shared: frozenset[str] = Field(
         frozenset(), description="names of the settings that all experiments on the task share"
     )
@@ -177,8 +196,16 @@ class Experiment(_Record):
     @property
     def label(self) -> str:
         """Return the label of its row in a table."""
-        size = self.model_settings.get("hidden_size")
-        return self.row or (self.model if size is None else f"{self.model}, n = {size}")
+        size, name = self.model_settings.get("hidden_size"), self.name or self.model
+        return self.row or (name if size is None else f"{name}, n = {size}")
+
+    @property
+    def panel(self) -> str:
+        """Return the part of a figure in which it stands: the sequence length, or the task with its order of pixels."""
+        if length := self.task_settings.get("sequence_length"):
+            return f"T = {length}"
+        kind = "permuted " if self.task_settings.get("permuted") else ""
+        return f"{kind}{self.task}"
 
     @property
     def identity(self) -> str:
@@ -212,6 +239,7 @@ class Paper(_Record):
     venue: str
     year: int
     priority: int = Field(description="papers with smaller numbers come first in the search for defaults")
+    names: dict[str, str] = Field({}, description="models' names as printed, by their names here")
     protocol: dict[str, Protocol] = {}
     artifact: list[Artifact] = Field([], description="tables and figures in the paper's order")
     experiment: list[Experiment]
@@ -227,6 +255,7 @@ class Paper(_Record):
         return experiment.model_copy(
             update={
                 "paper": self.key,
+                "name": self.names.get(experiment.model, experiment.model),
                 "shared": frozenset(shared.task_settings) - experiment.task_settings.keys(),
                 "task_settings": shared.task_settings | experiment.task_settings,
                 "training": shared.training | experiment.training,
@@ -277,8 +306,29 @@ class Paper(_Record):
 def papers() -> tuple[Paper, ...]:
     """Return all papers, by priority."""
     texts = [entry.read_text("utf-8") for entry in files(__name__).iterdir() if entry.name.endswith(".toml")]
-    loaded = [Paper.model_validate(tomllib.loads(text)) for text in texts]
+    loaded = [Paper.model_validate(_with_digits(tomllib.loads(text, parse_float=_Decimal))) for text in texts]
     return tuple(sorted(loaded, key=lambda paper: paper.priority))
+
+
+class _Decimal(float):
+    """A number that knows how the file writes it: 0.920 and not 0.92."""
+
+    def __new__(cls, text: str) -> Self:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    text: str
+
+
+def _with_digits(node: Any) -> Any:
+    """Return the tables of a file with plain numbers; a table with a `value` also has the `digits` of the file."""
+    if isinstance(node, dict):
+        digits = {"digits": node["value"].text} if isinstance(node.get("value"), _Decimal) else {}
+        return {name: _with_digits(value) for name, value in node.items()} | digits
+    if isinstance(node, list):
+        return [_with_digits(value) for value in node]
+    return float(node) if isinstance(node, _Decimal) else node
 
 
 def find_paper(key: str) -> Paper:

@@ -1,17 +1,21 @@
-"""Draw the figures with Plotly. They have no ground colour: the page gives them its light or dark one."""
+"""Draw the figures of a condition, each with its caption."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.reporting.decimate import thinned
+from orthobench.analysis.courses import course, vector_course
+from orthobench.reporting.captions import caption
+from orthobench.reporting.drawing import GREY, add_course, cut_above, empty_figure, show_gaps
 from orthobench.reporting.styles import Style, Styles
+
+Drawn = dict[str, tuple[str, go.Figure]]
+"""Captions and figures, by name."""
 
 GATES = frozenset(["W_i", "W_f", "W_g", "W_o", "W_r", "W_z", "W_y", "W_1", "W_2", "A"])
 """Matrices inside gates and derivatives (`Model.step_matrices`), which runs of earlier versions have as well."""
@@ -19,43 +23,91 @@ TOTAL_DERIVATIVE = (
     "It is the total derivative: that by an LSTM's c at step t counts its paths through h at step t and through all "
     "later steps."
 )
+SPLITS = {"test": "test", "valid": "validation", "train": "training"}
+NORMS = {
+    "gradient_norm": "norm of the whole batch's gradient",
+    "gradient_norm_per_sample": "norm of one sample's gradient, mean over the batch",
+}
+"""The vectors of the gradient-norm probe: which norm each holds, in words."""
 
 
-def learning_curves(condition: Condition, styles: Styles) -> go.Figure:
-    """Draw the test metric over epochs: the mean over seeds, in a band from the lowest seed to the highest."""
-    figure = empty_figure("epoch", f"test {condition.metric.axis}")
+def condition_figures(condition: Condition, styles: Styles) -> Drawn:
+    """Return the figures of a condition that have data, by name."""
+    drawings = {
+        "curves": (caption("Learning curves", condition, baseline=True), learning_curves(condition, styles)),
+        "orthogonality": (
+            caption("Distance from orthogonal of the matrix W by which a step multiplies the state", condition),
+            orthogonality(condition, styles),
+        ),
+        "gradients": (
+            caption(
+                "Gradient of the loss by the state at every step on one batch, before training (thin) and after: "
+                f"{NORMS['gradient_norm']}",
+                condition,
+            )
+            + f" {TOTAL_DERIVATIVE}",
+            gradient_norms(condition, styles),
+        ),
+        "parameters": (
+            "Parameters against the end: mean and 95 % interval over the finished seeds.",
+            pareto(condition, styles, "parameters"),
+        ),
+        "seconds": (
+            "Training seconds per epoch, where the runs were made, against the end: means over the finished seeds.",
+            pareto(condition, styles, "seconds per epoch"),
+        ),
+    }
+    return {name: (words, figure) for name, (words, figure) in drawings.items() if figure is not None}
+
+
+def learning_curves(
+    condition: Condition, styles: Styles, x: str = "epoch", name: str = "", split: str = "test"
+) -> go.Figure:
+    """Draw a metric over epochs or iterations: the median over seeds, in a band from the lowest to the highest seed.
+
+    Args:
+        x: "epoch" or "iteration".
+        name: the metric; none: the main one.
+        split: "test", "valid" or "train".
+    """
+    metric = condition.metric_named(name)
+    figure = empty_figure(x, f"{SPLITS[split]} {metric.axis}")
     last = 0.0
     for variant, style in styled(condition, styles, figure):
-        test = variant.series("test", condition.metric.name)
-        band = over_seeds(test)
-        if band.empty:
+        values = course(variant.series(split, metric.name), variant.runs)
+        if not len(values):
             continue
-        epochs = band.index.to_numpy() / variant.run.iterations_per_epoch
-        last = max(last, float(epochs[-1]))
-        add_band(figure, epochs, band, variant.label, style)
+        positions = values.x / (variant.run.iterations_per_epoch if x == "epoch" else 1)
+        last = max(last, float(positions[-1]))
+        add_course(figure, values, positions, variant.label, style)
     figure.update_xaxes(range=[0, last or 1])
-    if condition.baseline is not None:
-        if condition.metric.goal == "min":  # an untrained model is often far off and would flatten everything else
-            figure.update_yaxes(range=[0, 2.5 * condition.baseline])
+    baseline = condition.baseline if metric.name == condition.metric.name else None
+    if baseline is not None:
+        if metric.goal == "min":  # an untrained model is often far off and would flatten everything else
+            cut_above(figure, 2.5 * baseline)
         figure.add_scatter(
             x=[0, last],
-            y=[condition.baseline] * 2,
+            y=[baseline] * 2,
             mode="lines",
-            name=f"baseline {condition.baseline:.4g}",
-            line={"dash": "dash", "width": 1.5, "color": "#888888"},
+            name=f"baseline {baseline:.4g}",
+            line={"dash": "dash", "width": 1.5, "color": GREY},
         )
     return figure
 
 
-def orthogonality(condition: Condition, styles: Styles) -> go.Figure | None:
+def orthogonality(condition: Condition, styles: Styles, x: str = "epoch") -> go.Figure | None:
     """Draw ||W^T W - I||_F over epochs on a log scale, for each matrix of a step; None without data."""
-    figure = empty_figure("epoch", "‖WᵀW − I‖<sub>F</sub>", logarithmic=True)
-    for variant, style in styled(condition, styles, figure):
-        for matrix, rows in step_matrices(variant, "orthogonality"):
-            band = over_seeds(rows)
+    figure = empty_figure(x, "‖WᵀW − I‖<sub>F</sub>", logarithmic=True)
+    for variant, _ in styled(condition, styles, figure):
+        for part, (matrix, rows) in enumerate(step_matrices(variant, "orthogonality")):
+            values = course(rows, variant.runs)
             label = variant.label if matrix == "W" else f"{variant.label} {matrix}"
-            add_band(figure, band.index.to_numpy() / variant.run.iterations_per_epoch, band, label, style)
-    return figure if figure.data else None
+            positions = values.x / (variant.run.iterations_per_epoch if x == "epoch" else 1)
+            add_course(figure, values, positions, label, styles.of(condition, variant, part))
+    if not figure.data:
+        return None
+    show_gaps(figure)
+    return figure
 
 
 def step_matrices(variant: VariantData, probe: str) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -67,24 +119,39 @@ def step_matrices(variant: VariantData, probe: str) -> Iterator[tuple[str, pd.Da
             yield matrix, rows
 
 
-def gradient_norms(condition: Condition, styles: Styles) -> go.Figure | None:
-    """Draw ||dL/dh_t||_F over the steps, mean over seeds: dotted before training, solid after; None without data."""
-    figure = empty_figure("step t", "‖∂L/∂h<sub>t</sub>‖<sub>F</sub>", logarithmic=True)
-    for variant, style in styled(condition, styles, figure):
-        traced = variant.traces[variant.traces["name"].str.startswith("gradient_norm/")]
-        for name, rows in traced.groupby("name"):
+def gradient_norms(
+    condition: Condition,
+    styles: Styles,
+    moments: tuple[bool, ...] = (False, True),
+    norm: str = "gradient_norm",
+    states: tuple[str, ...] = (),
+) -> go.Figure | None:
+    """Draw the norms of dL/dh_t over the steps, median and band over seeds; None without data.
+
+    Args:
+        moments: False draws the state before training, True the last one measured; of both, the former is thin.
+        norm: the vectors to draw (`NORMS`).
+        states: the parts of the state to draw; none: all.
+    """
+    figure = empty_figure("step t", "‖∂L/∂h<sub>t</sub>‖", logarithmic=True)
+    for variant, _ in styled(condition, styles, figure):
+        traced = variant.traces[variant.traces["name"].str.startswith(f"{norm}/")]
+        for part, (name, rows) in enumerate(traced.groupby("name")):
             state = str(name).partition("/")[2]
-            for moment, dash in ((rows["iteration"].min(), "dot"), (rows["iteration"].max(), style.dash)):
-                vectors = pd.DataFrame(rows[rows["iteration"] == moment]["values"].tolist()).astype(np.float32)
-                epoch = moment / variant.run.iterations_per_epoch
-                figure.add_scatter(
-                    x=np.arange(1, vectors.shape[1] + 1),
-                    y=vectors.mean().to_numpy(),
-                    mode="lines",
-                    name=html.escape(f"{variant.label} {state}, epoch {epoch:.3g}"),
-                    line={"color": style.color, "dash": dash, "width": 1.6 if state == "h" else 1.0},
-                )
-    return figure if figure.data else None
+            if states and state not in states:
+                continue
+            for last in moments:
+                measured = vector_course(rows, variant.runs, last)
+                if measured is None:
+                    continue
+                epoch = measured[0] / variant.run.iterations_per_epoch
+                label = f"{variant.label} {state}, epoch {epoch:.3g}" if len(moments) > 1 else variant.label
+                style = styles.of(condition, variant, 0 if states else part)
+                add_course(figure, measured[1], measured[1].x, label, style, plain=len(moments) > 1 and not last)
+    if not figure.data:
+        return None
+    show_gaps(figure)
+    return figure
 
 
 def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
@@ -100,11 +167,7 @@ def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
             y=[reached.mean],
             error_y={"array": [reached.half_width or 0.0], "thickness": 1},
             mode="markers",
-            marker={
-                "color": style.color,
-                "symbol": f"{style.marker}-open" if style.marker else style.symbol,
-                "size": 11,
-            },
+            marker={"color": style.color, "symbol": style.symbol, "size": 11},
             name=html.escape(variant.label),
         )
     if len(figure.data) < 2:
@@ -114,59 +177,14 @@ def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
 
 
 def styled(condition: Condition, styles: Styles, *figures: go.Figure) -> Iterator[tuple[VariantData, Style]]:
-    """Yield the variants with their styles, and mark traces that the caller adds meanwhile as the variant's."""
+    """Yield the variants with their styles, and mark traces that the caller adds meanwhile as the variant's.
+
+    The mark of a trace has its entry in the legend: a variant's matrices and states have one each.
+    """
     for variant in condition.variants:
         before = [len(figure.data) for figure in figures]
         yield variant, styles.of(condition, variant)
-        owner = {"label": variant.label, "model": variant.run.model, "tags": variant.tags}
+        owner = {"model": variant.run.model, "tags": variant.tags}
         for figure, count in zip(figures, before, strict=True):
             for trace in figure.data[count:]:
-                trace.meta = owner
-
-
-def over_seeds(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return mean, minimum, maximum and count over seeds, by iteration, of the finite values."""
-    finite = rows[np.isfinite(rows["value"].astype(float))]
-    return finite.groupby("iteration")["value"].agg(["mean", "min", "max", "count"])
-
-
-def add_band(figure: go.Figure, x: np.ndarray, band: pd.DataFrame, label: str, style: Style) -> None:
-    """Add the mean over seeds and its band, thinned to the points that a screen can show."""
-    name = html.escape(label)
-    seeds = band["count"].max()
-    points = thinned([band[column] for column in (("mean", "min", "max") if seeds > 1 else ("mean",))])
-    x, band = x[points].astype(np.float32), band.iloc[points].astype(np.float32)
-    if seeds > 1:
-        edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False, "legendgroup": name}
-        figure.add_scatter(x=x, y=band["max"].to_numpy(), **edge)
-        figure.add_scatter(x=x, y=band["min"].to_numpy(), fill="tonexty", fillcolor=style.band, **edge)
-    marker = {"symbol": style.marker, "size": 7, "maxdisplayed": 9} if style.marker else None
-    figure.add_scatter(
-        x=x,
-        y=band["mean"].to_numpy(),
-        mode="lines+markers" if marker else "lines",
-        marker=marker,
-        name=name,
-        legendgroup=name,
-        line={"color": style.color, "dash": style.dash, "width": 2},
-    )
-
-
-def empty_figure(x_title: str, y_title: str, logarithmic: bool = False) -> go.Figure:
-    """Return a figure with these axes; `logarithmic` is of the y axis."""
-    y_axis = {"title": {"text": y_title}, "exponentformat": "power", "automargin": True}
-    if logarithmic:
-        y_axis["type"] = "log"
-    else:
-        y_axis["rangemode"] = "tozero"
-    return go.Figure(
-        layout={
-            "template": "none",
-            "xaxis": {"title": {"text": x_title}, "automargin": True},
-            "yaxis": y_axis,
-            "hovermode": "x unified",
-            "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
-            "showlegend": True,
-            "margin": {"l": 60, "r": 16, "t": 24, "b": 48},
-        }
-    )
+                trace.meta = {"label": html.unescape(trace.name or variant.label), **owner}

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.resources import files
 from itertools import zip_longest
@@ -23,10 +23,10 @@ from orthobench.analysis.conditions import SOLVED, Condition, collect
 from orthobench.analysis.paper_tables import TOLERANCE
 from orthobench.errors import UsageError
 from orthobench.papers import Study, find_paper, papers
-from orthobench.reporting import figures
+from orthobench.reporting.decimate import slim
+from orthobench.reporting.figures import condition_figures
 from orthobench.reporting.pages import (
     GROUPS,
-    ArtifactView,
     PaperView,
     distinguishing_settings,
     full_title,
@@ -36,6 +36,7 @@ from orthobench.reporting.pages import (
     tasks,
     view_paper,
 )
+from orthobench.reporting.paper_figures import panel_figures, printed_panels
 from orthobench.reporting.runs import run_records
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.studies import StudyResult, draw, figures_of, find_result, study_results
@@ -44,12 +45,6 @@ from orthobench.store import Status, Store, atomic
 from orthobench.store.overwrite import refuse_other_kinds
 from orthobench.store.strict_json import finite
 from orthobench.version import __version__
-
-PAPER_FIGURES: dict[str, Callable[[Condition, Styles], go.Figure | None]] = {
-    "learning_curves": figures.learning_curves,
-    "orthogonality": figures.orthogonality,
-    "gradient_norms": figures.gradient_norms,
-}
 
 
 def write_html(store: Store, out: Path, scope: Scope, variant_keys: Mapping[str, str]) -> Path:
@@ -126,13 +121,12 @@ def _render(conditions: list[Condition], views: list[PaperView], results: list[S
     styles = Styles([*conditions, *studied])
     sections = [draw(result, styles) for result in results]
     counted = {run.id for c in (*conditions, *studied) for variant in c.variants for run in variant.runs}
-    drawn = {condition.key: _figures(condition, styles) for condition in conditions}
+    drawn = {condition.key: condition_figures(condition, styles) for condition in conditions}
     drawn |= {
-        panel.key: {"paper": (f"{part.artifact.name}: {panel.title}", figure)} if figure else {}
+        panel.key: panel_figures(part, panel, styles)
         for view in views
         for part in view.artifacts
         for panel in part.panels
-        for figure in [draw_panel(part, panel, styles)]
     }
     everything = drawn | {f"study-{section.study.name}": section.figures for section in sections}
     plots = {key: {name: _plain(f) for name, (_, f) in drawings.items()} for key, drawings in everything.items()}
@@ -152,6 +146,7 @@ def _render(conditions: list[Condition], views: list[PaperView], results: list[S
         studies=sections,
         sections={section.study.name: section for section in sections},
         figures_of=figures_of,
+        printed_panels=printed_panels,
         styles=styles,
         papers={paper.key: paper for paper in papers()},
         plotly=Markup(get_plotlyjs()),  # a script, not text to escape
@@ -167,11 +162,6 @@ def _render(conditions: list[Condition], views: list[PaperView], results: list[S
         models=sorted({variant.run.model for c in conditions for variant in c.variants}),
         tag_names=sorted({tag for c in conditions for variant in c.variants for tag in variant.tags}),
     )
-
-
-def draw_panel(part: ArtifactView, panel: Condition, styles: Styles) -> go.Figure | None:
-    """Draw a panel of a paper's figure; None without data."""
-    return PAPER_FIGURES[part.artifact.shows](panel, styles)
 
 
 def _counts(conditions: list[Condition], views: list[PaperView]) -> dict[str, Any]:
@@ -201,34 +191,6 @@ def _unfinished(conditions: list[Condition]) -> str:
     return f"Of {finished + sum(counts.values())} runs: {others}; {rest}."
 
 
-def _figures(condition: Condition, styles: Styles) -> dict[str, tuple[str, go.Figure]]:
-    """Return the figures that have data, with their captions, by name."""
-    drawings = {
-        "curves": (
-            "Learning curves: mean over seeds, band from the lowest to the highest seed; dashed: the baseline.",
-            figures.learning_curves(condition, styles),
-        ),
-        "orthogonality": (
-            "Distance from orthogonal of the matrix W by which a step multiplies the state, over training.",
-            figures.orthogonality(condition, styles),
-        ),
-        "gradients": (
-            "Gradient of the loss by the state at every step, on the same batch before training (dotted) and after. "
-            f"{figures.TOTAL_DERIVATIVE}",
-            figures.gradient_norms(condition, styles),
-        ),
-        "parameters": (
-            "Parameters against the end: mean and 95 % interval over the finished seeds.",
-            figures.pareto(condition, styles, "parameters"),
-        ),
-        "seconds": (
-            "Training seconds per epoch, where the runs were made, against the end.",
-            figures.pareto(condition, styles, "seconds per epoch"),
-        ),
-    }
-    return {name: (caption, figure) for name, (caption, figure) in drawings.items() if figure is not None}
-
-
 def shown_number(value: float | None, digits: int = 4) -> str:
     """Write a number as the report does."""
     return "–" if value is None else f"{value:.{digits}g}"
@@ -241,7 +203,7 @@ def citations(text: str) -> list[tuple[str, str]]:
 
 
 def _plain(figure: go.Figure) -> Any:
-    return json.loads(figure.to_json())
+    return json.loads(slim(figure).to_json())
 
 
 def _script_json(value: Any) -> str:

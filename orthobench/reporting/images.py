@@ -8,8 +8,8 @@ from typing import Literal
 from orthobench.analysis.conditions import Condition
 from orthobench.errors import UsageError
 from orthobench.reporting.figures import learning_curves
-from orthobench.reporting.html import draw_panel
 from orthobench.reporting.pages import PaperView
+from orthobench.reporting.paper_figures import panel_figures
 from orthobench.reporting.studies import draw, figures_of
 from orthobench.reporting.styles import Styles
 from orthobench.store.overwrite import refuse_file, refuse_other_kinds
@@ -28,10 +28,11 @@ def write_images(
     refuse_file(folder)
     styles = Styles(conditions)
     figures = {
-        f"{view.paper.key}-{part.artifact.name}-{panel.title}": draw_panel(part, panel, styles)
+        f"{view.paper.key}-{part.artifact.name}-{panel.title}-{name}": figure
         for view in views
         for part in view.artifacts
         for panel in part.panels
+        for name, (_, figure) in panel_figures(part, panel, styles).items()
     }
     for view in views:
         for part in view.artifacts:
@@ -43,8 +44,6 @@ def write_images(
         figures = {f"{c.title}-{c.key}": learning_curves(c, styles) for c in conditions}
     written = []
     for name, figure in figures.items():
-        if figure is None:
-            continue
         path = folder / f"{''.join(c if c.isalnum() or c in '-_.' else '-' for c in name)}.{form}"
         figure.update_layout(template="plotly_white")
         try:

@@ -11,64 +11,63 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import plotly.graph_objects as go
-from plotly.colors import sample_colorscale
 
 from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.courses import Course, course
 from orthobench.reporting import figures
-from orthobench.reporting.figures import add_band, empty_figure, over_seeds, step_matrices, styled
+from orthobench.reporting.captions import BAND, caption
+from orthobench.reporting.drawing import GREY, add_course, empty_figure, show_gaps
+from orthobench.reporting.figures import Drawn, step_matrices, styled
 from orthobench.reporting.styles import PALETTE, Style, Styles
 
-Drawn = dict[str, tuple[str, go.Figure]]
-"""Captions and figures, by name."""
-
 UNIT_CIRCLE = np.exp(2j * np.pi * np.linspace(0, 1, 181))
-GREY = "#888888"
 
 
 def orthogonality(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """Draw the distances from orthogonal in double precision, and as thin dotted lines in the run's own."""
+    """Draw the distances from orthogonal in double precision, and as thin lines in the run's own."""
     figure = figures.orthogonality(condition, styles)
     if figure is None:
         return {}
-    for variant, style in styled(condition, styles, figure):
-        for matrix, rows in step_matrices(variant, "orthogonality_own_precision"):
-            band = over_seeds(rows)
-            figure.add_scatter(
-                x=band.index.to_numpy() / variant.run.iterations_per_epoch,
-                y=band["mean"].to_numpy(),
-                mode="lines",
-                name=html.escape(f"{variant.label} {matrix}, own precision"),
-                line={"color": style.color, "dash": "dot", "width": 1},
-            )
-    what = (
-        "distance from orthogonal of the stored matrices, the product in double precision (solid), the run's (dotted)"
-    )
-    return {figure_name: (_caption(figure_name, what, condition), figure)}
+    for variant, _ in styled(condition, styles, figure):
+        for part, (matrix, rows) in enumerate(step_matrices(variant, "orthogonality_own_precision")):
+            values = course(rows, variant.runs)
+            label = f"{variant.label} {matrix}, own precision"
+            epochs = values.x / variant.run.iterations_per_epoch
+            add_course(figure, values, epochs, label, styles.of(condition, variant, part), plain=True)
+    show_gaps(figure)
+    what = "distance from orthogonal of the stored matrices, the product in double precision (thick), the run's (thin)"
+    return {figure_name: (_caption(figure_name, what, condition, BAND), figure)}
 
 
 def gradient_norms(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """Draw the norms of the gradient by the state at every step."""
-    figure = figures.gradient_norms(condition, styles)
-    if figure is None:
-        return {}
-    what = "norm of the loss's gradient by the state at every step, on one batch, before training (dotted) and after"
-    what += f". {figures.TOTAL_DERIVATIVE[:-1]}"
-    return {figure_name: (_caption(figure_name, what, condition), figure)}
+    """Draw the norms of the gradient by the hidden state at every step: before training and after, one figure each."""
+    drawn: Drawn = {}
+    for norm, words in figures.NORMS.items():
+        for last, moment in ((False, "at the beginning of training"), (True, "at the end of training")):
+            figure = figures.gradient_norms(condition, styles, (last,), norm)
+            if figure is not None:
+                what = f"gradient of the loss by the state at every step, {moment}, on one batch: {words}"
+                words_below = f"{_caption(figure_name, what, condition, BAND)} {figures.TOTAL_DERIVATIVE}"
+                drawn[f"{figure_name} {norm} {'end' if last else 'start'}"] = (words_below, figure)
+    return drawn
 
 
 def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """Draw a map for every part of a model's state after training, all over the same range of colours."""
+    """Draw a map for every part of a model's state after training, all over the same range of colours.
+
+    The axes are the paper's: input steps from left to right, steps of the state from top to bottom.
+    """
     drawn: Drawn = {}
     for variant, _ in styled(condition, styles):
         maps = {
-            str(name).partition("/")[2]: _mean_at_the_end(rows)
+            str(name).partition("/")[2]: _median_at_the_end(rows)
             for name, rows in variant.traces[variant.traces["name"].str.startswith("heat_map/")].groupby("name")
         }
         if not maps:
             continue
         highest = np.log10(max(float(values.max()) for values in maps.values()))
         for part, flat in maps.items():
-            figure = empty_figure("input step t", "state step τ")
+            figure = empty_figure("input step τ", "state step t")
             length = int(np.sqrt(len(flat)))
             values = np.where(flat > 0, flat, np.nan).reshape(length, length)
             steps = list(range(1, length + 1))
@@ -84,7 +83,10 @@ def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
             )
             figure.update_yaxes(autorange="reversed", rangemode="normal")
             figure.update_layout(hovermode="closest", showlegend=False)
-            what = f"norm of the {part} state's gradient by every input, {variant.label} after training"
+            what = (
+                f"norm of the {part} state's gradient by every input, {variant.label} after training; colours: six "
+                "decades below the largest value, median over seeds"
+            )
             drawn[f"{variant.label} {part}"] = (_caption(figure_name, what, condition), figure)
     return drawn
 
@@ -92,37 +94,27 @@ def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
 def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     """Draw the test metric over epochs for every size, and the final values over sizes."""
     ordered = sorted(condition.variants, key=_short_size)
-    most = max(max(_short_size(variant) for variant in ordered), 1)
-    courses = figures.learning_curves(condition, styles)
-    courses.data = [trace for trace in courses.data if trace.name and trace.name.startswith("baseline")]
+    labelled = [replace(variant, label=_sizes_of(variant)) for variant in ordered]
+    courses = figures.learning_curves(replace(condition, variants=labelled), styles)
     ends = empty_figure("short-term units", f"test {condition.metric.axis} at the end")
-    ends_by_size = []
+    by_size: dict[int, list[float]] = {}
     for variant in ordered:
-        short = _short_size(variant)
-        colour = sample_colorscale("Viridis", 0.1 + 0.8 * short / most, colortype="rgb")[0]
-        test = variant.series("test", condition.metric.name)
-        band = over_seeds(test)
-        long = variant.run.spec["model_settings"]["hidden_size"] - short
-        courses.add_scatter(
-            x=band.index.to_numpy() / variant.run.iterations_per_epoch,
-            y=band["mean"].to_numpy(),
-            mode="lines",
-            name=f"{long} long-term + {short} short-term",
-            line={"color": colour, "width": 2},
+        by_size.setdefault(_short_size(variant), []).extend(end.value for end in variant.ends.values())
+    points = {size: values for size, values in by_size.items() if values}
+    if points:
+        middle, low, high = (np.array([f(values) for values in points.values()]) for f in (np.median, np.min, np.max))
+        short_sizes = np.array(list(points), dtype=float)
+        style = styles.of_model(ordered[0].run.model)
+        add_course(
+            ends, Course(short_sizes, middle, low, high, len(ordered[0].runs)), short_sizes, ordered[0].run.model, style
         )
-        ends_by_size += [(short, end.value) for end in variant.ends.values()]
-    style = styles.of(condition, ordered[0])
-    by_size = pd.DataFrame(ends_by_size, columns=["short", "value"]).groupby("short")["value"]
-    points = by_size.agg(["mean", "min", "max", "count"])
-    if len(points):
-        add_band(ends, points.index.to_numpy(), points, ordered[0].run.model, replace(style, dash="solid"))
-        ends.update_traces(mode="lines+markers", selector={"name": ordered[0].run.model})
         ends.update_yaxes(type="log", rangemode="normal")
+        show_gaps(ends)
     constraint = "the long-term state fixed" if figure_name == "figure 6" else "all units fixed"
     what = f"test {condition.metric.label or condition.metric.name} by size, {constraint}"
     return {
-        f"{figure_name} curves": (_caption(figure_name, what, condition), courses),
-        f"{figure_name} ends": (_caption(figure_name, f"{what}, at the end; band over seeds", condition), ends),
+        f"{figure_name} curves": (_caption(figure_name, what, condition, BAND), courses),
+        f"{figure_name} ends": (_caption(figure_name, f"{what}, at the end", condition, BAND), ends),
     }
 
 
@@ -138,7 +130,7 @@ def jacobians(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
         _add_cloud(whole, list(traced[traced["name"] == "jacobian/end_to_end"]["values"]), variant.label, style)
     if not along.data:
         return {}
-    moduli = "moduli of a step's Jacobian, mean and standard deviation after training; dotted: mean before"
+    moduli = "moduli of a step's Jacobian, mean over seeds and standard deviation after training; thin: mean before"
     return {
         "moduli": (_caption(figure_name, moduli, condition), along),
         "steps": (_caption(figure_name, "a step's Jacobian after training, at a few steps", condition), single),
@@ -168,11 +160,11 @@ def trajectories(panels: list[dict[str, Any]]) -> Drawn:
         if panel["feedback"]:
             x, y = _field(np.array(panel["matrix"]), reach)
             figure.add_scatter(x=x, y=y, mode="lines", line={"color": GREY, "width": 0.6}, hoverinfo="skip")
-        for course, colour in zip(courses, PALETTE, strict=False):
-            marker = {"color": colour, "size": 5, "opacity": np.linspace(0.15, 1, len(course)).tolist()}
-            figure.add_scatter(x=course[:, 0], y=course[:, 1], mode="markers", marker=marker)
+        for path, colour in zip(courses, PALETTE, strict=False):
+            marker = {"color": colour, "size": 5, "opacity": np.linspace(0.15, 1, len(path)).tolist()}
+            figure.add_scatter(x=path[:, 0], y=path[:, 1], mode="markers", marker=marker)
             star = {"color": colour, "size": 11, "symbol": "star"}
-            figure.add_scatter(x=course[:1, 0], y=course[:1, 1], mode="markers", marker=star)
+            figure.add_scatter(x=path[:1, 0], y=path[:1, 1], mode="markers", marker=star)
         figure.update_xaxes(range=[-reach, reach], constrain="domain")
         figure.update_yaxes(range=[-reach, reach], scaleanchor="x", constrain="domain", rangemode="normal")
         figure.update_layout(hovermode="closest", showlegend=False, margin={"l": 40, "r": 8, "t": 8, "b": 40})
@@ -187,7 +179,7 @@ def minutes(results: dict[str, Any], styles: Styles) -> tuple[str, go.Figure]:
     figure.update_xaxes(type="log")
     base = next(row for row in rows if row["model"] == "rnn")
     ends = np.array([min(row["printed"] for row in rows), max(row["printed"] for row in rows)])
-    for number, model in enumerate(sorted({row["model"] for row in rows})):
+    for model in sorted({row["model"] for row in rows}):
         own = [row for row in rows if row["model"] == model]
         figure.add_scatter(
             x=[row["printed"] for row in own],
@@ -196,7 +188,7 @@ def minutes(results: dict[str, Any], styles: Styles) -> tuple[str, go.Figure]:
             mode="markers+text",
             textposition="top center",
             name=html.escape(model),
-            marker={"color": PALETTE[number % len(PALETTE)], "size": 9},
+            marker={"color": styles.of_model(model).color, "symbol": styles.of_model(model).symbol, "size": 9},
         )
     figure.add_scatter(
         x=ends,
@@ -209,10 +201,8 @@ def minutes(results: dict[str, Any], styles: Styles) -> tuple[str, go.Figure]:
     return "Table 3: measured over printed minutes; on the dashed line the table would have the printed shape.", figure
 
 
-def _caption(figure_name: str, what: str, condition: Condition) -> str:
-    length = condition.settings.get("sequence_length")
-    where = f"{condition.task}, T = {length}" if length else condition.task
-    return f"{figure_name.capitalize()}: {what}. On {where}."
+def _caption(figure_name: str, what: str, condition: Condition, band: str = "") -> str:
+    return caption(f"{figure_name.capitalize()}: {what}", condition, band=band)
 
 
 def _short_size(variant: VariantData) -> int:
@@ -220,11 +210,17 @@ def _short_size(variant: VariantData) -> int:
     return size
 
 
-def _mean_at_the_end(rows: pd.DataFrame) -> npt.NDArray[np.float64]:
-    """Return the last logged vector, its mean over seeds."""
+def _sizes_of(variant: VariantData) -> str:
+    """Return a variant's sizes in words."""
+    short = _short_size(variant)
+    return f"{variant.run.spec['model_settings']['hidden_size'] - short} long-term + {short} short-term"
+
+
+def _median_at_the_end(rows: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """Return the last logged vector, its median over seeds."""
     last = rows[rows["iteration"] == rows["iteration"].max()]["values"].tolist()
-    mean: npt.NDArray[np.float64] = np.mean(last, axis=0)
-    return mean
+    middle: npt.NDArray[np.float64] = np.median(last, axis=0)
+    return middle
 
 
 def _readings(variant: VariantData, name: str) -> Iterator[tuple[bool, npt.NDArray[np.float64]]]:
@@ -247,7 +243,7 @@ def _add_moduli(figure: go.Figure, variant: VariantData, style: Style) -> None:
             y=mean,
             mode="lines",
             name=name if last else f"{name} before",
-            line={"color": style.color, "dash": style.dash if last else "dot", "width": 2 if last else 1},
+            line={"color": style.color, "dash": style.dash, "width": 2 if last else 1},
         )
 
 
@@ -273,7 +269,7 @@ def _add_cloud(figure: go.Figure, clouds: list[list[float]], label: str, style: 
         y=points[:, 1],
         mode="markers",
         name=html.escape(label),
-        marker={"color": style.color, "size": 4, "opacity": 0.6},
+        marker={"color": style.color, "symbol": style.symbol, "size": 5, "opacity": 0.7},
     )
 
 

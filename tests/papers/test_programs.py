@@ -46,7 +46,7 @@ FACTS = [
         "custom_optimizers.py:66",
         {"gradient": "top_row", "recurrent_optimizer": "cayley_rmsprop_keras1"},
         lambda e: (e.task, e.model) == ("mnist", "full_urnn"),
-        13,
+        17,
     ),
     Fact(  # the same, for the plain step along the gradient
         "stwisdom/urnn",
@@ -60,7 +60,7 @@ FACTS = [
         "mnist.py:179",
         {"optimizer": "rmsprop_keras1", "clip_norm": None, "clip_value": None},
         lambda e: (e.task, e.model) == ("mnist", "urnn"),
-        5,
+        7,
     ),
     Fact(
         "stwisdom/urnn",
@@ -81,7 +81,7 @@ FACTS = [
         "scoRNN_mnist.py:195",
         {"optimizer": "rmsprop_tf1", "learning_rate": 1e-3, "forget_bias": 1.0, "clip_norm": None, "clip_value": None},
         lambda e: e.paper in SCORNN_PAPERS and (e.task, e.model) == ("mnist", "lstm"),
-        6,
+        10,
     ),
     Fact(
         "tk-rusch/coRNN",

@@ -9,6 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from orthobench.analysis.dynamics import COMPUTATIONS
+from orthobench.analysis.paper_tables import make_table
 from orthobench.errors import UsageError
 from orthobench.model import ModelSettings
 from orthobench.papers import Claim, Experiment, Paper, Printed, find_paper, find_study, papers
@@ -120,12 +121,14 @@ def test_claims_of_studies_are_about_their_runs_or_panels():
 
 
 def test_every_figure_that_prints_something_has_a_claim():
-    """Of the one without, the printed curves are not at hand."""
+    """Of those without, the printed curves are not at hand, and the text says nothing of them."""
     figures = [
         (paper.key, artifact) for paper in papers() for artifact in paper.artifacts() if artifact.shows != "table"
     ]
     assert [(key, artifact.name) for key, artifact in figures if not artifact.claims] == [
-        ("lezcano2019", "copying figure")
+        ("lezcano2019", "copying figure"),
+        ("helfrich2017", "figure 3"),
+        ("helfrich2017", "figure 4"),
     ]
 
 
@@ -154,11 +157,11 @@ def test_printed_numbers_are_the_papers():
         )
         return number
 
-    assert value("helfrich2018", "table 1", "scornn, n = 512", "permuted MNIST") == 0.966
-    assert value("helfrich2018", "table 1", "urnn, n = 2170", "MNIST") == 0.984
-    assert value("helfrich2018", "table 3", "full_urnn, n = 360", "minutes per epoch") == 25.8
-    assert value("chang2019", "table 2", "antisymmetric_gated, n = 256", "noise-padded rows") == 0.547
-    assert value("maduranga2020", "table 3", "enrnn, n = 1030", "bpc") == 1.429
+    assert value("helfrich2018", "table 1", "scoRNN, n = 512", "permuted MNIST") == 0.966
+    assert value("helfrich2018", "table 1", "Restricted uRNN, n = 2170", "MNIST") == 0.984
+    assert value("helfrich2018", "table 3", "Full uRNN, n = 360", "minutes per epoch") == 25.8
+    assert value("chang2019", "table 2", "AntisymmetricRNN w/ gating, n = 256", "noise-padded rows") == 0.547
+    assert value("maduranga2020", "table 3", "ENRNN, n = 310/720", "bpc") == 1.429
     assert value("kerg2019", "Penn Treebank table", "eurnn, n = 2048", "accuracy, T = 300") == 0.6555
 
 
@@ -200,3 +203,95 @@ def test_tables_that_nobody_described_get_columns():
         "bpc, length 2",
         "bpc, valid, length 2",
     ]
+
+
+# The tables of the scoRNN paper and its first version, row by row in the printed order and with the printed digits
+TABLE_1 = """
+scoRNN, n = 170|0.973|0.943
+scoRNN, n = 360|0.983|0.962
+scoRNN, n = 512|0.985|0.966
+LSTM, n = 128|0.987|0.920
+LSTM, n = 256|0.989|0.929
+LSTM, n = 512|0.985|0.920
+Restricted uRNN, n = 512|0.976|0.945
+Restricted uRNN, n = 2170|0.984|0.953
+Full uRNN, n = 116|0.947|0.925
+Full uRNN, n = 512|0.974|0.947
+EURNN, n = 512|-|0.937
+oRNN, n = 256|0.972|-
+"""
+TABLE_3 = """
+RNN, n = 116|2.3
+scoRNN, n = 170|5.3
+Restricted uRNN, n = 512|8.2
+Full uRNN, n = 116|10.8
+LSTM, n = 128|5.0
+scoRNN, n = 360|7.4
+Restricted uRNN, n = 2170|50.1
+RNN, n = 360|2.3
+scoRNN, n = 512|11.2
+Full uRNN, n = 360|25.8
+RNN, n = 512|2.4
+LSTM, n = 256|5.2
+Full uRNN, n = 512|27.9
+LSTM, n = 512|5.6
+"""
+FIRST_VERSION = """
+scoRNN, n = 170|0.973|0.943
+scoRNN, n = 360|0.983|0.962
+LSTM, n = 128|0.987|0.920
+LSTM, n = 256|0.989|0.929
+Restricted-capacity uRNN, n = 512|0.976|0.945
+Full-capacity uRNN, n = 116|0.947|0.925
+Full-capacity uRNN, n = 512|0.974|0.947
+"""
+PTB = """
+ENRNN, n = 310/720|1.475|1.429
+LSTM, n = 350|1.506|1.461
+GRU, n = 415|-|1.601
+EURNN, n = 2048|-|1.715
+GORU, n = 512|-|1.623
+oRNN, n = 512|1.73|1.68
+nnRNN, n = 1024|-|1.47
+LSTM, n = 1030|1.447|1.408
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "artifact", "text", "columns"),
+    [
+        ("helfrich2018", "table 1", TABLE_1, (1, 2)),
+        ("helfrich2018", "table 3", TABLE_3, (1,)),
+        ("helfrich2017", "table 1", FIRST_VERSION, (1,)),
+        ("helfrich2017", "table 2", FIRST_VERSION, (2,)),
+        ("maduranga2020", "table 3", PTB, (1, 2)),
+    ],
+)
+def test_tables_have_the_printed_order_and_digits(key, artifact, text, columns):
+    paper = find_paper(key)
+    (described,) = (entry for entry in paper.artifacts() if entry.name == artifact)
+    table = make_table(paper, described, {})
+    lines = [line.split("|") for line in text.strip().splitlines()]
+    expected = [(cells[0], [cells[column] for column in columns if cells[column] != "-"]) for cells in lines]
+    labels = [column.label for column in table.columns]
+    shown = [(row.label, [row.cells[name].printed.text for name in labels if name in row.cells]) for row in table.rows]
+    assert shown == expected
+
+
+def test_every_table_and_figure_of_the_papers_is_named():
+    names = {
+        key: {artifact.name for artifact in find_paper(key).artifacts()} for key in ("helfrich2018", "helfrich2017")
+    }
+    assert names["helfrich2018"] == {*(f"figure {n}" for n in range(1, 6)), *(f"table {n}" for n in range(1, 4))}
+    assert names["helfrich2017"] == {*(f"figure {n}" for n in range(1, 5)), *(f"table {n}" for n in range(1, 3))}
+    assert {f"figure {n}" for n in range(1, 8)} <= {
+        artifact.name for artifact in find_paper("maduranga2020").artifacts()
+    }
+
+
+def test_a_number_keeps_its_digits_and_settings_stay_plain_numbers():
+    assert {type(value) for e in EXPERIMENTS for value in e.settings.values()} <= {int, float, bool, str, type(None)}
+    assert Printed(metric="accuracy", value=0.92).text == "0.92"
+    assert Printed(metric="accuracy", value=0.92, digits="0.920").text == "0.920"
+    assert Printed(metric="bpc", value=1.43, digits="1.430", error=0.002).text == "1.430 ± 0.002"
+    assert Printed(metric="bpc", lost=True).text == "lost"

@@ -56,9 +56,11 @@ def unrolled(*values: int) -> tuple[dict[str, Any], ...]:
     return tuple({"unroll_length": value} for value in values)
 
 
-def scornn_on_images() -> Iterator[Row]:
+def scornn_on_images(units: tuple[int, ...] = (170, 360, 512)) -> Iterator[Row]:
     """The scoRNN paper, section 5.3: rates by size, a tenth or half of the units negative."""
     for n, rate in ((170, 1e-4), (360, 1e-5), (512, 1e-5)):
+        if n not in units:
+            continue
         rates = {"learning_rate": 1e-3, "recurrent_learning_rate": rate}
         optimizers = {"optimizer": RMSPROP, "recurrent_optimizer": RMSPROP}
         yield from rows("scornn", ORDERED, rates, optimizers, hidden_size=n, negative_ones=n // 10)
@@ -168,6 +170,18 @@ PRINTED: dict[tuple[str, str], list[Row]] = {
         *rows("full_urnn", lengths(200, 400, 750), ADDING_2018, hidden_size=120),
         *rows("urnn", lengths(200, 400, 750), ADDING_2018, hidden_size=950),
     ],
+    **{
+        ("helfrich2017", table): [
+            *((model, settings | MNIST_2018) for model, settings in scornn_on_images((170, 360)) if order(settings)),
+            *rows("lstm", task, MNIST_2018, sizes(128, 256)),
+            *rows("urnn", task, MNIST_2018, hidden_size=512),
+            *rows("full_urnn", task, MNIST_2018, sizes(116, 512)),
+        ]
+        for table, task, order in (
+            ("table 1", ORDERED, lambda settings: not settings["permuted"]),
+            ("table 2", PERMUTED, lambda settings: settings["permuted"]),
+        )
+    },
     ("maduranga2020", "figure 1"): [
         *rows("enrnn", ADDING_2020, R, hidden_size=160, coupling=True, recurrent_optimizer=RMSPROP),
         *rows("lstm", ADDING_2020, A, hidden_size=60),

@@ -475,7 +475,7 @@ def test_tables_are_exported(orthobench, tiny_options, tmp_path):
     (table,) = json.loads(orthobench("report", "--format", "json", "--paper", "helfrich2018", "--table", "1").out)
     row = table["rows"][0]
     assert (row["row"], row["column"], row["printed"], row["verdict"]) == (
-        "scornn, n = 170",
+        "scoRNN, n = 170",
         "MNIST",
         0.973,
         "not measured",

@@ -1,0 +1,141 @@
+"""Curves over seeds: the median, the lowest and the highest seed, and where seeds drop out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from orthobench.store import Run, Status
+
+FLOAT32_TINY = float(np.finfo(np.float32).tiny)
+"""The smallest positive number that float32 holds at full precision, 1.2e-38; training flushes what is below to 0."""
+OUTCOMES = {
+    Status.DIVERGED: "diverged",
+    Status.INTERRUPTED: "interrupted",
+    Status.FAILED: "failed",
+    Status.RUNNING: "still running",
+    Status.FINISHED: "without a finite value",
+}
+"""Why a seed has no further value, by its run's status."""
+
+Values = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A place on a curve after which fewer seeds have values.
+
+    Attributes:
+        iteration: the last one of the seeds that drop out.
+        value: the curve's median there.
+        left: seeds with a value after it.
+        why: the outcomes of the seeds that drop out, such as "1 diverged".
+        outcome: the status of these runs; the worst where they differ.
+    """
+
+    iteration: float
+    value: float
+    left: int
+    of: int
+    why: str
+    outcome: Status
+
+    @property
+    def words(self) -> str:
+        """Return the loss in words, such as "2 of 3 seeds left: 1 diverged"."""
+        if self.of == 1:
+            return self.why.removeprefix("1 ")
+        left = f"{self.left} of {self.of} seeds left" if self.left else "no seed left"
+        return f"{left}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Course:
+    """A curve over seeds: for each x the median, the lowest and the highest of the seeds that have a value.
+
+    A median needs no scale: it is as true on a logarithmic axis as on a linear one.
+    """
+
+    x: Values
+    median: Values
+    low: Values
+    high: Values
+    seeds: int
+    losses: tuple[Loss, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+def course(rows: pd.DataFrame, runs: Sequence[Run]) -> Course:
+    """Return the curve of a metric over the seeds of a variant.
+
+    An iteration is left out where a seed that goes on was not evaluated: another run ended off the common grid.
+
+    Args:
+        rows: columns run, iteration, value.
+        runs: the variant's runs; one without a value counts as lost at the start.
+    """
+    columns = {run.id: number for number, run in enumerate(runs)}
+    iterations, numbers = np.unique(rows["iteration"].to_numpy(float), return_inverse=True)
+    table = np.full((len(iterations), len(runs)), np.nan)
+    measured = np.zeros(table.shape, dtype=bool)
+    cells = numbers, rows["run"].map(columns).to_numpy(int)
+    table[cells], measured[cells] = rows["value"].to_numpy(float), True
+    table[~np.isfinite(table)] = np.nan
+    finite = ~np.isnan(table)
+    ends = np.array([iterations[column].max(initial=-np.inf) for column in finite.T])
+    living = ends[None, :] >= iterations[:, None]
+    complete = (measured | ~living).all(axis=1) & finite.any(axis=1)
+    x, table = iterations[complete], table[complete]
+    if not len(x):
+        return Course(x, x, x, x, len(runs))
+    middle, low, high = np.nanmedian(table, axis=1), np.nanmin(table, axis=1), np.nanmax(table, axis=1)
+    losses = tuple(_losses(x, middle, ends, runs))
+    partial = (living & ~finite)[complete].any(axis=1)  # a seed that goes on without a finite value here: a gap
+    middle, low, high = (np.where(partial, np.nan, values) for values in (middle, low, high))
+    return Course(x, middle, low, high, len(runs), losses)
+
+
+def _losses(x: Values, middle: Values, ends: Values, runs: Sequence[Run]) -> list[Loss]:
+    """Return where seeds drop out: before the curve's end, or at its end by another outcome than finishing."""
+    lost: dict[int, list[Run]] = {}
+    for run, end in zip(runs, ends, strict=True):
+        index = max(int(np.searchsorted(x, end, side="right")) - 1, 0)
+        if end < x[-1] or run.status != Status.FINISHED:
+            lost.setdefault(index, []).append(run)
+    losses, left = [], len(runs)
+    for index, gone in sorted(lost.items()):
+        left -= len(gone)
+        losses.append(_loss(x[index], middle[index], left, len(runs), gone))
+    return losses
+
+
+def vector_course(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[float, Course] | None:
+    """Return a vector's first or last measurement over the seeds, with its iteration; None without one.
+
+    Args:
+        rows: columns run, iteration, values; the vectors of one iteration are of one length.
+        last: take the latest iteration at which any seed was measured, else the earliest.
+    """
+    if rows.empty:
+        return None
+    moment = rows["iteration"].max() if last else rows["iteration"].min()
+    at = rows[rows["iteration"] == moment].drop_duplicates("run")
+    vectors = pd.DataFrame(at["values"].tolist(), dtype=float).replace([np.inf, -np.inf], np.nan)
+    middle, low, high = (values.to_numpy() for values in (vectors.median(), vectors.min(), vectors.max()))
+    steps = np.arange(1, vectors.shape[1] + 1, dtype=float)
+    gone = [run for run in runs if run.id not in set(at["run"])]
+    losses = (_loss(steps[-1], middle[-1], len(at), len(runs), gone),) if gone else ()
+    return float(moment), Course(steps, middle, low, high, len(runs), losses)
+
+
+def _loss(x: float, value: float, left: int, of: int, gone: Sequence[Run]) -> Loss:
+    counts = Counter(Status(run.status) for run in gone)
+    why = ", ".join(f"{count} {OUTCOMES[status]}" for status, count in counts.items())
+    return Loss(x, value, left, of, why, next(status for status in OUTCOMES if status in counts))

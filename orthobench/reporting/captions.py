@@ -1,0 +1,70 @@
+"""The words under a figure: the task, its settings, the models' sizes and seeds, the band and the baseline."""
+
+from __future__ import annotations
+
+from orthobench.analysis.conditions import Condition, VariantData
+
+BAND = "Lines: median over seeds; bands: from the lowest to the highest seed."
+MOST_NAMED = 8
+"""Variants that a caption names; of more it gives the range."""
+
+
+def caption(what: str, condition: Condition, baseline: bool = False, band: str = BAND) -> str:
+    """Return a figure's caption: its content, the task, T, the batch size, n and seeds, the band and the baseline.
+
+    Args:
+        baseline: say what the dashed line is.
+        band: the meaning of lines and bands; empty where the figure has none.
+    """
+    parts = [f"{what}: {where(condition)}.", sizes_and_seeds(condition)]
+    if band and any(len(variant.runs) > 1 for variant in condition.variants):
+        parts.append(band)
+    if baseline and condition.baseline is not None:
+        parts.append(f"Grey dashes: the baseline, {condition.baseline:.4g}.")
+    return " ".join(parts)
+
+
+def where(condition: Condition) -> str:
+    """Return the task with its length, order of pixels and batch size, such as "adding, T = 750, batches of 50"."""
+    parts = [condition.title]
+    if condition.settings.get("permuted"):
+        parts[0] = f"permuted {parts[0]}"
+    if condition.settings.get("noise_padded"):
+        parts[0] = f"noise-padded {parts[0]}"
+    batches = sorted({size for variant in condition.variants if (size := _batch(variant)) is not None})
+    if batches:
+        parts.append(f"batches of {' and '.join(map(str, batches))}")
+    return ", ".join(parts)
+
+
+def sizes_and_seeds(condition: Condition) -> str:
+    """Return each variant's hidden size and seeds; of many variants the ranges."""
+    variants = condition.variants
+    if len(variants) <= MOST_NAMED:
+        return "; ".join(map(_described, variants)) + "." if variants else ""
+    sizes = sorted({size for variant in variants if (size := _size(variant)) is not None})
+    counts = sorted({len(variant.runs) for variant in variants})
+    shown = f", n = {_range(sizes)}" if sizes else ""
+    return f"{len(variants)} variants{shown}, {_range(counts)} seed{'' if counts == [1] else 's'} each."
+
+
+def _described(variant: VariantData) -> str:
+    size = _size(variant)
+    label = variant.label if size is None or "n = " in variant.label else f"{variant.label}, n = {size}"
+    done, runs = len(variant.finished), len(variant.runs)
+    seeds = f"{runs} seed{'' if runs == 1 else 's'}"
+    return f"{label}: {seeds}" if done == runs else f"{label}: {done} of {seeds} finished"
+
+
+def _size(variant: VariantData) -> int | None:
+    size: int | None = variant.run.spec["model_settings"].get("hidden_size")
+    return size
+
+
+def _batch(variant: VariantData) -> int | None:
+    size: int | None = variant.run.spec["training"].get("batch_size")
+    return size
+
+
+def _range(numbers: list[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"

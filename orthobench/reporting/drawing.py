@@ -1,0 +1,164 @@
+"""Draw curves over seeds so that nothing is hidden: bands, marks where curves end, arrows at the frame, gaps.
+
+Figures have no ground colour: the page gives them its light or dark one. They hold all points in double precision.
+"""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import ArrayLike
+
+from orthobench.analysis.courses import FLOAT32_TINY, Course
+from orthobench.reporting.styles import Style
+from orthobench.store import Status
+
+GAP = "gaps: 0, or below float32's 1.2e-38"
+GREY = "#888888"
+"""Of baselines and other lines that are no model's: its contrast is above 3:1 on the light and on the dark ground."""
+OUTCOME_SYMBOLS = {
+    Status.DIVERGED: "x-thin-open",
+    Status.FAILED: "x-thin-open",
+    Status.FINISHED: "x-thin-open",
+    Status.INTERRUPTED: "line-ns-open",
+    Status.RUNNING: "triangle-right-open",
+}
+"""Of a place where seeds drop out, by the status of their runs."""
+
+
+def add_course(figure: go.Figure, course: Course, x: ArrayLike, label: str, style: Style, plain: bool = False) -> None:
+    """Add the median over seeds, the band from the lowest to the highest seed, and the marks of its ends.
+
+    Args:
+        x: the places on the axis of the course's points.
+        plain: draw a thin line without symbols, for the state before training.
+    """
+    if not len(course):
+        return
+    name, x = html.escape(label), np.asarray(x, dtype=float)
+    group: dict[str, Any] = {"showlegend": False, "legendgroup": name}
+    if (course.high > course.low).any():
+        edge = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", **group}
+        figure.add_scatter(x=x, y=course.high, **edge)
+        figure.add_scatter(x=x, y=course.low, fill="tonexty", fillcolor=style.band, **edge)
+    figure.add_scatter(
+        x=x,
+        y=course.median,
+        mode="lines" if plain else "lines+markers",
+        marker=None if plain else {"symbol": style.symbol, "size": 7, "maxdisplayed": 9},
+        name=name,
+        legendgroup=name,
+        line={"color": style.color, "dash": style.dash, "width": 1 if plain else 2},
+    )
+    indices = {iteration: index for index, iteration in enumerate(course.x)}
+    marks = [
+        (x[indices[loss.iteration]], loss.value, OUTCOME_SYMBOLS[loss.outcome], 13, loss.words)
+        for loss in course.losses
+    ]
+    if not plain and not (marks and marks[-1][0] == x[-1]):
+        marks.append((x[-1], course.median[-1], style.symbol, 9, ""))
+    if marks:
+        middle = (x[0] + x[-1]) / 2
+        figure.add_scatter(
+            x=[mark[0] for mark in marks],
+            y=[mark[1] for mark in marks],
+            mode="markers+text",
+            marker={
+                "symbol": [mark[2] for mark in marks],
+                "size": [mark[3] for mark in marks],
+                "color": style.color,
+                "line": {"width": 2, "color": style.color},
+            },
+            text=[mark[4] for mark in marks],
+            textposition=["top left" if mark[0] > middle else "top right" for mark in marks],
+            hoverinfo="skip",
+            cliponaxis=False,
+            **group,
+        )
+
+
+def cut_above(figure: go.Figure, top: float) -> None:
+    """End the vertical axis at `top`, with an arrow and a word for each curve that goes beyond it."""
+    figure.update_yaxes(range=[0, top])
+    highest: dict[str, tuple[float, float, go.Scatter]] = {}
+    for trace in figure.data:
+        y = np.asarray(trace.y, dtype=float)
+        if trace.legendgroup is None or not np.isfinite(y).any():
+            continue
+        at = int(np.nanargmax(y))
+        before = highest.get(trace.legendgroup)
+        line = trace if trace.showlegend is not False or before is None else before[2]
+        if before is None or y[at] > before[0]:
+            highest[trace.legendgroup] = (y[at], trace.x[at], line)
+        else:
+            highest[trace.legendgroup] = (before[0], before[1], line)
+    beyond = [(name, *peak) for name, peak in highest.items() if peak[0] > top]
+    step = min(0.06, 0.9 / max(len(beyond), 1))
+    for number, (name, value, x, line) in enumerate(beyond):
+        figure.add_scatter(
+            x=[x],
+            y=[top * (1 - step * number)],
+            mode="markers+text",
+            marker={"symbol": "arrow-up", "size": 12, "color": line.line.color},
+            text=[f"{name}: up to {value:.3g}"],
+            textposition="middle right",
+            hoverinfo="skip",
+            cliponaxis=False,
+            showlegend=False,
+            legendgroup=name,
+            meta=line.meta,
+        )
+
+
+def show_gaps(figure: go.Figure) -> None:
+    """Leave a gap where a value is below float32's range, above a line that says so; for logarithmic axes."""
+    before = [trace for trace in figure.data if trace.name == GAP]
+    figure.data = [trace for trace in figure.data if trace.name != GAP]
+    lines = [trace for trace in figure.data if "lines" in (trace.mode or "")]
+    values = {id(trace): np.asarray(trace.y, dtype=float) for trace in lines}
+    if not before and not any((y < FLOAT32_TINY).any() for y in values.values()):
+        return
+    drawn = [y[y >= FLOAT32_TINY] for y in values.values()]
+    lowest = min((float(y.min()) for y in drawn if len(y)), default=1.0)
+    floor = max(FLOAT32_TINY, lowest / 10)
+    for trace in lines:
+        y = values[id(trace)]
+        is_edge = trace.line.width == 0
+        trace.y = np.where(y < FLOAT32_TINY, floor if is_edge else np.nan, y)
+    for trace in figure.data:
+        if trace.mode == "markers+text":
+            trace.y = [value if value >= FLOAT32_TINY else floor for value in trace.y]
+    ends = [float(end) for trace in lines for end in (np.min(trace.x), np.max(trace.x))]
+    figure.add_scatter(
+        x=[min(ends), max(ends)],
+        y=[floor, floor],
+        mode="lines+text",
+        text=["", GAP],
+        textposition="top left",
+        name=GAP,
+        hoverinfo="skip",
+        line={"color": GREY, "dash": "dot", "width": 1},
+    )
+
+
+def empty_figure(x_title: str, y_title: str, logarithmic: bool = False) -> go.Figure:
+    """Return a figure with these axes; `logarithmic` is of the y axis."""
+    y_axis = {"title": {"text": y_title}, "exponentformat": "power", "automargin": True}
+    if logarithmic:
+        y_axis["type"] = "log"
+    else:
+        y_axis["rangemode"] = "tozero"
+    return go.Figure(
+        layout={
+            "template": "none",
+            "xaxis": {"title": {"text": x_title}, "automargin": True},
+            "yaxis": y_axis,
+            "hovermode": "x unified",
+            "legend": {"orientation": "h", "yanchor": "bottom", "y": 1.02, "x": 0},
+            "showlegend": True,
+            "margin": {"l": 60, "r": 16, "t": 24, "b": 48},
+        }
+    )

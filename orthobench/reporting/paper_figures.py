@@ -1,0 +1,108 @@
+"""Draw the figures of the papers: each printed panel has its place, measured or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orthobench.analysis.conditions import Condition
+from orthobench.analysis.paper_tables import fill_command
+from orthobench.papers import Experiment
+from orthobench.reporting import figures
+from orthobench.reporting.captions import caption
+from orthobench.reporting.figures import Drawn
+from orthobench.reporting.pages import ArtifactView
+from orthobench.reporting.styles import Styles
+
+
+@dataclass(frozen=True)
+class PrintedPanel:
+    """A panel of a printed figure: its measured conditions, the curves that are not measured, and their commands."""
+
+    title: str
+    conditions: list[Condition]
+    printed: list[Experiment]
+    missing: list[Experiment]
+    commands: list[str]
+
+    @property
+    def missing_names(self) -> str:
+        """Return the curves that are not measured, by their labels."""
+        return ", ".join(dict.fromkeys(experiment.label for experiment in self.missing))
+
+
+def printed_panels(part: ArtifactView) -> list[PrintedPanel]:
+    """Return the panels of a figure in the printed order, whether measured or not."""
+    by_title: dict[str, list[Experiment]] = {}
+    for experiment in part.printed:
+        by_title.setdefault(experiment.panel, []).append(experiment)
+    result = []
+    identities = {experiment.identity for experiment in part.missing}
+    for title, experiments in by_title.items():
+        missing = [experiment for experiment in experiments if experiment.identity in identities]
+        commands = dict.fromkeys(fill_command(part.artifact, experiment) for experiment in missing)
+        conditions = [panel for panel in part.panels if _holds(experiments, panel)]
+        result.append(PrintedPanel(title, conditions, experiments, missing, list(commands)))
+    return result
+
+
+def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn:
+    """Return the drawings of a measured panel of a paper's figure, by name; none without data."""
+    artifact = part.artifact
+    name = f"{artifact.name.capitalize()}, {_title(part, panel)}"
+    if artifact.shows == "gradient_norms":
+        return _gradient_norms(name, panel, styles)
+    if artifact.shows == "orthogonality":
+        figure, what = figures.orthogonality(panel, styles, artifact.x), "distance from orthogonal, ‖W*W − I‖"
+    else:
+        metric = panel.metric_named(artifact.metric)
+        figure = figures.learning_curves(panel, styles, artifact.x, artifact.metric, artifact.split)
+        what = f"{figures.SPLITS[artifact.split]} {metric.label or metric.name} over {artifact.x}s"
+        if not any(trace.meta for trace in figure.data):
+            figure = None
+    if figure is None:
+        return {}
+    words = caption(f"{name}: {what}", panel, baseline=artifact.shows == "learning_curves" and not artifact.metric)
+    printed = _printed_panel(part, panel)
+    missing = printed.missing_names if printed else ""
+    return {"paper": (f"{words} Not measured: {missing}." if missing else words, figure)}
+
+
+def _gradient_norms(name: str, panel: Condition, styles: Styles) -> Drawn:
+    """Return the paper's two panels: dL/dh_t at the beginning of training, and after it.
+
+    The norm is that of a sample's gradient where the runs have it: the printed levels are nearer to it.
+    """
+    drawn: Drawn = {}
+    names = {str(each) for variant in panel.variants for each in variant.traces["name"].unique()}
+    norm = next((norm for norm in reversed(figures.NORMS) if f"{norm}/h" in names), "gradient_norm")
+    for last in (False, True):
+        figure = figures.gradient_norms(panel, styles, (last,), norm, states=("h",))
+        if figure is not None:
+            ends = {run.iterations for variant in panel.variants for run in variant.finished}
+            after = f"after {max(ends)} training iterations" if ends else "after training"
+            moment = after if last else "at the beginning of training"
+            what = f"{name}, {moment}: gradient of the loss by h at every step, {figures.NORMS[norm]}"
+            drawn["right" if last else "left"] = (caption(what, panel), figure)
+    return drawn
+
+
+def _printed_panel(part: ArtifactView, panel: Condition) -> PrintedPanel | None:
+    return next(
+        (printed for printed in printed_panels(part) if panel.key in [own.key for own in printed.conditions]), None
+    )
+
+
+def _title(part: ArtifactView, panel: Condition) -> str:
+    printed = _printed_panel(part, panel)
+    return printed.title if printed else panel.title
+
+
+def _holds(experiments: list[Experiment], panel: Condition) -> bool:
+    """Whether a measured condition is that of these experiments."""
+    labels = {variant.label for variant in panel.variants}
+    return any(
+        experiment.label in labels
+        and experiment.task == panel.task
+        and all(panel.settings.get(name) == value for name, value in experiment.task_settings.items())
+        for experiment in experiments
+    )

@@ -1,0 +1,81 @@
+"""Curves over seeds: medians, bands, and seeds that drop out."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from orthobench.analysis.courses import course, vector_course
+from orthobench.store import Status
+
+
+def runs(*statuses: Status):
+    return [SimpleNamespace(id=10 + number, status=status) for number, status in enumerate(statuses)]
+
+
+def rows(*curves: dict[int, float]) -> pd.DataFrame:
+    """A curve of each run, as values by iteration."""
+    return pd.DataFrame(
+        [(10 + number, i, value) for number, curve in enumerate(curves) for i, value in curve.items()],
+        columns=["run", "iteration", "value"],
+    )
+
+
+def test_a_curve_is_the_median_in_a_band():
+    curve = course(rows({0: 1.0, 5: 1e-17}, {0: 3.0, 5: 1e-17}, {0: 2.0, 5: 5e-14}), runs(*["finished"] * 3))
+    np.testing.assert_array_equal(curve.x, [0, 5])
+    np.testing.assert_array_equal(curve.median, [2.0, 1e-17])  # the mean would be 1.7e-14: a single seed's
+    np.testing.assert_array_equal(curve.low, [1.0, 1e-17])
+    np.testing.assert_array_equal(curve.high, [3.0, 5e-14])
+    assert curve.losses == ()
+
+
+def test_a_seed_that_drops_out_is_told_where_it_does():
+    data = rows({0: 1.0, 5: 0.5, 10: 0.4}, {0: 2.0, 5: 0.7, 10: 0.6}, {0: 3.0, 5: 9.0, 7: math.inf})
+    curve = course(data, runs("finished", "finished", "diverged"))
+    np.testing.assert_array_equal(curve.x, [0, 5, 10])  # 7 is off the grid of the seeds that go on
+    np.testing.assert_array_equal(curve.median, [2.0, 0.7, 0.5])
+    (loss,) = curve.losses
+    assert (loss.iteration, loss.value, loss.words) == (5, 0.7, "2 of 3 seeds left: 1 diverged")
+    assert loss.outcome == Status.DIVERGED
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [("diverged", "diverged"), ("interrupted", "interrupted"), ("running", "still running")]
+)
+def test_a_single_seed_ends_with_its_outcome(status, words):
+    (loss,) = course(rows({0: 1.0, 5: 2.0}), runs(status)).losses
+    assert (loss.iteration, loss.words) == (5, words)
+
+
+def test_all_seeds_may_be_lost_and_some_have_no_value():
+    data = rows({0: 1.0, 5: 2.0}, {0: 1.0})
+    losses = course(data, runs("interrupted", "diverged", "failed")).losses
+    assert [loss.words for loss in losses] == ["1 of 3 seeds left: 1 diverged, 1 failed", "no seed left: 1 interrupted"]
+    assert len(course(data[:0], runs("failed"))) == 0
+
+
+def test_a_value_that_is_not_finite_leaves_a_gap_and_not_a_better_median():
+    curve = course(rows({0: 1.0, 5: math.nan, 10: 1.0}, {0: 3.0, 5: 3.0, 10: 3.0}), runs("finished", "finished"))
+    np.testing.assert_array_equal(curve.median, [2.0, np.nan, 2.0])
+    assert curve.losses == ()
+
+
+def test_vectors_over_seeds():
+    data = pd.DataFrame(
+        [(10, 0, [1.0, 2.0]), (10, 9, [3.0, 0.0]), (11, 0, [3.0, 6.0]), (11, 9, [5.0, 1e-40]), (12, 0, [2.0, 4.0])],
+        columns=["run", "iteration", "values"],
+    )
+    all_runs = runs("finished", "finished", "interrupted")
+    iteration, first = vector_course(data, all_runs, last=False)
+    assert (iteration, first.losses) == (0, ())
+    np.testing.assert_array_equal(first.median, [2.0, 4.0])
+    iteration, last = vector_course(data, all_runs, last=True)
+    np.testing.assert_array_equal(last.x, [1, 2])
+    np.testing.assert_array_equal(last.median, [4.0, 5e-41])
+    assert (iteration, [loss.words for loss in last.losses]) == (9, ["2 of 3 seeds left: 1 interrupted"])
+    assert vector_course(data[:0], all_runs, last=True) is None

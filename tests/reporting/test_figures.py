@@ -1,0 +1,210 @@
+"""Figures show what the database holds: medians, ends, cut curves, gaps, captions, and panels that are not measured."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from support.databases import RunDatabase, experiment, paper
+
+from orthobench.analysis.conditions import collect
+from orthobench.analysis.courses import Course
+from orthobench.papers import Printed
+from orthobench.reporting.captions import caption
+from orthobench.reporting.decimate import slim
+from orthobench.reporting.drawing import GAP, add_course, empty_figure, show_gaps
+from orthobench.reporting.figures import gradient_norms, learning_curves
+from orthobench.reporting.paper_figures import panel_figures, printed_panels
+from orthobench.reporting.styles import Styles
+from orthobench.store import Status, TraceRow, open_store
+
+FALLS = [0.2, 0.15, 0.05, 0.01, 0.005]
+
+
+@pytest.fixture
+def database(tmp_path):
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        yield RunDatabase(store)
+
+
+def drawn(database, **options):
+    (condition,) = collect(database.store)
+    return condition, learning_curves(condition, Styles([condition]), **options)
+
+
+def texts(figure) -> list[str]:
+    """The words in the drawing, without the empty ones."""
+    return [word for trace in figure.data for word in (trace.text or ()) if word]
+
+
+def test_a_curve_that_ends_early_says_why_at_its_end(database):
+    lstm = experiment("lstm", "last", [])
+    for seed, (values, status) in enumerate(
+        ((FALLS, "finished"), (FALLS, "finished"), (FALLS[:3], "diverged"), (FALLS[:2], "interrupted"))
+    ):
+        database.run(lstm, seed, test=values, status=Status(status))
+    database.run(experiment("rnn", "last", []), 0, test=FALLS[:3], status=Status.DIVERGED)
+    _, figure = drawn(database)
+    assert texts(figure) == ["3 of 4 seeds left: 1 interrupted", "2 of 4 seeds left: 1 diverged", "diverged"]
+    first, second = (trace for trace in figure.data if trace.mode == "markers+text")
+    assert list(first.x) == [1, 2, 4]  # epochs; at the end the model's own symbol
+    assert list(first.y) == pytest.approx([0.15, 0.05, 0.005])
+    assert list(first.marker.symbol)[:2] == ["line-ns-open", "x-thin-open"]
+    assert (list(second.x), list(second.marker.symbol)) == ([2], ["x-thin-open"])
+
+
+def test_a_curve_beyond_the_frame_has_an_arrow_and_a_word(database):
+    database.run(experiment("lstm", "last", []), 0, test=[7.25, *FALLS[1:]])
+    database.run(experiment("rnn", "last", []), 0, test=FALLS)
+    condition, figure = drawn(database)
+    top = 2.5 * condition.baseline
+    assert list(figure.layout.yaxis.range) == [0, top]
+    (arrow,) = (trace for trace in figure.data if trace.marker.symbol == "arrow-up")
+    assert (list(arrow.x), list(arrow.y), list(arrow.text)) == ([0], [top], ["lstm: up to 7.25"])
+    assert arrow.meta["label"] == "lstm"  # the page's filters and legend hide it with its curve
+    assert arrow.showlegend is False
+
+
+def test_the_axis_is_the_printed_one(database):
+    database.run(experiment("lstm", "last", []), 0, test=FALLS, valid=[0.5, 0.4])
+    _, epochs = drawn(database)
+    _, iterations = drawn(database, x="iteration")
+    assert (epochs.layout.xaxis.title.text, iterations.layout.xaxis.title.text) == ("epoch", "iteration")
+    assert (epochs.layout.xaxis.range[1], iterations.layout.xaxis.range[1]) == (4, 40)
+    _, valid = drawn(database, name="mse", split="valid")
+    assert valid.layout.yaxis.title.text.startswith("validation ")
+    np.testing.assert_allclose(valid.data[0].y, [0.5, 0.4])
+
+
+def log_figure(*courses: Course):
+    figure = empty_figure("step", "norm", logarithmic=True)
+    for number, values in enumerate(courses):
+        add_course(figure, values, values.x, f"m{number}", Styles([]).of_model("lstm"))
+    show_gaps(figure)
+    return figure
+
+
+def of(*values: float) -> Course:
+    y = np.array(values)
+    return Course(np.arange(len(y), dtype=float), y, y / 2, y * 2, 3)
+
+
+def test_below_the_range_of_float32_is_a_gap_at_a_line():
+    figure = log_figure(of(1e-3, 1e-30, 1e-39, 0.0, 1e-2))
+    (line,) = (trace for trace in figure.data if trace.name == "m0")
+    np.testing.assert_array_equal(line.y, [1e-3, 1e-30, np.nan, np.nan, 1e-2])
+    (gap,) = (trace for trace in figure.data if trace.name == GAP)
+    floor = 5e-32  # a tenth of the lowest value, that of the band
+    assert list(gap.y) == pytest.approx([floor, floor])
+    assert "1.2e-38" in GAP
+    (low,) = (trace for trace in figure.data if trace.fill)
+    assert min(low.y) == pytest.approx(floor)  # a band ends at the line
+    for trace in figure.data:  # nothing is flushed to zero, which a logarithmic axis would hide
+        assert not (np.asarray(trace.y) == 0).any()
+
+
+def test_without_such_values_there_is_no_line():
+    assert GAP not in {trace.name for trace in log_figure(of(1e-3, 1e-37)).data}
+
+
+def test_thinning_keeps_a_curve_and_its_band_together():
+    values = np.sin(np.arange(5000.0)) + 2
+    curve = Course(np.arange(5000.0), values, values - 1, values + 1, 3)
+    figure = empty_figure("x", "y")
+    add_course(figure, curve, curve.x, "m", Styles([]).of_model("lstm"))
+    high, low, line = slim(figure).data[:3]
+    assert len(line.x) < 500
+    np.testing.assert_array_equal(np.asarray(high.x), np.asarray(line.x))
+    np.testing.assert_allclose(np.asarray(high.y) - np.asarray(low.y), 2, rtol=1e-6)
+    assert len(figure.data[2].x) == 5000  # the figure itself, for exports, is whole
+
+
+def with_gradients(database, model: str, seed: int, vectors: dict[int, list[float]], norm: str = "gradient_norm"):
+    run = experiment(model, "last", [])
+    database.run(run, seed, test=FALLS)
+    stored = database.store.runs()[-1]
+    traces = [TraceRow(f"{norm}/h", i // 10, i, values) for i, values in vectors.items()]
+    database.store.log(stored.id, [], traces, {})
+
+
+def test_gradients_are_medians_and_the_moments_are_apart(database):
+    """One seed of five far above the others once drew the mean of all: 1.1e-14 where four are at 1e-17."""
+    for seed, value in enumerate((1e-17, 2e-17, 5e-18, 1e-17, 5.5e-14)):
+        with_gradients(database, "lstm", seed, {0: [1e-2, 1e-2], 40: [value, 1e-3]})
+    (condition,) = collect(database.store)
+    figure = gradient_norms(condition, Styles([condition]))
+    lines = {trace.name: trace for trace in figure.data if trace.name}
+    assert list(lines) == ["lstm h, epoch 0", "lstm h, epoch 4"]
+    assert lines["lstm h, epoch 4"].y[0] == pytest.approx(1e-17)
+    before, after = lines.values()
+    assert (before.line.width, before.mode) == (1, "lines")
+    assert (after.line.width, after.mode) == (2, "lines+markers")
+    assert before.line.dash == after.line.dash
+
+
+def gradient_paper(*experiments):
+    return paper(*experiments, artifacts=[{"name": "figure 5", "shows": "gradient_norms"}])
+
+
+@pytest.mark.parametrize(
+    ("norm", "words"),
+    [("gradient_norm", "whole batch's gradient"), ("gradient_norm_per_sample", "one sample's gradient, mean over")],
+)
+def test_the_gradient_figure_has_the_papers_two_panels_and_says_which_norm(database, norm, words):
+    printed = [Printed(metric="grad_norm", split="train", outcome="falls")]
+    lstm = experiment("lstm", "curve", printed, artifact="figure 5")
+    with_gradients(database, "lstm", 0, {0: [1e-2, 1e-2], 40: [1e-5, 1e-3]}, norm)
+    (part,) = database.view(gradient_paper(lstm)).artifacts
+    figures = panel_figures(part, part.panels[0], Styles([]))
+    assert list(figures) == ["left", "right"]
+    assert "at the beginning of training" in figures["left"][0]
+    assert "after 40 training iterations" in figures["right"][0]
+    assert all(words in below for below, _ in figures.values())
+    drawn_norms = [figure.data[0].y for _, figure in figures.values()]
+    np.testing.assert_allclose(drawn_norms, [[1e-2, 1e-2], [1e-5, 1e-3]], rtol=1e-6)
+
+
+def test_captions_say_what_is_shown(database):
+    lstm = experiment("lstm", "last", [])
+    database.run(lstm, 0, test=FALLS)
+    database.run(lstm, 1, test=FALLS[:2], status=Status.INTERRUPTED)
+    (condition,) = collect(database.store)
+    assert caption("Curves", condition, baseline=True) == (
+        "Curves: adding, T = 10, batches of 10. lstm, n = 8: 1 of 2 seeds finished. Lines: median over seeds; "
+        "bands: from the lowest to the highest seed. Grey dashes: the baseline, 0.2."
+    )
+
+
+def test_a_panel_or_curve_that_is_not_measured_has_its_place_and_its_command(database):
+    printed = [Printed(metric="mse", outcome="falls")]
+    short, other = (experiment(model, "curve", printed, artifact="figure 2") for model in ("lstm", "rnn"))
+    long = short.model_copy(update={"task_settings": {**short.task_settings, "sequence_length": 20}})
+    database.run(short, 0, test=FALLS)
+    artifacts = [{"name": "figure 2", "shows": "learning_curves", "x": "iteration"}]
+    (part,) = database.view(paper(short, other, long, artifacts=artifacts)).artifacts
+    first, second = printed_panels(part)
+    assert (first.title, len(first.conditions), first.missing_names) == ("T = 10", 1, "rnn, n = 8")
+    assert (second.title, second.conditions, second.missing_names) == ("T = 20", [], "lstm, n = 8")
+    assert second.commands == ["orthobench reproduce k --figure 2 --models lstm --seeds 3"]
+    ((words, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
+    assert words.startswith("Figure 2, T = 10: test ")
+    assert words.endswith("Not measured: rnn, n = 8.")
+    assert figure.layout.xaxis.title.text == "iteration"
+
+
+def test_a_figure_of_another_metric_draws_it(database):
+    valid = [Printed(metric="mse", split="valid", outcome="falls")]
+    lstm = experiment("lstm", "curve", valid, artifact="figure 3")
+    database.run(lstm, 0, test=FALLS, valid=[0.6, 0.5])
+    artifacts = [{"name": "figure 3", "shows": "learning_curves", "metric": "mse", "split": "valid"}]
+    (part,) = database.view(paper(lstm, artifacts=artifacts)).artifacts
+    ((words, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
+    assert "validation" in words
+    assert list(figure.data[0].y) == [0.6, 0.5]
+
+
+def test_figures_are_strict_json(database):
+    database.run(experiment("lstm", "last", []), 0, test=[float("inf"), 0.1, 0.1])
+    _, figure = drawn(database)
+    assert "NaN" not in json.dumps(json.loads(slim(figure).to_json()))

@@ -1,0 +1,130 @@
+"""Models' lines can be told apart: by colour, with every colour blindness, in greyscale, and by dash and symbol."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from importlib.resources import files
+from itertools import combinations
+
+import numpy as np
+import pytest
+from support.databases import RunDatabase, experiment
+
+from orthobench.analysis.conditions import collect
+from orthobench.plugins import Catalog
+from orthobench.reporting.drawing import GREY
+from orthobench.reporting.styles import DARK_PALETTE, MODELS, PALETTE, PARTS, Styles
+from orthobench.store import open_store
+
+GROUNDS = {"light": ("#FFFFFF", "#F5F7F9"), "dark": ("#14171B", "#1D2228")}
+"""The page's ground and that of its cards."""
+PALETTES = {"light": PALETTE, "dark": DARK_PALETTE}
+
+# Machado, Oliveira and Fernandes, 2009, table 1, severity 1.0; for linear RGB
+SIGHT = {
+    "normal": np.eye(3),
+    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}
+XYZ = np.array(
+    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+)
+WHITE = np.array([0.95047, 1.0, 1.08883])
+
+
+def linear(color: str) -> np.ndarray:
+    """The sRGB colour's linear components (IEC 61966-2-1)."""
+    parts = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def luminance(color: str) -> float:
+    return float(XYZ[1] @ linear(color))
+
+
+def contrast(first: str, second: str) -> float:
+    """WCAG 2.2's contrast ratio."""
+    dark, bright = sorted((luminance(first), luminance(second)))
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def lab(components: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of linear RGB, white D65."""
+    ratio = XYZ @ np.clip(components, 0, 1) / WHITE
+    f = np.where(ratio > (6 / 29) ** 3, np.cbrt(ratio), ratio / (3 * (6 / 29) ** 2) + 4 / 29)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def test_the_formulas_are_those_of_the_standards():
+    assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
+    assert contrast("#777777", "#FFFFFF") == pytest.approx(4.48, abs=0.01)
+    np.testing.assert_allclose(lab(linear("#FF0000")), [53.24, 80.09, 67.20], atol=0.05)
+    for matrix in SIGHT.values():
+        np.testing.assert_allclose(np.sum(matrix, axis=1), 1, atol=2e-6)  # grey stays grey
+
+
+@pytest.mark.parametrize("ground", PALETTES)
+def test_colours_stand_out_from_the_ground(ground):
+    for color in (*PALETTES[ground], GREY):
+        for behind in GROUNDS[ground]:
+            assert contrast(color, behind) >= 3, (color, behind)
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize("ground", PALETTES)
+def test_colours_differ_with_every_sight(ground, sight):
+    """A CIE76 difference of 20 is far above 2.3, the just noticeable one."""
+    seen = [lab(np.array(SIGHT[sight]) @ linear(color)) for color in PALETTES[ground]]
+    assert min(np.linalg.norm(first - second) for first, second in combinations(seen, 2)) >= 20
+
+
+@pytest.mark.parametrize("ground", PALETTES)
+def test_colours_differ_in_greyscale(ground):
+    greys = sorted(lab(np.full(3, luminance(color)))[0] for color in PALETTES[ground])
+    assert min(np.diff(greys)) >= 5  # L* runs from 0 to 100
+
+
+def test_the_page_has_the_palettes():
+    css = files("orthobench.reporting").joinpath("page.css").read_text("utf-8")
+    blocks = re.findall(r"--model-0:[^}]*?--model-5: #\w+;", css)
+    shown = [tuple(re.findall(r"--model-\d: (#\w+);", block)) for block in blocks]
+    assert [tuple(color.upper() for color in block) for block in shown[:2]] == [PALETTE, DARK_PALETTE]
+    for ground in GROUNDS.values():
+        for color in ground:
+            assert color.lower() in css
+
+
+def test_every_shipped_model_has_a_look_of_its_own_without_colour():
+    assert set(MODELS) == set(Catalog().names("model"))
+    styles = Styles([])
+    looks = {(styles.of_model(model).dash, styles.of_model(model).symbol) for model in MODELS}
+    assert len(looks) == len(MODELS)
+
+
+def test_a_model_looks_the_same_whatever_else_is_shown(tmp_path):
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        database = RunDatabase(store)
+        for model in ("lru", "rnn"):
+            database.run(experiment(model, "last", []), 0, test=[1.0, 0.5])
+        both = collect(store)
+        alone = collect(store, store.runs(model="lru"))
+    of_both = Styles(both).of(both[0], both[0].variants[0])
+    assert both[0].variants[0].run.model == "lru"
+    assert of_both == Styles(alone).of(alone[0], alone[0].variants[0]) == Styles([]).of_model("lru")
+
+
+def test_variants_of_a_model_and_their_gates_differ(tmp_path):
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        database = RunDatabase(store)
+        database.run(experiment("rnn", "last", []), 0, test=[1.0, 0.5])
+        for rate in (0.1, 0.2, 0.3, 0.4):
+            database.run(experiment("lstm", "last", []), 0, test=[1.0, 0.5], learning_rate=rate)
+        (condition,) = collect(store)
+    styles = Styles([condition])
+    lines = [styles.of(condition, variant, part) for variant in condition.variants for part in range(PARTS)]
+    assert len({(line.dash, line.symbol) for line in lines}) == len(lines) == 5 * PARTS
+    assert {line.color for line in lines} == {styles.of_model(model).color for model in ("rnn", "lstm")}
+    many = replace(condition, variants=[replace(condition.variants[0], label=str(i)) for i in range(100)])
+    assert len({styles.of(many, variant) for variant in many.variants}) >= 72
