@@ -101,7 +101,7 @@ def report(
         scope = replace(scope, status_of=status_in(opened.store, opened.db))
         keys, _ = variant_keys(Catalog())
         written = write_report(opened.store, form, scope, keys, None if out is None else Path(out))
-    return written[0] if isinstance(written, list) and form not in ("png", "pdf") else written
+    return written[0] if isinstance(written, list) and form not in ("svg", "png", "pdf") else written
 
 
 def compare(

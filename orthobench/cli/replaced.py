@@ -19,7 +19,7 @@ REPLACEMENTS = {
     "own runs",
     **{
         ("report", f"--{form}"): f"is now --format {form}: orthobench report --format {form}"
-        for form in ("csv", "json", "markdown", "latex", "png", "pdf", "reproduction")
+        for form in ("csv", "json", "markdown", "latex", "svg", "png", "pdf", "reproduction")
     },
 }
 """By command and option, the rest of the sentence that names the new spelling."""

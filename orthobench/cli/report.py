@@ -14,11 +14,12 @@ from orthobench.cli.options import DEFAULT_DATABASE, Database
 @filtered()
 def command(
     form: Annotated[
-        Literal["html", "csv", "json", "markdown", "latex", "png", "pdf", "reproduction"] | None,
+        Literal["html", "csv", "json", "markdown", "latex", "svg", "png", "pdf", "reproduction"] | None,
         typer.Option(
             "--format",
-            help="html: one page; csv, json, markdown, latex: tables; png, pdf: figures; reproduction: REPRODUCTION.md "
-            "with printed and measured results, claims, machines and hours.",
+            help="html: one page; csv, json, markdown, latex: tables, and a figure's curves; svg, png, pdf: figures, "
+            "3.25 and 6.75 inches wide; reproduction: REPRODUCTION.md with printed and measured results, claims, "
+            "machines and hours.",
         ),
     ] = None,
     html: Annotated[bool, typer.Option("--html", help="Short for --format html.")] = False,
@@ -53,7 +54,7 @@ def command(
     if form is None:
         paper_hint = "; --table and --figure belong to a paper: add --paper" if (table or figure) and not paper else ""
         raise UsageError(
-            "say which kind of report: --html for the page, or --format csv, json, markdown, latex, png, pdf or "
+            "say which kind of report: --html for the page, or --format csv, json, markdown, latex, svg, png, pdf or "
             f"reproduction{paper_hint}"
         )
     written = api.report(

@@ -16,7 +16,7 @@ from orthobench.analysis.courses import FLOAT32_TINY, Course
 from orthobench.reporting.styles import Style
 from orthobench.store import Status
 
-GAP = "gaps: 0, or below float32's 1.2e-38"
+GAP = "gaps: 0, or too small for float32"
 GREY = "#888888"
 """Of baselines and other lines that are no model's: its contrast is above 3:1 on the light and on the dark ground."""
 OUTCOME_SYMBOLS = {
@@ -70,6 +70,7 @@ def add_course(figure: go.Figure, course: Course, x: ArrayLike, label: str, styl
                 "symbol": [mark[2] for mark in marks],
                 "size": [mark[3] for mark in marks],
                 "color": style.color,
+                "opacity": 1,
                 "line": {"width": 2, "color": style.color},
             },
             text=[mark[4] for mark in marks],

@@ -23,6 +23,7 @@ TOTAL_DERIVATIVE = (
     "It is the total derivative: that by an LSTM's c at step t counts its paths through h at step t and through all "
     "later steps."
 )
+UNDERFLOW = "Gaps: zero in float32; a norm is zero there from about 1e-20 on, where its squares fall below 1.2e-38."
 SPLITS = {"test": "test", "valid": "validation", "train": "training"}
 NORMS = {
     "gradient_norm": "norm of the whole batch's gradient",
@@ -45,7 +46,7 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
                 f"{NORMS['gradient_norm']}",
                 condition,
             )
-            + f" {TOTAL_DERIVATIVE}",
+            + f" {UNDERFLOW} {TOTAL_DERIVATIVE}",
             gradient_norms(condition, styles),
         ),
         "parameters": (

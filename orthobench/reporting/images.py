@@ -1,61 +1,191 @@
-"""Write figures as PNG or PDF files, with Plotly's Kaleido and the system's Chromium."""
+"""Write figures for papers: SVG, PDF and PNG at one and two columns' width, with 8 pt text.
+
+All images of a report are drawn by one process of the system's Chromium, through Kaleido.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from orthobench.analysis.conditions import Condition
 from orthobench.errors import UsageError
+from orthobench.reporting.decimate import slim
 from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.pages import PaperView
-from orthobench.reporting.paper_figures import panel_figures
+from orthobench.reporting.paper_figures import panel_figures, panel_title
 from orthobench.reporting.studies import draw, figures_of
 from orthobench.reporting.styles import Styles
 from orthobench.store.overwrite import refuse_file, refuse_other_kinds
 
-WIDTH, HEIGHT, SCALE = 720, 440, 2
+ImageForm = Literal["svg", "pdf", "png"]
+IMAGE_FORMS: tuple[ImageForm, ...] = get_args(ImageForm)
+
+PIXELS = 96
+"""Pixels of an inch, in which Plotly and Chromium measure; in SVG and PDF they are lengths and no dots."""
+TEXT = 8 * PIXELS / 72
+"""8 pt in pixels."""
+WIDTHS = {3.25: 1, 6.75: 3}
+"""Widths in inches: one and two columns of a paper; and the most panels side by side."""
+PANEL_HEIGHT = 2.0
+"""Inches, axes and words included."""
+LEGEND_LINE = 0.17
+"""Inches for one line of the legend."""
+PNG_SCALE = 600 / PIXELS
+"""PNG has 600 dots an inch."""
 
 
-def write_images(
-    conditions: list[Condition], views: list[PaperView], form: Literal["png", "pdf"], folder: Path
-) -> list[Path]:
-    """Write the panels of the papers' figures; without papers, the learning curves of every condition.
+def write_images(conditions: list[Condition], views: list[PaperView], form: ImageForm, folder: Path) -> list[Path]:
+    """Write the papers' figures, each with its panels together; without papers, every condition's learning curves.
+
+    Each figure becomes a file for each width, such as `helfrich2018-figure-5-3.25in.pdf`.
 
     Raises:
         UsageError: Kaleido or Chromium is missing, or the folder cannot be written.
     """
     refuse_file(folder)
-    styles = Styles(conditions)
-    figures = {
-        f"{view.paper.key}-{part.artifact.name}-{panel.title}-{name}": figure
-        for view in views
-        for part in view.artifacts
-        for panel in part.panels
-        for name, (_, figure) in panel_figures(part, panel, styles).items()
-    }
+    figures = paper_images(views, Styles(conditions))
+    if not views:
+        styles = Styles(conditions)
+        figures = {f"{c.title}-{c.key}": [("", learning_curves(c, styles))] for c in conditions}
+    jobs: list[dict[str, Any]] = []
+    for name, panels in figures.items():
+        for inches in WIDTHS:
+            stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
+            path = folder / f"{stem}-{inches}in.{form}"
+            refuse_other_kinds(path, form.upper())
+            figure = compose(panels, inches)
+            size = {"width": figure.layout.width, "height": figure.layout.height}
+            options = {**size, "format": form, "scale": PNG_SCALE if form == "png" else 1}
+            jobs.append({"fig": figure, "path": path, "opts": options})
+    if jobs:
+        _draw(jobs, folder)
+    return [job["path"].resolve() for job in jobs]
+
+
+def paper_images(views: Sequence[PaperView], styles: Styles) -> dict[str, list[tuple[str, go.Figure]]]:
+    """Return the panels of each measured figure of the papers with their titles, by the name of the figure."""
+    figures: dict[str, list[tuple[str, go.Figure]]] = {}
     for view in views:
         for part in view.artifacts:
+            drawn = [
+                (panel_title(part, panel) if name == "paper" else name, figure)
+                for panel in part.panels
+                for name, (_, figure) in panel_figures(part, panel, styles).items()
+            ]
             result = part.study_result if part.is_study else None
             if result and result.is_whole:
-                for name, (_, drawn) in figures_of(part.artifact, draw(result, styles)).items():
-                    figures[f"{view.paper.key}-{part.artifact.name}-{name}"] = drawn
-    if not views:
-        figures = {f"{c.title}-{c.key}": learning_curves(c, styles) for c in conditions}
-    written = []
-    for name, figure in figures.items():
-        path = folder / f"{''.join(c if c.isalnum() or c in '-_.' else '-' for c in name)}.{form}"
-        figure.update_layout(template="plotly_white")
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            refuse_other_kinds(path, form.upper())
-            figure.write_image(path, width=WIDTH, height=HEIGHT, scale=SCALE)
-        except OSError as error:
-            raise UsageError(f"figure {path} cannot be written: {error}") from error
-        except (ImportError, ValueError, RuntimeError) as error:
-            first = (str(error).strip().splitlines() or ["?"])[0]
-            raise UsageError(
-                f"figures need Kaleido and Chromium: pip install -e '.[figures]' in the checkout ({first})"
-            ) from error
-        written.append(path.resolve())
-    return written
+                named = figures_of(part.artifact, draw(result, styles)).items()
+                drawn += [(name.lstrip("0123456789 "), figure) for name, (_, figure) in named]
+            if drawn:
+                figures[f"{view.paper.key}-{part.artifact.name}"] = drawn
+    return figures
+
+
+def compose(panels: Sequence[tuple[str, go.Figure]], inches: float) -> go.Figure:
+    """Return one figure of these panels at this width: side by side as far as they fit, then in rows.
+
+    Args:
+        panels: titles and figures; an empty title is left out.
+    """
+    columns = min(WIDTHS[inches], len(panels))
+    rows = -(-len(panels) // columns)
+    whole = make_subplots(
+        rows,
+        columns,
+        subplot_titles=[title for title, _ in panels],
+        horizontal_spacing=0.27 / columns,
+        vertical_spacing=0.36 / rows,
+    )
+    names: dict[str, None] = {}
+    has_scale = False
+    for number, (_, figure) in enumerate(panels):
+        row, column = number // columns + 1, number % columns + 1
+        arrows = 0
+        for trace in slim(figure).data:
+            if trace.type == "heatmap":
+                trace.showscale, has_scale = not has_scale, True
+            elif trace.showlegend is not False and figure.layout.showlegend is not False and trace.name:
+                trace.legendgroup = trace.legendgroup or trace.name
+                trace.showlegend = trace.name not in names
+                names[trace.name] = None
+            if trace.type == "scatter":
+                _shrink(trace)
+                if trace.marker.symbol == "arrow-up":  # a line of text apart from the last curve beyond the frame
+                    trace.y = [figure.layout.yaxis.range[1] * (1 - 0.12 * arrows)]
+                    arrows += 1
+            whole.add_trace(trace, row, column)
+        for axis, update in (("xaxis", whole.update_xaxes), ("yaxis", whole.update_yaxes)):
+            own = figure.layout[axis].to_plotly_json()
+            own.pop("scaleanchor", None)
+            update(own | {"automargin": True}, row=row, col=column)
+            if own.get("type") == "log":  # Plotly writes powers of ten a quarter larger
+                update(tickfont_size=TEXT / 1.25, row=row, col=column)
+    lines = sum(len(name) + 6 for name in names) * 0.062 / inches + 1 if names else 0
+    height = rows * PANEL_HEIGHT + lines * LEGEND_LINE
+    whole.update_layout(
+        template="none",
+        width=round(inches * PIXELS),
+        height=round(height * PIXELS),
+        font={"size": TEXT, "family": "Arial, Liberation Sans, sans-serif", "color": "#000000"},
+        paper_bgcolor="#FFFFFF",
+        plot_bgcolor="#FFFFFF",
+        margin={"l": 40, "r": 8, "t": 24, "b": 34},
+        showlegend=bool(names),
+        legend={
+            "orientation": "h",
+            "yref": "container",
+            "y": 0,
+            "yanchor": "bottom",
+            "xref": "container",
+            "x": 0,
+            "font": {"size": TEXT},
+            "tracegroupgap": 0,
+        },
+    )
+    axes = {"title_font_size": TEXT, "title_standoff": 4, "gridcolor": "#E4E4E4"}
+    lines_of_axes = {"linecolor": "#000000", "showline": True, "zeroline": False}
+    whole.update_xaxes(**axes, **lines_of_axes)
+    whole.update_yaxes(**axes, **lines_of_axes)
+    whole.update_annotations(font_size=TEXT, yshift=4)
+    whole.update_traces(textfont_size=TEXT, selector={"type": "scatter"})
+    whole.update_traces(
+        colorbar={"title": {"font": {"size": TEXT}}, "tickfont": {"size": TEXT}, "thickness": 8},
+        selector={"type": "heatmap"},
+    )
+    return whole
+
+
+def _shrink(trace: go.Scatter) -> None:
+    """Make symbols and lines small enough for print."""
+    size, width = trace.marker.size, trace.line.width
+    if size is not None:
+        trace.marker.size = size * 0.6 if isinstance(size, int | float) else [each * 0.6 for each in size]
+    if trace.marker.line.width:
+        trace.marker.line.width = 1
+    if width:
+        trace.line.width = 0.65 * width
+
+
+def _draw(jobs: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Draw all images in one process of Chromium.
+
+    Raises:
+        UsageError: Kaleido or Chromium is missing, or a file cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        import kaleido
+
+        kaleido.write_fig_from_object_sync([{**job, "path": str(job["path"])} for job in jobs])
+    except OSError as error:
+        raise UsageError(f"figures in {folder} cannot be written: {error}") from error
+    except (ImportError, ValueError, RuntimeError) as error:
+        first = (str(error).strip().splitlines() or ["?"])[0]
+        raise UsageError(
+            f"figures need Kaleido and Chromium: pip install -e '.[figures]' in the checkout ({first})"
+        ) from error

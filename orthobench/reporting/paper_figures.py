@@ -48,7 +48,7 @@ def printed_panels(part: ArtifactView) -> list[PrintedPanel]:
 def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn:
     """Return the drawings of a measured panel of a paper's figure, by name; none without data."""
     artifact = part.artifact
-    name = f"{artifact.name.capitalize()}, {_title(part, panel)}"
+    name = f"{artifact.name.capitalize()}, {panel_title(part, panel)}"
     if artifact.shows == "gradient_norms":
         return _gradient_norms(name, panel, styles)
     if artifact.shows == "orthogonality":
@@ -82,7 +82,7 @@ def _gradient_norms(name: str, panel: Condition, styles: Styles) -> Drawn:
             after = f"after {max(ends)} training iterations" if ends else "after training"
             moment = after if last else "at the beginning of training"
             what = f"{name}, {moment}: gradient of the loss by h at every step, {figures.NORMS[norm]}"
-            drawn["right" if last else "left"] = (caption(what, panel), figure)
+            drawn[moment] = (f"{caption(what, panel)} {figures.UNDERFLOW}", figure)
     return drawn
 
 
@@ -92,7 +92,8 @@ def _printed_panel(part: ArtifactView, panel: Condition) -> PrintedPanel | None:
     )
 
 
-def _title(part: ArtifactView, panel: Condition) -> str:
+def panel_title(part: ArtifactView, panel: Condition) -> str:
+    """Return the title of a measured panel in the printed figure, such as "T = 750"."""
     printed = _printed_panel(part, panel)
     return printed.title if printed else panel.title
 

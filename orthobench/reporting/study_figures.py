@@ -47,7 +47,9 @@ def gradient_norms(figure_name: str, condition: Condition, styles: Styles) -> Dr
             figure = figures.gradient_norms(condition, styles, (last,), norm)
             if figure is not None:
                 what = f"gradient of the loss by the state at every step, {moment}, on one batch: {words}"
-                words_below = f"{_caption(figure_name, what, condition, BAND)} {figures.TOTAL_DERIVATIVE}"
+                words_below = (
+                    f"{_caption(figure_name, what, condition, BAND)} {figures.UNDERFLOW} {figures.TOTAL_DERIVATIVE}"
+                )
                 drawn[f"{figure_name} {norm} {'end' if last else 'start'}"] = (words_below, figure)
     return drawn
 

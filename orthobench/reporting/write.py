@@ -14,7 +14,7 @@ from orthobench.reporting.scope import Scope
 from orthobench.store import Store
 from orthobench.store.overwrite import refuse_other_kinds
 
-ReportFormat = Literal["html", "csv", "json", "markdown", "latex", "png", "pdf", "reproduction"]
+ReportFormat = Literal["html", "csv", "json", "markdown", "latex", "svg", "png", "pdf", "reproduction"]
 FORMATS: tuple[ReportFormat, ...] = get_args(ReportFormat)
 KINDS_BY_FORMAT = {
     "html": "HTML",
@@ -32,8 +32,9 @@ def write_report(
 ) -> list[Path] | str:
     """Write a report and return its files; without `out`, return tables as text.
 
-    html is one page; png and pdf are files in the folder `out`; reproduction keeps the text that its author wrote. The
-    other formats are tables: those of the paper, if the scope names one, else one table a condition.
+    html is one page; svg, png and pdf are files in the folder `out`; reproduction keeps the text that its author wrote.
+    The other formats are tables and the curves of figures: those of the paper, if the scope names one, else one table a
+    condition.
 
     Args:
         variant_keys: by the identity of every paper's experiment, the variant of its runs.
@@ -54,7 +55,7 @@ def write_report(
         return [file.resolve()]
     if not scope.paper:
         views = []
-    if form == "png" or form == "pdf":
+    if form == "svg" or form == "png" or form == "pdf":
         from orthobench.reporting.images import write_images
 
         return write_images(conditions, views, form, out or Path("reports"))

@@ -50,6 +50,7 @@ KINDS = {
     for kind in (
         Kind("HTML", ".html", _begins_with(b"<!doctype html", b"<html")),
         Kind("XML", ".xml", _begins_with(b"<?xml", b"<testsuite")),
+        Kind("SVG", ".svg", _begins_with(b"<svg", b"<?xml")),
         Kind("PNG", ".png", _begins_with(b"\x89png")),
         Kind("PDF", ".pdf", _begins_with(b"%pdf")),
         Kind("Parquet", ".parquet", _begins_with(b"par1")),
