@@ -37,6 +37,7 @@ class PlainRNN(Model):
     activation: Activation
     matrix_parameters: ClassVar[tuple[str, ...]] = ()
     forms_weight = True
+    fixed_weight: Tensor | None
 
     def __init__(self, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)
@@ -44,6 +45,7 @@ class PlainRNN(Model):
         nn.init.uniform_(self.input_weight, -0.01, 0.01, generator=generator)
         self.bias = nn.Parameter(torch.zeros(self.features))
         self.start: nn.Parameter | None = None
+        self.register_buffer("fixed_weight", None)
         if isinstance(settings, MatrixSettings):
             self.recurrent_optimizer = settings.recurrent_optimizer
             self.recurrent_learning_rate = settings.recurrent_learning_rate
@@ -62,8 +64,16 @@ class PlainRNN(Model):
         return (self.start.expand(batch_size, -1),)
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        weight = self.weight() if self.forms_weight else self.multiplier()
-        return recurrence(project(inputs, self.input_weight), weight, state, trace, self.activation, self.bias)
+        return recurrence(project(inputs, self.input_weight), self._applied(), state, trace, self.activation, self.bias)
+
+    def _applied(self) -> Tensor | Multiply:
+        """Return what multiplies the state in every step."""
+        if self.fixed_weight is not None:
+            return self.fixed_weight
+        return self.weight() if self.forms_weight else self.multiplier()
+
+    def fix_weights(self) -> None:
+        self.fixed_weight = self.weight().contiguous()
 
     def parameter_groups(self) -> list[ParameterGroup]:
         if not self.matrix_parameters:

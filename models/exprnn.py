@@ -56,6 +56,8 @@ class EXPRNN(PlainRNN):
         self.skew_entries = nn.Parameter(block_rotation_entries(angles, n).float())
         nn.init.kaiming_normal_(self.input_weight, nonlinearity="relu", generator=generator)
         nn.init.uniform_(self.bias, -0.01, 0.01, generator=generator)
+        if not signature.output_size:
+            return
         if settings.output_start == "kaiming":
             nn.init.kaiming_normal_(self.output_weight, nonlinearity="relu", generator=generator)
         else:

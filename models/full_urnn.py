@@ -69,5 +69,9 @@ class FullURNN(URNNBase):
         reads_real_part = torch.arange(len(whole), device=whole.device) % 2 == 0
         return torch.where(reads_real_part, whole, whole.detach())
 
+    def retract(self) -> None:
+        left, _, right = torch.linalg.svd(self.unitary())
+        self.recurrent_weight.copy_(as_real(left @ right))
+
     def parameter_count(self) -> int:
         return super().parameter_count() - self.hidden_size**2  # unitary matrices have n^2 dimensions, not 2 n^2

@@ -42,7 +42,8 @@ class LEM(Model):
         super().__init__(settings, signature, generator)
         m, n = signature.input_size, settings.hidden_size
         self.step_size = settings.step_size
-        nn.init.kaiming_normal_(self.output_weight, generator=generator)
+        if signature.output_size:
+            nn.init.kaiming_normal_(self.output_weight, generator=generator)
         self.input_weight = nn.Parameter(torch_linear_(torch.empty(4 * n, m), n, generator))
         self.input_bias = nn.Parameter(torch_linear_(torch.empty(4 * n), n, generator))
         self.recurrent_weight = nn.Parameter(torch_linear_(torch.empty(4 * n, n), n, generator))

@@ -109,6 +109,11 @@ class SoftOrthogonal(PlainRNN):
     def weight(self) -> Tensor:
         return (self.left * self.singular_values()) @ self.right.T
 
+    def retract(self) -> None:
+        for basis in (self.left, self.right):
+            left, _, right = torch.linalg.svd(basis)
+            basis.copy_(left @ right)
+
     def penalty(self) -> Tensor:
         s = self.singular_values()
         squares = self.input_weight.square().sum() + s.square().sum() + self.output_weight.square().sum()

@@ -66,6 +66,7 @@ class Signature:
     """The shapes that a task requires of a model: inputs `[T, B, input_size]`, and outputs.
 
     Outputs are `[B, output_size]` after the last step with readout "last", and `[T, B, output_size]` with "all".
+    A layer has no output map: its `output_size` is 0.
     """
 
     input_size: int
@@ -115,8 +116,15 @@ class Model(nn.Module, ABC):
         self.features = self.state_features(settings)
         self.optimizer = settings.optimizer
         self.learning_rate = settings.learning_rate
-        self.output_weight = nn.Parameter(torch.empty(signature.output_size, self.output_features(settings)))
-        self.output_bias = nn.Parameter(torch.zeros(signature.output_size))
+        weight, bias = (
+            torch.empty(signature.output_size, self.output_features(settings)),
+            torch.zeros(signature.output_size),
+        )
+        if not signature.output_size:
+            self.register_buffer("output_weight", weight, persistent=False)
+            self.register_buffer("output_bias", bias, persistent=False)
+            return
+        self.output_weight, self.output_bias = nn.Parameter(weight), nn.Parameter(bias)
         nn.init.xavier_uniform_(self.output_weight, generator=generator)
         match settings.output_bias:
             case "glorot":
@@ -190,6 +198,18 @@ class Model(nn.Module, ABC):
 
     def after_step(self) -> None:
         """Restore a constraint after the optimisers' step. Called without gradients."""
+
+    def retract(self) -> None:
+        """Bring matrices that only an optimiser of their own keeps on a manifold back to it. Called without gradients.
+
+        The harness trains them with that optimiser and never calls this. Layers call it after another optimiser's step.
+        """
+
+    def fix_weights(self) -> None:
+        """Compute what depends on the parameters alone once, for use without training. Called without gradients.
+
+        The parameters behind it have no effect afterwards. By default nothing is fixed.
+        """
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Return groups with an optimiser and a learning rate; each trainable parameter is in exactly one group."""

@@ -48,6 +48,11 @@ def use_backend(name: str) -> Iterator[None]:
         _current.reset(token)
 
 
+def chosen() -> str:
+    """Return the name set by `use_backend` or `set_backend`: one of BACKENDS, or "auto"."""
+    return _current.get() or _default
+
+
 def last_used() -> set[str]:
     """Return the names of the back ends that served calls since `forget_used`, to be stored with a run."""
     return set(_used)
@@ -76,7 +81,9 @@ def choose(call: Call) -> str:
     Raises:
         BackendError: the back end set by `use_backend` or `set_backend` cannot serve the call.
     """
-    name = _current.get() or _default
+    if torch.compiler.is_exporting():  # an exported program has operations of torch alone
+        return "reference"
+    name = chosen()
     if name != AUTO:
         if reason := _unsupported(name, call):
             raise BackendError(f"{call.operation.name}: back end {name} cannot serve this: {reason}")

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import native, stopwatch, workspace
+from orthobench.recurrence import dispatch, native, stopwatch, workspace
 
 
 def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -29,7 +29,8 @@ def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
     """
     tensors = [inputs, weight] if bias is None else [inputs, weight, bias]
     has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and inputs.numel()
-    if not has_kernel or inputs.dim() != 3 or native.unusable("project"):
+    in_torch = torch.compiler.is_exporting() or dispatch.chosen() == "reference"
+    if in_torch or not has_kernel or inputs.dim() != 3 or native.unusable("project"):
         return torch.nn.functional.linear(inputs, weight, bias)
     with stopwatch.part(stopwatch.PROJECTION):
         result: Tensor = _Project.apply(inputs, weight, bias)

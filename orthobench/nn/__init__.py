@@ -1,0 +1,72 @@
+"""Every cell of the harness as a layer for other programs, used like `torch.nn.RNN`.
+
+    from orthobench.nn import ScoRNN
+
+    layer = ScoRNN(input_size=28, hidden_size=170, batch_first=True)
+    output, state = layer(x)
+
+A model of your own becomes a layer by a subclass of `RecurrentLayer` that names it:
+
+    class MyLayer(RecurrentLayer):
+        model = MyModel
+"""
+
+from __future__ import annotations
+
+from orthobench.nn.cells import (
+    DTRIV,
+    ENRNN,
+    EURNN,
+    EXPRNN,
+    GORU,
+    GRU,
+    IRNN,
+    KRU,
+    LEM,
+    LRU,
+    LSTM,
+    NNRNN,
+    ORNN,
+    RNN,
+    URNN,
+    Ablation,
+    Antisymmetric,
+    AntisymmetricGated,
+    CoRNN,
+    FullURNN,
+    LipschitzRNN,
+    ScoRNN,
+    ScuRNN,
+    SoftOrthogonal,
+    SpectralRNN,
+)
+from orthobench.nn.layer import RecurrentLayer
+
+__all__ = [
+    "DTRIV",
+    "ENRNN",
+    "EURNN",
+    "EXPRNN",
+    "GORU",
+    "GRU",
+    "IRNN",
+    "KRU",
+    "LEM",
+    "LRU",
+    "LSTM",
+    "NNRNN",
+    "ORNN",
+    "RNN",
+    "URNN",
+    "Ablation",
+    "Antisymmetric",
+    "AntisymmetricGated",
+    "CoRNN",
+    "FullURNN",
+    "LipschitzRNN",
+    "RecurrentLayer",
+    "ScoRNN",
+    "ScuRNN",
+    "SoftOrthogonal",
+    "SpectralRNN",
+]

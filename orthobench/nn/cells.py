@@ -1,0 +1,132 @@
+"""The layers of the built-in models, each named as its model class."""
+
+from __future__ import annotations
+
+from orthobench.models import (
+    ablation,
+    antisymmetric,
+    antisymmetric_gated,
+    cornn,
+    dtriv,
+    enrnn,
+    eurnn,
+    exprnn,
+    full_urnn,
+    goru,
+    gru,
+    irnn,
+    kru,
+    lem,
+    lipschitz_rnn,
+    lru,
+    lstm,
+    nnrnn,
+    ornn,
+    rnn,
+    scornn,
+    scurnn,
+    soft_orthogonal,
+    spectral_rnn,
+    urnn,
+)
+from orthobench.nn.layer import RecurrentLayer
+
+
+class Ablation(RecurrentLayer):
+    model = ablation.Ablation
+
+
+class Antisymmetric(RecurrentLayer):
+    model = antisymmetric.Antisymmetric
+
+
+class AntisymmetricGated(RecurrentLayer):
+    model = antisymmetric_gated.AntisymmetricGated
+
+
+class CoRNN(RecurrentLayer):
+    model = cornn.CoRNN
+
+
+class DTRIV(RecurrentLayer):
+    model = dtriv.DTRIV
+
+
+class ENRNN(RecurrentLayer):
+    model = enrnn.ENRNN
+
+
+class EURNN(RecurrentLayer):
+    model = eurnn.EURNN
+
+
+class EXPRNN(RecurrentLayer):
+    model = exprnn.EXPRNN
+
+
+class FullURNN(RecurrentLayer):
+    model = full_urnn.FullURNN
+
+
+class GORU(RecurrentLayer):
+    model = goru.GORU
+
+
+class GRU(RecurrentLayer):
+    model = gru.GRU
+
+
+class IRNN(RecurrentLayer):
+    model = irnn.IRNN
+
+
+class KRU(RecurrentLayer):
+    model = kru.KRU
+
+
+class LEM(RecurrentLayer):
+    model = lem.LEM
+
+
+class LRU(RecurrentLayer):
+    model = lru.LRU
+
+
+class LSTM(RecurrentLayer):
+    model = lstm.LSTM
+
+
+class LipschitzRNN(RecurrentLayer):
+    model = lipschitz_rnn.LipschitzRNN
+
+
+class NNRNN(RecurrentLayer):
+    model = nnrnn.NNRNN
+
+
+class ORNN(RecurrentLayer):
+    model = ornn.ORNN
+
+
+class RNN(RecurrentLayer):
+    model = rnn.RNN
+
+
+class ScoRNN(RecurrentLayer):
+    model = scornn.ScoRNN
+
+
+class ScuRNN(RecurrentLayer):
+    model = scurnn.ScuRNN
+
+
+class SoftOrthogonal(RecurrentLayer):
+    model = soft_orthogonal.SoftOrthogonal
+
+
+class SpectralRNN(RecurrentLayer):
+    model = spectral_rnn.SpectralRNN
+
+
+class URNN(RecurrentLayer):
+    model = urnn.URNN

@@ -1,0 +1,266 @@
+"""A layer: cells of a model class over time, stacked and in one or both directions, with `torch.nn.RNN`'s interface."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from orthobench.errors import UsageError
+from orthobench.model import Model, Signature, State
+from orthobench.nn.packed import run_packed
+
+LayerState = Tensor | tuple[Tensor, ...]
+"""The state of a layer: one tensor `[num_layers * directions, B, features]`, or a tuple of them as an LSTM has."""
+
+
+class RecurrentLayer(nn.Module):
+    """The base class of layers; a subclass names its `model`.
+
+    Inputs are `[T, B, input_size]`, `[B, T, input_size]` with `batch_first`, `[T, input_size]` without a batch, or a
+    `PackedSequence`. Outputs have `layer.output_size` features for each direction, and states `layer.features`. For
+    most cells both are the hidden units, and a complex unit counts as two. LRU outputs the features of its block, and
+    EURNN the real parts of its units.
+
+    Weights under a constraint are functions of free parameters, so any optimiser of torch keeps the constraint. Some
+    cells also need `layer.after_step()` after each step of the optimiser: see `needs_after_step`. On float32 the layer
+    runs on the kernels of orthobench, which differentiate once; on other types, under `use_backend("reference")` and
+    when exported it runs in PyTorch.
+
+    Args:
+        input_size: the number of input features m.
+        hidden_size: the number of hidden units n.
+        num_layers: the number of layers, each of which reads the outputs of the one below.
+        batch_first: whether inputs and outputs are `[B, T, features]`. States are not affected.
+        dropout: the probability of a zero among the outputs of each layer but the last, in training.
+        bidirectional: whether a second cell in each layer reads the sequence from its end; outputs are concatenated.
+        proj_size: the features of a linear map of each layer's outputs; 0: no map. States are not affected.
+        device: the device of the parameters.
+        dtype: the floating-point type of the parameters.
+        generator: the random numbers of the parameters' start; default: one with a seed of torch's.
+        settings: the settings of the cell, as `orthobench plugins NAME` lists them.
+
+    Raises:
+        UsageError: a size or a setting is impossible.
+    """
+
+    model: ClassVar[type[Model]]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        generator: torch.Generator | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        for name, value, least in (
+            ("input_size", input_size, 1),
+            ("num_layers", num_layers, 1),
+            ("proj_size", proj_size, 0),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UsageError(f"{name}={value} should be a whole number, at least {least}")
+        if not 0 <= dropout < 1:
+            raise UsageError(f"dropout={dropout} should be at least 0 and below 1")
+        if dropout and num_layers == 1:
+            raise UsageError("dropout acts between layers: give num_layers of 2 or more, or dropout=0")
+        if "embedding_size" in settings:
+            raise UsageError("embedding_size is a setting of whole models: put torch.nn.Embedding before the layer")
+        self.settings = self.model.Settings.read({**settings, "hidden_size": hidden_size})
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional
+        self.directions = 2 if bidirectional else 1
+        self.proj_size = proj_size
+        self.features = self.model.state_features(self.settings)
+        self.output_size = proj_size or self.model.output_features(self.settings)
+        self.cells = nn.ModuleList()
+        self.projections = nn.ParameterList()
+        self._fill(generator or _drawn_generator())
+        self.to(device=device, dtype=dtype)
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__doc__ is None:
+            cls.__doc__ = inspect.getdoc(inspect.getmodule(cls.model))
+
+    def _fill(self, generator: torch.Generator) -> None:
+        """Append newly drawn cells and projections."""
+        for layer in range(self.num_layers):
+            inputs = self.directions * self.output_size if layer else self.input_size
+            for _ in range(self.directions):
+                self.cells.append(self.model(self.settings, Signature(inputs, 0, "all"), generator))
+                if self.proj_size:
+                    weight = torch.empty(self.proj_size, self.model.output_features(self.settings))
+                    self.projections.append(nn.Parameter(nn.init.xavier_uniform_(weight, generator=generator)))
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw all parameters and buffers again, in place."""
+        fresh = type(self)(
+            self.input_size,
+            num_layers=self.num_layers,
+            bidirectional=self.bidirectional,
+            proj_size=self.proj_size,
+            generator=generator,
+            **self.settings.model_dump(exclude_unset=True),
+        )
+        with torch.no_grad():
+            for new, old in zip(
+                (*fresh.parameters(), *fresh.buffers()), (*self.parameters(), *self.buffers()), strict=True
+            ):
+                old.copy_(new)
+
+    @property
+    def needs_after_step(self) -> bool:
+        """Whether `after_step` does anything for this layer's cells."""
+        return self.model.after_step is not Model.after_step or self.model.retract is not Model.retract
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Restore what an optimiser's step does not keep, such as the unitary matrix of `FullURNN`."""
+        for cell in self._models():
+            cell.after_step()
+            cell.retract()
+
+    @torch.no_grad()
+    def for_inference(self) -> Self:
+        """Return a copy in evaluation mode whose recurrent matrices are computed once, for use or for `torch.export`.
+
+        Its parameters of constrained matrices have no effect: train the layer itself, not the copy.
+        """
+        fixed = copy.deepcopy(self).eval()
+        for cell in fixed._models():
+            cell.fix_weights()
+        return fixed
+
+    def penalty(self) -> Tensor | None:
+        """Return the sum of the cells' penalties, a scalar to add to the loss; None if the cells have none."""
+        penalties = [penalty for cell in self._models() if (penalty := cell.penalty()) is not None]
+        return torch.stack(penalties).sum() if penalties else None
+
+    def forward(
+        self, inputs: Tensor | PackedSequence, state: LayerState | None = None
+    ) -> tuple[Tensor | PackedSequence, LayerState]:
+        """Run the layer.
+
+        Args:
+            inputs: see the class.
+            state: the initial state of the sequences; default: the cells' own. For a packed batch and `batch_first`
+                it is as for `torch.nn.RNN`.
+
+        Returns:
+            The outputs in the form of the inputs, and the state after the last step of each sequence and direction.
+
+        Raises:
+            UsageError: the shapes do not fit.
+        """
+        if isinstance(inputs, PackedSequence):
+            return self._forward_packed(inputs, state)
+        if inputs.dim() not in (2, 3) or 0 in inputs.shape or inputs.shape[-1] != self.input_size:
+            layout = "[batch, time, features]" if self.batch_first else "[time, batch, features]"
+            raise UsageError(
+                f"inputs {list(inputs.shape)} should be {layout} or [time, features], "
+                f"with {self.input_size} features and no size 0"
+            )
+        batched = inputs.dim() == 3
+        x = inputs if batched else inputs[:, None]
+        x = x.transpose(0, 1) if self.batch_first and batched else x
+        if not batched and state is not None:
+            state = state[:, None] if isinstance(state, Tensor) else tuple(each[:, None] for each in state)
+        x, final = self._through_layers(x, self._starts(state, x.shape[1]), None)
+        x = x.transpose(0, 1) if self.batch_first and batched else x
+        return (x, _as_given(final)) if batched else (x[:, 0], _as_given([each[:, 0] for each in final]))
+
+    def _forward_packed(self, inputs: PackedSequence, state: LayerState | None) -> tuple[PackedSequence, LayerState]:
+        data, batch_sizes, order, original = inputs
+        if data.dim() != 2 or data.shape[-1] != self.input_size:
+            raise UsageError(f"packed inputs {list(data.shape)} should have {self.input_size} features")
+        if state is not None and order is not None:
+            state = state[:, order] if isinstance(state, Tensor) else tuple(each[:, order] for each in state)
+        x, final = self._through_layers(data, self._starts(state, int(batch_sizes[0])), batch_sizes)
+        if original is not None:
+            final = [each[:, original] for each in final]
+        return PackedSequence(x, batch_sizes, order, original), _as_given(final)
+
+    def _through_layers(
+        self, x: Tensor, starts: list[State], batch_sizes: Tensor | None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Run all layers; return the last one's outputs and each state tensor of all cells, `[cells, B, features]`."""
+        finals = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in range(self.directions):
+                index = layer * self.directions + direction
+                output, final = _run(self.cells[index], x, starts[index], batch_sizes, direction == 1)
+                outputs.append(nn.functional.linear(output, self.projections[index]) if self.proj_size else output)
+                finals.append(final)
+            x = torch.cat(outputs, dim=-1) if self.bidirectional else outputs[0]
+            if self.dropout and layer < self.num_layers - 1:
+                x = nn.functional.dropout(x, self.dropout, self.training)
+        return x, [torch.stack(tensors) for tensors in zip(*finals, strict=True)]
+
+    def _starts(self, state: LayerState | None, batch_size: int) -> list[State]:
+        """Return the initial state of every cell."""
+        defaults = [cell.initial_state(batch_size) for cell in self._models()]
+        if state is None:
+            return defaults
+        tensors = (state,) if isinstance(state, Tensor) else tuple(state)
+        expected = [len(defaults), batch_size, self.features]
+        if [list(each.shape) for each in tensors] != [expected] * len(defaults[0]):
+            kind = f"{len(defaults[0])} tensors" if len(defaults[0]) > 1 else "one tensor"
+            raise UsageError(f"the state should be {kind} of shape {expected}, not {[list(t.shape) for t in tensors]}")
+        return list(zip(*(each.unbind() for each in tensors), strict=True))
+
+    def _models(self) -> list[Model]:
+        return [cell for cell in self.cells if isinstance(cell, Model)]
+
+    def extra_repr(self) -> str:
+        options = {
+            "num_layers": (self.num_layers, 1),
+            "batch_first": (self.batch_first, False),
+            "dropout": (self.dropout, 0.0),
+            "bidirectional": (self.bidirectional, False),
+            "proj_size": (self.proj_size, 0),
+        }
+        changed = {name: value for name, (value, default) in options.items() if value != default}
+        changed |= self.settings.model_dump(exclude={"hidden_size"}, exclude_unset=True)
+        return ", ".join((f"{self.input_size}, {self.hidden_size}", *(f"{k}={v}" for k, v in changed.items())))
+
+
+def _drawn_generator() -> torch.Generator:
+    """Return a generator whose seed is drawn from torch's default generator, so that `torch.manual_seed` fixes it."""
+    return torch.Generator().manual_seed(int(torch.randint(2**62, ()).item()))
+
+
+def _as_given(tensors: list[Tensor]) -> LayerState:
+    return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+
+def _run_cell(cell: Model, x: Tensor, start: State, batch_sizes: Tensor | None, reverse: bool) -> tuple[Tensor, State]:
+    """Run one cell over one direction; return the features that the next layer reads, and the final state."""
+
+    def run(inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        outputs, final = cell.states(inputs, state, None)
+        return cell.readout(outputs, final), final
+
+    if batch_sizes is not None:
+        return run_packed(run, x, batch_sizes, start, reverse)
+    outputs, final = run(x.flip(0) if reverse else x, start)
+    return outputs.flip(0) if reverse else outputs, final
+
+
+_run: Callable[..., tuple[Tensor, State]] = torch.compiler.disable(_run_cell)
+"""`_run_cell`, where `torch.compile` breaks the graph: it cannot look into the kernels."""

@@ -1,0 +1,66 @@
+"""A cell over a packed batch: sequences of different lengths, without steps on padding.
+
+A packed batch has the sequences in falling order of length, and `batch_sizes[t]` of them at step t. Steps of equal
+batch size run in one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from orthobench.model import State
+
+Run = Callable[[Tensor, State], tuple[Tensor, State]]
+"""A cell's run over inputs `[T, B, m]` from a state; it returns outputs `[T, B, n]` and the final state."""
+
+
+def run_packed(run: Run, data: Tensor, batch_sizes: Tensor, start: State, reverse: bool) -> tuple[Tensor, State]:
+    """Run a cell over a packed batch, each sequence from its first step to its last, or the other way round.
+
+    Args:
+        run: the cell's run.
+        data: the inputs of all steps, `[sum of batch_sizes, m]`.
+        batch_sizes: the number of sequences at each step, `[T]`.
+        start: the initial state of every sequence, tensors `[B, features]`.
+        reverse: whether the sequences run from their last step to their first.
+
+    Returns:
+        The outputs in the order of `data`, and the final state of every sequence, tensors `[B, features]`.
+    """
+    pieces = list(_pieces(data, batch_sizes))
+    return _backward(run, pieces, start) if reverse else _forward(run, pieces, start)
+
+
+def _pieces(data: Tensor, batch_sizes: Tensor) -> Iterator[Tensor]:
+    """Yield the inputs `[steps, B, m]` of successive steps with equal batch sizes."""
+    sizes, steps = torch.unique_consecutive(batch_sizes, return_counts=True)
+    lengths = (sizes * steps).tolist()
+    for piece, size in zip(data.split(lengths), sizes.tolist(), strict=True):
+        yield piece.unflatten(0, (-1, size))
+
+
+def _forward(run: Run, pieces: list[Tensor], start: State) -> tuple[Tensor, State]:
+    outputs, state = [], start
+    ended: list[list[Tensor]] = [[] for _ in start]  # per tensor, the final rows of sequences that have ended
+    for piece in pieces:
+        size = piece.shape[1]
+        for rows, tensor in zip(ended, state, strict=True):
+            rows.append(tensor[size:])
+        output, state = run(piece, tuple(tensor[:size] for tensor in state))
+        outputs.append(output.flatten(0, 1))
+    final = (torch.cat((tensor, *reversed(rows))) for rows, tensor in zip(ended, state, strict=True))
+    return torch.cat(outputs), tuple(final)
+
+
+def _backward(run: Run, pieces: list[Tensor], start: State) -> tuple[Tensor, State]:
+    outputs: list[Tensor] = []
+    state = tuple(tensor[:0] for tensor in start)
+    for piece in reversed(pieces):
+        size = piece.shape[1]
+        state = tuple(torch.cat((now, first[len(now) : size])) for now, first in zip(state, start, strict=True))
+        output, state = run(piece.flip(0), state)
+        outputs.append(output.flip(0).flatten(0, 1))
+    return torch.cat(outputs[::-1]), state

@@ -1,0 +1,74 @@
+"""Layers leave the program: every cell by `torch.export`, and all that docs/layers.md lists as ONNX."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import orthobench.nn
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "layers.md"
+LAYERS = {name: getattr(orthobench.nn, name) for name in orthobench.nn.__all__ if name != "RecurrentLayer"}
+WITHOUT_ONNX = {"LRU"}
+ONNX = sorted(set(LAYERS) - WITHOUT_ONNX)
+QUICK = {"EXPRNN", "LSTM", "KRU"}
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(6, 3, 2, generator=torch.Generator().manual_seed(1))
+
+
+def layer_of(name: str) -> torch.nn.Module:
+    return LAYERS[name](2, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_fixed_matrices_compute_the_same(name, x):
+    layer = layer_of(name)
+    torch.testing.assert_close(layer.for_inference()(x)[0], layer(x)[0])
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.filterwarnings("ignore")
+def test_an_exported_program_computes_the_same(name, x):
+    layer = layer_of(name)
+    program = torch.export.export(layer.for_inference(), (x,))
+    other = x.flip(1) * 0.5
+    with torch.no_grad():
+        torch.testing.assert_close(program.module()(other)[0], layer(other)[0])
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ONNX]
+)
+@pytest.mark.filterwarnings("ignore")
+def test_an_onnx_file_computes_the_same(name, x, tmp_path):
+    pytest.importorskip("onnxscript", reason="the extra orthobench[onnx] is not installed")
+    runtime = pytest.importorskip("onnxruntime")
+    layer = layer_of(name)
+    torch.onnx.export(layer.for_inference(), (x,), tmp_path / "layer.onnx", dynamo=True, verbose=False)
+    session = runtime.InferenceSession(tmp_path / "layer.onnx")
+    other = x.flip(1) * 0.5
+    output, *_ = session.run(None, {session.get_inputs()[0].name: other.numpy()})
+    with torch.no_grad():
+        torch.testing.assert_close(torch.from_numpy(output), layer(other)[0])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_documents_examples_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.S)
+    names = {"MyModel": orthobench.nn.RNN.model}
+    for block in blocks:
+        exec(compile(block, "docs/layers.md", "exec"), names)
+    assert len(blocks) == 4
+    assert (tmp_path / "layer.onnx").stat().st_size > 0
+
+
+def test_the_document_names_the_cells_without_onnx():
+    (line,) = re.findall(r"^No ONNX: (.*?):", DOCUMENT.read_text("utf-8"), re.M)
+    assert set(re.findall(r"`(\w+)`", line)) == WITHOUT_ONNX

@@ -1,0 +1,382 @@
+"""Layers equal the harness's models and torch's layers: values, gradients, packed batches, both directions."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
+
+import orthobench.nn
+from orthobench.errors import UsageError
+from orthobench.model import Model, Signature
+from orthobench.nn import GRU, LSTM, RNN, FullURNN, RecurrentLayer, ScoRNN, SoftOrthogonal
+from orthobench.plugins import Catalog
+from orthobench.recurrence import use_backend
+
+LAYERS = {name: getattr(orthobench.nn, name) for name in orthobench.nn.__all__ if name != "RecurrentLayer"}
+each_layer = pytest.mark.parametrize("name", LAYERS)
+T, B, M, N = 7, 4, 3, 16
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def tensors(state) -> tuple[torch.Tensor, ...]:
+    return state if isinstance(state, tuple) else (state,)
+
+
+def gradients(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: parameter.grad for name, parameter in module.named_parameters()}
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(T, B, M, generator=generator(1))
+
+
+def test_every_built_in_model_has_a_layer():
+    catalog = Catalog()
+    models = {catalog.load("model", plugin.name) for plugin in catalog if plugin.kind == "model"}
+    assert {layer.model for layer in LAYERS.values()} == models
+    assert all(layer.__name__ == layer.model.__name__ for layer in LAYERS.values())
+
+
+@each_layer
+def test_a_layer_is_the_harness_model_without_its_output_map(name, x):
+    layer = LAYERS[name](M, N, generator=generator())
+    model = layer.model(layer.settings, Signature(M, 5, "all"), generator(2))
+    model.load_state_dict(layer.cells[0].state_dict(), strict=False)
+    expected, expected_state = model(x)
+    output, state = layer(x)
+    result = nn.functional.linear(output, model.output_weight, model.output_bias)
+    assert output.abs().max() > 0
+    torch.testing.assert_close(result, expected)
+    for each, whole in zip(tensors(state), expected_state, strict=True):
+        torch.testing.assert_close(each[0], whole)
+    expected.square().sum().backward()
+    result.square().sum().backward()
+    for parameter, gradient in gradients(layer.cells[0]).items():
+        torch.testing.assert_close(gradient, gradients(model)[parameter], msg=parameter)
+
+
+def torch_copy(layer: RecurrentLayer, **options: object) -> nn.RNNBase:
+    """torch's layer of the same kind and weights."""
+    kind = {LSTM: nn.LSTM, GRU: nn.GRU, RNN: nn.RNN}[type(layer)]
+    torch_layer = kind(
+        layer.input_size, layer.hidden_size, layer.num_layers, bidirectional=layer.bidirectional, **options
+    )
+    with torch.no_grad():
+        for index, cell in enumerate(layer.cells):
+            suffix = f"_l{index // layer.directions}" + "_reverse" * (index % layer.directions)
+            getattr(torch_layer, f"weight_ih{suffix}").copy_(cell.input_weight)
+            weight = cell.recurrent_weight
+            getattr(torch_layer, f"weight_hh{suffix}").copy_(weight)
+            getattr(torch_layer, f"bias_ih{suffix}").copy_(cell.bias)
+            getattr(torch_layer, f"bias_hh{suffix}").zero_()
+            if isinstance(torch_layer, nn.GRU):
+                getattr(torch_layer, f"bias_hh{suffix}")[2 * layer.hidden_size :] = cell.candidate_bias
+    return torch_layer
+
+
+KINDS = {
+    "lstm": (LSTM, {"forget_bias": 0.0}),
+    "gru": (GRU, {"reset_after": True}),
+    "rnn": (RNN, {}),
+}
+
+
+@pytest.fixture(params=KINDS)
+def pair(request) -> tuple[RecurrentLayer, nn.RNNBase]:
+    """A layer of two levels and two directions with random biases, and torch's with the same weights."""
+    kind, settings = KINDS[request.param]
+    layer = kind(M, N, num_layers=2, bidirectional=True, generator=generator(), **settings)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.uniform_(-0.5, 0.5, generator=generator(3))
+    return layer, torch_copy(layer)
+
+
+def states_of(layer: RecurrentLayer, batch: int) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    shape = (layer.num_layers * layer.directions, batch, layer.features)
+    drawn = tuple(torch.randn(shape, generator=generator(seed)) for seed in range(2))
+    return drawn if isinstance(layer, LSTM) else drawn[0]
+
+
+def test_stacked_layers_in_both_directions_are_torchs(pair, x):
+    layer, torch_layer = pair
+    start = states_of(layer, B)
+    output, state = layer(x, start)
+    expected, expected_state = torch_layer(x, start)
+    torch.testing.assert_close(output, expected)
+    for each, whole in zip(tensors(state), tensors(expected_state), strict=True):
+        torch.testing.assert_close(each, whole)
+
+
+@pytest.mark.parametrize("with_start", [False, True])
+def test_packed_sequences_are_torchs(pair, with_start):
+    layer, torch_layer = pair
+    sequences = [torch.randn(length, M, generator=generator(length)) for length in (5, 2, 7, 5)]
+    packed = pack_sequence(sequences, enforce_sorted=False)
+    start = states_of(layer, 4) if with_start else None
+    output, state = layer(packed, start)
+    expected, expected_state = torch_layer(packed, start)
+    torch.testing.assert_close(pad_packed_sequence(output)[0], pad_packed_sequence(expected)[0])
+    for each, whole in zip(tensors(state), tensors(expected_state), strict=True):
+        torch.testing.assert_close(each, whole)
+    output.data.square().sum().backward()
+    expected.data.square().sum().backward()
+    torch.testing.assert_close(layer.cells[0].input_weight.grad, torch_layer.weight_ih_l0.grad)
+
+
+@each_layer
+def test_a_packed_sequence_is_the_sequence_alone(name):
+    layer = LAYERS[name](M, N, bidirectional=True, generator=generator())
+    padded = torch.randn(T, 2, M, generator=generator(1))
+    output, state = layer(pack_padded_sequence(padded, torch.tensor([T, 4])))
+    unpacked, _ = pad_packed_sequence(output)
+    alone, state_alone = layer(padded[:4, 1:])
+    torch.testing.assert_close(unpacked[:4, 1:], alone)
+    for each, whole in zip(tensors(state), tensors(state_alone), strict=True):
+        torch.testing.assert_close(each[:, 1:], whole)
+
+
+@each_layer
+def test_batch_first_and_a_sequence_without_a_batch(name, x):
+    layer = LAYERS[name](M, N, generator=generator())
+    other = LAYERS[name](M, N, batch_first=True, generator=generator())
+    output, state = layer(x)
+    torch.testing.assert_close(other(x.transpose(0, 1))[0].transpose(0, 1), output)
+    alone, state_alone = layer(x[:, 2])
+    torch.testing.assert_close(alone, output[:, 2])
+    for each, whole in zip(tensors(state_alone), tensors(state), strict=True):
+        torch.testing.assert_close(each, whole[:, 2])
+    again, _ = layer(x[3:, 2], layer(x[:3, 2])[1])
+    torch.testing.assert_close(again, output[3:, 2])
+
+
+@each_layer
+def test_copies_pickles_and_state_dicts_compute_the_same(name, x):
+    layer = LAYERS[name](M, N, num_layers=2, generator=generator())
+    output, _ = layer(x)
+    loaded = LAYERS[name](M, N, num_layers=2, generator=generator(9))
+    assert not loaded(x)[0].equal(output)
+    loaded.load_state_dict(layer.state_dict())
+    for duplicate in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), loaded):
+        assert duplicate(x)[0].equal(output)
+    assert not any("parametrizations" in key or "output" in key for key in layer.state_dict())
+
+
+@each_layer
+def test_parameters_are_drawn_again(name):
+    layer = LAYERS[name](M, N, generator=generator())
+    before = {key: tensor.clone() for key, tensor in layer.state_dict().items()}
+    layer.reset_parameters(generator(5))
+    fresh = LAYERS[name](M, N, generator=generator(5)).state_dict()
+    assert all(tensor.equal(fresh[key]) for key, tensor in layer.state_dict().items())
+    assert any(not tensor.equal(before[key]) for key, tensor in layer.state_dict().items())
+
+
+def test_torchs_seed_fixes_the_start():
+    torch.manual_seed(3)
+    first = ScoRNN(M, N)
+    torch.manual_seed(3)
+    assert first.cells[0].skew_entries.equal(ScoRNN(M, N).cells[0].skew_entries)
+
+
+def deviation(layer: RecurrentLayer) -> float:
+    """The largest entry of |W* W - I|."""
+    (weight,) = layer.cells[0].recurrent_matrices().values()
+    return float((weight.mH @ weight - torch.eye(len(weight))).abs().max().detach())
+
+
+ORTHOGONAL = [name for name, layer in LAYERS.items() if layer.model.orthogonal]
+
+
+@pytest.mark.parametrize("name", [*ORTHOGONAL, "FullURNN", "SoftOrthogonal"])
+def test_any_optimiser_keeps_the_constraint(name, x):
+    settings = {"margin": 0} if name == "SoftOrthogonal" else {}
+    layer = LAYERS[name](M, N, generator=generator(), **settings)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
+    before = [parameter.detach().clone() for parameter in layer.parameters()]
+    for _ in range(20):
+        optimizer.zero_grad()
+        output, _ = layer(x)
+        (output - 1).square().sum().backward()
+        optimizer.step()
+        layer.after_step()
+    assert deviation(layer) < 2e-5
+    assert all(not now.equal(then) for now, then in zip(layer.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("layer", [FullURNN(M, N), SoftOrthogonal(M, N, margin=0)])
+def test_layers_that_need_a_step_of_their_own_say_so(layer, x):
+    assert layer.needs_after_step
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
+    layer(x)[0].sum().backward()
+    optimizer.step()
+    assert deviation(layer) > 1e-3
+    layer.after_step()
+    assert deviation(layer) < 1e-5
+
+
+def test_a_layer_without_a_step_of_its_own_says_so():
+    assert not ScoRNN(M, N).needs_after_step
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_by_finite_differences_in_float64(name):
+    settings = {"block_size": 3} if name == "LRU" else {}
+    layer = LAYERS[name](2, 4, dtype=torch.float64, generator=generator(), **settings)
+    inputs = torch.randn(3, 2, 2, dtype=torch.float64, generator=generator(1), requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: layer(x)[0], inputs)
+
+
+@pytest.mark.parametrize("name", ["ScoRNN", "LSTM", "CoRNN", "URNN"])
+def test_the_reference_differentiates_twice(name):
+    layer = LAYERS[name](2, 4, dtype=torch.float64, generator=generator())
+    inputs = torch.randn(3, 1, 2, dtype=torch.float64, generator=generator(1), requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: layer(x)[0], inputs)
+
+
+def test_the_kernels_refuse_to_differentiate_twice(x):
+    layer = ScoRNN(M, N)
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        gradient.sum().backward()
+    with use_backend("reference"):
+        (gradient,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+        gradient.sum().backward()
+
+
+def test_torch_func_works_on_the_reference(x):
+    layer = LSTM(M, N, generator=generator())
+    parameters = dict(layer.named_parameters())
+
+    def loss(values):
+        return torch.func.functional_call(layer, values, (x,))[0].square().sum()
+
+    with use_backend("reference"):
+        derivatives = torch.func.grad(loss)(parameters)
+    layer(x)[0].square().sum().backward()
+    for name, gradient in derivatives.items():
+        torch.testing.assert_close(gradient, gradients(layer)[name])
+
+
+@pytest.mark.parametrize("name", ["ScoRNN", "LSTM", "LRU", "FullURNN"])
+@pytest.mark.filterwarnings("ignore")
+def test_torch_compile_computes_the_same(name, x):
+    layer = LAYERS[name](M, N, num_layers=2, generator=generator())
+    duplicate = copy.deepcopy(layer)
+    output, _ = layer(x)
+    output.square().sum().backward()
+    torch.compiler.reset()
+    compiled, _ = torch.compile(duplicate, backend="aot_eager")(x)
+    compiled.square().sum().backward()
+    torch.testing.assert_close(compiled, output)
+    for parameter, gradient in gradients(layer).items():
+        torch.testing.assert_close(gradients(duplicate)[parameter], gradient)
+
+
+def test_dropout_acts_between_layers_in_training(x):
+    layer = ScoRNN(M, N, num_layers=2, dropout=0.5, generator=generator())
+    first, second = layer(x)[0], layer(x)[0]
+    assert not first.equal(second)
+    layer.eval()
+    assert layer(x)[0].equal(layer(x)[0])
+
+
+def test_a_projection_makes_the_outputs_smaller(x):
+    layer = ScoRNN(M, N, num_layers=2, proj_size=5, generator=generator())
+    output, state = layer(x)
+    assert output.shape == (T, B, 5)
+    assert state.shape == (2, B, N)
+    plain = ScoRNN(M, N, generator=generator(1))
+    plain.cells[0].load_state_dict(layer.cells[0].state_dict())
+    below = plain(x)[0] @ layer.projections[0].T
+    plain = ScoRNN(5, N)
+    plain.cells[0].load_state_dict(layer.cells[1].state_dict())
+    torch.testing.assert_close(plain(below)[0] @ layer.projections[1].T, output)
+
+
+def test_penalties_of_the_cells_are_summed():
+    layer = orthobench.nn.KRU(M, N, num_layers=2, generator=generator())
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.mul_(1.1)
+    torch.testing.assert_close(layer.penalty(), sum(cell.penalty() for cell in layer.cells))
+    assert ScoRNN(M, N).penalty() is None
+
+
+def test_a_layer_shows_its_sizes_and_settings():
+    layer = ScoRNN(M, N, num_layers=2, batch_first=True, negative_ones=3)
+    assert repr(layer).splitlines()[1].strip() == "3, 16, num_layers=2, batch_first=True, negative_ones=3"
+    assert inspect.getdoc(ScoRNN).startswith("scoRNN: a real orthogonal recurrent matrix")
+
+
+def test_a_model_of_ones_own_becomes_a_layer(x):
+    class Decay(Model):
+        """h_t = h_{t-1} / 2 + U x_t."""
+
+        title, paper = "decay", "nowhere"
+
+        def __init__(self, settings, signature, generator):
+            super().__init__(settings, signature, generator)
+            self.input_weight = nn.Parameter(torch.ones(settings.hidden_size, signature.input_size))
+
+        def states(self, inputs, state, trace):
+            (h,), steps = state, []
+            for driven in nn.functional.linear(inputs, self.input_weight):
+                h = h / 2 + driven
+                steps.append(h)
+            return torch.stack(steps), (h,)
+
+        def recurrent_matrices(self):
+            return {}
+
+    class DecayLayer(RecurrentLayer):
+        model = Decay
+
+    output, _ = DecayLayer(M, N)(x)
+    expected = sum(x[t].sum(dim=-1) / 2 ** (T - 1 - t) for t in range(T))
+    torch.testing.assert_close(output[-1], expected[:, None].expand(B, N))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "line"),
+    [
+        ((0, 8), {}, "input_size=0 should be a whole number, at least 1"),
+        ((3, 0), {}, "hidden_size=0: should be greater than or equal to 1"),
+        ((3, 8, 0), {}, "num_layers=0 should be a whole number, at least 1"),
+        ((3, 2.5), {}, "hidden_size=2.5: should be a whole number"),
+        ((3, 8), {"dropout": 0.5}, "dropout acts between layers: give num_layers of 2 or more, or dropout=0"),
+        ((3, 8, 2), {"dropout": 1.0}, "dropout=1.0 should be at least 0 and below 1"),
+        ((3, 8), {"proj_size": -1}, "proj_size=-1 should be a whole number, at least 0"),
+        ((3, 8), {"embedding_size": 4}, "embedding_size is a setting of whole models"),
+        ((3, 8), {"negative_one": 4}, "negative_one"),
+        ((3, 8), {"negative_ones": 9}, "negative_ones=9 should be a whole number from 0 to hidden_size"),
+    ],
+)
+def test_impossible_layers_are_refused_in_one_line(arguments, settings, line):
+    with pytest.raises(UsageError) as refusal:
+        ScoRNN(*arguments, **settings)
+    assert line in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_shapes_that_do_not_fit_are_refused_in_one_line(x):
+    layer = LSTM(M, N)
+    with pytest.raises(UsageError, match=r"inputs \[7, 4, 2\] should be \[time, batch, features\]"):
+        layer(x[..., :2])
+    with pytest.raises(UsageError, match=r"inputs \[0, 4, 3\] should be"):
+        layer(x[:0])
+    with pytest.raises(UsageError, match=r"the state should be 2 tensors of shape \[1, 4, 16\]"):
+        layer(x, torch.zeros(1, B, N))
+    with pytest.raises(UsageError, match=r"packed inputs \[2, 2\] should have 3 features"):
+        layer(pack_sequence([torch.zeros(2, 2)]))
