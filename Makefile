@@ -48,7 +48,7 @@ reproduce: $(INSTALLED)
 	if [ -d reports/checkpoints ]; then mkdir -p results.db.checkpoints; cp -rn reports/checkpoints/. results.db.checkpoints; fi
 	-$(BIN)/orthobench reproduce --file checks/reproduction.toml $(REFERENCE) $(if $(HOURS),--budget $(HOURS)h)
 	$(if $(HOURS),,$(MAKE) reproduce-all)
-	$(BIN)/orthobench report --html -o reports/reference.html $(REFERENCE)
+	$(BIN)/orthobench report --html -o reports/reference.html --account reports/REPRODUCTION.md $(REFERENCE)
 	$(BIN)/orthobench report --format reproduction $(REFERENCE)
 
 .PHONY: reproduce-all

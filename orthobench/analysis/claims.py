@@ -32,6 +32,8 @@ class ClaimResult:
     Attributes:
         evidence: identifies the check and the runs that decide it; empty where this does not matter.
         same_as: the figure or table of another paper in which the same runs decide the same check.
+        own: the variants that the claim is about, if it is decided.
+        rivals: the variants that they are compared with.
     """
 
     claim: Claim
@@ -39,6 +41,8 @@ class ClaimResult:
     reason: str
     evidence: str = ""
     same_as: str = ""
+    own: Sequence[VariantData] = ()
+    rivals: Sequence[VariantData] = ()
 
     @property
     def verdict(self) -> str:
@@ -207,10 +211,10 @@ def _check(claim: Claim, subjects: Sequence[ClaimSubject]) -> ClaimResult:
         return ClaimResult(claim, None, f"needs runs on one machine, and has {len(machines)}", evidence)
     if claim.check in JOINT_CHECKS:
         by_setting = [(float(subject.settings[claim.over]), subject.measured) for subject in about]
-        return ClaimResult(claim, *JOINT_CHECKS[claim.check](claim, by_setting), evidence)
+        return ClaimResult(claim, *JOINT_CHECKS[claim.check](claim, by_setting), evidence, own=own)
     results = [CHECKS[claim.check](claim, variant, rivals) for variant in own]
     reason = "; ".join(reason for _, reason in results)
-    return ClaimResult(claim, all(holds for holds, _ in results), reason, evidence)
+    return ClaimResult(claim, all(holds for holds, _ in results), reason, evidence, own=own, rivals=rivals)
 
 
 def select_subjects(claim: Claim, subjects: Sequence[ClaimSubject]) -> tuple[list[ClaimSubject], list[ClaimSubject]]:

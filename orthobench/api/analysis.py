@@ -43,6 +43,7 @@ def report(
     paper: str | None = None,
     table: str | None = None,
     figure: str | None = None,
+    account: str | Path | None = None,
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> Path: ...
@@ -57,6 +58,7 @@ def report(
     paper: str | None = None,
     table: str | None = None,
     figure: str | None = None,
+    account: str | Path | None = None,
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> Path | list[Path] | str: ...
@@ -70,6 +72,7 @@ def report(
     paper: str | None = None,
     table: str | None = None,
     figure: str | None = None,
+    account: str | Path | None = None,
     where: Sequence[str] = (),
     **conditions: Any,
 ) -> Path | list[Path] | str:
@@ -82,6 +85,7 @@ def report(
         paper: restrict to this paper.
         table: restrict to this table of the paper.
         figure: restrict to this figure of the paper.
+        account: a Markdown file in which you tell what was reproduced; the page shows it.
         where: restrict to runs that meet these conditions, such as ["n=170", "tag=none"].
         conditions: likewise by name, such as `task="adding"`.
 
@@ -100,7 +104,14 @@ def report(
     with _opened(results) as opened:
         scope = replace(scope, status_of=status_in(opened.store, opened.db))
         keys, _ = variant_keys(Catalog())
-        written = write_report(opened.store, form, scope, keys, None if out is None else Path(out))
+        written = write_report(
+            opened.store,
+            form,
+            scope,
+            keys,
+            None if out is None else Path(out),
+            None if account is None else Path(account),
+        )
     return written[0] if isinstance(written, list) and form not in ("svg", "png", "pdf") else written
 
 

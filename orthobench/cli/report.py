@@ -36,6 +36,12 @@ def command(
     figure: Annotated[
         str | None, typer.Option("--figure", metavar="NUMBER", help="Restrict to this figure (with --paper).")
     ] = None,
+    account: Annotated[
+        Path | None,
+        typer.Option(
+            "--account", metavar="FILE", help="Show your Markdown account of what was reproduced in the page."
+        ),
+    ] = None,
     filters: Filters = NO_FILTERS,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
@@ -51,6 +57,8 @@ def command(
     if html and form not in (None, "html"):
         raise UsageError(f"--html and --format {form} are different reports: give one of them")
     form = "html" if html else form
+    if account is not None and form != "html":
+        raise UsageError("--account belongs to the page: add --html, or leave it out")
     if form is None:
         paper_hint = "; --table and --figure belong to a paper: add --paper" if (table or figure) and not paper else ""
         raise UsageError(
@@ -64,6 +72,7 @@ def command(
         paper=paper,
         table=table,
         figure=figure,
+        account=account,
         where=filters.texts(),
     )
     if isinstance(written, str):

@@ -1,4 +1,4 @@
-"""Write the page: one HTML file with its data, its figures and the script that draws them."""
+"""Write the page: one HTML file with its data, its figures and the scripts that draw them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib.resources import files
 from itertools import zip_longest
 from pathlib import Path
@@ -20,9 +21,13 @@ from plotly.offline import get_plotlyjs
 
 from orthobench.analysis.claims import count_claims
 from orthobench.analysis.conditions import SOLVED, Condition, collect
-from orthobench.analysis.paper_tables import TOLERANCE
+from orthobench.analysis.paper_tables import TOLERANCE, fill_command
+from orthobench.analysis.searches import SearchData, collect_searches
 from orthobench.errors import UsageError
 from orthobench.papers import Study, find_paper, papers
+from orthobench.reporting import sparks, verdicts
+from orthobench.reporting.account import Account, read_account
+from orthobench.reporting.blocks import block, json_block, policy
 from orthobench.reporting.decimate import slim
 from orthobench.reporting.figures import condition_figures
 from orthobench.reporting.pages import (
@@ -33,33 +38,45 @@ from orthobench.reporting.pages import (
     headline,
     leaderboard,
     mark_repeated_claims,
+    study_claims,
     tasks,
     view_paper,
 )
 from orthobench.reporting.paper_figures import panel_figures, printed_panels
-from orthobench.reporting.runs import run_records
+from orthobench.reporting.runs import points_for, run_details, run_index
 from orthobench.reporting.scope import Scope
+from orthobench.reporting.search_data import search_record
+from orthobench.reporting.stills import still
 from orthobench.reporting.studies import StudyResult, draw, figures_of, find_result, study_results
 from orthobench.reporting.styles import PALETTE, Styles
 from orthobench.store import Status, Store, atomic
 from orthobench.store.overwrite import refuse_other_kinds
-from orthobench.store.strict_json import finite
 from orthobench.version import __version__
 
+SCRIPTS = ("data", "figures", "tools", "measured", "table", "run", "compare", "routes")
+"""The scripts of the page, in the order of their execution; they share one scope."""
+Drawings = dict[str, tuple[str, go.Figure]]
 
-def write_html(store: Store, out: Path, scope: Scope, variant_keys: Mapping[str, str]) -> Path:
+
+def write_html(
+    store: Store, out: Path, scope: Scope, variant_keys: Mapping[str, str], account: Path | None = None
+) -> Path:
     """Write the page and return its path. A scope with conditions shows no studies.
 
     Args:
         variant_keys: by the identity of every paper's experiment, the variant of its runs; only those runs are shown
             as the paper's.
+        account: a Markdown file in which an author tells what was reproduced; the page shows it.
 
     Raises:
-        UsageError: no run is in scope, the file cannot be written, or the paper is unknown.
+        UsageError: no run is in scope, a file cannot be read or written, or the paper is unknown.
     """
+    told_by_author = read_account(account) if account else None
     conditions, views, _ = load_views(store, scope, variant_keys)
     results = {part.artifact.study: part.study_result for view in views for part in view.artifacts if part.study_result}
-    write_whole(out, _render(conditions, views, list(results.values())).encode(), "HTML")
+    searches = collect_searches(store, conditions)
+    page = _render(conditions, views, list(results.values()), searches, told_by_author)
+    write_whole(out, page.encode(), "HTML")
     return out.resolve()
 
 
@@ -107,7 +124,80 @@ def write_whole(out: Path, content: bytes, kind: str) -> None:
         raise UsageError(f"report {out} cannot be written: {error.strerror}; name another file with --out") from error
 
 
-def _render(conditions: list[Condition], views: list[PaperView], results: list[StudyResult]) -> str:
+def _render(
+    conditions: list[Condition],
+    views: list[PaperView],
+    results: list[StudyResult],
+    searches: Sequence[SearchData] = (),
+    account: Account | None = None,
+) -> str:
+    from orthobench.reporting.reproduction import where_it_was_run  # it imports this module by way of the exports
+
+    studied = [condition for result in results for _, condition in result.conditions]
+    styles = Styles([*conditions, *studied])
+    sections = [draw(result, styles) for result in results]
+    drawn = {condition.key: condition_figures(condition, styles) for condition in conditions}
+    drawn |= _paper_figures(views, styles)
+    everything = drawn | {f"study-{section.study.name}": section.figures for section in sections}
+    plain = {key: {name: _plain(f) for name, (_, f) in drawings.items()} for key, drawings in everything.items()}
+    counted = {run.id: run for c in (*conditions, *studied) for variant in c.variants for run in variant.runs}
+    script, style = _script(), _resource("page.css")
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            conditions=conditions,
+            tasks=tasks(conditions),
+            leaderboard=leaderboard,
+            headline=headline,
+            groups=GROUPS,
+            infinity=math.inf,
+            tolerance=TOLERANCE,
+            solved_part=SOLVED,
+            distinguishing_settings=distinguishing_settings,
+            full_title=full_title,
+            views=views,
+            figures=drawn,
+            stills={key: {name: still(figure) for name, figure in named.items()} for key, named in plain.items()},
+            commands=_commands(views, sections),
+            studies=sections,
+            sections={section.study.name: section for section in sections},
+            study_claims={result.study.name: study_claims(result, views) for result in results},
+            figures_of=figures_of,
+        printed_panels=printed_panels,
+            failed=verdicts.failed_claims(views, conditions),
+            confirmed=verdicts.held_claims(views),
+            dots=verdicts.dots(views),
+            square=verdicts.square,
+            glyphs=verdicts.GLYPHS,
+            standings=verdicts.STANDINGS,
+            own=verdicts.own_conditions(conditions, views),
+            spark=sparks.spark,
+            dot_plot=sparks.dot_plot,
+            reach=sparks.REACH,
+            account=account,
+            surroundings=where_it_was_run(conditions),
+            searches=searches,
+            styles=styles,
+            papers={paper.key: paper for paper in papers()},
+            policy=policy([get_plotlyjs(), script]),
+            css=Markup(style),
+            js=Markup(script),
+            blocks=_blocks(conditions, views, plain, styles, searches, list(counted.values())),
+            created_at=datetime.now(UTC),
+            version=__version__,
+            runs=len(counted),
+            counts=_counts(conditions, views),
+            unfinished=_unfinished(conditions),
+            seeds=sorted({run.seed for c in conditions for variant in c.variants for run in variant.runs}),
+            models=sorted({variant.run.model for c in conditions for variant in c.variants}),
+            tag_names=sorted({tag for c in conditions for variant in c.variants for tag in variant.tags}),
+        )
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orthobench", "reporting"),
         autoescape=True,
@@ -117,64 +207,91 @@ def _render(conditions: list[Condition], views: list[PaperView], results: list[S
     )
     environment.filters["number"] = shown_number
     environment.filters["citations"] = citations
-    studied = [condition for result in results for _, condition in result.conditions]
-    styles = Styles([*conditions, *studied])
-    sections = [draw(result, styles) for result in results]
-    counted = {run.id for c in (*conditions, *studied) for variant in c.variants for run in variant.runs}
-    drawn = {condition.key: condition_figures(condition, styles) for condition in conditions}
-    drawn |= {
+    return environment
+
+
+def _blocks(
+    conditions: Sequence[Condition],
+    views: Sequence[PaperView],
+    plain: Mapping[str, Mapping[str, Any]],
+    styles: Styles,
+    searches: Sequence[SearchData],
+    runs: Sequence[Any],
+) -> list[Markup]:
+    """Return the page's data: the library that draws, the index of runs, figures and runs by condition."""
+    points = points_for(len(runs))
+    index = run_index(conditions, styles) | {
+        "palette": PALETTE,
+        "places": _places(views),
+        "searches": [search_record(search) for search in searches],
+    }
+    rates = {condition.key: _rates(condition) for condition in conditions}
+    return [
+        block("plotly", get_plotlyjs().encode()),
+        json_block("index", index),
+        json_block("environments", {run.environment.digest: run.environment.facts for run in runs}),
+        *(
+            json_block(f"figures-{key}", {"figures": named, "rates": rates.get(key, {})})
+            for key, named in plain.items()
+        ),
+        *(json_block(f"runs-{condition.key}", run_details(condition, points)) for condition in conditions),
+    ]
+
+
+def _places(views: Sequence[PaperView]) -> dict[str, list[tuple[str, str]]]:
+    """Return by a run's key the tables and figures that show it: their part of the page, and their names."""
+    places: dict[str, dict[str, str]] = {}
+    for view in views:
+        for part in view.artifacts:
+            cells = part.table.cells if part.table else []
+            panels = (run.key for panel in part.panels for variant in panel.variants for run in variant.runs)
+            for key in (*(key for cell in cells for key in cell.runs), *panels):
+                places.setdefault(key, {})[part.key] = f"{view.paper.key}, {part.artifact.name}"
+    return {key: list(named.items()) for key, named in places.items()}
+
+
+def _rates(condition: Condition) -> dict[str, list[float | None]]:
+    """Return iterations and training seconds per epoch, by the variants' labels."""
+    return {
+        variant.label: [
+            variant.run.iterations_per_epoch,
+            variant.seconds_per_epoch.mean if variant.seconds_per_epoch else None,
+        ]
+        for variant in condition.variants
+    }
+
+
+def _commands(views: Sequence[PaperView], sections: Sequence[Any]) -> dict[str, str]:
+    """Return the command that measures a figure, by the key of its data; a condition's runs have their own."""
+    commands = {f"study-{section.study.name}": f"orthobench study {section.study.name}" for section in sections}
+    for view in views:
+        for part in view.artifacts:
+            for panel in part.panels:
+                texts = dict.fromkeys(fill_command(part.artifact, experiment) for experiment in part.printed)
+                commands[panel.key] = "\n".join(texts)
+    return commands
+
+
+def _paper_figures(views: Sequence[PaperView], styles: Styles) -> dict[str, Drawings]:
+    return {
         panel.key: panel_figures(part, panel, styles)
         for view in views
         for part in view.artifacts
         for panel in part.panels
     }
-    everything = drawn | {f"study-{section.study.name}": section.figures for section in sections}
-    plots = {key: {name: _plain(f) for name, (_, f) in drawings.items()} for key, drawings in everything.items()}
-    return environment.get_template("page.html.j2").render(
-        conditions=conditions,
-        tasks=tasks(conditions),
-        leaderboard=leaderboard,
-        headline=headline,
-        groups=GROUPS,
-        infinity=math.inf,
-        tolerance=TOLERANCE,
-        solved_part=SOLVED,
-        distinguishing_settings=distinguishing_settings,
-        full_title=full_title,
-        views=views,
-        figures=drawn,
-        studies=sections,
-        sections={section.study.name: section for section in sections},
-        figures_of=figures_of,
-        printed_panels=printed_panels,
-        styles=styles,
-        papers={paper.key: paper for paper in papers()},
-        plotly=Markup(get_plotlyjs()),  # a script, not text to escape
-        css=Markup(_resource("page.css")),
-        js=Markup(_resource("page.js")),
-        data=Markup(_script_json({"figures": plots, "palette": PALETTE, **run_records(conditions, styles)})),
-        created_at=datetime.now(UTC),
-        version=__version__,
-        runs=len(counted),
-        counts=_counts(conditions, views),
-        unfinished=_unfinished(conditions),
-        seeds=sorted({run.seed for c in conditions for variant in c.variants for run in variant.runs}),
-        models=sorted({variant.run.model for c in conditions for variant in c.variants}),
-        tag_names=sorted({tag for c in conditions for variant in c.variants for tag in variant.tags}),
-    )
 
 
 def _counts(conditions: list[Condition], views: list[PaperView]) -> dict[str, Any]:
     """Return the counts at the top of the overview."""
     statuses = [run.status for c in conditions for variant in c.variants for run in variant.runs]
     measured, results = (sum(view.coverage[part] for view in views) for part in (0, 1))
-    verdicts = sum((view.verdicts for view in views), Counter[str]())
+    totals = sum((view.verdicts for view in views), Counter[str]())
     return {
         "runs": len(statuses),
         "finished": statuses.count(Status.FINISHED),
         "measured": measured,
         "results": results,
-        "verdicts": {group: verdicts[group] for group in GROUPS},
+        "verdicts": {group: totals[group] for group in GROUPS},
         "compared": sum(view.compared for view in views),
         "claims": count_claims([result for view in views for result in view.claim_results]),
     }
@@ -206,9 +323,11 @@ def _plain(figure: go.Figure) -> Any:
     return json.loads(slim(figure).to_json())
 
 
-def _script_json(value: Any) -> str:
-    """Return JSON that cannot end its script element, with null for numbers that are not finite."""
-    return json.dumps(finite(value), separators=(",", ":"), allow_nan=False, default=str).replace("<", "\\u003c")
+@cache
+def _script() -> str:
+    """Return the page's scripts as one, in a scope of their own."""
+    parts = "\n".join(_resource(f"script/{name}.js") for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
 
 
 def _resource(name: str) -> str:

@@ -19,8 +19,8 @@ from orthobench.analysis.claims import (
 )
 from orthobench.analysis.conditions import Condition, VariantData, condition_of
 from orthobench.analysis.paper_tables import Cell, PaperTable, fill_command, make_table
-from orthobench.analysis.statistics import LEVEL, compare_unpaired, holm
-from orthobench.papers import Artifact, Experiment, Paper, Study, find_study
+from orthobench.analysis.statistics import LEVEL, Median, compare_unpaired, holm
+from orthobench.papers import Artifact, Experiment, Paper, Printed, Study, find_study, papers
 from orthobench.reporting.studies import StudyResult
 
 
@@ -189,6 +189,15 @@ def _check_study(artifact: Artifact, result: StudyResult | None) -> list[ClaimRe
     return check_runs(artifact, [variant for condition in conditions for variant in condition.variants])
 
 
+def study_claims(result: StudyResult, views: Sequence[PaperView]) -> list[ClaimResult]:
+    """Return the claims of the figures that a study shows: as the papers' views have them, or on the study alone."""
+    parts = [part for view in views for part in view.artifacts if part.artifact.study == result.study.name]
+    if parts:
+        return [claim for part in parts for claim in part.claim_results]
+    artifacts = [a for paper in papers() for a in paper.artifacts() if a.study == result.study.name]
+    return [claim for artifact in artifacts for claim in _check_study(artifact, result)]
+
+
 def _panels(key: str, experiments: list[Experiment], measured: Mapping[str, VariantData]) -> list[Condition]:
     """Group the measured experiments by condition, each labelled as in the figure."""
     own = [(experiment, measured[experiment.identity]) for experiment in experiments if experiment.identity in measured]
@@ -217,6 +226,15 @@ class LeaderboardRow:
     variant: VariantData
     efficient: bool
     is_apart: bool | None
+
+    @property
+    def printed(self) -> Printed | None:
+        """Return the paper's printed value of the same metric; None where the runs have other settings."""
+        comparison, metric = self.variant.comparison, self.variant.run.metric
+        if comparison is None or comparison.differences:
+            return None
+        same = (p for p in comparison.experiment.printed if (p.split, p.metric) == ("test", metric))
+        return next((printed for printed in same if printed.value is not None), None)
 
 
 def leaderboard(condition: Condition) -> list[LeaderboardRow]:
@@ -255,20 +273,40 @@ def headline(condition: Condition, rows: Sequence[LeaderboardRow]) -> str:
     if not any(math.isfinite(score) for row in rows for score in row.variant.scores):
         return "no run has finished here yet" if not rows else "every run diverged"
     best = rows[0].variant.median
-    baseline = condition.baseline
-    if best and baseline is not None and not condition.metric.sign * best.value < condition.metric.sign * baseline:
-        return f"no model beats the baseline of {baseline:.4g}; the best is {rows[0].variant.label} at {best.value:.4g}"
+    baseline, sign = condition.baseline, condition.metric.sign
+    if best and baseline is not None and not is_past(best, baseline, sign):
+        beaten = "beats" if not sign * best.value < sign * baseline else "can be told from"
+        return f"no model {beaten} the baseline of {baseline:.4g}; the best is {rows[0].variant.label} at {best}"
     names = [row.variant.label for row in rows if row.rank == 1]
     value = f"{condition.metric.name} {best}"
     if len(names) > 1:
         return f"{', '.join(names[:-1])} and {names[-1]} tie: {value}"
     if len(rows) == 1:
         return f"{names[0]}: {value}, the only model"
-    near = [row.variant.label for row in rows[1:] if not row.is_apart]
+    near = [row.variant.label for row in rows[1:] if not (row.is_apart and intervals_part(best, row.variant.median))]
     if not near:
         return f"{names[0]} leads: {value}, {len(rows)} models"
     others = near[0] if len(near) == 1 else f"{len(near)} of {len(rows) - 1} others"
     return f"{names[0]} is first: {value}; these seeds do not tell it from {others}"
+
+
+def is_past(value: Median, baseline: float, sign: float) -> bool:
+    """Return whether a median, and its interval if there is one, lies on the better side of a baseline.
+
+    Args:
+        sign: makes lower values better, as `Metric.sign`.
+    """
+    bounds = (value.value, *(bound for bound in (value.low, value.high) if bound is not None))
+    return all(sign * bound < sign * baseline for bound in bounds)
+
+
+def intervals_part(first: Median | None, other: Median | None) -> bool:
+    """Return whether both medians have intervals, and these have no point in common."""
+    if first is None or other is None:
+        return False
+    if first.low is None or first.high is None or other.low is None or other.high is None:
+        return False
+    return first.high < other.low or other.high < first.low
 
 
 def full_title(condition: Condition, among: Sequence[Condition]) -> str:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.paper_tables import Cell, Row
+from orthobench.reporting.account import ANY_MARK, MARK
 from orthobench.reporting.export import Sheet, condition_sheet, measured_text, seeds_of, shown_median, spread, write
 from orthobench.reporting.pages import ArtifactView, PaperView, full_title
 from orthobench.reporting.studies import StudyResult
 from orthobench.store import Run, Status
 
-ANY_MARK = "<!-- From here on written by .*? -->"
-MARK = "<!-- From here on written by `orthobench report --format reproduction`. -->"
 TITLE = "# What was reproduced\n"
 
 
@@ -41,6 +41,18 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
             _markdown([condition_sheet(condition, others) for condition in others]),
         ]
     return "\n".join(parts)
+
+
+def where_it_was_run(conditions: Sequence[Condition]) -> list[Sheet]:
+    """Return the machines of these runs, and the runs without a result so far."""
+    if not conditions:
+        return []
+    machines = replace(_machines(conditions), title="Where it was run")
+    cut = _cut_off(conditions)
+    return [
+        machines,
+        *([replace(cut, title="Cut off so far: no result yet, and no claim is decided by them")] if cut else []),
+    ]
 
 
 def keep_authors(file: Path, written: str) -> str:

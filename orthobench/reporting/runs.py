@@ -1,4 +1,4 @@
-"""The records of all runs as JSON, from which the page's script fills a run's own page."""
+"""The records of all runs as JSON: an index for the table of runs, and the details of a run's own page."""
 
 from __future__ import annotations
 
@@ -11,55 +11,126 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from orthobench.analysis.conditions import Condition
+from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.variants import settings_of
 from orthobench.reporting.decimate import thinned
+from orthobench.reporting.pages import full_title
 from orthobench.reporting.styles import Styles
+from orthobench.store import Run
 
-POINTS = 150
-"""Points of each curve on a run's page."""
+POINTS, FEWEST_POINTS = 150, 40
+"""Points of each curve on a run's page: of a few runs, and of thousands."""
+POINTS_IN_ALL = 60_000
+SHORT = 200
+"""Characters of a message in the table of runs; the run's page has all of it."""
 SPLITS = "test valid train probe"
 
 
-def run_records(conditions: Sequence[Condition], styles: Styles) -> dict[str, Any]:
-    """Return all runs by key, their environments by digest, and the curves' axes by number."""
+def run_index(conditions: Sequence[Condition], styles: Styles) -> dict[str, Any]:
+    """Return what the table of runs shows: conditions, variants with their settings, and a row for each run.
+
+    The rows' columns are `COLUMNS`.
+    """
+    variants: list[dict[str, Any]] = []
+    rows: list[list[Any]] = []
+    titles: list[dict[str, Any]] = []
+    for condition in conditions:
+        metric = condition.metric
+        titles.append(
+            {
+                "key": condition.key,
+                "title": full_title(condition, conditions),
+                "task": condition.task,
+                "metric": metric.name,
+                "axis": metric.axis,
+                "goal": metric.goal,
+                "baseline": condition.baseline,
+            }
+        )
+        for variant in condition.variants:
+            rows += [_row(run, len(variants), variant) for run in variant.runs]
+            run = variant.run
+            variants.append(
+                {
+                    "label": variant.label,
+                    "model": run.model,
+                    "condition": len(titles) - 1,
+                    "color": styles.of(condition, variant).color,
+                    "settings": settings_of(run),
+                    "parameters": run.parameter_count,
+                    "perEpoch": run.iterations_per_epoch,
+                }
+            )
+    return {"columns": COLUMNS, "conditions": titles, "variants": variants, "rows": rows}
+
+
+COLUMNS = [
+    "key",
+    "variant",
+    "seed",
+    "status",
+    "epochs",
+    "end",
+    "final",
+    "best",
+    "seconds",
+    "started",
+    "tags",
+    "message",
+]
+
+
+def _row(run: Run, variant: int, data: VariantData) -> list[Any]:
+    end = data.ends[run.id].value if run.id in data.ends else None
+    return [
+        run.key,
+        variant,
+        run.seed,
+        run.status,
+        run.epochs,
+        end,
+        run.final_value,
+        run.best_value,
+        sum(run.seconds.values()),
+        run.created_at.isoformat(" ", "minutes"),
+        run.tags,
+        (run.message or "")[:SHORT],
+    ]
+
+
+def run_details(condition: Condition, points: int) -> dict[str, Any]:
+    """Return the facts, settings and curves of a condition's runs, and the curves' axes by number."""
     runs: dict[str, Any] = {}
     axes = Axes()
-    environments: dict[str, Any] = {}
-    for condition in conditions:
-        for variant in condition.variants:
-            color = styles.of_model(variant.run.model).color
-            curves = dict(iter(variant.curves.groupby("run")))
-            traces = dict(iter(variant.traces.groupby("run")))
-            for run in variant.runs:
-                environments[run.environment.digest] = run.environment.facts
-                runs[run.key] = {
-                    "label": variant.label,
-                    "condition": condition.title,
-                    "task": run.task,
-                    "model": run.model,
-                    "seed": run.seed,
+    for variant in condition.variants:
+        curves = dict(iter(variant.curves.groupby("run")))
+        traces = dict(iter(variant.traces.groupby("run")))
+        for run in variant.runs:
+            runs[run.key] = {
+                "facts": {
                     "status": run.status,
                     "message": run.message,
                     "tags": ", ".join(run.tags) or None,
-                    "metric": run.metric,
-                    "end": variant.ends[run.id].value if run.id in variant.ends else None,
-                    "final": run.final_value,
-                    "best": run.best_value,
-                    "best_iteration": run.best_iteration,
+                    "best iteration": run.best_iteration,
                     "iterations": f"{run.iterations} of {run.total_iterations}",
-                    "parameters": run.parameter_count,
                     "device": run.device,
                     "backend": run.backend,
                     "seconds": run.seconds,
-                    "peak_memory": run.peak_memory,
+                    "peak memory, bytes": run.peak_memory,
                     "started": run.created_at.isoformat(" ", "minutes"),
-                    "spec": run.spec,
-                    "environment": run.environment.digest,
-                    "color": color,
-                    "curves": _curves(curves.get(run.id), axes),
-                    "traces": _traces(traces.get(run.id), axes),
-                }
-    return {"runs": runs, "environments": environments, "axes": axes.packed}
+                },
+                "spec": run.spec,
+                "environment": run.environment.digest,
+                "perEpoch": run.iterations_per_epoch,
+                "curves": _curves(curves.get(run.id), axes, points),
+                "traces": _traces(traces.get(run.id), axes, points),
+            }
+    return {"runs": runs, "axes": axes.packed}
+
+
+def points_for(count: int) -> int:
+    """Return the points of each curve for this number of runs."""
+    return max(FEWEST_POINTS, min(POINTS, POINTS_IN_ALL // max(count, 1)))
 
 
 class Axes:
@@ -78,7 +149,7 @@ class Axes:
         return number
 
 
-def _curves(rows: pd.DataFrame | None, axes: Axes) -> list[dict[str, Any]]:
+def _curves(rows: pd.DataFrame | None, axes: Axes, limit: int) -> list[dict[str, Any]]:
     """Return a curve for every metric with more than one value."""
     if rows is None:
         return []
@@ -91,13 +162,13 @@ def _curves(rows: pd.DataFrame | None, axes: Axes) -> list[dict[str, Any]]:
         pairwise([0, *bounds.tolist(), len(values)]), key=lambda stretch: SPLITS.find(splits[stretch[0]])
     ):
         if end - first > 1:
-            points = first + thinned([values[first:end]], POINTS)
+            points = first + thinned([values[first:end]], limit)
             name = f"{splits[first]} {names[first]}"
-            curves.append({"name": name, "x": axes.number(iterations[points]), "y": _packed(values[points])})
+            curves.append({"name": name, "x": axes.number(iterations[points]), "y": _packed(rounded(values[points]))})
     return curves
 
 
-def _traces(rows: pd.DataFrame | None, axes: Axes) -> list[dict[str, Any]]:
+def _traces(rows: pd.DataFrame | None, axes: Axes, limit: int) -> list[dict[str, Any]]:
     """Return the first and the last logged value of every vector."""
     if rows is None:
         return []
@@ -112,10 +183,19 @@ def _traces(rows: pd.DataFrame | None, axes: Axes) -> list[dict[str, Any]]:
         for number in sorted({0, len(vectors) - 1}):
             _, epoch, vector = vectors[number]
             values = np.asarray(vector, dtype=float)
-            points = thinned([values], POINTS)
+            points = thinned([values], limit)
             label = f"{name}, epoch {epoch}"
-            traces.append({"name": label, "x": axes.number(points + 1), "y": _packed(values[points])})
+            traces.append({"name": label, "x": axes.number(points + 1), "y": _packed(rounded(values[points]))})
     return traces
+
+
+def rounded(values: ArrayLike) -> np.ndarray:
+    """Return single-precision numbers with 12 bits of mantissa, within 1.3e-4 of themselves: these compress well."""
+    bits = np.asarray(values, dtype="<f4").view("<u4")
+    kept_bits = np.uint32(0xFFFFF800)
+    is_number = np.isfinite(bits.view("<f4"))
+    result: np.ndarray = np.where(is_number, (bits + np.uint32(0x400)) & kept_bits, bits).astype("<u4").view("<f4")
+    return result
 
 
 def _packed(values: ArrayLike) -> dict[str, str]:

@@ -28,7 +28,12 @@ KINDS_BY_FORMAT = {
 
 
 def write_report(
-    store: Store, form: ReportFormat, scope: Scope, variant_keys: Mapping[str, str], out: Path | None = None
+    store: Store,
+    form: ReportFormat,
+    scope: Scope,
+    variant_keys: Mapping[str, str],
+    out: Path | None = None,
+    account: Path | None = None,
 ) -> list[Path] | str:
     """Write a report and return its files; without `out`, return tables as text.
 
@@ -38,6 +43,7 @@ def write_report(
 
     Args:
         variant_keys: by the identity of every paper's experiment, the variant of its runs.
+        account: a Markdown file in which an author tells what was reproduced; the page shows it.
 
     Raises:
         UsageError: the scope is empty or names no paper, table or figure, or a file cannot be written.
@@ -45,7 +51,7 @@ def write_report(
     if out is not None and form in KINDS_BY_FORMAT:
         refuse_other_kinds(out, KINDS_BY_FORMAT[form])  # before the database is read
     if form == "html":
-        return [write_html(store, out or Path("reports/report.html"), scope, variant_keys)]
+        return [write_html(store, out or Path("reports/report.html"), scope, variant_keys, account)]
     conditions, views, studies = load_views(store, scope, variant_keys)
     if form == "reproduction":
         file = out or Path("reports/REPRODUCTION.md")

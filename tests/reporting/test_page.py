@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import html.parser
 import json
 import re
@@ -15,6 +16,8 @@ import scipy.stats
 
 from orthobench.analysis.conditions import collect
 from orthobench.store import MetricRow, Status, open_store
+
+SCRIPTS_OF_TWO_CONDITIONS = 8  # Plotly, index, environments, twice figures and runs, and the script that executes
 
 
 class Text(html.parser.HTMLParser):
@@ -42,9 +45,17 @@ class Text(html.parser.HTMLParser):
             self.words.append(data)
 
 
-def embedded(page: Path) -> dict:
-    """The data that the page carries."""
-    return json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', page.read_text("utf-8"), re.S)[1])
+def embedded(page: Path, name: str = "index") -> dict:
+    """A block of data that the page carries."""
+    packed = re.search(rf'<script type="text/plain" id="data-{name}">(.*?)</script>', page.read_text("utf-8"))[1]
+    return json.loads(gzip.decompress(base64.b64decode(packed)))
+
+
+def runs_of(page: Path) -> list[dict]:
+    """The rows of the page's table of runs, with their models."""
+    index = embedded(page)
+    rows = [dict(zip(index["columns"], row, strict=True)) for row in index["rows"]]
+    return [row | {"model": index["variants"][row["variant"]]["model"]} for row in rows]
 
 
 @pytest.fixture
@@ -94,8 +105,8 @@ def test_the_page_needs_no_network(page):
     read = Text(text)
     assert read.addresses == ["data:,"]
     assert not re.search(r"@import|url\(", text[: text.index("<body>")])
-    assert read.scripts == 3  # the data, Plotly once, ours
-    assert page.stat().st_size < 8e6
+    assert read.scripts == SCRIPTS_OF_TWO_CONDITIONS
+    assert page.stat().st_size < 3.5e6
 
 
 def numbers(values: list | dict) -> np.ndarray:
@@ -119,7 +130,7 @@ def test_figures_hold_the_numbers_of_the_database(page, tmp_path):
         metrics = {id: store.metrics([id]) for ids in runs.values() for id in ids}
         traces = {id: store.traces([id]) for ids in runs.values() for id in ids}
         seconds = {model: [run.seconds["train"] for run in store.runs(task="adding", model=model)] for model in runs}
-    figures = embedded(page)["figures"][key]
+    figures = embedded(page, f"figures-{key}")["figures"]
     assert set(figures) == {"curves", "orthogonality", "gradients", "parameters", "seconds"}
 
     def by_seed(model: str, split: str, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -219,7 +230,7 @@ def hostile_page(orthobench, tiny_options, tmp_path) -> Path:
 
 def test_names_never_become_markup(hostile_page):
     read = Text(hostile_page.read_text("utf-8"))
-    assert read.scripts == 3
+    assert read.scripts == SCRIPTS_OF_TWO_CONDITIONS - 2
     assert HOSTILE in " ".join(read.words)
 
 
@@ -249,7 +260,23 @@ def pressed(browser, selector: str) -> dict[str, str]:
 def choose(browser, name: str, value: str) -> None:
     from selenium.webdriver.support.ui import Select
 
-    Select(browser.find_element("name", name)).select_by_visible_text(value)
+    (field,) = visible(browser, f"[name={name}]")
+    Select(field).select_by_visible_text(value)
+
+
+def go(browser, words: str) -> None:
+    """Follow a link of the head, and wait until its page stands."""
+    browser.find_element("link text", words).click()
+    wait(browser, lambda page: page.find_element("css selector", "nav [aria-current]").text == words)
+
+
+def open_page(browser, page: Path, place: str = "") -> None:
+    browser.get(page.as_uri() + place)
+    wait(browser, lambda page: page.execute_script("return 'ready' in document.documentElement.dataset"))
+
+
+def rows_of_runs(browser) -> list:
+    return visible(browser, "#view-runs tbody tr[data-run]")
 
 
 @pytest.mark.browser
@@ -274,8 +301,9 @@ def test_the_page_fits_a_phone_and_turns_dark(browser, page):
         {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True},
     )
     for name in ("measured", "overview", "paper-helfrich2018", "runs"):
-        browser.get(page.as_uri() + f"#{name}")
+        open_page(browser, page, f"#{name}")
         assert browser.execute_script("return document.documentElement.scrollWidth") <= 390, name
+        browser.get("about:blank")
     browser.get(page.as_uri() + "#measured")
     wait(browser, lambda page: page.execute_script("return document.querySelector('#view-measured .plot').drawn"))
     light = browser.execute_script("return document.querySelector('#view-measured .plot').layout.paper_bgcolor")
@@ -289,25 +317,26 @@ def test_the_page_fits_a_phone_and_turns_dark(browser, page):
 
 @pytest.mark.browser
 def test_pages_filters_and_legends_work(browser, page):
-    browser.get(page.as_uri())
+    open_page(browser, page)
     assert [view.get_attribute("id") for view in visible(browser, ".view")] == ["view-overview"]
-    browser.find_element("link text", "helfrich2018").click()
+    go(browser, "helfrich2018")
     assert [view.get_attribute("id") for view in visible(browser, ".view")] == ["view-paper-helfrich2018"]
 
-    browser.find_element("link text", "Runs").click()
-    assert len(visible(browser, "#view-runs tbody tr")) == 5
+    go(browser, "Runs")
+    assert len(rows_of_runs(browser)) == 5
     choose(browser, "model", "lstm")
     choose(browser, "seed", "1")
-    rows = visible(browser, "#view-runs tbody tr")
-    assert [row.find_elements("css selector", "td")[1].text for row in rows] == ["lstm"]
-    assert browser.find_element("css selector", "output").text.startswith("1 run fit")
+    (row,) = rows_of_runs(browser)
+    assert row.find_element("css selector", "th a").text.startswith("lstm")
+    assert browser.find_element("css selector", "#view-runs output").text == "1 of 5 runs"
 
-    browser.find_element("link text", "Everything measured").click()
+    go(browser, "Everything measured")
+    choose(browser, "model", "lstm")
     first = "document.querySelector('#view-measured .plot')"
     wait(browser, lambda page: page.execute_script(f"return {first}.drawn"))
     names = f"return {first}.data.map((trace) => trace.name).filter(Boolean)"
-    assert browser.execute_script(names) == ["lstm", "baseline 0.1667"]
-    browser.find_element("css selector", "button[type=reset]").click()
+    wait(browser, lambda page: page.execute_script(names) == ["lstm", "baseline 0.1667"])
+    browser.find_element("css selector", "#view-measured button[type=reset]").click()
     wait(browser, lambda page: page.execute_script(names) == ["scornn", "lstm", "baseline 0.1667"])
     hidden = f"return {first}.data.filter((trace) => trace.visible === false).map((trace) => trace.meta.label)"
     browser.find_element("css selector", "#view-measured .legend button").click()
@@ -328,13 +357,13 @@ def test_everything_is_reached_and_worked_by_keys(browser, page):
 
     browser.get(page.as_uri())
     plots = visible(browser, "#view-overview .plot")
-    assert len(plots) == 2
+    assert len(plots) == 4  # the curves of both small conditions, and two of a leaderboard
     for plot in plots:
         browser.execute_script("arguments[0].scrollIntoView()", plot)
         wait(browser, lambda _, plot=plot: plot.find_elements("css selector", "svg.main-svg"))
     browser.execute_script("document.querySelector('.skip').focus()")  # what was scrolled to would be the start
     reached, toggled, ring = [], set(), "return getComputedStyle(arguments[0]).outlineStyle"
-    for _ in range(150):
+    for _ in range(200):
         ActionChains(browser).send_keys(Keys.TAB).perform()
         at = browser.switch_to.active_element
         if at.tag_name == "body":
@@ -387,12 +416,12 @@ def test_runs_are_found_by_their_tags(browser, orthobench, tiny_options):
     orthobench("sweep", "adding", "--models", "rnn,lstm", *tiny_options, "--tag", "both")
     orthobench("run", "adding", "lstm", *tiny_options, "--tag", HOSTILE[:60] + "'\"")
     page = Path(orthobench("report", "--html").out.strip())
-    assert Text(page.read_text("utf-8")).scripts == 3
-    browser.get(page.as_uri() + "#runs")
+    open_page(browser, page, "#runs")
     choose(browser, "tag", HOSTILE[:60] + "'\"")
-    (row,) = visible(browser, "#view-runs tbody tr")
-    assert HOSTILE[:60] + "'\"" in row.text
-    browser.find_element("link text", "Everything measured").click()
+    (row,) = rows_of_runs(browser)
+    assert HOSTILE[:60] + "'\"" in row.get_attribute("textContent")
+    go(browser, "Everything measured")
+    choose(browser, "tag", HOSTILE[:60] + "'\"")
     (row,) = visible(browser, "#view-measured tbody tr")
     assert "lstm" in row.text
     first = "document.querySelector('#view-measured .plot')"
@@ -400,7 +429,7 @@ def test_runs_are_found_by_their_tags(browser, orthobench, tiny_options):
     assert set(pressed(browser, "#view-measured")) == {"lstm", "baseline 0.1667"}
     choose(browser, "tag", "both")
     assert len(visible(browser, "#view-measured tbody tr")) == 2
-    key = next(key for key, run in embedded(page)["runs"].items() if run["model"] == "lstm")
+    key = next(run["key"] for run in runs_of(page) if run["model"] == "lstm")
     browser.get(page.as_uri() + f"#run-{key}")
     wait(browser, lambda page: HOSTILE[:60] in page.find_element("id", "view-run").text)
     assert browser.execute_script("return typeof window.hacked") == "undefined"
@@ -410,8 +439,9 @@ def test_runs_are_found_by_their_tags(browser, orthobench, tiny_options):
 def test_a_run_has_a_page_and_keys_reach_it(browser, page):
     from selenium.webdriver.common.keys import Keys
 
-    key, run = next(iter(embedded(page)["runs"].items()))
-    browser.get(page.as_uri() + "#runs")
+    run = runs_of(page)[0]
+    key = run["key"]
+    open_page(browser, page, "#runs")
     link = browser.find_element("css selector", f"a[href='#run-{key}']")
     link.send_keys(Keys.ENTER)
     wait(browser, lambda page: visible(page, "#view-run h2"))
@@ -424,7 +454,7 @@ def test_a_run_has_a_page_and_keys_reach_it(browser, page):
 
 @pytest.mark.browser
 def test_hostile_names_do_nothing_in_a_browser(browser, hostile_page):
-    key = next(iter(embedded(hostile_page)["runs"]))
+    key = runs_of(hostile_page)[0]["key"]
     for name in ("overview", "measured", "runs", f"run-{key}"):
         browser.get(hostile_page.as_uri() + f"#{name}")
         if name not in ("overview", "runs"):

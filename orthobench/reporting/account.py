@@ -1,0 +1,63 @@
+"""Read the account of a reproduction that its author wrote: the Markdown above the mark in REPRODUCTION.md."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+
+from orthobench.errors import UsageError
+
+ANY_MARK = "<!-- From here on written by .*? -->"
+MARK = "<!-- From here on written by `orthobench report --format reproduction`. -->"
+ELSEWHERE = ["link", "image", "autolink", "html_inline", "html_block"]
+"""Parts of Markdown that stay text: the page fetches nothing, and runs no markup of others."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """An author's account as markup; `remarks` has each list item with the words of its bold lead."""
+
+    text: Markup
+    remarks: list[tuple[frozenset[str], Markup]]
+
+    def on(self, claim: str) -> list[Markup]:
+        """Return the list items whose bold lead has all words of a claim."""
+        words = _words(claim)
+        return [remark for lead, remark in self.remarks if words <= lead]
+
+
+def read_account(file: Path) -> Account:
+    """Read the author's part of an account.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    from markdown_it import MarkdownIt
+
+    try:
+        text = re.split(ANY_MARK, file.read_text("utf-8"))[0]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"account {file} cannot be read ({error}); name a Markdown file with --account") from error
+    parser = MarkdownIt("commonmark", {"html": False}).disable(ELSEWHERE)
+    tokens = parser.parse(re.sub(r"(?m)^# .*\n", "", text))
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
+    remarks = []
+    for number, token in enumerate(tokens):
+        inline = tokens[number + 2] if token.type == "list_item_open" and number + 2 < len(tokens) else None
+        if (
+            inline is not None
+            and inline.type == "inline"
+            and (lead := re.match(r"\*\*(.+?)\*\*", inline.content, re.S))
+        ):
+            remark = Markup(parser.renderer.render(inline.children or [], parser.options, {}))
+            remarks.append((_words(lead[1]), remark))
+    return Account(Markup(parser.renderer.render(tokens, parser.options, {})), remarks)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[\w'-]+", text.lower().replace("’", "'")))

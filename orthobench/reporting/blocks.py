@@ -1,0 +1,46 @@
+"""Pack data for the page: compressed blocks that its script unpacks where they are needed."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+from typing import Any
+
+from markupsafe import Markup
+
+from orthobench.store.strict_json import finite
+
+
+def block(name: str, content: bytes) -> Markup:
+    """Return an inert script element with compressed bytes in base64; `name` has letters, digits and hyphens."""
+    packed = base64.b64encode(gzip.compress(content, compresslevel=7, mtime=0)).decode()
+    return Markup(f'<script type="text/plain" id="data-{name}">{packed}</script>')
+
+
+def json_block(name: str, value: Any) -> Markup:
+    """Return a block of JSON, with null for numbers that are not finite."""
+    return block(name, json.dumps(finite(value), separators=(",", ":"), allow_nan=False, default=str).encode())
+
+
+def digest(script: str) -> str:
+    """Return the hash by which a content security policy names a script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def policy(scripts: list[str]) -> str:
+    """Return the page's content security policy: only these scripts run, and nothing is fetched.
+
+    Styles may be inline, since Plotly makes some.
+    """
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {' '.join(map(digest, scripts))}",
+            "style-src 'unsafe-inline'",
+            "img-src data: blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )

@@ -1,0 +1,93 @@
+// Unpacks the page's data, and makes elements. Everything that comes from the database enters as text, never as markup.
+
+const unpacked = new Map();
+
+// Return a promise of a block's bytes, as text or as JSON; a block is unpacked once.
+function unpack(name, kind = "json") {
+  if (!unpacked.has(name)) unpacked.set(name, inflate(document.getElementById("data-" + name))[kind]());
+  return unpacked.get(name);
+}
+
+function inflate(holder) {
+  const bytes = Uint8Array.from(atob(holder.textContent), (character) => character.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
+}
+
+// Return the numbers of a list, or of an array that is packed as Plotly packs it.
+function numbers(values) {
+  if (Array.isArray(values)) return values;
+  if (!values?.bdata) return [];
+  const bytes = Uint8Array.from(atob(values.bdata), (character) => character.charCodeAt(0)).buffer;
+  const kinds = { f4: Float32Array, f8: Float64Array, i1: Int8Array, u1: Uint8Array, i2: Int16Array, u2: Uint16Array, i4: Int32Array, u4: Uint32Array };
+  return new kinds[values.dtype](bytes);
+}
+
+function element(kind, text, ...children) {
+  const node = document.createElement(kind);
+  if (text !== null) node.textContent = text;
+  node.append(...children);
+  return node;
+}
+
+function withAttributes(node, attributes) {
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  return node;
+}
+
+function link(href, text) {
+  return withAttributes(element("a", text), { href });
+}
+
+function button(text, act) {
+  const node = element("button", text);
+  node.type = "button";
+  node.addEventListener("click", () => act(node));
+  return node;
+}
+
+function copyButton(text) {
+  return button("copy", (node) => navigator.clipboard?.writeText(text).then(() => { node.textContent = "copied"; }));
+}
+
+function scroller(label, ...children) {
+  const scroll = element("div", null, ...children);
+  scroll.className = "scroll";
+  return withAttributes(scroll, { tabindex: 0, role: "region", "aria-label": label });
+}
+
+// Return a table; each cell is text or a node, and the first of a row is its heading.
+function tableOf(label, header, rows) {
+  const cell = (kind, content) => (content instanceof Node ? element(kind, null, content) : element(kind, null, element("bdi", shownValue(content))));
+  const head = header.length ? [element("thead", null, element("tr", null, ...header.map((text) => withAttributes(element("th", text), { scope: "col" }))))] : [];
+  const body = rows.map((row) => element("tr", null, ...row.map((content, number) => (number ? cell("td", content) : withAttributes(cell("th", content), { scope: "row" })))));
+  return scroller(label, element("table", null, ...head, element("tbody", null, ...body)));
+}
+
+function shownValue(value) {
+  if (value === null || value === undefined || value === "") return "–";
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+// Write a number with four digits, as the report does.
+function shownNumber(value) {
+  if (typeof value !== "number" || !Number.isFinite(value)) return "–";
+  const size = Math.abs(value);
+  return size && (size < 1e-4 || size >= 1e5) ? value.toExponential(3).replace(/\.?0+e/, "e") : String(Number(value.toPrecision(4)));
+}
+
+// Return a word as a shell reads it back: quoted, unless every character is harmless.
+function shellQuoted(word) {
+  return /^[\w@%+=:,.\/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\"'\"'")}'`;
+}
+
+function runCommand(task, model, seed, settings) {
+  const chosen = Object.entries(settings).filter(([name]) => name !== "task_version" && name !== "model_version");
+  const words = chosen.flatMap(([name, value]) => ["-s", `${name}=${value === null ? "none" : Array.isArray(value) ? value.join(",") : value}`]);
+  return ["orthobench", "run", task, model, "--seed", String(seed), ...words].map(shellQuoted).join(" ");
+}
+
+function download(name, content, kind) {
+  const address = content instanceof Blob || !content.startsWith("data:") ? URL.createObjectURL(new Blob([content], { type: kind })) : content;
+  withAttributes(link(address, ""), { download: name }).click();
+  if (address.startsWith("blob:")) setTimeout(() => URL.revokeObjectURL(address), 1000);
+}

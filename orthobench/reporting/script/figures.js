@@ -1,0 +1,231 @@
+// Draws a figure when it comes near sight, in the colours of the page; purges it when it is far away.
+
+const dark = window.matchMedia("(prefers-color-scheme: dark)");
+const options = { responsive: true, displaylogo: false, displayModeBar: false };
+const LIGHT = { "--ground": "#ffffff", "--ink": "#1a1f26", "--line": "#dce1e7", "--card": "#f5f7f9" };
+let palette = [];
+let printing = false;
+
+function colour(name) {
+  return (printing && LIGHT[name]) || getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+// Plotly comes as a script whose hash the page's policy has.
+let library;
+function plotly() {
+  library ??= unpack("plotly", "text").then((source) => {
+    document.head.append(element("script", source));
+    return window.Plotly;
+  });
+  return library;
+}
+
+function inPageColours(layout) {
+  const axis = { gridcolor: colour("--line"), linecolor: colour("--line"), zeroline: false, showline: true };
+  return {
+    ...layout,
+    paper_bgcolor: colour("--ground"),
+    plot_bgcolor: colour("--ground"),
+    font: { ...layout.font, color: colour("--ink"), family: "system-ui, sans-serif", size: 13 },
+    showlegend: false, // the page has its own legend of buttons
+    margin: { ...layout.margin, t: 10 },
+    hoverlabel: { bgcolor: colour("--card"), font: { color: colour("--ink") } },
+    xaxis: { ...layout.xaxis, ...axis },
+    yaxis: { ...layout.yaxis, ...axis },
+  };
+}
+
+// Return a model's colour for this ground: the palette's own colours are too dim on a dark one.
+function onGround(hex) {
+  const number = palette.findIndex((entry) => entry.toLowerCase() === hex.toLowerCase());
+  return number < 0 || printing ? hex : colour(`--model-${number}`) || hex;
+}
+
+function themed(trace) {
+  const result = { ...trace };
+  for (const part of ["line", "marker"]) {
+    if (trace[part] && typeof trace[part].color === "string") result[part] = { ...trace[part], color: onGround(trace[part].color) };
+  }
+  const band = /^rgba\((\d+), ?(\d+), ?(\d+),/.exec(trace.fillcolor ?? "");
+  if (band) {
+    const hex = "#" + band.slice(1).map((part) => Number(part).toString(16).padStart(2, "0")).join("");
+    const own = onGround(hex);
+    if (own !== hex) result.fillcolor = own + "2e";
+  }
+  return result;
+}
+
+// Load a figure's data, and draw it.
+async function draw(container) {
+  if (!container.base) {
+    const { condition, figure } = container.dataset;
+    const loaded = container.figure ? { figures: { figure: container.figure }, rates: container.rates } : await unpack("figures-" + condition);
+    container.rates = loaded.rates ?? {};
+    container.base = container.figure ?? loaded.figures[figure];
+    workByKeys(container);
+    addTools(container);
+  }
+  await plotly();
+  if (container.isConnected) drawNow(container);
+}
+
+// Draw a figure whose data is loaded, as its tools and the filters beside it say.
+function drawNow(container) {
+  const figure = tooled(container, { ...container.base, data: container.base.data.filter((trace) => passes(container, trace)) });
+  container.drawn = true;
+  container.off ??= new Set();
+  const data = figure.data.map(themed);
+  for (const trace of data) if (container.off.has(entryOf(trace))) trace.visible = false;
+  Plotly.react(container, data, inPageColours(figure.layout), options);
+  if (figure.layout.showlegend !== false) showLegend(container, data);
+}
+
+function purge(container) {
+  if (!container.drawn) return;
+  Plotly.purge(container);
+  container.replaceChildren();
+  container.drawn = false;
+}
+
+// Keys do what dragging does with the mouse: zoom a focused figure about its middle, move it, show it whole again
+
+const ZOOMS = { "+": 0.5, "=": 0.5, "-": 2 };
+const MOVES = { ArrowLeft: ["xaxis", -0.25], ArrowRight: ["xaxis", 0.25], ArrowDown: ["yaxis", -0.25], ArrowUp: ["yaxis", 0.25] };
+
+function workByKeys(container) {
+  container.tabIndex = 0;
+  container.setAttribute("aria-keyshortcuts", ["+", "-", ...Object.keys(MOVES), "0"].join(" "));
+  container.onkeydown = (event) => {
+    const zoom = ZOOMS[event.key];
+    const [moved, share] = MOVES[event.key] ?? [];
+    if (event.ctrlKey || event.altKey || event.metaKey || !container.drawn || !(zoom || moved || event.key === "0")) return;
+    event.preventDefault();
+    if (event.key === "0") return drawNow(container);
+    const ranges = {};
+    for (const axis of moved ? [moved] : ["xaxis", "yaxis"]) {
+      const [from, to] = container.layout[axis].range;
+      const [middle, reach] = [(from + to) / 2 + (share ?? 0) * (to - from), (zoom ?? 1) * (to - from) / 2];
+      ranges[axis + ".range"] = [middle - reach, middle + reach];
+    }
+    Plotly.relayout(container, ranges);
+  };
+}
+
+// Legends: a button for every model or line, for keys and thumbs
+
+function entryOf(trace) {
+  return trace.meta?.label ?? plain(trace.name ?? "");
+}
+
+// Return the text of a name, which Plotly reads as markup.
+function plain(markup) {
+  return new DOMParser().parseFromString(markup, "text/html").body.textContent;
+}
+
+function showLegend(container, data) {
+  const shown = new Map();
+  for (const trace of data) if (trace.showlegend !== false) shown.set(entryOf(trace), trace);
+  let legend = container.legend;
+  if (!legend) {
+    legend = container.legend = withAttributes(element("div", null), { class: "legend", role: "group", "aria-label": "Shown in this figure" });
+    container.before(legend);
+  }
+  if ([...legend.children].map((entry) => entry.entry).join("\n") !== [...shown.keys()].join("\n")) {
+    legend.replaceChildren(...[...shown.keys()].map((entry) => legendButton(container, entry)));
+    legend.classList.toggle("long", shown.size > 10);
+  }
+  for (const entry of legend.children) {
+    entry.setAttribute("aria-pressed", String(!container.off.has(entry.entry)));
+    entry.querySelector("svg")?.remove();
+    entry.prepend(sample(shown.get(entry.entry)));
+  }
+}
+
+function legendButton(container, entry) {
+  const node = button("", () => {
+    if (!container.off.delete(entry)) container.off.add(entry);
+    draw(container);
+  });
+  node.append(element("bdi", entry));
+  node.entry = entry;
+  return node;
+}
+
+const SYMBOLS = { // others are drawn as circles
+  square: "9,2 17,2 17,10 9,10",
+  diamond: "13,1 18,6 13,11 8,6",
+  "triangle-up": "13,1 18,10 8,10",
+  cross: "11,1 15,1 15,4 18,4 18,8 15,8 15,11 11,11 11,8 8,8 8,4 11,4",
+  x: "9,1 13,4 17,1 18,2 15,6 18,10 17,11 13,8 9,11 8,10 11,6 8,2",
+  star: "13,0 14.5,4.2 19,4.4 15.4,7.2 16.7,11.5 13,9 9.3,11.5 10.6,7.2 7,4.4 11.5,4.2",
+};
+const DASHES = { dash: "6 4", dot: "2 3", dashdot: "6 3 2 3", longdash: "10 4", longdashdot: "10 3 2 3" };
+
+// Return a sample of the line, with a dot if it has markers.
+function sample({ line, marker, mode }) {
+  const make = (kind, attributes) => withAttributes(document.createElementNS("http://www.w3.org/2000/svg", kind), attributes);
+  const svg = make("svg", { width: 26, height: 12, "aria-hidden": "true" });
+  const own = line?.color ?? (typeof marker?.color === "string" ? marker.color : colour("--faint"));
+  if (mode?.includes("lines")) {
+    const dashes = DASHES[line?.dash] ?? line?.dash?.replaceAll?.("px", "").replaceAll(",", " ");
+    svg.append(make("line", { x1: 1, x2: 25, y1: 6, y2: 6, stroke: own, "stroke-width": 2.5, "stroke-dasharray": line?.dash && line.dash !== "solid" ? dashes : "none" }));
+  }
+  if (!mode?.includes("markers")) return svg;
+  const symbol = String(marker?.symbol ?? "circle");
+  const points = SYMBOLS[symbol.replace("-open", "")];
+  const paint = { fill: symbol.endsWith("-open") ? "none" : own, stroke: own };
+  svg.append(points ? make("polygon", { points, ...paint }) : make("circle", { cx: 13, cy: 6, r: 4, ...paint }));
+  return svg;
+}
+
+// Figures near sight are drawn, far ones purged: two screens away nothing is left to lay out
+
+const sight = new IntersectionObserver(
+  (entries) => { for (const entry of entries) if (entry.isIntersecting && !entry.target.drawn) draw(entry.target); },
+  { rootMargin: "600px" },
+);
+const distance = new IntersectionObserver(
+  (entries) => { for (const entry of entries) if (!entry.isIntersecting && !printing) purge(entry.target); },
+  { rootMargin: "3000px" },
+);
+
+function redraw() {
+  for (const container of document.querySelectorAll(".plot")) {
+    if (!container.drawn) continue;
+    if (container.offsetParent) drawNow(container);
+    else purge(container);
+  }
+}
+
+function watch(root) {
+  for (const container of root.querySelectorAll(".plot")) {
+    for (const observer of [sight, distance]) {
+      observer.unobserve(container);
+      observer.observe(container);
+    }
+  }
+}
+
+// Return a figure for a page that the script makes. `lines` have a name, x, y and a color, and maybe more of a trace.
+function plot(title, lines, { x, y, logarithmic = false, baseline = null, small = true, rates = {}, command = "" }) {
+  const container = withAttributes(element("div", null), { class: small ? "plot small" : "plot", role: "img", "aria-label": title });
+  container.dataset.command = command;
+  const data = lines.map(({ name, color, dash = "solid", width = 2, ...others }) => ({ mode: "lines", name: escaped(name), line: { color, width, dash }, ...others }));
+  if (baseline !== null && data.length) {
+    const ends = data.map(({ x: along }) => numbers(along)).filter((along) => along.length);
+    const last = Math.max(...ends.map((along) => along[along.length - 1]));
+    data.push({ x: [0, last], y: [baseline, baseline], name: `baseline ${shownNumber(baseline)}`, mode: "lines", line: { color: "#888888", width: 1.5, dash: "dash" } });
+  }
+  const layout = {
+    xaxis: { title: { text: escaped(x) }, automargin: true },
+    yaxis: { title: { text: escaped(y ?? "") }, automargin: true, type: logarithmic ? "log" : "linear", exponentformat: "power" },
+    margin: { l: 60, r: 16, t: 24, b: 48 }, hovermode: lines.length > 12 ? "closest" : "x unified", showlegend: data.filter((trace) => trace.showlegend !== false).length > 1,
+  };
+  container.figure = { data, layout };
+  container.rates = rates;
+  return element("figure", null, container, element("figcaption", title));
+}
+
+function escaped(text) {
+  return element("i", String(text)).innerHTML; // Plotly reads a few tags in names
+}

@@ -1,0 +1,144 @@
+// Shows a page at a time: its name, title, focus and place; prints the page in light colours with nothing cut.
+
+const views = [...document.querySelectorAll(".view")];
+const home = () => ["overview", "studies", "missing"].map((name) => document.getElementById("view-" + name)).find(Boolean);
+const FILLED = { run: fillRun, search: fillSearch };
+
+// Return the page's name and what stands after the question mark; null for an address that cannot be read.
+function route() {
+  try {
+    const [, name, query] = /^#?([^?]*)\??(.*)$/s.exec(location.hash);
+    return { name: decodeURIComponent(name), state: Object.fromEntries(new URLSearchParams(query)) };
+  } catch {
+    return null;
+  }
+}
+
+// Return the view of a name, filled if it is made by the script; null where there is none.
+async function find(name, state) {
+  if (name === "") return { view: home() };
+  const [, kind, key] = /^(run|search)-(.+)$/s.exec(name) ?? [];
+  if (kind) return (await FILLED[kind](key)) ? { view: document.getElementById("view-" + kind) } : null;
+  if (name === "compare") return (await fillCompare(state)) ? { view: document.getElementById("view-compare") } : null;
+  if (["run", "search", "missing"].includes(name)) return null;
+  const view = document.getElementById("view-" + name);
+  if (name === "runs" && view) await showRuns(state);
+  if (name === "measured" && view) showMeasured(state);
+  if (view) return { view };
+  const part = document.getElementById(name);
+  const around = part?.closest(".view");
+  if (around?.id === "view-measured") showMeasured({});
+  return around ? { view: around, part } : null;
+}
+
+let turn = 0;
+let scrolling; // the timer that keeps the place on a page
+
+async function show(isFirst = false) {
+  const own = ++turn;
+  clearTimeout(scrolling);
+  const wanted = route();
+  const place = (wanted && (await find(wanted.name, wanted.state))) ?? missing(wanted);
+  if (own !== turn) return; // another address came meanwhile
+  const { view, part } = place;
+  for (const other of views) other.hidden = other !== view;
+  for (const link of document.querySelectorAll("nav a")) {
+    const leads = "#view-" + link.hash.slice(1) === "#" + view.id || (["view-run", "view-compare", "view-search"].includes(view.id) && link.hash === "#runs");
+    if (leads) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const heading = view.querySelector("h2");
+  document.title = [heading?.textContent, "orthobench"].filter(Boolean).join(" – ");
+  if (view.id === "view-runs") renderRows(true);
+  watch(view);
+  const y = history.state?.y;
+  if (y !== undefined) window.scrollTo(0, y);
+  else if (part) part.scrollIntoView();
+  else window.scrollTo(0, 0);
+  if (part?.matches("details")) part.open = true;
+  if (!isFirst) focusOn(part ?? heading ?? view);
+}
+
+function missing(wanted) {
+  const view = document.getElementById("view-missing");
+  const name = wanted ? element("code", wanted.name) : element("code", location.hash);
+  const text = wanted ? element("p", null, "The report has no page or part ", name, ".") : element("p", null, "The address ", name, " cannot be read.");
+  const start = home();
+  view.replaceChildren(element("h2", "No such page"), text, element("p", null, link("#" + start.id.replace("view-", ""), "To the start"), ...(runForm ? [" · ", link("#runs", "all runs")] : [])));
+  return { view };
+}
+
+function focusOn(target) {
+  if (!target.hasAttribute("tabindex")) target.tabIndex = -1;
+  target.focus({ preventScroll: true });
+}
+
+// The place on a page is kept with its entry of the history, for the way back
+function rememberPlace() {
+  clearTimeout(scrolling);
+  scrolling = setTimeout(() => history.replaceState({ ...history.state, y: window.scrollY }, ""), 100);
+}
+
+// Print: every figure of the page as its still picture; those that have none are drawn in light colours
+
+function beforePrint() {
+  printing = true;
+  const view = views.find((other) => !other.hidden);
+  if (!view) return;
+  for (const details of view.querySelectorAll("details:not(.tools, .tools details)")) {
+    if (!details.open) details.dataset.closed = "";
+    details.open = true;
+  }
+  for (const container of view.querySelectorAll(".plot")) {
+    const still = container.closest("figure").querySelector("noscript");
+    if (!still) {
+      if (container.base && window.Plotly) drawNow(container);
+      continue;
+    }
+    if (!container.still) {
+      container.still = element("div", null);
+      container.still.innerHTML = still.textContent; // the report's own markup, with names escaped
+      container.after(container.still);
+    }
+  }
+}
+
+function afterPrint() {
+  printing = false;
+  for (const details of document.querySelectorAll("details[data-closed]")) {
+    details.open = false;
+    delete details.dataset.closed;
+  }
+  for (const container of document.querySelectorAll(".plot")) {
+    container.still?.remove();
+    container.still = null;
+  }
+  redraw();
+}
+
+async function start() {
+  history.scrollRestoration = "manual";
+  startMeasured();
+  startRuns();
+  window.addEventListener("hashchange", () => show());
+  window.addEventListener("scroll", rememberPlace, { passive: true });
+  window.addEventListener("beforeprint", beforePrint);
+  window.addEventListener("afterprint", afterPrint);
+  dark.addEventListener("change", redraw);
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    focusOn(document.getElementById("main"));
+    document.getElementById("main").scrollIntoView();
+  });
+  if (typeof DecompressionStream === "undefined") return tooOld();
+  ({ palette } = await unpack("index"));
+  await show(true);
+  document.documentElement.dataset.ready = "";
+}
+
+function tooOld() {
+  document.getElementById("main").prepend(withAttributes(element("p", "This browser cannot unpack the report's figures: use Chrome 80, Firefox 113, Safari 16.4 or later."), { class: "banner" }));
+  for (const view of views) view.hidden = view !== home();
+}
+
+start();

@@ -1,0 +1,63 @@
+// A run's own page: its curves beside the baseline, its results and settings, the command, and the ways back.
+
+async function runRecord(key) {
+  const run = (await loadRuns()).find((other) => other.key === key);
+  if (!run) return null;
+  const { runs, axes } = await unpack("runs-" + run.condition.key);
+  return { ...run, ...runs[key], axes };
+}
+
+// Return the vectors of a probe by their name: each with its first and its last measurement.
+function byVector(traces) {
+  const groups = new Map();
+  for (const trace of traces) {
+    const name = trace.name.replace(/, epoch [^,]*$/, "");
+    groups.set(name, [...(groups.get(name) ?? []), trace]);
+  }
+  return groups;
+}
+
+function secondsPerEpoch(run) {
+  return run.epochs ? run.seconds / run.epochs : null;
+}
+
+async function fillRun(key) {
+  const run = await runRecord(key);
+  const view = document.getElementById("view-run");
+  if (!run) return false;
+  const { places, variants } = await unpack("index");
+  const { color } = variants[run.variant];
+  const environment = (await unpack("environments"))[run.environment];
+  const command = runCommand(run.spec.task, run.spec.model, run.spec.seed ?? run.seed, { ...run.spec.task_settings, ...run.spec.model_settings, ...run.spec.training });
+  const rates = { [run.label]: [run.perEpoch, secondsPerEpoch(run)] };
+  const about = { rates, command };
+  const plots = withAttributes(element("div", null), { class: "pair" });
+  for (const { name, x, y } of run.curves) {
+    const isMain = name === `test ${run.metric}`;
+    plots.append(plot(isMain ? `${name}, beside the baseline` : name, [{ name, x: run.axes[x], y, color, meta: { label: run.label } }], {
+      x: "iteration", y: isMain ? run.condition.axis : name, logarithmic: name.startsWith("probe "), baseline: isMain ? run.baseline : null, ...about,
+    }));
+  }
+  for (const [name, traces] of byVector(run.traces)) {
+    const lines = traces.map((trace, number) => ({ name: trace.name, y: trace.y, x: run.axes[trace.x], color, dash: ["dot", "solid"][number] }));
+    plots.append(plot(name, lines, { x: "step", y: name, logarithmic: true, command }));
+  }
+  const better = run.end === null || run.baseline === null ? null : run.condition.goal === "min" ? run.end < run.baseline : run.end > run.baseline;
+  const result = [
+    [`test ${run.metric}, end`, shownNumber(run.end)], [`test ${run.metric}, last`, shownNumber(run.final)], [`test ${run.metric}, best`, shownNumber(run.best)],
+    ["baseline, the best predictor without memory", shownNumber(run.baseline)], ["better than the baseline", better === null ? "–" : better ? "yes" : "no"],
+    ["epochs", shownNumber(run.epochs)], ["parameters", run.parameters.toLocaleString("en")], ["seconds in all", shownNumber(run.seconds)], ...Object.entries(run.facts),
+  ];
+  const back = element("p", null, link(`#${run.condition.key}`, run.title), " · ", link(`#runs?condition=${encodeURIComponent(run.condition.key)}&q=${encodeURIComponent(`seed=${run.seed}`)}`, "runs of this task and seed"), " · ", link(`#runs?model=${encodeURIComponent(run.model)}`, "runs of this model"));
+  for (const [place, text] of places[key] ?? []) back.append(" · ", link(`#${place}`, text));
+  view.replaceChildren(
+    element("h2", `Run ${key}`),
+    element("p", null, element("bdi", run.label), ` on ${run.title}, seed ${run.seed}`, ...(run.facts.tags ? [" · ", element("bdi", run.facts.tags)] : [])),
+    withAttributes(back, { class: "note" }), plots,
+    element("h3", "To reproduce this run"), element("pre", command), copyButton(command),
+    element("h3", "Result"), tableOf("Result", [], result),
+    element("h3", "Settings"), tableOf("Settings", [], Object.entries(run.settings)),
+    element("h3", "Environment"), tableOf("Environment", [], Object.entries(environment)),
+  );
+  return true;
+}

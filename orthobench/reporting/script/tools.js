@@ -1,0 +1,167 @@
+// The tools below a figure: the unit of x, a logarithmic y, smoothing, its data, its picture, and its command.
+
+const UNITS = ["epoch", "iteration", "seconds"];
+const ROWS = 500; // of the data table; the CSV file has all
+
+function addTools(container) {
+  const figure = container.closest("figure");
+  if (!figure || container.tools) return;
+  container.tools = { unit: null, log: null, smooth: 0 };
+  const details = withAttributes(element("details", null, element("summary", "Tools and data")), { class: "tools" });
+  details.addEventListener("toggle", () => { if (details.open && details.children.length === 1) fillTools(container, details); });
+  figure.append(details);
+}
+
+function axisTitle(layout, name) {
+  const title = layout[name]?.title;
+  return plain(typeof title === "string" ? title : title?.text ?? "");
+}
+
+// Return the unit of a figure's x axis, if it is a course of training.
+function unitOf(layout) {
+  const title = axisTitle(layout, "xaxis").toLowerCase().replace(/s$/, "");
+  return UNITS.find((unit) => title === unit || title === unit.replace(/s$/, "")) ?? null;
+}
+
+function isCourse({ data }) {
+  return data.length > 0 && data.every(({ type }) => !type || type === "scatter");
+}
+
+function fillTools(container, details) {
+  const { base, tools } = container;
+  const name = fileName(container);
+  const controls = element("p", null);
+  const change = (act) => (event) => { act(event.target); draw(container); };
+  const unit = unitOf(base.layout);
+  if (unit) controls.append(choice("x", UNITS.filter((other) => canConvert(container, other)), unit, change(({ value }) => { tools.unit = value; })));
+  if (isCourse(base)) {
+    const log = withAttributes(element("input", null), { type: "checkbox" });
+    log.checked = base.layout.yaxis?.type === "log";
+    log.addEventListener("change", change(({ checked }) => { tools.log = checked; }));
+    controls.append(element("label", null, log, "log y"));
+    const lines = base.data.some(({ mode }) => mode?.includes("lines"));
+    if (lines) controls.append(choice("smooth over", ["no points", "5 points", "15 points", "45 points"], "no points", change(({ value }) => { tools.smooth = parseInt(value, 10) || 0; })));
+  }
+  controls.append(
+    button("CSV", () => download(name + ".csv", csvOf(container), "text/csv")),
+    button("SVG", () => picture(container, "svg").then((image) => download(name + ".svg", image))),
+    button("PNG", () => picture(container, "png").then((image) => download(name + ".png", image))),
+  );
+  const data = element("details", null, element("summary", "Data table"));
+  data.addEventListener("toggle", () => { if (data.open && data.children.length === 1) data.append(...dataTable(container)); });
+  details.append(controls, data);
+  commandOf(container).then((command) => { if (command) details.append(element("pre", command), copyButton(command)); });
+}
+
+function choice(label, values, chosen, act) {
+  const select = element("select", null, ...values.map((value) => element("option", value)));
+  select.value = chosen;
+  select.addEventListener("change", act);
+  return element("label", label + " ", select);
+}
+
+function fileName(container) {
+  const words = [container.dataset.condition, container.dataset.figure ?? container.getAttribute("aria-label")];
+  return words.filter(Boolean).join("-").replace(/[^\w.-]+/g, "-").slice(0, 80);
+}
+
+// Return the factor that turns a trace's x into a unit; null where it is not known.
+function factor(container, trace, unit) {
+  const [perEpoch, seconds] = container.rates[trace.meta?.label] ?? Object.values(container.rates)[0] ?? [];
+  const from = unitOf(container.base.layout);
+  const perUnit = { epoch: 1, iteration: perEpoch, seconds };
+  return perUnit[from] && perUnit[unit] ? perUnit[unit] / perUnit[from] : null;
+}
+
+function canConvert(container, unit) {
+  return container.base.data.every((trace) => factor(container, trace, unit) !== null);
+}
+
+// Return the figure as its tools change it.
+function tooled(container, figure) {
+  const tools = container.tools;
+  if (!tools || !(tools.unit || tools.log !== null || tools.smooth)) return figure;
+  const layout = { ...figure.layout, xaxis: { ...figure.layout.xaxis }, yaxis: { ...figure.layout.yaxis } };
+  let data = figure.data;
+  if (tools.unit && tools.unit !== unitOf(container.base.layout)) {
+    data = data.map((trace) => ({ ...trace, x: Array.from(numbers(trace.x), (x) => x * factor(container, trace, tools.unit)) }));
+    layout.xaxis.title = { text: tools.unit === "seconds" ? "seconds of training" : tools.unit };
+    delete layout.xaxis.range;
+  }
+  if (tools.log !== null) {
+    layout.yaxis.type = tools.log ? "log" : "linear";
+    if (tools.log !== (figure.layout.yaxis?.type === "log")) delete layout.yaxis.range;
+    if (tools.log) delete layout.yaxis.rangemode;
+  }
+  if (tools.smooth) data = data.flatMap((trace) => smoothed(trace, tools.smooth));
+  return { data, layout };
+}
+
+// Return a line as it is, but faint, and its moving mean over so many points; bands and marks stay.
+function smoothed(trace, points) {
+  const raw = numbers(trace.y);
+  if (!trace.mode?.includes("lines") || trace.line?.width === 0 || trace.fill || raw.length <= points) return [trace];
+  const half = Math.floor(points / 2);
+  const mean = Array.from(raw, (_, at) => {
+    const near = Array.from(raw.slice(Math.max(0, at - half), at + half + 1)).filter((value) => Number.isFinite(value));
+    return near.length ? near.reduce((sum, value) => sum + value, 0) / near.length : null;
+  });
+  return [{ ...trace, opacity: 0.25, showlegend: false, hoverinfo: "skip" }, { ...trace, y: mean }];
+}
+
+// Return a row for each point of the shown lines: its line, x and y.
+function* points(container) {
+  const figure = tooled(container, container.base);
+  for (const trace of figure.data) {
+    const label = [entryOf(trace), trace.showlegend === false && trace.line?.width === 0 ? "edge of the band" : ""].filter(Boolean).join(", ");
+    if (trace.type === "heatmap") {
+      const rows = Array.isArray(trace.z) ? trace.z.map(numbers) : [];
+      for (const [row, values] of rows.entries()) for (const [column, z] of values.entries()) yield [label || "value", numbers(trace.x)[column], numbers(trace.y)[row], z];
+    } else {
+      const [along, up] = [numbers(trace.x), numbers(trace.y)];
+      for (let at = 0; at < up.length; at += 1) yield [label, along[at], up[at]];
+    }
+  }
+}
+
+function headings({ base: { layout } }) {
+  return ["line", axisTitle(layout, "xaxis") || "x", axisTitle(layout, "yaxis") || "y"];
+}
+
+// Return the points as CSV, in which no spreadsheet takes a name for a formula.
+function csvOf(container) {
+  const quoted = (value) => {
+    if (typeof value === "number") return String(value);
+    const text = /^[=+\-@\t\r]/.test(value ?? "") ? "'" + value : value ?? "";
+    return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return [headings(container), ...points(container)].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
+}
+
+function dataTable(container) {
+  const rows = [];
+  let left = 0;
+  for (const point of points(container)) {
+    if (rows.length < ROWS) rows.push(point.map((value) => (typeof value === "number" ? shownNumber(value) : value)));
+    else left += 1;
+  }
+  return [tableOf("Data of the figure", headings(container), rows), ...(left ? [element("p", `${left} more rows are in the CSV file.`)] : [])];
+}
+
+// Return a picture in light colours, with its legend.
+async function picture(container, format) {
+  const { data, layout } = tooled(container, container.base);
+  const shown = data.filter((trace) => !container.off?.has(entryOf(trace)));
+  const light = { ...layout, paper_bgcolor: "#ffffff", plot_bgcolor: "#ffffff", showlegend: layout.showlegend !== false, legend: { orientation: "h", y: -0.25 } };
+  await plotly();
+  return Plotly.toImage({ data: shown, layout: light }, { format, width: 900, height: 540, scale: format === "png" ? 2 : 1 });
+}
+
+// Return the command that measures what the figure shows: the paper's, the study's, or one for each variant.
+async function commandOf(container) {
+  if (container.dataset.command) return container.dataset.command;
+  const { conditions, variants } = await unpack("index");
+  const number = conditions.findIndex(({ key }) => key === container.dataset.condition);
+  const own = number < 0 ? [] : variants.filter(({ condition }) => condition === number);
+  return own.map(({ model, settings }) => runCommand(conditions[number].task, model, 0, settings)).join("\n");
+}

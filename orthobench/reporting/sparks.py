@@ -1,0 +1,146 @@
+"""Draw small pictures as SVG: the curves behind a claim, and a measured number beside its printed one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup, escape
+
+from orthobench.analysis.claims import ClaimResult
+from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.papers import Claim
+from orthobench.reporting.decimate import thinned
+from orthobench.reporting.verdicts import Dot
+
+WIDTH, HEIGHT, POINTS = 240, 56, 80
+REACH = 4.0
+"""Tolerances on each side of print that a dot plot shows; a number beyond has an arrow at the edge."""
+Line = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+
+def spark(result: ClaimResult) -> Markup:
+    """Draw the metric of a claim for every seed of its models, the others in grey; empty for a computed claim."""
+    lines = [(line, "own") for variant in result.own for line in _lines(result.claim, variant)]
+    lines = [(line, "rival") for variant in result.rivals for line in _lines(result.claim, variant)] + lines
+    if not lines:
+        return Markup()
+    vector = _is_vector(result.claim, result.own[0])
+    level = None if vector or result.claim.metric else result.own[0].run.baselines.get(result.own[0].run.metric)
+    minimised = result.own[0].run.main_metric.goal == "min"
+    names = ", ".join(dict.fromkeys(variant.label for variant in result.own))
+    others = ", ".join(dict.fromkeys(variant.label for variant in result.rivals))
+    what = result.claim.metric or f"{result.claim.split or 'test'} {result.own[0].run.metric}"
+    caption = f"{what} of {names}{f'; grey: {others}' if others else ''}{'; dashed: the baseline' if level else ''}"
+    return _spark(lines, caption, logarithmic=vector, level=level, clip=minimised and not vector)
+
+
+def course(condition: Condition, variant: VariantData) -> Markup:
+    """Draw the test metric of every seed of a variant."""
+    lines = [(line, "own") for line in _metric_lines(variant, "test", condition.metric.name)]
+    caption = f"test {condition.metric.name} of {variant.label}"
+    level, minimised = condition.baseline, condition.metric.goal == "min"
+    return _spark(lines, caption, False, level, minimised) if lines else Markup()
+
+
+def _is_vector(claim: Claim, variant: VariantData) -> bool:
+    return bool(claim.metric) and not claim.split and bool((variant.traces["name"] == claim.metric).any())
+
+
+def _lines(claim: Claim, variant: VariantData) -> list[Line]:
+    """Return the claim's curve of every finished run, or the last logged vector of each."""
+    if _is_vector(claim, variant):
+        rows = variant.traces[variant.traces["name"] == claim.metric]
+        vectors = [rows[rows["run"] == run.id].sort_values("iteration")["values"] for run in variant.finished]
+        arrays = [np.asarray(values.iloc[-1], dtype=float) for values in vectors if len(values)]
+        return [(np.arange(1.0, 1 + len(array)), array) for array in arrays]
+    split = claim.split or ("probe" if claim.metric else "test")
+    return _metric_lines(variant, split, claim.metric or variant.run.metric)
+
+
+def _metric_lines(variant: VariantData, split: str, name: str) -> list[Line]:
+    rows = variant.series(split, name)
+    runs, iterations, values = (rows[column].to_numpy(float) for column in ("run", "iteration", "value"))
+    return [
+        (iterations[runs == run.id], values[runs == run.id]) for run in variant.finished if (runs == run.id).sum() > 1
+    ]
+
+
+def _spark(
+    lines: Sequence[tuple[Line, str]], caption: str, logarithmic: bool, level: float | None, clip: bool
+) -> Markup:
+    """Draw lines in a frame of their own range.
+
+    Args:
+        lines: x and y of each line, and the class of its colour.
+        level: the baseline, dashed.
+        clip: end the range a half above the baseline, since an untrained model may be far off.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = [((x, np.log10(y) if logarithmic else y), kind) for (x, y), kind in lines]
+    everything = np.concatenate([y[np.isfinite(y)] for (_, y), _ in drawn])
+    across = np.concatenate([x for (x, _), _ in drawn])
+    if not len(everything):
+        return Markup()
+    low, high = float(everything.min()), float(everything.max())
+    if level is not None:
+        low, high = min(low, level, 0.0 if clip else low), max(high, level)
+        high = min(high, 1.5 * level) if clip and level > 0 else high
+    left, right = float(across.min()), float(across.max())
+
+    def place(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> Line:
+        part = np.clip((y - low) / ((high - low) or 1), 0, 1)
+        return 2 + (x - left) / ((right - left) or 1) * (WIDTH - 4), HEIGHT - 3 - part * (HEIGHT - 6)
+
+    paths = []
+    if level is not None:
+        height = float(place(np.zeros(1), np.array([level]))[1][0])
+        paths.append(f'<path class="level" d="M2 {height:.1f}H{WIDTH - 2}"/>')
+    for (x, y), kind in drawn:
+        chosen = thinned([y], POINTS)
+        paths.append(f'<path class="{kind}" d="{path(*place(x[chosen], y[chosen]))}"/>')
+    return Markup(
+        f'<svg class="spark" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(caption)}">'
+        f"<title>{escape(caption)}</title>{''.join(paths)}</svg>"
+    )
+
+
+def path(x: Sequence[float] | npt.NDArray[np.float64], y: Sequence[float] | npt.NDArray[np.float64]) -> str:
+    """Return the data of an SVG path through these points, with a gap at each value that is not finite."""
+    parts, pen = [], "M"
+    for along, up in zip(np.asarray(x, float).tolist(), np.asarray(y, float).tolist(), strict=True):
+        if math.isfinite(along) and math.isfinite(up):
+            parts.append(f"{pen}{along:.1f} {up:.1f}")
+            pen = "L"
+        else:
+            pen = "M"
+    return "".join(parts)
+
+
+def dot_plot(dot: Dot) -> Markup:
+    """Draw the difference from print in tolerances, its 90 % interval and the tolerance; hollow for one seed."""
+    middle, scale = WIDTH / 2, (WIDTH / 2 - 8) / REACH
+
+    def at(offset: float) -> float:
+        return middle + max(-REACH, min(REACH, offset)) * scale
+
+    parts = [
+        f'<rect class="band" x="{at(-1):.1f}" width="{2 * scale:.1f}" y="1" height="18"/>',
+        f'<path class="level" d="M{middle:.1f} 0V20"/>',
+    ]
+    if dot.low is not None and dot.high is not None:
+        parts.append(f'<path class="whisker" d="M{at(dot.low):.1f} 10H{at(dot.high):.1f}"/>')
+    if abs(dot.offset) > REACH:
+        tip, back = (WIDTH - 1, WIDTH - 10) if dot.offset > 0 else (1, 10)
+        parts.append(f'<path class="dot" d="M{back} 5L{tip} 10L{back} 15Z"/>')
+    else:
+        hollow = " hollow" if dot.is_single else ""
+        parts.append(f'<circle class="dot{hollow}" cx="{at(dot.offset):.1f}" cy="10" r="4.5"/>')
+    interval = "" if dot.low is None else f", 90 % interval {dot.low:+.2g} to {dot.high:+.2g}"
+    caption = f"{dot.offset:+.2g} tolerances from print{interval}"
+    return Markup(
+        f'<svg class="dots" viewBox="0 0 {WIDTH} 20" role="img" aria-label="{escape(caption)}">'
+        f"<title>{escape(caption)}</title>{''.join(parts)}</svg>"
+    )

@@ -1,0 +1,219 @@
+"""Draw a Plotly figure as plain SVG: for print, and for browsers without JavaScript."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup, escape
+
+from orthobench.reporting.decimate import thinned
+from orthobench.reporting.sparks import path
+
+WIDTH, HEIGHT = 720, 360
+LEFT, RIGHT, TOP, BOTTOM = 72, 12, 10, 46
+POINTS = 60
+DASHES = {"dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 4", "longdashdot": "11 3 2 3"}
+SAFE_COLOR = re.compile(r"#[0-9a-fA-F]{3,8}|rgba?\([\d., ]+\)|[a-z]+")
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis: its range in data, or in decades where it is logarithmic, and its place in the picture."""
+
+    low: float
+    high: float
+    logarithmic: bool
+    start: float
+    end: float
+
+    def scaled(self, values: Floats) -> Floats:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.log10(values) if self.logarithmic else values
+
+    def place(self, values: Floats) -> Floats:
+        return self.start + (self.scaled(values) - self.low) / ((self.high - self.low) or 1) * (self.end - self.start)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Return the position and the text of each tick."""
+        step = _nice((self.high - self.low) / 5)
+        if self.logarithmic:
+            step = max(1, math.ceil(step))
+        values = np.arange(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1) * step
+        texts = [f"1e{value:.0f}" if self.logarithmic else f"{value:.6g}" for value in values]
+        positions = self.start + (values - self.low) / ((self.high - self.low) or 1) * (self.end - self.start)
+        return list(zip(positions.tolist(), texts, strict=True))
+
+
+def _nice(step: float) -> float:
+    """Return 1, 2 or 5 times a power of ten, at least the step."""
+    if not step > 0 or not math.isfinite(step):
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= step * (1 - 1e-9))
+
+
+def still(figure: Mapping[str, Any]) -> Markup:
+    """Return a figure as SVG with a legend below.
+
+    Args:
+        figure: a Plotly figure as JSON: `data` and `layout`.
+    """
+    layout = figure["layout"]
+    traces = [{**trace, "x": numbers(trace.get("x")), "y": numbers(trace.get("y"))} for trace in figure["data"]]
+    x = _axis(layout.get("xaxis", {}), [trace["x"] for trace in traces], LEFT, WIDTH - RIGHT)
+    y = _axis(layout.get("yaxis", {}), [trace["y"] for trace in traces], HEIGHT - BOTTOM, TOP)
+    parts = [_grid(layout, x, y)]
+    before: dict[str, Any] | None = None
+    for trace in traces:
+        parts.append(_heat_map(trace, y) if trace.get("type") == "heatmap" else _scatter(trace, before, x, y))
+        before = trace
+    names = "".join(
+        f"<li>{_sample(trace)}<bdi>{Markup(_plain(trace['name']))}</bdi></li>"
+        for trace in traces
+        if trace.get("name") and trace.get("showlegend") is not False
+    )
+    clip = '<clipPath id="f"><rect x="{}" y="{}" width="{}" height="{}"/></clipPath>'
+    frame = clip.format(LEFT, TOP, WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM)
+    return Markup(
+        f'<div class="still"><svg viewBox="0 0 {WIDTH} {HEIGHT}">{frame}{"".join(parts)}</svg>'
+        f"{f'<ul>{names}</ul>' if names else ''}</div>"
+    )
+
+
+def numbers(values: Any) -> Floats:
+    """Return the numbers of a list or of a packed array; NaN where there is none."""
+    if isinstance(values, Mapping):
+        dtype = np.dtype(str(values["dtype"])).newbyteorder("<")
+        array = np.frombuffer(base64.b64decode(values["bdata"]), dtype).astype(float)
+        return array.reshape([int(size) for size in str(values["shape"]).split(",")]) if "shape" in values else array
+    return np.array([np.nan if value is None else value for value in values or []], dtype=float)
+
+
+def _axis(layout: Mapping[str, Any], values: Sequence[Floats], start: float, end: float) -> Axis:
+    logarithmic = layout.get("type") == "log"
+    drawn = np.concatenate([array.ravel() for array in values]) if values else np.zeros(0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = np.log10(drawn) if logarithmic else drawn
+    drawn = drawn[np.isfinite(drawn)]
+    low, high = (float(drawn.min()), float(drawn.max())) if len(drawn) else (0.0, 1.0)
+    if layout.get("rangemode") == "tozero" and not logarithmic:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if given_range := layout.get("range"):
+        low, high = (float(bound) for bound in given_range)
+    elif low == high:
+        low, high = low - 0.5, high + 0.5
+    if layout.get("autorange") == "reversed":
+        low, high = high, low
+    return Axis(low, high, logarithmic, start, end)
+
+
+def _grid(layout: Mapping[str, Any], x: Axis, y: Axis) -> str:
+    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+    parts = [f'<path class="frame" d="M{LEFT} {TOP}V{bottom}H{right}"/>']
+    for place, text in x.ticks():
+        parts.append(f'<path class="grid" d="M{place:.1f} {TOP}V{bottom}"/>')
+        parts.append(f'<text x="{place:.1f}" y="{bottom + 16}" text-anchor="middle">{text}</text>')
+    for place, text in y.ticks():
+        parts.append(f'<path class="grid" d="M{LEFT} {place:.1f}H{right}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">{text}</text>')
+    titles = [str(layout.get(axis, {}).get("title", {}).get("text", "")) for axis in ("xaxis", "yaxis")]
+    parts.append(f'<text x="{(LEFT + right) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{_plain(titles[0])}</text>')
+    middle = (TOP + bottom) / 2
+    parts.append(
+        f'<text transform="rotate(-90 14 {middle})" x="14" y="{middle}" text-anchor="middle">{_plain(titles[1])}</text>'
+    )
+    return "".join(parts)
+
+
+def _plain(text: Any) -> str:
+    """Return a Plotly text, which is markup with escaped names, without its tags."""
+    return str(escape(Markup(re.sub(r"</?(?:sub|sup|b|i|br)>", "", str(text))).unescape()))
+
+
+def _color(part: Mapping[str, Any] | None, fallback: str = "#888888") -> str:
+    value = (part or {}).get("color")
+    return value if isinstance(value, str) and SAFE_COLOR.fullmatch(value) else fallback
+
+
+def _scatter(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis, y: Axis) -> str:
+    line, marker, mode = trace.get("line") or {}, trace.get("marker") or {}, trace.get("mode") or "lines"
+    across, up = trace["x"], trace["y"]
+    length = min(len(across), len(up))
+    if not length:
+        return ""
+    chosen = thinned([up[:length]], POINTS) if "lines" in mode else np.arange(length)
+    places = x.place(across[:length][chosen]), np.clip(y.place(up[:length][chosen]), -HEIGHT, 2 * HEIGHT)
+    parts = []
+    if trace.get("fill") == "tonexty" and before is not None and len(before["x"]):
+        other = thinned([before["y"]], POINTS)
+        edge = x.place(before["x"][other]), np.clip(y.place(before["y"][other]), -HEIGHT, 2 * HEIGHT)
+        shape = path(np.concatenate((places[0], edge[0][::-1])), np.concatenate((places[1], edge[1][::-1])))
+        parts.append(
+            f'<path clip-path="url(#f)" fill="{_color({"color": trace.get("fillcolor")}, "none")}" d="{shape}Z"/>'
+        )
+    color, width = _color(line, _color(marker)), line.get("width", 2)
+    if "lines" in mode and width:
+        dash = DASHES.get(str(line.get("dash")), "")
+        pen = f'fill="none" stroke="{color}" stroke-width="{float(width):g}"'
+        pen += f' stroke-dasharray="{dash}"' if dash else ""
+        parts.append(f'<path clip-path="url(#f)" {pen} d="{path(*places)}"/>')
+    if "markers" in mode:
+        every = max(1, len(chosen) // int(marker.get("maxdisplayed") or len(chosen)))
+        fill = "none" if str(marker.get("symbol", "")).endswith("-open") else _color(marker, color)
+        parts += [
+            f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{fill}" stroke="{_color(marker, color)}"/>'
+            for a, b in list(zip(*places, strict=True))[::every]
+            if math.isfinite(a) and math.isfinite(b)
+        ]
+    return "".join(parts)
+
+
+def _sample(trace: Mapping[str, Any]) -> str:
+    line, marker = trace.get("line") or {}, trace.get("marker") or {}
+    dash = DASHES.get(str(line.get("dash")), "")
+    dashes = f' stroke-dasharray="{dash}"' if dash else ""
+    stroke = _color(line, _color(marker))
+    return f'<svg viewBox="0 0 28 8"><path stroke="{stroke}" stroke-width="3"{dashes} d="M0 4H28"/></svg>'
+
+
+def _heat_map(trace: Mapping[str, Any], y: Axis) -> str:
+    from plotly.colors import sample_colorscale
+
+    values = (
+        np.atleast_2d(numbers(trace["z"]))
+        if isinstance(trace["z"], Mapping)
+        else np.array([[np.nan if value is None else value for value in row] for row in trace["z"]], dtype=float)
+    )
+    low, high = (float(trace.get(name, bound(values))) for name, bound in (("zmin", np.nanmin), ("zmax", np.nanmax)))
+    share = np.clip((values - low) / ((high - low) or 1), 0, 1)
+    scale = sample_colorscale("Viridis", [index / 255 for index in range(256)], colortype="tuple")
+    table = np.vstack([(255 * np.array(scale)).round(), [255, 255, 255]]).astype(np.uint8)
+    pixels = table[np.where(np.isfinite(share), np.nan_to_num(share) * 255, 256).astype(int)]
+    pixels = pixels if y.low > y.high else pixels[::-1]
+    data = base64.b64encode(_png(pixels)).decode()
+    return (
+        f'<image x="{LEFT}" y="{TOP}" width="{WIDTH - LEFT - RIGHT}" height="{HEIGHT - TOP - BOTTOM}" '
+        f'preserveAspectRatio="none" href="data:image/png;base64,{data}"/>'
+    )
+
+
+def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
+    """Return pixels `[rows, columns, 3]` as a PNG file."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    rows, columns, _ = pixels.shape
+    lines = b"".join(b"\0" + row.tobytes() for row in pixels)
+    head = struct.pack(">IIBBBBB", columns, rows, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")

@@ -1,0 +1,214 @@
+"""The verdict sheet: what held and what did not, every measured number beside print, and all artifacts at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from orthobench.analysis.claims import ClaimResult
+from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.paper_tables import TOLERANCE, Cell
+from orthobench.analysis.statistics import LEVEL, Summary
+from orthobench.papers import Paper
+from orthobench.reporting.pages import ArtifactView, PaperView
+
+Standing = Literal["agree", "fails", "partial", "none"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A decided claim with its place in the papers.
+
+    Attributes:
+        tried: other variants of the claim's model on the same task and settings.
+        seeds: the smallest number of finished seeds of a variant that decides the claim; None for a computation.
+    """
+
+    paper: Paper
+    part: ArtifactView
+    result: ClaimResult
+    tried: Sequence[VariantData] = ()
+
+    @property
+    def seeds(self) -> int | None:
+        return min((len(variant.finished) for variant in (*self.result.own, *self.result.rivals)), default=None)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """The panels of a computed figure, which count as one claim: how many of them held."""
+
+    paper: Paper
+    part: ArtifactView
+    confirmed: int
+    total: int
+    seeds: None = None
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A measured number beside its printed one, both in units of the tolerance.
+
+    Attributes:
+        offset: measured minus printed, over the tolerance's margin.
+        low: the lower end of the mean's 90 % interval, likewise; None for one value.
+        high: the upper end.
+    """
+
+    paper: Paper
+    part: ArtifactView
+    row: str
+    column: str
+    cell: Cell
+    margin: float
+    offset: float
+    low: float | None
+    high: float | None
+
+    @property
+    def is_single(self) -> bool:
+        """Return whether the number comes from one seed."""
+        return self.cell.measured is not None and self.cell.measured.n == 1
+
+
+def failed_claims(views: Sequence[PaperView], conditions: Sequence[Condition]) -> list[Verdict]:
+    """Return the claims that did not hold, with what else was run of the same model in the same condition."""
+    by_key = {condition.key: condition for condition in conditions}
+    return [
+        replace(verdict, tried=_tried(verdict.result, by_key))
+        for verdict in _verdicts(views)
+        if not verdict.result.holds
+    ]
+
+
+def held_claims(views: Sequence[PaperView]) -> tuple[list[Verdict], list[Computed]]:
+    """Return the distinct claims that held, and the computed figures.
+
+    Claims that cannot fail are left out. A claim that the same runs decide in several papers counts once.
+    """
+    return [verdict for verdict in _verdicts(views) if verdict.result.holds], _computed(views)
+
+
+def _verdicts(views: Sequence[PaperView]) -> list[Verdict]:
+    """Return every counted and decided claim of trained runs, each check of the same runs once."""
+    seen = set[str]()
+    verdicts = []
+    for view in views:
+        for part in view.artifacts:
+            for result in part.claim_results:
+                if result.holds is None or result.uncounted or (result.evidence and result.evidence in seen):
+                    continue
+                seen.add(result.evidence)
+                verdicts.append(Verdict(view.paper, part, result))
+    return verdicts
+
+
+def _computed(views: Sequence[PaperView]) -> list[Computed]:
+    figures = []
+    for view in views:
+        for part in view.artifacts:
+            panels = [
+                r for r in part.claim_results if r.claim.panel and r.holds is not None and not r.claim.cannot_fail
+            ]
+            if panels:
+                figures.append(Computed(view.paper, part, sum(r.holds is True for r in panels), len(panels)))
+    return figures
+
+
+def _tried(result: ClaimResult, by_key: dict[str, Condition]) -> list[VariantData]:
+    own = {variant.run.variant for variant in (*result.own, *result.rivals)}
+    models = {variant.run.model for variant in result.own}
+    conditions = dict.fromkeys(variant.run.condition for variant in result.own)
+    return [
+        variant
+        for key in conditions
+        if key in by_key
+        for variant in by_key[key].variants
+        if variant.run.model in models and variant.run.variant not in own and variant.median
+    ]
+
+
+def dots(views: Sequence[PaperView]) -> list[Dot]:
+    """Return every measured number that has a printed one of the same unit and machine."""
+    listed = []
+    for view in views:
+        for part in view.artifacts:
+            for row in part.table.rows if part.table else []:
+                for column, cell in row.cells.items():
+                    if dot := _dot(view.paper, part, row.label, column, cell):
+                        listed.append(dot)
+    return listed
+
+
+def _dot(paper: Paper, part: ArtifactView, row: str, column: str, cell: Cell) -> Dot | None:
+    printed, measured, variant = cell.printed.value, cell.measured, cell.variant
+    if printed is None or measured is None or variant is None or cell.verdict == "another machine":
+        return None
+    margin = TOLERANCE.margin(printed, variant.run.declared(cell.printed.metric))
+    if not margin:
+        return None
+    half = _half_of_90(measured)
+    low, high = (None, None) if half is None else (measured.mean - half, measured.mean + half)
+    scaled = [None if value is None else (value - printed) / margin for value in (low, high)]
+    return Dot(paper, part, row, column, cell, margin, (measured.mean - printed) / margin, *scaled)
+
+
+def _half_of_90(summary: Summary) -> float | None:
+    """Return the half width of the 90 % interval, which decides a verdict, from that of the 95 % interval."""
+    if summary.half_width is None:
+        return None
+    from scipy.special import stdtrit
+
+    narrow, wide = (float(stdtrit(summary.n - 1, 1 - part)) for part in (LEVEL, LEVEL / 2))
+    return summary.half_width * narrow / wide
+
+
+@dataclass(frozen=True)
+class Square:
+    """A square of the matrix of papers by tables and figures."""
+
+    part: ArtifactView
+    standing: Standing
+    confirmed: int
+    against: int
+
+    @property
+    def words(self) -> str:
+        """Return the counts in words."""
+        measured, total = self.part.coverage
+        decided = self.confirmed + self.against
+        claims = f"; {self.confirmed} of {decided} checks agree with print" if decided else ""
+        return f"{measured} of {total} results measured{claims}"
+
+
+GLYPHS: dict[Standing, str] = {"agree": "✓", "fails": "✗", "partial": "◐", "none": "·"}
+STANDINGS: dict[Standing, str] = {
+    "agree": "everything measured agrees with print",
+    "fails": "a claim or a number does not hold",
+    "partial": "nothing against print, but not all is measured or decided",
+    "none": "nothing measured",
+}
+
+
+def square(part: ArtifactView) -> Square:
+    """Return where a table or figure stands: anything against print outweighs the rest."""
+    cells = [cell for cell in part.table.cells if cell.measured] if part.table else []
+    claims = [result for result in part.claim_results if not result.claim.cannot_fail]
+    confirmed = sum(r.holds is True for r in claims) + sum(cell.verdict == "agrees" for cell in cells)
+    against = sum(r.holds is False for r in claims) + sum(cell.verdict == "differs" for cell in cells)
+    measured, total = part.coverage
+    undecided = any(r.holds is None for r in claims) or any(cell.verdict == "undecided" for cell in cells)
+    standing: Standing = "partial"
+    if against:
+        standing = "fails"
+    elif not measured and not confirmed:
+        standing = "none"
+    elif confirmed and measured == total and not undecided:
+        standing = "agree"
+    return Square(part, standing, confirmed, against)
+
+
+def own_conditions(conditions: Sequence[Condition], views: Sequence[PaperView]) -> list[Condition]:
+    """Return all conditions where no paper's experiment was measured, so that these runs are all there is to show."""
+    return [] if any(view.coverage[0] for view in views) else list(conditions)
