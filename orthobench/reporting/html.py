@@ -222,7 +222,7 @@ def _blocks(
     points = points_for(len(runs))
     index = run_index(conditions, styles) | {
         "palette": PALETTE,
-        "places": _places(views),
+        "appearances": _appearances(views),
         "searches": [search_record(search) for search in searches],
     }
     rates = {condition.key: _rates(condition) for condition in conditions}
@@ -238,16 +238,16 @@ def _blocks(
     ]
 
 
-def _places(views: Sequence[PaperView]) -> dict[str, list[tuple[str, str]]]:
+def _appearances(views: Sequence[PaperView]) -> dict[str, list[tuple[str, str]]]:
     """Return by a run's key the tables and figures that show it: their part of the page, and their names."""
-    places: dict[str, dict[str, str]] = {}
+    appearances: dict[str, dict[str, str]] = {}
     for view in views:
         for part in view.artifacts:
             cells = part.table.cells if part.table else []
             panels = (run.key for panel in part.panels for variant in panel.variants for run in variant.runs)
             for key in (*(key for cell in cells for key in cell.runs), *panels):
-                places.setdefault(key, {})[part.key] = f"{view.paper.key}, {part.artifact.name}"
-    return {key: list(named.items()) for key, named in places.items()}
+                appearances.setdefault(key, {})[part.key] = f"{view.paper.key}, {part.artifact.name}"
+    return {key: list(named.items()) for key, named in appearances.items()}
 
 
 def _rates(condition: Condition) -> dict[str, list[float | None]]:

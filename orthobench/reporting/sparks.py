@@ -90,17 +90,17 @@ def _spark(
         high = min(high, 1.5 * level) if clip and level > 0 else high
     left, right = float(across.min()), float(across.max())
 
-    def place(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> Line:
+    def locate(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> Line:
         part = np.clip((y - low) / ((high - low) or 1), 0, 1)
         return 2 + (x - left) / ((right - left) or 1) * (WIDTH - 4), HEIGHT - 3 - part * (HEIGHT - 6)
 
     paths = []
     if level is not None:
-        height = float(place(np.zeros(1), np.array([level]))[1][0])
+        height = float(locate(np.zeros(1), np.array([level]))[1][0])
         paths.append(f'<path class="level" d="M2 {height:.1f}H{WIDTH - 2}"/>')
     for (x, y), kind in drawn:
         chosen = thinned([y], POINTS)
-        paths.append(f'<path class="{kind}" d="{path(*place(x[chosen], y[chosen]))}"/>')
+        paths.append(f'<path class="{kind}" d="{path(*locate(x[chosen], y[chosen]))}"/>')
     return Markup(
         f'<svg class="spark" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(caption)}">'
         f"<title>{escape(caption)}</title>{''.join(paths)}</svg>"

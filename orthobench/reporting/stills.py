@@ -40,7 +40,7 @@ class Axis:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.log10(values) if self.logarithmic else values
 
-    def place(self, values: Floats) -> Floats:
+    def locate(self, values: Floats) -> Floats:
         return self.start + (self.scaled(values) - self.low) / ((self.high - self.low) or 1) * (self.end - self.start)
 
     def ticks(self) -> list[tuple[float, str]]:
@@ -91,11 +91,13 @@ def still(figure: Mapping[str, Any]) -> Markup:
 
 
 def numbers(values: Any) -> Floats:
-    """Return the numbers of a list or of a packed array; NaN where there is none."""
+    """Return the numbers of a list or of a packed array, NaN where there is none; positions of names."""
     if isinstance(values, Mapping):
         dtype = np.dtype(str(values["dtype"])).newbyteorder("<")
         array = np.frombuffer(base64.b64decode(values["bdata"]), dtype).astype(float)
         return array.reshape([int(size) for size in str(values["shape"]).split(",")]) if "shape" in values else array
+    if any(isinstance(value, str) for value in values or []):
+        return np.arange(float(len(values)))  # names of categories
     return np.array([np.nan if value is None else value for value in values or []], dtype=float)
 
 
@@ -120,12 +122,12 @@ def _axis(layout: Mapping[str, Any], values: Sequence[Floats], start: float, end
 def _grid(layout: Mapping[str, Any], x: Axis, y: Axis) -> str:
     bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
     parts = [f'<path class="frame" d="M{LEFT} {TOP}V{bottom}H{right}"/>']
-    for place, text in x.ticks():
-        parts.append(f'<path class="grid" d="M{place:.1f} {TOP}V{bottom}"/>')
-        parts.append(f'<text x="{place:.1f}" y="{bottom + 16}" text-anchor="middle">{text}</text>')
-    for place, text in y.ticks():
-        parts.append(f'<path class="grid" d="M{LEFT} {place:.1f}H{right}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">{text}</text>')
+    for spot, text in x.ticks():
+        parts.append(f'<path class="grid" d="M{spot:.1f} {TOP}V{bottom}"/>')
+        parts.append(f'<text x="{spot:.1f}" y="{bottom + 16}" text-anchor="middle">{text}</text>')
+    for spot, text in y.ticks():
+        parts.append(f'<path class="grid" d="M{LEFT} {spot:.1f}H{right}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{spot + 4:.1f}" text-anchor="end">{text}</text>')
     titles = [str(layout.get(axis, {}).get("title", {}).get("text", "")) for axis in ("xaxis", "yaxis")]
     parts.append(f'<text x="{(LEFT + right) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{_plain(titles[0])}</text>')
     middle = (TOP + bottom) / 2
@@ -152,12 +154,12 @@ def _scatter(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis
     if not length:
         return ""
     chosen = thinned([up[:length]], POINTS) if "lines" in mode else np.arange(length)
-    places = x.place(across[:length][chosen]), np.clip(y.place(up[:length][chosen]), -HEIGHT, 2 * HEIGHT)
+    spots = x.locate(across[:length][chosen]), np.clip(y.locate(up[:length][chosen]), -HEIGHT, 2 * HEIGHT)
     parts = []
     if trace.get("fill") == "tonexty" and before is not None and len(before["x"]):
         other = thinned([before["y"]], POINTS)
-        edge = x.place(before["x"][other]), np.clip(y.place(before["y"][other]), -HEIGHT, 2 * HEIGHT)
-        shape = path(np.concatenate((places[0], edge[0][::-1])), np.concatenate((places[1], edge[1][::-1])))
+        edge = x.locate(before["x"][other]), np.clip(y.locate(before["y"][other]), -HEIGHT, 2 * HEIGHT)
+        shape = path(np.concatenate((spots[0], edge[0][::-1])), np.concatenate((spots[1], edge[1][::-1])))
         parts.append(
             f'<path clip-path="url(#f)" fill="{_color({"color": trace.get("fillcolor")}, "none")}" d="{shape}Z"/>'
         )
@@ -166,13 +168,13 @@ def _scatter(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis
         dash = DASHES.get(str(line.get("dash")), "")
         pen = f'fill="none" stroke="{color}" stroke-width="{float(width):g}"'
         pen += f' stroke-dasharray="{dash}"' if dash else ""
-        parts.append(f'<path clip-path="url(#f)" {pen} d="{path(*places)}"/>')
+        parts.append(f'<path clip-path="url(#f)" {pen} d="{path(*spots)}"/>')
     if "markers" in mode:
         every = max(1, len(chosen) // int(marker.get("maxdisplayed") or len(chosen)))
         fill = "none" if str(marker.get("symbol", "")).endswith("-open") else _color(marker, color)
         parts += [
             f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{fill}" stroke="{_color(marker, color)}"/>'
-            for a, b in list(zip(*places, strict=True))[::every]
+            for a, b in list(zip(*spots, strict=True))[::every]
             if math.isfinite(a) and math.isfinite(b)
         ]
     return "".join(parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import html.parser
 import json
 import re
@@ -13,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.stats
+from support.pages import figures as figures_of
+from support.pages import table_of_runs
 
 from orthobench.analysis.conditions import collect
 from orthobench.store import MetricRow, Status, open_store
@@ -43,19 +44,6 @@ class Text(html.parser.HTMLParser):
     def handle_data(self, data):
         if not self.hidden:
             self.words.append(data)
-
-
-def embedded(page: Path, name: str = "index") -> dict:
-    """A block of data that the page carries."""
-    packed = re.search(rf'<script type="text/plain" id="data-{name}">(.*?)</script>', page.read_text("utf-8"))[1]
-    return json.loads(gzip.decompress(base64.b64decode(packed)))
-
-
-def runs_of(page: Path) -> list[dict]:
-    """The rows of the page's table of runs, with their models."""
-    index = embedded(page)
-    rows = [dict(zip(index["columns"], row, strict=True)) for row in index["rows"]]
-    return [row | {"model": index["variants"][row["variant"]]["model"]} for row in rows]
 
 
 @pytest.fixture
@@ -130,7 +118,7 @@ def test_figures_hold_the_numbers_of_the_database(page, tmp_path):
         metrics = {id: store.metrics([id]) for ids in runs.values() for id in ids}
         traces = {id: store.traces([id]) for ids in runs.values() for id in ids}
         seconds = {model: [run.seconds["train"] for run in store.runs(task="adding", model=model)] for model in runs}
-    figures = embedded(page, f"figures-{key}")["figures"]
+    figures = figures_of(page.read_text("utf-8"))[key]
     assert set(figures) == {"curves", "orthogonality", "gradients", "parameters", "seconds"}
 
     def by_seed(model: str, split: str, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -270,8 +258,8 @@ def go(browser, words: str) -> None:
     wait(browser, lambda page: page.find_element("css selector", "nav [aria-current]").text == words)
 
 
-def open_page(browser, page: Path, place: str = "") -> None:
-    browser.get(page.as_uri() + place)
+def open_page(browser, page: Path, fragment: str = "") -> None:
+    browser.get(page.as_uri() + fragment)
     wait(browser, lambda page: page.execute_script("return 'ready' in document.documentElement.dataset"))
 
 
@@ -429,7 +417,7 @@ def test_runs_are_found_by_their_tags(browser, orthobench, tiny_options):
     assert set(pressed(browser, "#view-measured")) == {"lstm", "baseline 0.1667"}
     choose(browser, "tag", "both")
     assert len(visible(browser, "#view-measured tbody tr")) == 2
-    key = next(run["key"] for run in runs_of(page) if run["model"] == "lstm")
+    key = next(run["key"] for run in table_of_runs(page) if run["model"] == "lstm")
     browser.get(page.as_uri() + f"#run-{key}")
     wait(browser, lambda page: HOSTILE[:60] in page.find_element("id", "view-run").text)
     assert browser.execute_script("return typeof window.hacked") == "undefined"
@@ -439,7 +427,7 @@ def test_runs_are_found_by_their_tags(browser, orthobench, tiny_options):
 def test_a_run_has_a_page_and_keys_reach_it(browser, page):
     from selenium.webdriver.common.keys import Keys
 
-    run = runs_of(page)[0]
+    run = table_of_runs(page)[0]
     key = run["key"]
     open_page(browser, page, "#runs")
     link = browser.find_element("css selector", f"a[href='#run-{key}']")
@@ -454,7 +442,7 @@ def test_a_run_has_a_page_and_keys_reach_it(browser, page):
 
 @pytest.mark.browser
 def test_hostile_names_do_nothing_in_a_browser(browser, hostile_page):
-    key = runs_of(hostile_page)[0]["key"]
+    key = table_of_runs(hostile_page)[0]["key"]
     for name in ("overview", "measured", "runs", f"run-{key}"):
         browser.get(hostile_page.as_uri() + f"#{name}")
         if name not in ("overview", "runs"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.pages import figures
 
 from orthobench.papers import find_paper, find_study, studies
 from orthobench.papers.study import StudyRun, StudyRuns
@@ -102,7 +103,7 @@ SMALL = "Here in the small version (--preset quick)."
 def page(outcome) -> tuple[str, dict]:
     assert outcome.code == 0, outcome.err
     text = Path(outcome.out.strip().splitlines()[-1]).read_text("utf-8")
-    return text, json.loads(re.search(r'<script id="data"[^>]*>(.*?)</script>', text, re.S)[1])["figures"]
+    return text, figures(text)
 
 
 def array(value) -> np.ndarray:
@@ -196,14 +197,14 @@ def test_both_precisions_are_shown(orthobench, tmp_path):
 @pytest.mark.usefixtures("small")
 def test_sizes_end_where_their_runs_did(orthobench, tmp_path):
     _, data = page(orthobench("study", "sizes", "--preset", "quick"))
-    figures = data["study-sizes"]
-    assert [name.split(maxsplit=1)[1] for name in figures] == [
+    drawn = data["study-sizes"]
+    assert [name.split(maxsplit=1)[1] for name in drawn] == [
         f"{figure} {what}" for figure in ("figure 6", "figure 7") for what in ("curves", "ends")
     ]
     with open_store(str(tmp_path / "results.db")) as store:
         settings = [(run.spec["model_settings"], run.final_value) for run in store.runs()]
     ends = {(own["hidden_size"], own["short_size"]): value for own, value in settings}
-    *_, split = figures.values()
+    *_, split = drawn.values()
     line, _ = split["data"]  # and the mark of its end
     assert list(array(line["x"])) == [0, 8, 16, 24, 40]
     np.testing.assert_allclose(array(line["y"]), [ends[40, short] for short in (0, 8, 16, 24, 40)], rtol=1e-6)

@@ -25,7 +25,7 @@ async function fillRun(key) {
   const run = await runRecord(key);
   const view = document.getElementById("view-run");
   if (!run) return false;
-  const { places, variants } = await unpack("index");
+  const { appearances, variants } = await unpack("index");
   const { color } = variants[run.variant];
   const environment = (await unpack("environments"))[run.environment];
   const command = runCommand(run.spec.task, run.spec.model, run.spec.seed ?? run.seed, { ...run.spec.task_settings, ...run.spec.model_settings, ...run.spec.training });
@@ -49,7 +49,7 @@ async function fillRun(key) {
     ["epochs", shownNumber(run.epochs)], ["parameters", run.parameters.toLocaleString("en")], ["seconds in all", shownNumber(run.seconds)], ...Object.entries(run.facts),
   ];
   const back = element("p", null, link(`#${run.condition.key}`, run.title), " · ", link(`#runs?condition=${encodeURIComponent(run.condition.key)}&q=${encodeURIComponent(`seed=${run.seed}`)}`, "runs of this task and seed"), " · ", link(`#runs?model=${encodeURIComponent(run.model)}`, "runs of this model"));
-  for (const [place, text] of places[key] ?? []) back.append(" · ", link(`#${place}`, text));
+  for (const [place, text] of appearances[key] ?? []) back.append(" · ", link(`#${place}`, text));
   view.replaceChildren(
     element("h2", `Run ${key}`),
     element("p", null, element("bdi", run.label), ` on ${run.title}, seed ${run.seed}`, ...(run.facts.tags ? [" · ", element("bdi", run.facts.tags)] : [])),

@@ -1,0 +1,408 @@
+"""A browser works the page: routes, the table of runs, comparison, searches, figure tools, print, and no script."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import re
+import shlex
+import zlib
+from pathlib import Path
+
+import pytest
+from support.pages import add_run
+
+from orthobench.reporting.html import write_html
+from orthobench.reporting.scope import Scope
+from orthobench.store import open_store
+
+pytestmark = pytest.mark.browser
+LONG = "x" * 10_000
+SETTINGS = {"sequence_length": "10", "hidden_size": "8"}
+HOSTILE = "$(touch hacked); 'quoted'"
+
+
+@pytest.fixture(scope="module")
+def keys() -> dict[str, str]:
+    """The runs of the page, by their names in these tests."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, keys) -> Path:
+    """A page of runs of two models, 120 runs of a sweep, one with a long message, and a search."""
+    folder = tmp_path_factory.mktemp("page")
+    with open_store(str(folder / "results.db"), create=True) as store:
+        keys["good"] = add_run(store, "lstm", 0, SETTINGS, final=0.01)
+        keys["other"] = add_run(store, "rnn", 1, SETTINGS, final=0.15)
+        keys["failed"] = add_run(store, "rnn", 2, SETTINGS, final=0.5, status="failed", message=LONG)
+        for number in range(120):
+            settings = {**SETTINGS, "learning_rate": f"{1e-4 * (1 + number):.4g}"}
+            keys[f"sweep {number}"] = add_run(store, "scornn", 0, settings, final=(1 + number) / 1000)
+        for number in range(12):
+            chosen = {"learning_rate": f"{1e-4 * (1 + number):.4g}", "activation": ("modrelu", "tanh")[number % 2]}
+            results = {"chosen": chosen, "run": keys[f"sweep {number}"]}
+            store.add_benchmark("search abc", results, "e" * 16, {})
+    with open_store(str(folder / "results.db")) as store:
+        return write_html(store, folder / "page.html", Scope(), {})
+
+
+def open_page(browser, page: Path, fragment: str = "") -> None:
+    browser.get("about:blank")
+    browser.get(page.as_uri() + fragment)
+    wait(browser, "return 'ready' in document.documentElement.dataset")
+
+
+def wait(browser, script: str, *arguments):
+    """Wait until a script returns something true, and return it."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(browser, 20).until(lambda _: browser.execute_script(script, *arguments))
+
+
+def view(browser) -> str:
+    """The name of the page in sight."""
+    return browser.execute_script("return document.querySelector('.view:not([hidden])').id.slice(5)")
+
+
+def follow(browser, fragment: str) -> None:
+    """Change the address as a link does, and wait for the page."""
+    before = browser.title
+    browser.execute_script("location.hash = arguments[0]", fragment)
+    wait(browser, "return document.title !== arguments[0]", before)
+
+
+def rows(browser) -> list[str]:
+    """The runs of the table that have rows now."""
+    return browser.execute_script("return [...document.querySelectorAll('tr[data-run]')].map((row) => row.dataset.run)")
+
+
+def problems(browser) -> list[str]:
+    return [entry["message"] for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+
+# Routes and access
+
+
+def test_unknown_and_malformed_addresses_are_named(browser, page):
+    for fragment, words in (
+        ("#nothing-of-this-name", "no page or part nothing-of-this-name"),
+        ("#run-0000", "no page or part run-0000"),
+        ("#%E0%A4%A", "The address #%E0%A4%A cannot be read"),
+        ("#compare?runs=0000", "no page or part compare"),
+    ):
+        open_page(browser, page, fragment)
+        assert view(browser) == "missing"
+        assert words in browser.find_element("id", "view-missing").text
+    browser.find_element("link text", "To the start").click()
+    wait(browser, "return !document.getElementById('view-overview').hidden")
+    assert problems(browser) == []
+
+
+def test_a_page_has_a_title_and_the_focus(browser, page, keys):
+    open_page(browser, page)
+    assert browser.title == "What was reproduced – orthobench"
+    follow(browser, "#runs")
+    assert browser.title == "Runs – orthobench"
+    follow(browser, f"#run-{keys['good']}")
+    assert browser.title == f"Run {keys['good']} – orthobench"
+    assert browser.switch_to.active_element.text == f"Run {keys['good']}"
+
+
+def test_the_skip_link_leads_to_the_content(browser, page):
+    open_page(browser, page, "#runs")
+    browser.execute_script("document.querySelector('.skip').click()")
+    assert browser.switch_to.active_element.get_attribute("id") == "main"
+    assert view(browser) == "runs"
+
+
+def test_the_way_back_returns_to_the_place_on_the_page(browser, page):
+    open_page(browser, page, "#measured")
+    wait(browser, "window.scrollTo(0, 900); return window.scrollY > 800")
+    wait(browser, "return history.state?.y > 800")
+    follow(browser, "#overview")
+    assert browser.execute_script("return window.scrollY") == 0
+    browser.back()
+    wait(browser, "return window.scrollY > 800")
+
+
+def test_long_messages_wrap(browser, page, keys):
+    for fragment in ("#overview", "#measured", f"#run-{keys['failed']}", "#runs?status=failed"):
+        open_page(browser, page, fragment)
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 1200, fragment
+    assert browser.execute_script("return document.querySelector('tr[data-run]').offsetHeight") <= 60
+
+
+def test_only_the_pages_own_scripts_run(browser, page):
+    open_page(browser, page)
+    browser.execute_script("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hacked = 1\">')")
+    browser.execute_script(
+        "document.body.append(Object.assign(document.createElement('script'), {text: 'window.hacked = 1'}))"
+    )
+    assert any("Content Security Policy" in message for message in problems(browser))
+    assert browser.execute_script("return typeof window.hacked") == "undefined"
+
+
+def test_far_figures_are_purged(browser, page):
+    open_page(browser, page, "#measured")
+    drawn = "return [...document.querySelectorAll('#view-measured .plot')].map((plot) => Boolean(plot.drawn))"
+    plot = "document.querySelector('#view-measured .plot')"
+    wait(browser, f"{plot}.scrollIntoView(); return {plot}.drawn")
+    browser.execute_script(f"{plot}.closest('figure').style.marginBottom = '9000px'")
+    wait(
+        browser, f"window.scrollTo(0, document.body.scrollHeight); return !{plot}.drawn && !{plot}.querySelector('svg')"
+    )
+    assert not browser.execute_script(drawn)[0]
+    wait(browser, f"{plot}.scrollIntoView(); return {plot}.drawn")
+
+
+# The table of runs
+
+
+def test_rows_are_made_as_they_scroll(browser, page, keys):
+    open_page(browser, page, "#runs")
+    first = rows(browser)
+    assert first[0] == keys["good"]
+    assert len(first) < 80
+    assert browser.find_element("css selector", "#view-runs output").text == "123 of 123 runs"
+    box = "document.getElementById('run-table')"
+    assert browser.execute_script(f"return {box}.scrollHeight") > 120 * 50
+    browser.execute_script(f"{box}.scrollTop = 1e6")
+    wait(browser, "return Boolean(document.querySelector(`tr[data-run='${arguments[0]}']`))", keys["sweep 119"])
+    assert len(rows(browser)) < 80
+
+
+def test_filters_search_and_order_are_in_the_address(browser, page, keys):
+    open_page(browser, page, "#runs?q=learning_rate%3D0.0003&sort=best&desc=1")
+    assert browser.find_element("name", "q").get_attribute("value") == "learning_rate=0.0003"
+    assert keys["sweep 2"] in rows(browser)
+    field = browser.find_element("name", "q")
+    field.clear()
+    field.send_keys("lstm")
+    wait(browser, "return location.hash.includes('q=lstm')")
+    assert rows(browser) == [keys["good"]]
+    field.clear()
+    browser.find_element("css selector", "th[data-column=end] button").click()
+    wait(browser, "return location.hash.includes('sort=end')")
+    ordered = rows(browser)
+    assert ordered[:2] == [keys["sweep 0"], keys["sweep 1"]]
+    head = browser.find_element("css selector", "th[data-column=end]")
+    assert head.get_attribute("aria-sort") == "ascending"
+    browser.find_element("css selector", "th[data-column=end] button").click()
+    assert rows(browser)[0] == keys["sweep 119"]  # the failed run has no end, and comes last either way
+    assert "desc=1" in browser.current_url
+    browser.refresh()
+    wait(browser, "return 'ready' in document.documentElement.dataset")
+    assert rows(browser)[0] == keys["sweep 119"]
+
+
+def test_settings_that_differ_are_columns(browser, page):
+    open_page(browser, page, "#runs?model=scornn")
+    heads = browser.execute_script(
+        "return [...document.querySelectorAll('#run-table thead th')].map((th) => th.dataset.column)"
+    )
+    assert "learning_rate" in heads
+    assert "hidden_size" not in heads  # the same in all of them
+
+
+def test_ticked_runs_are_compared(browser, page, keys):
+    open_page(browser, page, "#runs")
+    for key in (keys["good"], keys["other"]):
+        browser.find_element("css selector", f"tr[data-run='{key}'] input").click()
+    assert set(re.search(r"pick=([^&]*)", browser.current_url)[1].split("%2C")) == {keys["good"], keys["other"]}
+    browser.find_element("id", "compare-link").click()
+    wait(browser, "return document.title.startsWith('2 runs compared')")
+    table = browser.find_element("css selector", "#view-compare table").text
+    assert re.search(r"^end 0\.01\S* 0\.15", table, re.M)
+    assert re.search(r"^seed 0 1$", table, re.M)
+    assert "forget_bias" in table
+    assert "batch_size" not in table
+    wait(browser, "return document.querySelector('#view-compare .plot').drawn")
+    lines = "return document.querySelector('#view-compare .plot').data.map((trace) => trace.name)"
+    names = browser.execute_script(lines)
+    assert [name.split(",")[0] for name in names] == ["lstm", "rnn", "baseline 0.1667"]
+    assert problems(browser) == []
+
+
+def test_a_run_stands_beside_its_baseline_with_links_back(browser, page, keys):
+    open_page(browser, page, f"#run-{keys['good']}")
+    text = browser.find_element("id", "view-run").text
+    assert re.search(r"better than the baseline\s+yes", text)
+    assert re.search(r"the best predictor without memory\s+0\.1667", text)
+    wait(browser, "return document.querySelector('#view-run .plot').drawn")
+    names = browser.execute_script("return document.querySelector('#view-run .plot').data.map((trace) => trace.name)")
+    assert names == ["test mse", "baseline 0.1667"]
+    browser.find_element("link text", "runs of this model").click()
+    wait(browser, "return document.title.startsWith('Runs')")
+    assert rows(browser) == [keys["good"]]
+
+
+def test_a_search_has_parallel_coordinates_slices_and_importance(browser, page, keys):
+    open_page(browser, page, "#runs")
+    browser.find_element("css selector", ".searches a").click()
+    wait(browser, "return document.title.startsWith('Search of learning_rate, activation')")
+    wait(browser, "return document.querySelector('#view-search .plot').drawn")
+    legend = browser.find_elements("css selector", "#view-search .legend")[0].text.split("\n")
+    assert len(legend) == 11  # the ten best, and the others together
+    best = browser.find_elements("css selector", "#view-search table")[0].text.split("\n")[1]
+    assert best.split()[:4] == ["1", "0.001045", "0.0001", "modrelu"]
+    line = browser.execute_script("return document.querySelector('#view-search .plot').data.at(-1)")
+    assert line["y"] == [0, 0, 0]  # the smallest rate, the first activation, the best value
+    assert len(browser.find_elements("css selector", "#view-search .pair .plot")) == 2
+    shares = [
+        int(text.split()[-2])
+        for text in browser.find_element("css selector", ".importance").text.split("\n")
+        if "%" in text
+    ]
+    assert 99 <= sum(shares) <= 101
+    assert problems(browser) == []
+
+
+def test_the_legend_of_many_variants_is_shorter_than_the_plot(browser, page):
+    open_page(browser, page, "#measured")
+    plot = "document.querySelector('#view-measured .plot')"
+    wait(browser, f"{plot}.scrollIntoView(); return {plot}.drawn")
+    heights = browser.execute_script(f"return [{plot}.legend.offsetHeight, {plot}.offsetHeight]")
+    assert heights[0] < heights[1]
+
+
+# The tools of a figure
+
+
+@pytest.fixture
+def tools(browser, page, keys):
+    """The first figure of a run's page, with its tools open."""
+    open_page(browser, page, f"#run-{keys['good']}")
+    wait(browser, "return document.querySelector('#view-run .plot').drawn")
+    browser.find_element("css selector", "#view-run .tools summary").click()
+    wait(
+        browser,
+        "return document.querySelector('#view-run .tools select') && document.querySelector('#view-run .tools pre')",
+    )
+    return browser.find_element("css selector", "#view-run .tools")
+
+
+FIRST = "const plot = document.querySelector('#view-run .plot');"
+
+
+def test_x_is_an_iteration_an_epoch_or_seconds(browser, tools):
+    from selenium.webdriver.support.ui import Select
+
+    select = Select(tools.find_elements("css selector", "select")[0])
+    assert [option.text for option in select.options] == ["epoch", "iteration", "seconds"]
+    for unit, last in (("epoch", 10), ("seconds", 20), ("iteration", 40)):  # 4 iterations and 2 s an epoch
+        select.select_by_visible_text(unit)
+        ends = f"{FIRST} return Math.abs(Array.from(plot._fullData[0].x).at(-1) - {last}) < 1e-4"
+        wait(browser, ends)
+
+
+def test_y_is_logarithmic_and_smoothing_keeps_the_raw_curve(browser, tools):
+    from selenium.webdriver.support.ui import Select
+
+    tools.find_element("css selector", "input[type=checkbox]").click()
+    wait(browser, f"{FIRST} return plot.layout.yaxis.type === 'log'")
+    Select(tools.find_elements("css selector", "select")[1]).select_by_visible_text("5 points")
+    wait(browser, f"{FIRST} return plot.data.length === 3")
+    raw, smooth = browser.execute_script(
+        f"{FIRST} return plot._fullData.slice(0, 2).map(({{ y, opacity }}) => [Array.from(y), opacity])"
+    )
+    assert (raw[1], smooth[1]) == (0.25, 1)
+    assert smooth[0][5] == pytest.approx(sum(raw[0][3:8]) / 5)
+
+
+def test_the_data_and_the_pictures_are_saved(browser, tools, tmp_path):
+    browser.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    saved = {}
+    for kind in ("CSV", "SVG", "PNG"):
+        next(node for node in tools.find_elements("css selector", "button") if node.text == kind).click()
+        wait(browser, "return true")
+        for _ in range(100):
+            ready = [path for path in tmp_path.iterdir() if path.suffix == f".{kind.lower()}" and path.stat().st_size]
+            if ready:
+                saved[kind] = ready[0]
+                break
+            browser.execute_async_script("setTimeout(arguments[0], 50)")
+    records = list(csv.reader(io.StringIO(saved["CSV"].read_text("utf-8"))))
+    assert records[0] == ["line", "iteration", "MSE"]
+    assert len(records) == 1 + 11 + 2  # the curve and the baseline
+    assert float(records[1][2]) == pytest.approx(1.0)
+    assert saved["SVG"].read_text("utf-8").startswith("<svg")
+    assert saved["PNG"].read_bytes().startswith(b"\x89PNG")
+    assert problems(browser) == []
+
+
+def test_the_data_table_has_the_points(browser, tools):
+    tools.find_element("css selector", ".tools > details summary").click()
+    wait(browser, "return document.querySelector('#view-run .tools details table')")
+    assert len(tools.find_elements("css selector", "details tbody tr")) == 13
+
+
+def test_commands_are_quoted_for_a_shell(browser, orthobench, tiny_options, tmp_path):
+    """The shell reads the command back as the words that the page means, whatever is in a value."""
+    assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
+    with open_store(str(tmp_path / "results.db")) as store:
+        run = store.runs()[0]
+        spec = run.spec | {"task_settings": run.spec["task_settings"] | {"marker_layout": HOSTILE}}
+        store.update(run.id, {"spec": spec})
+    page = Path(orthobench("report", "--html").out.strip())
+    open_page(browser, page, f"#run-{run.key}")
+    command = browser.find_element("css selector", "#view-run > pre").text
+    assert f"marker_layout={HOSTILE}" in shlex.split(command)
+
+
+# Print, and no script
+
+
+def test_print_draws_every_figure_in_light_colours(browser, page):
+    open_page(browser, page, "#measured")
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": dark})
+    browser.execute_script("window.dispatchEvent(new Event('beforeprint'))")
+    shown = browser.execute_script(
+        "return [...document.querySelectorAll('#view-measured figure')].map((figure) => "
+        "[figure.querySelector('.still svg')?.getBoundingClientRect().height ?? 0, "
+        "getComputedStyle(figure.querySelector('.plot')).display])"
+    )
+    assert shown
+    assert all(height > 100 and plot == "none" for height, plot in shown)
+    assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert (
+        browser.execute_script("return getComputedStyle(document.querySelector('#view-measured .scroll')).overflowX")
+        == "visible"
+    )
+    curves = browser.execute_script("return document.querySelectorAll('#view-measured .still path[stroke]').length")
+    assert curves > 3
+    browser.execute_script("window.dispatchEvent(new Event('afterprint'))")
+    assert browser.execute_script("return document.querySelectorAll('#view-measured .still').length") == 0
+
+
+def test_a_browser_prints_the_whole_page(browser, page):
+    open_page(browser, page, "#overview")
+    printed = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
+    assert printed.startswith(b"%PDF")
+    streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", printed, re.S)
+    unpacked = [zlib.decompress(stream) for stream in streams if stream[:1] == b"x"]
+    assert any(content.count(b" l\n") > 50 for content in unpacked)  # lines of curves
+
+
+def test_without_scripts_the_figures_are_pictures(browser, page):
+    browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    browser.get("about:blank")
+    browser.get(page.as_uri())
+    stills = browser.find_elements("css selector", "#view-measured .still > svg")
+    assert stills
+    assert all(still.size["height"] > 100 for still in stills)
+    assert "needs JavaScript" in browser.find_element("id", "view-runs").text
+
+
+def test_filters_act_where_they_are_shown(browser, page):
+    open_page(browser, page, "#measured?model=lstm")
+    names = browser.execute_script(
+        "return [...document.querySelectorAll('#view-measured tbody tr')]"
+        ".filter((row) => row.offsetParent).map((row) => row.dataset.model)"
+    )
+    assert set(names) == {"lstm"}
+    follow(browser, "#overview")
+    assert len(browser.find_elements("css selector", "#view-overview .board tbody tr")) >= 3
+    assert browser.execute_script("return document.querySelectorAll('#view-overview .filters').length") == 0
