@@ -164,7 +164,7 @@ def _render(
             sections={section.study.name: section for section in sections},
             study_claims={result.study.name: study_claims(result, views) for result in results},
             figures_of=figures_of,
-        printed_panels=printed_panels,
+            printed_panels=printed_panels,
             failed=verdicts.failed_claims(views, conditions),
             confirmed=verdicts.held_claims(views),
             dots=verdicts.dots(views),
