@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm, linear
 
-from orthobench.matrices.complex_form import complex_states, interleaved
+from orthobench.matrices.complex_form import interleaved
 from orthobench.model import Count, Model, ModelSettings, OptimizerName, ParameterGroup, Positive, Signature, State
 from orthobench.recurrence import GradientTrace, diagonal_recurrence, project
 
@@ -52,7 +52,6 @@ class LRU(Model):
     version = 1
     title = "LRU"
     paper = "Orvieto et al. Resurrecting Recurrent Neural Networks for Long Sequences. ICML 2023"
-    cost = "a unit is two features, and the recurrence runs in PyTorch"
     Settings = LRUSettings
 
     def __init__(self, settings: LRUSettings, signature: Signature, generator: torch.Generator) -> None:
@@ -90,16 +89,15 @@ class LRU(Model):
         return torch.complex(-self.nu.exp(), self.theta.exp()).exp()
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        (start,) = state
         e = project(inputs, self.encoder_weight, self.encoder_bias)
         v = layer_norm(e, self.norm_bias.shape, self.norm_weight, self.norm_bias)
         driven = project(v, self.gain.exp().repeat_interleave(2)[:, None] * self.input_weight)
-        s, (final,) = diagonal_recurrence(complex_states(driven), self.eigenvalues(), (complex_states(start),), trace)
+        s, (final,) = diagonal_recurrence(driven, interleaved(self.eigenvalues()), state, trace, is_complex=True)
         if self.signature.readout == "last":
             e, v, s = e[-1:], v[-1:], final[None]
-        u = gelu(linear(interleaved(s), self.state_weight) + self.feedthrough * v)
+        u = gelu(linear(s, self.state_weight) + self.feedthrough * v)
         value, gate = linear(u, self.gate_weight, self.gate_bias).chunk(2, dim=-1)
-        return e + value * gate.sigmoid(), (interleaved(final),)
+        return e + value * gate.sigmoid(), (final,)
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:
         return outputs[-1] if self.signature.readout == "last" else outputs

@@ -41,6 +41,13 @@ def _forms() -> Iterator[_Form]:
     yield operations.cornn, {"step_size": 0.3, "frequency": 2.7, "damping": 1.3}, {}
     yield operations.lem, {"step_size": 0.7}, {}
     yield operations.lipschitz, {"step_size": 0.3}, {}
+    yield operations.diagonal_recurrence, {}, {}
+    yield operations.diagonal_recurrence, {"is_complex": True}, {}
+
+
+def _weight_shapes(operation: Operation[...]) -> list[tuple[int, ...]]:
+    n = _FEATURES
+    return [(n,), (_STEPS, _BATCH, n)] if operation.diagonal else [(operation.rows * n, operation.sources * n)]
 
 
 def comparisons() -> dict[str, Callable[[], bool]]:
@@ -57,13 +64,14 @@ def comparisons() -> dict[str, Callable[[], bool]]:
 def _operation_agrees(forms: list[_Form]) -> bool:
     with torch.inference_mode(False), torch.enable_grad():
         for form in forms:
-            expected = _evaluate(reference.run, *form, torch.float64)
-            try:
-                actual = _evaluate(cpu.run, *form, torch.float32)
-            except MemoryError:  # the error code of a kernel
-                return False
-            if not all(map(_is_close, actual, expected)):
-                return False
+            for weight_shape in _weight_shapes(form[0]):
+                expected = _evaluate(reference.run, *form, weight_shape, torch.float64)
+                try:
+                    actual = _evaluate(cpu.run, *form, weight_shape, torch.float32)
+                except MemoryError:  # the error code of a kernel
+                    return False
+                if not all(map(_is_close, actual, expected)):
+                    return False
     return True
 
 
@@ -80,12 +88,12 @@ def _evaluate(
     operation: Operation[...],
     parameters: Mapping[str, Any],
     vectors: Mapping[str, int],
+    weight_shape: tuple[int, ...],
     dtype: torch.dtype,
 ) -> list[Tensor]:
     """Return outputs, final states, gradients by all arguments, and gradient norms through time."""
     n, width = _FEATURES, len(operation.states)
-    shapes = [(_STEPS, _BATCH, operation.gates * n), (operation.rows * n, operation.sources * n)]
-    shapes += [(_BATCH, n)] * width
+    shapes = [(_STEPS, _BATCH, operation.gates * n), weight_shape, *[(_BATCH, n)] * width]
     arguments = [_normal(*shape, seed=seed).to(dtype) for seed, shape in enumerate(shapes)]
     arguments += [0.5 * _normal(length, seed=10 + i).to(dtype) for i, length in enumerate(vectors.values())]
     arguments[1] /= n**0.5

@@ -1,4 +1,4 @@
-"""The CPU back end: the kernels of `cpu.c`, in float32.
+"""The CPU back end: the kernels of `cpu.c` and `scan.c`, in float32.
 
 Forward keeps the states and what the states do not give back (see `cpu.c`, "saved"). Backward runs the loop in reverse
 and then makes dL/dW as one product over all steps.
@@ -15,8 +15,8 @@ from torch import Tensor
 from orthobench.recurrence import kernels, native, stopwatch, workspace
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.diagonal import Diagonal
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
+from orthobench.recurrence.scan import Scan
 
 _KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in cpu.c
 _Settings = dict[str, int | float]
@@ -29,8 +29,6 @@ def unsupported(call: Call) -> str | None:
         return f"the tensors are on {x.device.type}"
     if not isinstance(call.weight, Tensor):
         return "W is applied by a function, which has no C kernel"
-    if KERNELS[call.operation.name] is Diagonal:
-        return None
     if x.dtype is not torch.float32:
         return f"the C kernels are for float32, not {x.dtype}".replace("torch.", "")
     if parameters.get("cell_weight") is not None:
@@ -325,6 +323,6 @@ KERNELS: dict[str, type[Kernel]] = {
     "cornn": _CoRNN,
     "lem": _LEM,
     "lipschitz": _Lipschitz,
-    "diagonal_recurrence": Diagonal,
+    "diagonal_recurrence": Scan,
 }
 """The kernels, by the operation's name."""

@@ -1,9 +1,9 @@
-"""The linear recurrence of independent complex units in about 2 sqrt(T) operations (LRU).
+"""The diagonal recurrence by PyTorch's kernels, in about 2 sqrt(T) operations: for CUDA.
 
 The sequence is cut into pieces of about sqrt(T) steps. All pieces run at once from a zero state. Their final states
-are joined one after another, and each piece gets its start's share, lambda^k times that state. Only powers of lambda
-are taken, never quotients, so nothing overflows where |lambda| <= 1. The backward pass is the same recurrence with
-conj(lambda) in reversed time. The kernel is PyTorch's on every device.
+are joined one after another, and each piece gets its start's share: that state times the product of the coefficients
+since. Only products of coefficients are taken, never quotients, so nothing overflows where |a| <= 1. The backward pass
+is the same recurrence with conj(a) in reversed time.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
@@ -22,31 +23,50 @@ class Diagonal:
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        return (_scan(x, arguments.weight, arguments.state[0]),), ()
+        u, a, start = (_units(tensor, arguments) for tensor in (x, arguments.weight, arguments.state[0]))
+        return (_features(_scan(u, a, start), arguments),), ()
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        (states,), (start,) = tape.states, arguments.state
-        backwards = arguments.weight.conj()
-        total = _scan(tape.all_steps().flip(0), backwards, torch.zeros_like(start)).flip(0)  # dL/dh_t, also dL/dx_t
+        tensors = (tape.all_steps(), tape.states[0], arguments.weight, arguments.state[0])
+        gradient, states, a, start = (_units(tensor, arguments) for tensor in tensors)
+        backwards = a.conj()
+        later = backwards.roll(-1, 0).flip(0) if a.dim() == 3 else backwards
+        total = _scan(gradient.flip(0), later, torch.zeros_like(start)).flip(0)  # dL/dh_t, also dL/dx_t
         for norms in tape.norms:
             norms.copy_(torch.linalg.vector_norm(total, dim=-1))
-        weight = (total[0] * start.conj()).sum(0) + (total[1:] * states[:-1].conj()).sum((0, 1))
-        return Gradients(total, weight, (backwards * total[0],))
+        weight = total * torch.cat((start[None], states[:-1])).conj()
+        weight = weight if a.dim() == 3 else weight.sum((0, 1))
+        dstart = (backwards[0] if a.dim() == 3 else backwards) * total[0]
+        return Gradients(_features(total, arguments), _features(weight, arguments), (_features(dstart, arguments),))
 
 
-def _scan(u: Tensor, decay: Tensor, start: Tensor) -> Tensor:
-    """Return s_1..s_T `[T, B, n]` of s_t = decay s_{t-1} + u_t, with decay `[n]` and start `[B, n]`."""
+def _units(features: Tensor, arguments: Arguments) -> Tensor:
+    """Return features `[..., 2n]` as complex units `[..., n]`; real units are the features."""
+    if not arguments.parameters["is_complex"]:
+        return features
+    return torch.view_as_complex(features.unflatten(-1, (-1, 2)))
+
+
+def _features(units: Tensor, arguments: Arguments) -> Tensor:
+    return torch.view_as_real(units.resolve_conj()).flatten(-2) if arguments.parameters["is_complex"] else units
+
+
+def _scan(u: Tensor, a: Tensor, start: Tensor) -> Tensor:
+    """Return s_1..s_T `[T, B, n]` of s_t = a_t s_{t-1} + u_t, with a `[n]` or `[T, B, n]` and start `[B, n]`."""
     steps = len(u)
     length = math.isqrt(steps - 1) + 1
     pieces = -(-steps // length)
-    padded = torch.cat((u, u.new_zeros(pieces * length - steps, *u.shape[1:])))
+    rest = (0, 0, 0, 0, 0, pieces * length - steps)
+    padded = pad(u, rest)
     states = padded.unflatten(0, (pieces, length))
+    per_step = a.dim() == 3
+    coefficients = pad(a, rest).unflatten(0, (pieces, length)) if per_step else a.expand(1, length, 1, -1)
     for k in range(1, length):
-        states[:, k].addcmul_(decay, states[:, k - 1])
-    powers = decay.expand(length, -1).cumprod(0)  # lambda^1 .. lambda^length
+        states[:, k].addcmul_(coefficients[:, k], states[:, k - 1])
+    products = coefficients.cumprod(1)  # a_1, a_1 a_2, ... of each piece
     starts = [start]
-    for final in states[:-1, -1].unbind(0):
-        starts.append(final + powers[-1] * starts[-1])
-    states.addcmul_(powers[:, None], torch.stack(starts)[:, None])
+    for final, product in zip(states[:-1, -1], products[:, -1].expand(pieces, *products.shape[2:]), strict=False):
+        starts.append(final + product * starts[-1])
+    states.addcmul_(products, torch.stack(starts)[:, None])
     return padded[:steps]

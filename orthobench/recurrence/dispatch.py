@@ -89,7 +89,7 @@ def choose(call: Call) -> str:
             raise BackendError(f"{call.operation.name}: back end {name} cannot serve this: {reason}")
         return name
     device = call.x.device.type
-    if device not in ("cpu", "cuda") or call.x.dtype not in (torch.float32, torch.complex64):
+    if device not in ("cpu", "cuda") or call.x.dtype != torch.float32:
         return "reference"
     reason = _unsupported(device, call)
     if reason is None:

@@ -1,4 +1,4 @@
-"""Calls of `cpu.c` from Python: its library, its problems, and matrices in the order it reads them.
+"""The compiled library for Python: its functions, the problems of `cpu.c`, and matrices in the order it reads them.
 
 No number depends on the number of threads.
 """
@@ -81,7 +81,7 @@ def load(*flags: str) -> ctypes.CDLL:
     try:
         return _declared(library)
     except AttributeError as error:
-        raise build.BuildError(f"the compiled library has other functions than cpu.c: {error}") from error
+        raise build.BuildError(f"the compiled library has other functions than native.py declares: {error}") from error
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
@@ -97,7 +97,10 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.add_parts.argtypes = (size, size, pointer, pointer)
     library.multiply_add.argtypes = (size, ctypes.c_float, ctypes.c_float, pointer)
     library.multiply_add_flops.restype = size
-    library.pack.restype = library.add_parts.restype = library.multiply_add.restype = None
+    library.scan_forward.argtypes = (size,) * 7 + (pointer,) * 4
+    library.scan_backward.argtypes = (size,) * 7 + (pointer,) * 8
+    for name in ("pack", "add_parts", "multiply_add", "scan_forward", "scan_backward"):
+        getattr(library, name).restype = None
     return library
 
 

@@ -31,7 +31,8 @@ class Operation(Generic[P]):
         gates: number of blocks of n features in x.
         rows: number of blocks of n rows in the weight.
         sources: number of blocks of n columns in the weight.
-        diagonal: whether the weight is the diagonal `[n]` of a matrix instead.
+        diagonal: whether the weight is the diagonal `[n]` of a matrix instead, or one for each step and row,
+            `[T, B, n]`. The step is made from `[n]`, or from one step's `[B, n]`.
         check: returns the reason why n and the parameters do not fit, or None.
     """
 
@@ -68,7 +69,7 @@ class Operation(Generic[P]):
 
         Args:
             x: projected inputs `[T, B, gates * n]`; T and B are at least 1.
-            weight: `[rows * n, sources * n]`.
+            weight: `[rows * n, sources * n]`; of a diagonal operation `[n]` or `[T, B, n]`.
             state: the initial state, tensors `[B, n]`.
             trace: receives ||dL/ds_t|| in the backward pass.
             args: the operation's parameters.
@@ -124,7 +125,8 @@ class Operation(Generic[P]):
         shapes: dict[str, tuple[Tensor, tuple[int, ...]]] = {"x": (x, (x.shape[0], batch, self.gates * n))}
         tensors = [*state, *(value for value in parameters.values() if isinstance(value, Tensor))]
         if isinstance(weight, Tensor):
-            shapes["weight"] = weight, (n,) if self.diagonal else (self.rows * n, self.sources * n)
+            diagonal = (x.shape[0], batch, n) if weight.dim() == 3 else (n,)
+            shapes["weight"] = weight, diagonal if self.diagonal else (self.rows * n, self.sources * n)
             tensors.append(weight)
         elif self.rows * self.sources * self.gates != 1 or self.diagonal:
             raise ValueError(f"{self.name}: the weight should be a tensor")

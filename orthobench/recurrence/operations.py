@@ -169,10 +169,24 @@ def lipschitz(weight: Tensor, step_size: float) -> Step:
     return step
 
 
-@operation(diagonal=True)
-def diagonal_recurrence(weight: Tensor) -> Step:
-    """h_t = lambda o h_{t-1} + x_t of independent complex units (LRU); the weight is lambda `[n]`.
+def _check_pairs(n: int, is_complex: bool) -> str | None:
+    return f"complex units need an even number of real features, not {n}" if is_complex and n % 2 else None
 
-    x, the weight and the state are complex. A trace counts real and imaginary parts as real features.
+
+@operation(diagonal=True, check=_check_pairs)
+def diagonal_recurrence(weight: Tensor, is_complex: bool = False) -> Step:
+    """h_t = a_t o h_{t-1} + x_t of independent units: a linear recurrence, such as LRU's.
+
+    The weight is a `[n]`, the same at every step and row, or `[T, B, n]`. With `is_complex` unit j is the features 2j
+    (real part) and 2j+1 (imaginary part) of the inputs, the weight and the state.
     """
-    return lambda x, h: (weight * h + x,)
+    if not is_complex:
+        return lambda x, h: (weight * h + x,)
+    real, imaginary = weight.unflatten(-1, (-1, 2)).unbind(-1)
+
+    def step(x: Tensor, h: Tensor) -> State:
+        re, im = h.unflatten(-1, (-1, 2)).unbind(-1)
+        product = torch.stack((real * re - imaginary * im, real * im + imaginary * re), dim=-1)
+        return (product.flatten(-2) + x,)
+
+    return step

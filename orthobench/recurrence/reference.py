@@ -5,7 +5,10 @@ All other back ends are tested against it, in value and in gradient.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -35,12 +38,20 @@ def run(call: Call) -> Result:
 
 
 def _loop(call: Call, x: Tensor, *state: Tensor) -> Result:
-    step = call.operation.step(call.weight, **call.parameters)
     states: list[State] = []
-    for x_t in x.unbind(0):  # indexing x would make autograd write a zero tensor of x's size at each step
+    # indexing x would make autograd write a zero tensor of x's size at each step
+    for x_t, step in zip(x.unbind(0), _steps(call), strict=False):
         state = step(x_t, *state)
         states.append(state)
     if call.trace is not None:
         for name, tensors in zip(call.operation.traced_states, zip(*states, strict=True), strict=True):
             call.trace.watch(name, tensors)
     return torch.stack([first for first, *_ in states]), state
+
+
+def _steps(call: Call) -> Iterator[Callable[..., State]]:
+    """Yield the step of each time: the same one without end, or one for each diagonal of a weight `[T, B, n]`."""
+    make = functools.partial(call.operation.step, **call.parameters)
+    if call.operation.diagonal and isinstance(call.weight, Tensor) and call.weight.dim() == 3:
+        return map(make, call.weight.unbind(0))
+    return itertools.repeat(make(call.weight))

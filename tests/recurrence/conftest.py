@@ -27,6 +27,8 @@ class Case:
     step_size: float | None = None
     has_bias: bool = False
     reset_after: bool = False
+    is_complex: bool = False
+    per_step: bool = False
 
     @property
     def gates(self) -> int:
@@ -43,7 +45,7 @@ class Case:
 
     def features(self, n: int) -> int:
         """The nearest size from n up that the case takes."""
-        return n + n % 2 if self.activation and self.activation.is_complex else n
+        return n + n % 2 if self.is_complex or (self.activation and self.activation.is_complex) else n
 
     def arguments(self, steps: int, batch: int, n: int, seed: int) -> list[Any]:
         """x, the weight, the initial states and the operation's parameters; tensors in float64."""
@@ -53,7 +55,11 @@ class Case:
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-        x, weight = normal(steps, batch, self.gates * n), normal(*self.weight_shape(n)) / n**0.5
+        x = normal(steps, batch, self.gates * n)
+        if self.op == "diagonal_recurrence":
+            weight = 0.8 * normal(*((steps, batch, n) if self.per_step else (n,))).tanh()
+        else:
+            weight = normal(*self.weight_shape(n)) / n**0.5
         arguments: list[Any] = [x, weight, *(normal(batch, n) for _ in self.states)]
         match self.op:
             case "recurrence":
@@ -66,6 +72,8 @@ class Case:
                 arguments += [self.step_size]
             case "cornn":
                 arguments += [self.step_size, 2.7, 1.3]
+            case "diagonal_recurrence":
+                arguments += [self.is_complex]
             case "gru":
                 activation = self.activation or TANH
                 inner = normal(n) if self.has_bias and self.reset_after else None
@@ -133,6 +141,10 @@ def _cases() -> Iterator[Case]:
     yield Case("cornn", "cornn", step_size=0.3)
     yield Case("lem", "lem", step_size=0.7)
     yield Case("lipschitz", "lipschitz", step_size=0.3)
+    for is_complex in (False, True):
+        for per_step in (False, True):
+            name = f"diagonal{'-complex' * is_complex}{'-per-step' * per_step}"
+            yield Case(name, "diagonal_recurrence", is_complex=is_complex, per_step=per_step)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -18,6 +18,7 @@ from orthobench.recurrence import (
     GradientTrace,
     Kind,
     cornn,
+    diagonal_recurrence,
     gated_recurrence,
     gru,
     lem,
@@ -105,6 +106,13 @@ def transcribed(case: Any, arguments: list[Any]) -> np.ndarray:
                     h = (1 - dt_y) * h + dt_y * np.tanh(candidate_y @ z + input_y)
                 case "lipschitz":
                     h = h + rest[0] * (weight[:n] @ h + np.tanh(weight[n:] @ h + x_t))
+                case "diagonal_recurrence":
+                    a = weight[t, sample] if case.per_step else weight
+                    if case.is_complex:
+                        units = (a[::2] + 1j * a[1::2]) * (h[::2] + 1j * h[1::2]) + x_t[::2] + 1j * x_t[1::2]
+                        h = np.stack((units.real, units.imag), axis=-1).ravel()
+                    else:
+                        h = a * h + x_t
             states[t, sample] = h
     return states
 
@@ -152,11 +160,12 @@ def test_trace_is_the_total_derivative_at_every_step(case: Any, evaluate: Any, c
     x, weight, *rest = arguments
     outputs, _ = reference.run(call(case, arguments))
     for t in range(steps):
-        _, state = reference.run(call(case, [x[: t + 1], weight, *rest]))
+        until, after = (weight[: t + 1], weight[t + 1 :]) if weight.dim() == 3 else (weight, weight)
+        _, state = reference.run(call(case, [x[: t + 1], until, *rest]))
         start = [part.detach().requires_grad_() for part in state]
         loss, final = (way[t] * start[0]).sum(), start
         if t < steps - 1:
-            later, final = reference.run(call(case, [x[t + 1 :], weight, *start, *rest[len(start) :]]))
+            later, final = reference.run(call(case, [x[t + 1 :], after, *start, *rest[len(start) :]]))
             loss = loss + (way[t + 1 :] * later).sum()
         loss = loss + sum((w * part).sum() for w, part in zip(ways_of_final, final, strict=True))
         if len(start) == 2:  # the second state reaches the loss through h_t as well
@@ -242,6 +251,9 @@ X, W, H = torch.zeros(3, 2, 4), torch.zeros(4, 4), torch.zeros(2, 4)
         (lambda: lem(X, torch.zeros(16, 4), (H, H), None, 0.1), "x"),
         (lambda: lem(torch.zeros(3, 2, 16), torch.zeros(16, 4), (H, H[:1]), None, 0.1), "z0"),
         (lambda: lipschitz(X, W, (H,), None, 0.1), "weight"),
+        (lambda: diagonal_recurrence(X, W, (H,)), r"weight \[4, 4\] should be \[4\]"),
+        (lambda: diagonal_recurrence(X, X[:2], (H,)), r"weight \[2, 2, 4\] should be \[3, 2, 4\]"),
+        (lambda: diagonal_recurrence(X[..., :3], W[0, :3], (H[:, :3],), is_complex=True), "even number"),
         (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), (H,), None, torch.zeros(4)), "reset_after"),
         (lambda: gru(torch.zeros(3, 2, 12), torch.zeros(12, 4), (H,), activation=RELU), "tanh or modrelu, not relu"),
         (

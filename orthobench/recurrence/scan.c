@@ -1,0 +1,120 @@
+/* The diagonal recurrence h_t = a_t o h_{t-1} + x_t of independent units, in float32.
+ *
+ * Units are independent, so the caller gives each thread a range of blocks, and no thread waits. A block is one vector
+ * of features of one batch row; a row has ceil(width / VL) blocks, the last possibly partial. Each step reads the step
+ * before it in the output, where it is still in cache. Tensors are contiguous and time major, [T, B, width]. Complex
+ * units are pairs of features, real part first. The coefficients are [width], the same at every step and row, or
+ * [T, B, width]. */
+#include "vectors.h"
+
+/* Lane 2j in lanes 2j and 2j+1. */
+INLINE vf real_parts(vf x) {
+    typedef uint64_t pairs __attribute__((vector_size(4 * VL)));
+    const pairs low = (pairs)x & 0xffffffffu;
+    return (vf)(low | low << 32);
+}
+
+/* -lane 2j+1 in lane 2j, and lane 2j+1 in itself. */
+INLINE vf imaginary_parts(vf x) {
+    typedef uint64_t pairs __attribute__((vector_size(4 * VL)));
+    const pairs high = (pairs)x >> 32;
+    return (vf)((high | high << 32) ^ 0x80000000u);
+}
+
+/* a h, of complex units if so. */
+INLINE vf product(const int is_complex, vf a, vf h) {
+    return is_complex ? real_parts(a) * h + imaginary_parts(a) * swap_pairs(h) : a * h;
+}
+
+/* conj(a) h. */
+INLINE vf conjugate_product(const int is_complex, vf a, vf h) {
+    return is_complex ? real_parts(a) * h - imaginary_parts(a) * swap_pairs(h) : a * h;
+}
+
+/* Calls BODY with the batch row and the features from `col` of each block in [first, last). `at` is their place in a
+ * tensor [B, width], and `count` the number of features. */
+#define EACH_BLOCK(BODY)                                                        \
+    for (int64_t block = first, row = first / blocks; block < last; row++) {    \
+        const int64_t end = last < (row + 1) * blocks ? last : (row + 1) * blocks; \
+        for (; block < end; block++) {                                          \
+            const int64_t col = (block - row * blocks) * VL, at = row * width + col; \
+            const int count = lanes(width - col);                               \
+            BODY                                                                \
+        }                                                                       \
+    }
+
+INLINE void forward(const int is_complex, const int per_step, int64_t first, int64_t last, int64_t steps, int64_t batch,
+                    int64_t width, const float *x, const float *a, const float *h0, float *h) {
+    const int64_t blocks = (width + VL - 1) / VL, size = batch * width;
+    for (int64_t t = 0; t < steps; t++) {
+        const float *const before = t ? h + (t - 1) * size : h0, *const x_t = x + t * size;
+        const float *const a_t = per_step ? a + t * size : a;
+        float *const h_t = h + t * size;
+        EACH_BLOCK({
+            const vf coefficient = load(a_t + (per_step ? at : col), count);
+            __builtin_prefetch(x_t + size + at, 0, 2);
+            store(h_t + at, product(is_complex, coefficient, load(before + at, count)) + load(x_t + at, count), count);
+        })
+    }
+}
+
+/* h [T, B, width] from x, the coefficients a and h0 [B, width]. */
+void scan_forward(int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width, int64_t is_complex,
+                  int64_t per_step, const float *x, const float *a, const float *h0, float *h) {
+    const uint64_t denormals = flush_denormals();
+    switch (is_complex * 2 + per_step) {
+        case 0: forward(0, 0, first, last, steps, batch, width, x, a, h0, h); break;
+        case 1: forward(0, 1, first, last, steps, batch, width, x, a, h0, h); break;
+        case 2: forward(1, 0, first, last, steps, batch, width, x, a, h0, h); break;
+        default: forward(1, 1, first, last, steps, batch, width, x, a, h0, h);
+    }
+    restore_denormals(denormals);
+}
+
+INLINE void backward(const int is_complex, const int per_step, int64_t first, int64_t last, int64_t steps,
+                     int64_t batch, int64_t width, const float *a, const float *h0, const float *h,
+                     const float *grad_h, const float *grad_last, float *dx, float *da, float *dh0) {
+    const int64_t blocks = (width + VL - 1) / VL, size = batch * width;
+    for (int64_t t = steps - 1; t >= 0; t--) {
+        const float *const before = t ? h + (t - 1) * size : h0;
+        const float *const arriving = grad_h ? grad_h + t * size : t == steps - 1 ? grad_last : NULL;
+        const float *const later_a = per_step ? a + (t + 1) * size : a;
+        float *const dx_t = dx + t * size, *const da_t = per_step && da ? da + t * size : da;
+        EACH_BLOCK({
+            vf g = arriving ? load(arriving + at, count) : (vf){0};
+            if (t < steps - 1)
+                g += conjugate_product(is_complex, load(later_a + (per_step ? at : col), count),
+                                       load(dx_t + size + at, count));
+            store(dx_t + at, g, count);
+            if (da) {
+                vf by_a = conjugate_product(is_complex, load(before + at, count), g);
+                if (t > 1) __builtin_prefetch(before - size + at, 0, 2);
+                if (!per_step) by_a += load(da_t + at, count);
+                store(da_t + at, by_a, count);
+            }
+        })
+    }
+    EACH_BLOCK({
+        const vf coefficient = load(a + (per_step ? at : col), count);
+        store(dh0 + at, conjugate_product(is_complex, coefficient, load(dx + at, count)), count);
+    })
+}
+
+/* dx [T, B, width], da and dh0 [B, width]. Absent gradients are NULL: grad_h [T, B, width] of all states, grad_last
+ * [B, width] of the final one. da is [T, B, width] with coefficients per step, else [B, width], zeroed: each row's sum
+ * over time; NULL if it is not needed. */
+void scan_backward(int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width, int64_t is_complex,
+                   int64_t per_step, const float *a, const float *h0, const float *h, const float *grad_h,
+                   const float *grad_last, float *dx, float *da, float *dh0) {
+    const uint64_t denormals = flush_denormals();
+    switch (is_complex * 2 + per_step) {
+#define CASE(COMPLEX, PER_STEP)                                                                                      \
+    backward(COMPLEX, PER_STEP, first, last, steps, batch, width, a, h0, h, grad_h, grad_last, dx, da, dh0); break;
+        case 0: CASE(0, 0)
+        case 1: CASE(0, 1)
+        case 2: CASE(1, 0)
+        default: CASE(1, 1)
+#undef CASE
+    }
+    restore_denormals(denormals);
+}
