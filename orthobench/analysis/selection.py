@@ -93,8 +93,8 @@ def select_runs(
         columns = {name: getattr(run, name) for name in COLUMNS if name not in ("tag", "status")}
         return {**settings_of(run), **columns, "tag": run.tags, "status": status_of(run)}
 
-    if not runs:
-        return []
+    if not runs or not conditions:
+        return list(runs)
     return narrow(runs, conditions, values_of, COLUMNS)
 
 

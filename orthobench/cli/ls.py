@@ -39,7 +39,7 @@ def command(
     with open_store(db) as store:
         status_of = status_in(store, db)
         try:
-            runs, remark = select_runs(store.runs(), selected, status_of), ""
+            runs, remark = select_runs(store.runs(brief=True), selected, status_of), ""
         except NoMatchError as error:
             runs, remark = [], str(error)
         differing = differing_settings(runs, lambda run: f"{run.task} {run.model}")

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from sqlalchemy import Engine, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer, lazyload, selectinload, subqueryload
 
 from orthobench.errors import RunLockedError, UsageError
 from orthobench.store.damage import explain, explained
@@ -348,9 +348,19 @@ class Store:
         seed: int | None = None,
         tag: str | None = None,
         keys: Sequence[str] | None = None,
+        brief: bool = False,
     ) -> list[Run]:
-        """Return the runs that match all filters, in the order of their start."""
-        query = select(Run).order_by(Run.id)
+        """Return the runs that match all filters, in the order of their start.
+
+        The number of statements does not grow with the runs, which share the records of their environments. With
+        `brief` they lack `environment`, `metrics`, `baselines` and `seconds`, which a list does not show.
+        """
+        query = select(Run).options(subqueryload(Run.tag_rows)).order_by(Run.id)
+        if brief:
+            unread = (Run.metrics, Run.baselines, Run.seconds)
+            query = query.options(lazyload(Run.environment), *(defer(column, raiseload=True) for column in unread))
+        else:
+            query = query.options(selectinload(Run.environment))
         filters = {Run.task: task, Run.model: model, Run.status: status, Run.seed: seed}
         for column, value in filters.items():
             if value is not None:
