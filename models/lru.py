@@ -88,13 +88,17 @@ class LRU(Model):
         """Return lambda, complex `[n]`."""
         return torch.complex(-self.nu.exp(), self.theta.exp()).exp()
 
-    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+    def encode(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return e and v `[T, B, d]`."""
         e = project(inputs, self.encoder_weight, self.encoder_bias)
-        v = layer_norm(e, self.norm_bias.shape, self.norm_weight, self.norm_bias)
+        return e, layer_norm(e, self.norm_bias.shape, self.norm_weight, self.norm_bias)
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        e, v = self.encode(inputs)
         driven = project(v, self.gain.exp().repeat_interleave(2)[:, None] * self.input_weight)
         s, (final,) = diagonal_recurrence(driven, interleaved(self.eigenvalues()), state, trace, is_complex=True)
-        if self.signature.readout == "last":
-            e, v, s = e[-1:], v[-1:], final[None]
+        if self.signature.readout == "last":  # e[-1:] would make autograd write zeros of the size of e
+            (e, v), s = self.encode(inputs[-1:]), final[None]
         u = gelu(linear(s, self.state_weight) + self.feedthrough * v)
         value, gate = linear(u, self.gate_weight, self.gate_bias).chunk(2, dim=-1)
         return e + value * gate.sigmoid(), (final,)

@@ -59,7 +59,10 @@ class _Project(Function):
     def _gradients(ctx: Any, dx: Tensor) -> Any:
         inputs, weight = ctx.saved_tensors
         m = inputs.shape[-1]
-        dinputs = dx @ weight if ctx.needs_input_grad[0] else None
+        dinputs = None
+        if ctx.needs_input_grad[0]:
+            dinputs = workspace.take(*inputs.shape)
+            torch.mm(dx.reshape(-1, dx.shape[-1]), weight, out=dinputs.view(-1, m))
         if not any(ctx.needs_input_grad[1:]):
             return dinputs, None, None
         # The bias is the weight of an additional input 1: one pass over dx gives both gradients.
