@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import native, threads, workspace
+from orthobench.recurrence import native, stopwatch, threads, workspace
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
 _SMALL = 1 << 17  # numbers; below, starting a thread costs more than it saves
@@ -51,4 +51,6 @@ def _run(function: str, h: Tensor, arguments: Arguments, *tensors: Tensor | None
         return lambda: kernel(first, last, *sizes, *pointers)
 
     blocks = batch * -(-width // native.kernels().vector_length())
-    threads.run([task(*part) for part in threads.ranges(blocks, torch.get_num_threads() if h.numel() > _SMALL else 1)])
+    parts = threads.ranges(blocks, torch.get_num_threads() if h.numel() > _SMALL else 1)
+    with stopwatch.part(stopwatch.FORWARD if function == "scan_forward" else stopwatch.BACKWARD):
+        threads.run([task(*part) for part in parts])
