@@ -52,6 +52,7 @@ class LRU(Model):
     version = 1
     title = "LRU"
     paper = "Orvieto et al. Resurrecting Recurrent Neural Networks for Long Sequences. ICML 2023"
+    cost = "two products a step at d = n (B has 2n rows of d), and a normalisation"
     Settings = LRUSettings
 
     def __init__(self, settings: LRUSettings, signature: Signature, generator: torch.Generator) -> None:
