@@ -5,7 +5,9 @@ Listing names imports no plugin. A plugin that cannot be loaded is listed with t
 
 from __future__ import annotations
 
+import ast
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
@@ -245,6 +247,7 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
     file = Path(sources.path)
     if file.suffix != ".py":
         raise UsageError(f"plugin file {file} is not a Python file: its name should end in .py")
+    _check_imports(file, sources.main)
     try:
         module = _guarded(lambda: run_file(f"{LOCAL}.{file.stem}", file.absolute(), sources.main))
     except PluginError as error:
@@ -273,6 +276,38 @@ def _from_file(sources: Sources) -> Iterator[Plugin]:
             lambda kind=kind, cls=cls: _checked(kind, cls),  # type: ignore[misc]
             lambda: sources,
         )
+
+
+def _check_imports(file: Path, content: bytes) -> None:
+    """Refuse relative imports, such as those of a copied model: a plugin file is in no package.
+
+    Raises:
+        UsageError: the file has one; the line has the absolute import.
+    """
+    try:
+        nodes = list(ast.walk(ast.parse(content)))
+    except (SyntaxError, ValueError):
+        return  # the import explains the error
+    for node in nodes:
+        if not isinstance(node, ast.ImportFrom) or not node.level:
+            continue
+        names = ", ".join(alias.name for alias in node.names)
+        name = node.module or node.names[0].name
+        folder = next((f"{plural}." for plural in ("models", "tasks") if _is_built_in(f"{plural}.{name}")), "")
+        module = f"orthobench.{folder}{name}" if folder else name
+        taken = f"; rename the file too, as {file.stem} is a built-in name" if _is_taken(file.stem) else ""
+        raise UsageError(
+            f"plugin file {file}, line {node.lineno}: a plugin file cannot import from .{node.module or ''}: write "
+            f"from {module} import {names}{taken}"
+        )
+
+
+def _is_built_in(module: str) -> bool:
+    return importlib.util.find_spec(f"orthobench.{module}") is not None
+
+
+def _is_taken(name: str) -> bool:
+    return any(plugin.name == name for kind in KINDS for plugin in _built_in(kind))
 
 
 def _owner(plugin: Plugin) -> str:
