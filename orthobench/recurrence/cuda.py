@@ -10,8 +10,6 @@ Importing this module needs neither Triton nor a GPU; `unsupported` returns what
 from __future__ import annotations
 
 import contextlib
-import functools
-import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,8 +37,8 @@ def unsupported(call: Call) -> str | None:
         return f"{op}: x is on {x.device} and the weight on {weight.device}, not on one CUDA device"
     if KERNELS[op] is Diagonal:
         return None
-    if not _has_triton():
-        return "triton is not installed"
+    if problem := cuda_launch.triton_problem():
+        return problem
     if torch.cuda.get_device_capability(x.device) < (8, 0):
         return f"{torch.cuda.get_device_name(x.device)} has no TF32 tensor cores"
     if x.dtype != torch.float32 or weight.dtype != torch.float32:
@@ -61,11 +59,6 @@ def _unsupported_parameters(
     if activation.kind is Kind.LEAKY_RELU and activation.slope <= 0:
         return f"leaky_relu needs a positive slope, not {activation.slope}"
     return None
-
-
-@functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None
 
 
 def run(call: Call) -> Result:
@@ -143,14 +136,14 @@ class _Recurrence:
         cell, weight, (h0,), (states,) = _cell(arguments.parameters), arguments.weight, arguments.state, tape.states
         saved = states if tape.saved[0] is None else tape.saved[0]
         bias = arguments.parameters.get("bias")
-        grad = tape.all_steps()
+        final, grad = cuda_launch.loss_gradient(tape)
         norms = tape.norms[0] if tape.norms else None
         steps, batch, n = states.shape
         b = states.new_zeros(n) if bias is None else bias
         dx = torch.empty_like(saved)
         dbias = states.new_zeros(batch, n)
         plan = cuda_launch.row_plan(n)
-        shared = {**cell.scalars(), **cell.constants(), "BIAS": bias is not None}
+        shared = {**cell.scalars(), **cell.constants(), "BIAS": bias is not None, "FINAL": final}
         if plan is not None:
             dh0 = torch.empty_like(h0)
             cuda_launch.kernels().row.row_backward[(batch,)](

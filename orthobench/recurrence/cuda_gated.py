@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.cuda_launch import record, step_launch, weight_gradient
+from orthobench.recurrence.cuda_launch import loss_gradient, record, step_launch, weight_gradient
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
 
@@ -31,18 +31,19 @@ class LSTM:
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         weight, (h0, c0), (h, c), (gates,) = arguments.weight, arguments.state, tape.states, tape.saved
         assert gates is not None
-        grad_h, grad_c = tape.all_steps(0), tape.all_steps(1)
+        (final, grad_h), grad_c = loss_gradient(tape), tape.last(1)
         steps, batch, n = h.shape
         dx, dc0 = torch.empty_like(gates), torch.empty_like(c0)
         traced = bool(tape.norms)
         total_h, total_c = (torch.empty_like(h), torch.empty_like(c)) if traced else (dx, dx)
         m = weight.T.contiguous()
         kernel, constants = step_launch("lstm_backward", h, batch, n)
+        constants |= {"TRACE": traced, "FINAL": final}
         for t in reversed(range(steps)):
             c_previous, t_previous = (c, t - 1) if t else (c0, 0)
             kernel(
                 grad_h, grad_c, m, gates, c, c_previous, dx, dc0, total_h, total_c,
-                t, min(t + 1, steps - 1), t_previous, batch, TRACE=traced, LAST=t == steps - 1, **constants,
+                t, min(t + 1, steps - 1), t_previous, batch, LAST=t == steps - 1, **constants,
             )  # fmt: skip
         for norms, total in zip(tape.norms, (total_h, total_c), strict=False):
             record(norms, total)
@@ -79,7 +80,7 @@ class _ResetAfter:
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         weight, (h0,), (states,), (gates,) = arguments.weight, arguments.state, tape.states, tape.saved
-        grad = tape.all_steps()
+        final, grad = loss_gradient(tape)
         steps, batch, n = states.shape
         dx, d_mixed = states.new_empty(steps, batch, 3 * n), states.new_empty(steps, batch, 3 * n)
         carry = torch.empty_like(h0)
@@ -87,11 +88,12 @@ class _ResetAfter:
         total = torch.empty_like(states) if traced else dx
         m = weight.T.contiguous()
         kernel, constants = step_launch("gru_backward", states, batch, n)
+        constants |= {"TRACE": traced, "FINAL": final}
         for t in reversed(range(steps)):
             previous, t_previous = (states, t - 1) if t else (h0, 0)
             kernel(
                 grad, m, gates, previous, dx, d_mixed, carry, total,
-                t, min(t + 1, steps - 1), t_previous, batch, TRACE=traced, LAST=t == steps - 1, **constants,
+                t, min(t + 1, steps - 1), t_previous, batch, LAST=t == steps - 1, **constants,
             )  # fmt: skip
         for norms in tape.norms:
             record(norms, total)
@@ -122,21 +124,22 @@ class _ResetBefore:
         weight, (h0,), (states,), (reset, gates) = arguments.weight, arguments.state, tape.states, tape.saved
         assert reset is not None
         assert gates is not None
-        grad = tape.all_steps()
+        final, grad = loss_gradient(tape)
         steps, batch, n = states.shape
         dx, carry = torch.empty_like(gates), torch.empty_like(h0)
         traced = bool(tape.norms)
         total = torch.empty_like(states) if traced else dx
         m_gates, m_candidate = weight[: 2 * n].T.contiguous(), weight[2 * n :].T.contiguous()
-        first, constants = step_launch("gru_candidate_backward", states, batch, n)
-        second, _ = step_launch("gru_gates_backward", states, batch, n)
+        first, first_constants = step_launch("gru_candidate_backward", states, batch, n)
+        first_constants |= {"TRACE": traced, "FINAL": final}
+        second, second_constants = step_launch("gru_gates_backward", states, batch, n)
         for t in reversed(range(steps)):
             previous, t_previous = (states, t - 1) if t else (h0, 0)
             first(
                 grad, m_gates, gates, previous, dx, carry, total,
-                t, min(t + 1, steps - 1), t_previous, batch, TRACE=traced, LAST=t == steps - 1, **constants,
+                t, min(t + 1, steps - 1), t_previous, batch, LAST=t == steps - 1, **first_constants,
             )  # fmt: skip
-            second(m_candidate, gates, previous, dx, carry, t, t_previous, batch, **constants)
+            second(m_candidate, gates, previous, dx, carry, t, t_previous, batch, **second_constants)
         for norms in tape.norms:
             record(norms, total)
         d_candidate = dx[..., 2 * n :].flatten(0, 1).T @ reset.flatten(0, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from orthobench.recurrence.kernels import Tape
+
 MAX_ROW_FEATURES = 256
+REGISTER_FILE, MAX_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
 _FUSED = {"enable_fp_fusion": True}  # without it newer Tritons do not fuse multiply-adds
 
 
@@ -24,7 +28,8 @@ class RowPlan:
 
     def constants(self) -> dict[str, int]:
         # Without the limit, ptxas may take 40 registers and spill all of W where W does not fit anyway.
-        options = {"num_warps": self.warps, "num_stages": 1, "maxnreg": 255, **_FUSED}
+        registers = min(MAX_REGISTERS, REGISTER_FILE // (32 * self.warps))
+        options = {"num_warps": self.warps, "num_stages": 1, "maxnreg": registers, **_FUSED}
         return {"N": self.size, "THREE": self.three, **options}
 
 
@@ -77,6 +82,27 @@ def kernels() -> Any:
     return SimpleNamespace(row=triton_row, step=triton_step)
 
 
+@functools.cache
+def triton_problem() -> str | None:
+    """Return why Triton cannot launch kernels here, or None.
+
+    Its driver is compiled with the machine's C compiler, when it is first used.
+    """
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed"
+    try:
+        from triton.runtime import driver
+
+        driver.active.get_current_target()
+    except Exception as error:  # of the compiler, the linker, the loader or CUDA
+        return f"Triton's driver fails, which needs a C compiler and Python's headers ({_first_line(error)})"
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+
+
 def step_launch(name: str, like: Tensor, batch: int, n: int, gates: int = 1) -> tuple[Any, dict[str, Any]]:
     """Give a step kernel on its grid, and its compile-time constants."""
     # Not on CUDA means in Triton's interpreter, which has tiles as an H100 would.
@@ -84,6 +110,11 @@ def step_launch(name: str, like: Tensor, batch: int, n: int, gates: int = 1) -> 
     plan = step_plan(batch, n, processors, gates)
     grid = (-(-batch // plan.rows), -(-n * gates // plan.columns))
     return getattr(kernels().step, name)[grid], {"n": n, **plan.constants()}
+
+
+def loss_gradient(tape: Tape) -> tuple[bool, Tensor]:
+    """Return whether the loss uses the last step of the first state alone, and its gradient `[B, n]` or `[T, B, n]`."""
+    return (True, tape.last()) if tape.gradient is None else (False, tape.gradient)
 
 
 def weight_gradient(d_mixed: Tensor, states: Tensor, h0: Tensor) -> Tensor:

@@ -43,13 +43,17 @@ class Tape:
     norms: tuple[Tensor, ...]
     needs_weight: bool
 
-    def all_steps(self, index: int = 0) -> Tensor:
-        """Return the gradient by one state at every step, `[T, B, n]`, for kernels that read no other form."""
-        if index == 0 and self.gradient is not None:
+    def last(self, index: int = 0) -> Tensor:
+        """Return the gradient by one state at the last step alone, `[B, n]`, as `final` has it."""
+        final = self.final[index]
+        return torch.zeros_like(self.states[index][0]) if final is None else final
+
+    def all_steps(self) -> Tensor:
+        """Return the gradient by the first state at every step, `[T, B, n]`, for kernels that read no other form."""
+        if self.gradient is not None:
             return self.gradient
-        gradient, final = torch.zeros_like(self.states[index]), self.final[index]
-        if final is not None:
-            gradient[-1] = final
+        gradient = torch.zeros_like(self.states[0])
+        gradient[-1] = self.last()
         return gradient
 
 

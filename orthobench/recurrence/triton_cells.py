@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 GATED = "gated"
+TINY = tl.constexpr(1.1754944e-38)  # the smallest normal number: the approximate root takes smaller ones for 0
 
 
 @triton.jit
@@ -53,14 +54,15 @@ def _complex_scale(z, bias, epsilon, KIND: tl.constexpr, HALF: tl.constexpr, INN
     """Give the real factor s of u = s z, ds/dr (1/r) with r = |z|, and ds/db."""
     squared = _pair_sum(z * z, HALF, INNER)
     if KIND == "complex_modrelu_smooth":
-        modulus = tl.sqrt(squared + epsilon)
+        squared += epsilon
+        modulus = tl.sqrt(tl.where(squared < TINY, TINY, squared))
         inverse = 1.0 / (modulus + epsilon)
         shifted = _ramp(modulus + bias)
         scale = shifted * inverse
         d_bias = tl.where(shifted == 0, 0.0, inverse)
         d_scale = (d_bias - scale * inverse) / modulus
     else:
-        zero = squared == 0
+        zero = squared < TINY
         modulus = tl.sqrt(tl.where(zero, 1.0, squared))
         inverse = 1.0 / (modulus + epsilon)
         shifted = _ramp(modulus + epsilon + bias)

@@ -18,6 +18,10 @@ import triton.language as tl
 
 from orthobench.recurrence.triton_cells import cell_backward, cell_forward
 
+# Where n is known to be a multiple of 16, Triton loads W in wider pieces. Their layout splits a column over threads: at
+# 192 features a step then has 20 barriers instead of 8, and half as many instructions again.
+_row = triton.jit(do_not_specialize=["T", "B", "n"])
+
 
 @triton.jit
 def _load_tile(m_ptr, n, row, column, SIZE: tl.constexpr):
@@ -73,7 +77,7 @@ def _load(ptr, n, mask, GATED: tl.constexpr):
     return first, second
 
 
-@triton.jit
+@_row
 def row_forward(
     x_ptr, m_ptr, h0_ptr, bias_ptr, states_ptr, kept_ptr, T, B, n, step_size, slope, epsilon,
     KIND: tl.constexpr, RESIDUAL: tl.constexpr, KEEP: tl.constexpr, N: tl.constexpr, THREE: tl.constexpr,
@@ -114,12 +118,13 @@ def row_forward(
         x, gate, x_1, gate_1 = x_1, gate_1, x_2, gate_2
 
 
-@triton.jit
+@_row
 def row_backward(
     grad_ptr, m_ptr, kept_ptr, bias_ptr, dx_ptr, dh0_ptr, dbias_ptr, norms_ptr, T, B, n, step_size, slope, epsilon,
-    KIND: tl.constexpr, RESIDUAL: tl.constexpr, BIAS: tl.constexpr, TRACE: tl.constexpr,
+    KIND: tl.constexpr, RESIDUAL: tl.constexpr, BIAS: tl.constexpr, TRACE: tl.constexpr, FINAL: tl.constexpr,
     N: tl.constexpr, THREE: tl.constexpr,
 ):  # fmt: skip
+    """The way back; `grad` is dL/dh_t of all steps `[T, B, n]`, or with `FINAL` of the last step alone `[B, n]`."""
     GATED: tl.constexpr = KIND == "gated"
     COMPLEX: tl.constexpr = KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth"
     HALF: tl.constexpr = 32 if THREE else N // 2
@@ -132,24 +137,30 @@ def row_backward(
     width = 2 * n if GATED else n
     slab = tl.cast(B, tl.int64) * n
     wide_slab = tl.cast(B, tl.int64) * width
-    grad_ptr += (T - 1) * slab + row * n + unit
+    grad_ptr += row * n + unit
+    if not FINAL:
+        grad_ptr += (T - 1) * slab
     kept_ptr += (T - 1) * wide_slab + row * width + unit
     dx_ptr += (T - 1) * wide_slab + row * width + unit
     norms_ptr += (T - 1) * tl.cast(B, tl.int64) + row
     grad = tl.load(grad_ptr, mask=ok, other=0.0)
-    grad_1 = tl.load(grad_ptr - slab, mask=ok & (T > 1), other=0.0)
+    grad_1 = tl.zeros_like(grad)
+    if not FINAL:
+        grad_1 = tl.load(grad_ptr - slab, mask=ok & (T > 1), other=0.0)
     saved, saved_gate = _load(kept_ptr, n, ok, GATED)
     kept_1, kept_gate_1 = _load(kept_ptr - wide_slab, n, ok & (T > 1), GATED)
     carry = tl.zeros_like(grad)
     dbias = tl.zeros_like(grad)
     for t in range(T):
-        grad_ptr -= slab
         kept_ptr -= wide_slab
-        grad_2 = tl.load(grad_ptr - slab, mask=ok & (t + 2 < T), other=0.0)
+        grad_2 = grad_1
+        if not FINAL:
+            grad_ptr -= slab
+            grad_2 = tl.load(grad_ptr - slab, mask=ok & (t + 2 < T), other=0.0)
         kept_2, kept_gate_2 = _load(kept_ptr - wide_slab, n, ok & (t + 2 < T), GATED)
         g = grad + carry
         if TRACE:
-            tl.store(norms_ptr, tl.sqrt(tl.sum(g * g)))
+            tl.store(norms_ptr, tl.sqrt_rn(tl.sum(g * g)))
             norms_ptr -= B
         d_mixed, dx, d_gate, dbias_t = cell_backward(
             g, saved, saved_gate, bias, step_size, slope, epsilon, KIND, RESIDUAL, HALF, INNER

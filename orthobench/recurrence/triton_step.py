@@ -44,10 +44,22 @@ def _tile_product(
         m = tl.load(m_row + k[:, None], mask=columns_ok[None, :] & (k < K)[:, None], other=0.0)
         a_high, a_low = _halves(a)
         m_high, m_low = _halves(m)
-        acc = tl.dot(a_low, m_high, acc, input_precision="tf32")
-        acc = tl.dot(a_high, m_low, acc, input_precision="tf32")
-        acc = tl.dot(a_high, m_high, acc, input_precision="tf32")
+        # A tensor core rounds its sums towards zero. One chain over all slices would shrink the state at every step, so
+        # each slice has a sum of its own, the small terms first; the slices are added as float32, to nearest.
+        part = tl.dot(a_low, m_high, input_precision="tf32")
+        part = tl.dot(a_high, m_low, part, input_precision="tf32")
+        acc += tl.dot(a_high, m_high, part, input_precision="tf32")
     return acc
+
+
+@triton.jit
+def _gradient(ptr, slab, t, offsets, ok, FINAL: tl.constexpr, LAST: tl.constexpr):
+    """dL/dh_t from the loss itself: of all steps `[T, B, n]`, or with `FINAL` of the last step alone `[B, n]`."""
+    if FINAL:
+        g = tl.load(ptr + offsets, mask=ok & LAST, other=0.0)
+    else:
+        g = tl.load(ptr + t * slab + offsets, mask=ok, other=0.0)
+    return g
 
 
 @triton.jit
@@ -116,7 +128,7 @@ def step_backward(
     grad_ptr, m_ptr, kept_ptr, bias_ptr, dx_ptr, mixed_ptr, total_ptr, dbias_ptr, t, t_other,
     B, step_size, slope, epsilon,
     n: tl.constexpr, KIND: tl.constexpr, RESIDUAL: tl.constexpr, BIAS: tl.constexpr, TOTAL: tl.constexpr,
-    LAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    FINAL: tl.constexpr, LAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Carry the gradient from step t + 1 (`LAST`: there is none) to x_t.
 
@@ -127,7 +139,7 @@ def step_backward(
     COMPLEX: tl.constexpr = KIND == "complex_modrelu" or KIND == "complex_modrelu_smooth"
     rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
-    g = tl.load(grad_ptr + t * slab + offsets, mask=ok, other=0.0)
+    g = _gradient(grad_ptr, slab, t, offsets, ok, FINAL, LAST)
     if not LAST:
         g += _tile_product(mixed_ptr + t_other * slab, m_ptr, rows, units, units < n, B, n, n, BM, BN, BK)
         if RESIDUAL:
@@ -187,14 +199,14 @@ def lstm_forward(
 def lstm_backward(
     grad_h_ptr, grad_c_ptr, m_ptr, gates_ptr, c_ptr, c_previous_ptr, dx_ptr, carry_c_ptr, total_h_ptr, total_c_ptr,
     t, t_other, t_previous, B,
-    n: tl.constexpr, TRACE: tl.constexpr, LAST: tl.constexpr,
+    n: tl.constexpr, TRACE: tl.constexpr, FINAL: tl.constexpr, LAST: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """dL/dx_t; `carry_c` `[B, n]` holds the cells' gradient from later steps."""
+    """dL/dx_t; `grad_c` `[B, n]` is that of the last cells, `carry_c` `[B, n]` their gradient from later steps."""
     rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
-    gh = tl.load(grad_h_ptr + t * slab + offsets, mask=ok, other=0.0)
-    gc = tl.load(grad_c_ptr + t * slab + offsets, mask=ok, other=0.0)
+    gh = _gradient(grad_h_ptr, slab, t, offsets, ok, FINAL, LAST)
+    gc = _gradient(grad_c_ptr, slab, t, offsets, ok, True, LAST)
     carry_c_ptr += offsets
     if not LAST:
         gh += _tile_product(dx_ptr + 4 * t_other * slab, m_ptr, rows, units, units < n, B, 4 * n, 4 * n, BM, BN, BK)
@@ -246,13 +258,13 @@ def gru_forward(
 @_step
 def gru_backward(
     grad_ptr, m_ptr, gates_ptr, previous_ptr, dx_ptr, mixed_ptr, carry_ptr, total_ptr, t, t_other, t_previous, B,
-    n: tl.constexpr, TRACE: tl.constexpr, LAST: tl.constexpr,
+    n: tl.constexpr, TRACE: tl.constexpr, FINAL: tl.constexpr, LAST: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """dL/dx_t, dL/d(W h_{t-1}) in `mixed` `[T, B, 3n]`; `carry` `[B, n]` holds the direct part of dL/dh_{t-1}."""
     rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
-    gh = tl.load(grad_ptr + t * slab + offsets, mask=ok, other=0.0)
+    gh = _gradient(grad_ptr, slab, t, offsets, ok, FINAL, LAST)
     carry_ptr += offsets
     if not LAST:
         gh += _tile_product(mixed_ptr + 3 * t_other * slab, m_ptr, rows, units, units < n, B, 3 * n, 3 * n, BM, BN, BK)
@@ -319,13 +331,13 @@ def gru_candidate_forward(
 @_step
 def gru_candidate_backward(
     grad_ptr, m_ptr, gates_ptr, previous_ptr, dx_ptr, carry_ptr, total_ptr, t, t_other, t_previous, B,
-    n: tl.constexpr, TRACE: tl.constexpr, LAST: tl.constexpr,
+    n: tl.constexpr, TRACE: tl.constexpr, FINAL: tl.constexpr, LAST: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """First half of the way back: dL/dx_t of z and g; `carry` `[B, n]` holds the direct part of dL/dh_{t-1}."""
     rows, units, offsets, ok = _tile_offsets(B, n, BM, BN)
     slab = tl.cast(B, tl.int64) * n
-    gh = tl.load(grad_ptr + t * slab + offsets, mask=ok, other=0.0)
+    gh = _gradient(grad_ptr, slab, t, offsets, ok, FINAL, LAST)
     carry_ptr += offsets
     if not LAST:
         next_ptr = dx_ptr + 3 * t_other * slab

@@ -6,18 +6,14 @@ imported: `test_in_the_interpreter` starts a process of its own, where the tenso
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.interpreter import INTERPRETED, ON_GPU, run_interpreted
 from torch import Tensor
 
 from orthobench.recurrence import (
@@ -36,8 +32,6 @@ from orthobench.recurrence import (
 )
 from orthobench.recurrence.call import Call, Result
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-ON_GPU = torch.cuda.is_available() and not INTERPRETED
 DEVICE = "cuda" if ON_GPU else "cpu"
 
 runs_kernels = [
@@ -69,6 +63,7 @@ class Case:
     rest: tuple[object, ...] = ()
     traced: bool = True
     seed: int = field(default=0)
+    final_alone: bool = False  # the loss uses the final states alone
 
     def run(self, back_end: Any, dtype: torch.dtype, device: str) -> list[Tensor]:
         """Outputs, final states, gradients, gradient norms."""
@@ -78,7 +73,8 @@ class Case:
         outputs = (first, *final)
         generator = torch.Generator().manual_seed(self.seed)
         weights = [torch.randn(o.shape, generator=generator).to(device, dtype) for o in outputs]
-        torch.autograd.backward(outputs, weights)
+        used = slice(1, None) if self.final_alone else slice(None)
+        torch.autograd.backward(outputs[used], weights[used])
         norms = list(trace.norms.values()) if trace is not None else []
         return [*(o.detach() for o in outputs), *(t.grad for t in tensors if t is not None), *norms]
 
@@ -126,8 +122,18 @@ def plain(
     return Case("recurrence", [x, orthogonal(n), h0, b], (activation, step_size), traced)
 
 
-def version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".")[:2])
+def gated(n: int, steps: int, batch: int) -> Case:
+    x, w, h0 = torch.randn(steps, batch, 2 * n), orthogonal(n), torch.randn(batch, n)
+    return Case("gated_recurrence", [x, w - w.T, h0], (0.1,))
+
+
+def gates(op: str, n: int, steps: int, batch: int, reset_after: bool | None = None) -> Case:
+    """An LSTM, or a GRU far from saturation, where 1 - g^2 would lose digits in any float32 arithmetic."""
+    if op == "lstm":
+        x, w = torch.randn(steps, batch, 4 * n), torch.randn(4 * n, n) / n**0.5
+        return Case("lstm", [x, w, torch.randn(batch, n), torch.randn(batch, n)])
+    x, w = 0.3 * torch.randn(steps, batch, 3 * n), 0.3 * torch.randn(3 * n, n) / n**0.5
+    return Case("gru", [x, w, torch.randn(batch, n), None], (reset_after, TANH, None))
 
 
 def name(value: object) -> str | None:
@@ -181,6 +187,41 @@ class TestKernels:
         x, w = 0.3 * torch.randn(steps, batch, 3 * n), 0.3 * torch.randn(3 * n, n) / n**0.5
         b = 0.3 * torch.randn(n) if bias and reset_after else None
         Case("gru", [x, w, torch.randn(batch, n), b], (reset_after, TANH, None), traced=bias).check()
+
+    @pytest.mark.parametrize("traced", [True, False])
+    @pytest.mark.parametrize("name", ["row", "tiled", "step", "euler", "gated", "lstm", "gru", "gru_before"])
+    def test_a_loss_of_the_last_step_alone(self, name: str, traced: bool) -> None:
+        case = {
+            "row": lambda: plain(18, TANH),
+            "tiled": lambda: plain(140, MODRELU),
+            "step": lambda: plain(258, TANH),
+            "euler": lambda: plain(257, TANH, step_size=0.3),
+            "gated": lambda: gated(17, 4, 3),
+            "lstm": lambda: gates("lstm", 17, 3, 2),
+            "gru": lambda: gates("gru", 17, 3, 2, True),
+            "gru_before": lambda: gates("gru", 17, 3, 2, False),
+        }[name]()
+        case.final_alone, case.traced = True, traced
+        case.check()
+
+    def test_a_loss_of_the_last_cells_alone(self) -> None:
+        case = gates("lstm", 17, 3, 2)
+        tensors = [None if t is None else t.to(DEVICE).requires_grad_() for t in case.tensors]
+        doubles = [t.detach().cpu().double().requires_grad_() for t in tensors]
+        for back_end, arguments in ((cuda, tensors), (reference, doubles)):
+            back_end.run(case.call(arguments, None))[1][1].square().sum().backward()
+        for actual, expected in zip(tensors, doubles, strict=True):
+            torch.testing.assert_close(actual.grad.cpu().double(), expected.grad, rtol=1e-5, atol=1e-5)
+
+    def test_a_pair_whose_square_is_no_normal_number(self) -> None:
+        """The approximate root of a GPU takes it for 0, and a quotient by it would be infinite."""
+        activation = Activation(Kind.COMPLEX_MODRELU)
+        x, h0 = torch.full((2, 1, 4), 3e-20, device=DEVICE, requires_grad=True), torch.zeros(1, 4, device=DEVICE)
+        bias = torch.ones(2, device=DEVICE)
+        states, _ = run(x, torch.eye(4, device=DEVICE), h0, activation, bias)
+        states.sum().backward()
+        assert (states == 0).all()
+        assert (x.grad == 0).all()
 
     @given(
         n=st.integers(1, 270),
@@ -240,21 +281,7 @@ class TestKernels:
 @pytest.mark.parametrize("which", ["gpu and not slow", pytest.param("gpu and slow", marks=pytest.mark.slow)])
 @pytest.mark.skipif(ON_GPU or INTERPRETED, reason="the kernels' tests run in this process")
 def test_in_the_interpreter(which: str) -> None:
-    triton = pytest.importorskip("triton")
-    if version(triton.__version__) < (3, 8) and version(np.__version__) >= (2, 4):
-        pytest.skip("this Triton's interpreter needs an older NumPy")
-    # NumPy stands for the GPU there. It warns of overflow and NaN where a GPU does not, and older interpreters use
-    # what it deprecates.
-    ignored = [f"-Wignore::{warning}" for warning in ("RuntimeWarning", "DeprecationWarning")]
-    child = subprocess.run(
-        [sys.executable, "-m", "pytest", __file__, "-m", which, "-p", "no:cacheprovider", *ignored],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert child.returncode == 0, child.stdout[-8000:] + child.stderr[-2000:]
+    run_interpreted(__file__, which)
 
 
 def reason(operation: Any, x: Tensor, weight: Tensor, *parameters: Any) -> str | None:

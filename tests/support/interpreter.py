@@ -1,0 +1,37 @@
+"""Run tests of the CUDA kernels in Triton's interpreter, which must be chosen before Triton is imported."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+ON_GPU = torch.cuda.is_available() and not INTERPRETED
+
+
+def version(text: str) -> tuple[int, ...]:
+    """The first two parts of a version."""
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
+def run_interpreted(file: str, marker: str) -> None:
+    """Run the marked tests of a file in a process whose kernels are interpreted on the CPU; they should pass."""
+    triton = pytest.importorskip("triton")
+    if version(triton.__version__) < (3, 8) and version(np.__version__) >= (2, 4):
+        pytest.skip("this Triton's interpreter needs an older NumPy")
+    # NumPy stands for the GPU there. It warns of overflow and NaN where a GPU does not, and older interpreters use
+    # what it deprecates.
+    ignored = [f"-Wignore::{warning}" for warning in ("RuntimeWarning", "DeprecationWarning")]
+    child = subprocess.run(
+        [sys.executable, "-m", "pytest", file, "-m", marker, "-p", "no:cacheprovider", *ignored],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.returncode == 0, child.stdout[-8000:] + child.stderr[-2000:]
