@@ -152,7 +152,11 @@ class TrainingStep:
         self.optimizer = make_optimizer("rmsprop_tf1", list(network.parameters()), 1e-4)
 
     def gradients(self) -> Tensor:
-        """Leave the loss's gradients in the parameters and return the loss."""
+        """Leave the loss's gradients in the parameters and return the loss; cuDNN too computes in float32."""
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            return self._gradients()
+
+    def _gradients(self) -> Tensor:
         self.optimizer.zero_grad()
         outputs = self.network(self.inputs)
         if self.network.shape.outputs == 1:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from orthobench.matrices.factorisation import inverse_of_shifted
 from orthobench.matrices.skew import skew, upper_entries
 
 
@@ -27,7 +28,7 @@ class _ScaledCayley(torch.autograd.Function):
     def forward(ctx: Any, upper: Tensor, signs: Tensor) -> Tensor:
         a = skew(upper.double(), signs.numel())
         identity = torch.eye(signs.numel(), dtype=a.dtype, device=a.device)
-        inverse = torch.linalg.inv_ex(identity + a).inverse
+        inverse = inverse_of_shifted(a)
         weight: Tensor = ((2 * inverse - identity) * signs.double()).to(upper.dtype).contiguous()
         ctx.save_for_backward(inverse.to(upper.dtype), signs.to(upper.dtype))
         return weight

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from orthobench.matrices.aligned import aligned
+from orthobench.matrices.factorisation import lu_factors
 from orthobench.matrices.skew import skew, upper_entries
 
 BETA = 1 / math.sqrt(604800)
@@ -29,19 +30,22 @@ SQUARE = 13 / 120 + ALPHA**2
 CUBE = 1 / 80
 RADIUS = {torch.float32: 1.7, torch.float64: 0.25}
 """Up to this spectral norm of A the distance from exp(A) is below the type's rounding."""
+MOST_SQUARINGS = 10
+"""Those of a norm of 1700 in float32, where training has single ones. A GPU multiplies for all of them."""
 
 
 class _Exponential(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, upper: Tensor, n: int) -> Tensor:
+    def forward(ctx: Any, upper: Tensor, n: int, on_device: bool) -> Tensor:
         a = aligned(skew(upper, n))  # zeros stay apart: the exponential of a block diagonal matrix is one
         s = a @ a
         t = a @ s
         # A is normal: the cube root of any norm of A^3 bounds its spectral norm, far more tightly than a norm of A.
-        bound = float(torch.linalg.matrix_norm(t, 1)) ** (1 / 3)
-        squarings = max(0, math.ceil(math.log2(bound / RADIUS[a.dtype]))) if math.isfinite(bound) and bound > 0 else 0
-        scale = 0.5**squarings
-        if squarings:
+        bound = torch.linalg.matrix_norm(t, 1)
+        count = _squarings_on_device(bound) if on_device else _squarings(float(bound), a.dtype)
+        steps = MOST_SQUARINGS if isinstance(count, Tensor) else count
+        scale = _halved(count, a.dtype) if isinstance(count, Tensor) else 0.5**count
+        if steps:
             a *= scale
             s *= scale**2
             t *= scale**3
@@ -49,23 +53,22 @@ class _Exponential(torch.autograd.Function):
         even = torch.addmm(s, x, x, beta=SQUARE, alpha=-1)
         even.diagonal().add_(1)
         odd = t.mul_(CUBE).add_(a, alpha=0.5)
-        factors, pivots, _ = torch.linalg.lu_factor_ex(even - odd)
+        factors, pivots = lu_factors(even - odd)  # up to RADIUS the eigenvalues of the symmetric part exceed 0.6
         powers = [torch.linalg.lu_solve(factors, pivots, even.add_(odd), left=False)]  # they commute
-        for _ in range(squarings):
-            powers.append(powers[-1] @ powers[-1])
-        ctx.scale, ctx.n = scale, n
-        ctx.save_for_backward(a, x, factors, pivots, *powers[: max(1, squarings)])
+        for i in range(steps):
+            powers.append(_chosen(count, i, powers[-1] @ powers[-1], powers[-1]))
+        ctx.count, ctx.steps, ctx.scale, ctx.n = count, steps, scale, n
+        ctx.save_for_backward(a, x, factors, pivots, *powers[: max(1, steps)])
         result: Tensor = powers[-1][:n, :n].contiguous()
         return result
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         a, x, factors, pivots, *powers = ctx.saved_tensors
         g = aligned(gradient)
-        if ctx.scale < 1:
-            for power in reversed(powers):
-                g = g @ power.T + power.T @ g
+        for i in reversed(range(ctx.steps)):
+            g = _chosen(ctx.count, i, g @ powers[i].T + powers[i].T @ g, g)
         numerator = torch.linalg.lu_solve(factors, pivots, g, adjoint=True)
         denominator = numerator @ powers[0].T  # with the opposite sign, which its uses change back
         even = numerator - denominator
@@ -79,10 +82,40 @@ class _Exponential(torch.autograd.Function):
         b = a @ dt
         da = b.add(b.T, alpha=2).sub_(even, alpha=2 * SQUARE) @ a
         direct = odd.add_(dx, alpha=2 * ALPHA)
-        return ctx.scale * upper_entries((direct + da - da.T)[: ctx.n, : ctx.n]), None
+        return ctx.scale * upper_entries((direct + da - da.T)[: ctx.n, : ctx.n]), None, None
 
 
-def exponential(upper: Tensor, n: int) -> Tensor:
-    """Return exp(A) `[n, n]` of the A with these entries above its diagonal, `[n (n - 1) / 2]`."""
-    weight: Tensor = _Exponential.apply(upper, n)
+def _squarings(bound: float, dtype: torch.dtype) -> int:
+    """Return the squarings after which the spectral norm is below the radius, from a norm of A^3."""
+    bound **= 1 / 3
+    return max(0, math.ceil(math.log2(bound / RADIUS[dtype]))) if math.isfinite(bound) and bound > 0 else 0
+
+
+def _squarings_on_device(bound: Tensor) -> Tensor:
+    """Return the squarings as a scalar, at most MOST_SQUARINGS: the host does not wait for the norm."""
+    needed = (bound.double().pow(1 / 3) / RADIUS[bound.dtype]).log2().ceil()
+    count: Tensor = torch.where(needed.isfinite(), needed, 0.0).clamp(0, MOST_SQUARINGS).to(bound.dtype)
+    return count
+
+
+def _halved(count: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return 2^-count exactly; a GPU's power function rounds."""
+    steps = torch.arange(MOST_SQUARINGS, device=count.device)
+    return torch.where(steps < count, 0.5, 1.0).prod().to(dtype)
+
+
+def _chosen(count: int | Tensor, i: int, squared: Tensor, before: Tensor) -> Tensor:
+    """Return the matrix after step i, which a number of squarings on the device may leave out."""
+    return torch.where(count > i, squared, before) if isinstance(count, Tensor) else squared
+
+
+def exponential(upper: Tensor, n: int, on_device: bool | None = None) -> Tensor:
+    """Return exp(A) `[n, n]` of the A with these entries above its diagonal, `[n (n - 1) / 2]`.
+
+    Args:
+        upper: the entries.
+        n: the rows of A.
+        on_device: choose the number of squarings on the device, and do not wait for it; None: on CUDA.
+    """
+    weight: Tensor = _Exponential.apply(upper, n, upper.is_cuda if on_device is None else on_device)
     return weight

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from orthobench.matrices.factorisation import inverse_of_shifted
 from orthobench.matrices.skew_hermitian import skew_hermitian, skew_hermitian_gradient
 
 
@@ -25,7 +26,7 @@ class _UnitaryCayley(torch.autograd.Function):
     def forward(ctx: Any, entries: Tensor, phases: Tensor) -> Tensor:
         a = skew_hermitian(entries.double())
         identity = torch.eye(len(a), dtype=a.dtype, device=a.device)
-        inverse = torch.linalg.inv_ex(identity + a).inverse
+        inverse = inverse_of_shifted(a)
         d = torch.polar(torch.ones_like(phases, dtype=torch.float64), phases.double())
         number = entries.dtype.to_complex()
         weight: Tensor = ((2 * inverse - identity) * d).to(number).contiguous()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -91,11 +92,9 @@ def triton_problem() -> str | None:
     if importlib.util.find_spec("triton") is None:
         return "triton is not installed"
     try:
-        from triton.runtime import driver
-
-        driver.active.get_current_target()
+        importlib.import_module("triton.runtime").driver.active.get_current_target()
     except Exception as error:  # of the compiler, the linker, the loader or CUDA
-        return f"Triton's driver fails, which needs a C compiler and Python's headers ({_first_line(error)})"
+        return f"Triton's driver does not start: {_first_line(error)}; it needs a C compiler and Python's headers"
     return None
 
 

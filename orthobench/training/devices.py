@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -30,13 +30,31 @@ def pick_device(name: DeviceName) -> torch.device:
 
 
 def backend_problem(name: str, device: torch.device) -> str | None:
-    """Return why a back end of the recurrence cannot serve on this device; None if it can."""
+    """Return why a back end of the recurrence cannot serve on this device; None if it can.
+
+    The process that asks opens no CUDA context, which would take memory beside those of its workers.
+    """
+    if name == "auto":
+        return None
     try:
         with use_backend(name):
-            recurrence.chosen_backend(torch.empty(1, 1, 2, device=device), torch.empty(2, 2, device=device))
+            recurrence.chosen_backend(_Described((1, 1, 2), device), _Described((2, 2), device))
     except (BackendError, ValueError) as error:
         return str(error)
     return None
+
+
+class _Described(torch.Tensor):
+    """A float32 tensor that has a shape and a device, and no memory."""
+
+    @staticmethod
+    def __new__(cls, shape: tuple[int, ...], device: torch.device) -> _Described:
+        made: _Described = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.float32, device=device)
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        raise NotImplementedError(f"{func}: this tensor has no numbers")
 
 
 def check_backend(name: BackendName, device: torch.device) -> None:

@@ -1,8 +1,12 @@
-"""Optimisers of the papers' programs: frameworks differ in the place of epsilon and the start of averages."""
+"""Optimisers of the papers' programs: frameworks differ in the place of epsilon and the start of averages.
+
+On CUDA the learning rate and the step counters are tensors, see `set_capturable`: a CUDA graph repeats what it has
+recorded, and would repeat a number. The updates of a group's parameters are one launch each (`torch._foreach_*`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, get_args
 
@@ -40,21 +44,24 @@ class RMSProp(Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if not state:
-                    state["mean_square"] = torch.full_like(parameter, group["initial"])
-                mean_square = state["mean_square"]
-                mean_square.lerp_(parameter.grad.square(), 1 - group["decay"])
-                if group["epsilon_inside"]:
-                    root = (mean_square + group["epsilon"]).sqrt_()
-                else:
-                    root = mean_square.sqrt().add_(group["epsilon"])
-                if not group["epsilon"]:
+            parameters, gradients = _trained(group)
+            if not parameters:
+                continue
+            for parameter in parameters:
+                if not self.state[parameter]:
+                    self.state[parameter]["mean_square"] = torch.full_like(parameter, group["initial"])
+            mean_squares = [self.state[parameter]["mean_square"] for parameter in parameters]
+            torch._foreach_lerp_(mean_squares, _squares(gradients), 1 - group["decay"])
+            if group["epsilon_inside"]:
+                roots = torch._foreach_add(mean_squares, group["epsilon"])
+                torch._foreach_sqrt_(roots)
+            else:
+                roots = torch._foreach_sqrt(mean_squares)
+                torch._foreach_add_(roots, group["epsilon"])
+            if not group["epsilon"]:
+                for root in roots:
                     root.masked_fill_(root == 0, torch.inf)
-                parameter.addcdiv_(parameter.grad, root, value=-group["lr"])
+            _descend(parameters, gradients, roots, group["lr"])
         return loss
 
 
@@ -70,19 +77,72 @@ class AdamTF1(Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
+            parameters, gradients = _trained(group)
+            if not parameters:
+                continue
+            (beta1, beta2), rate = group["betas"], group["lr"]
+            start: int | Tensor = torch.zeros_like(rate) if isinstance(rate, Tensor) else 0
+            by_step: dict[int, list[Tensor]] = {}  # nearly always all of them together
+            for parameter in parameters:
                 state = self.state[parameter]
                 if not state:
-                    state.update(step=0, m=torch.zeros_like(parameter), v=torch.zeros_like(parameter))
-                state["step"] += 1
-                state["m"].lerp_(parameter.grad, 1 - beta1)
-                state["v"].lerp_(parameter.grad.square(), 1 - beta2)
-                rate = group["lr"] * (1 - beta2 ** state["step"]) ** 0.5 / (1 - beta1 ** state["step"])
-                parameter.addcdiv_(state["m"], state["v"].sqrt().add_(group["epsilon"]), value=-rate)
+                    state.update(step=start, m=torch.zeros_like(parameter), v=torch.zeros_like(parameter))
+                step = state["step"]
+                by_step.setdefault(id(step) if isinstance(step, Tensor) else step, []).append(parameter)
+            first, second = ([self.state[parameter][name] for parameter in parameters] for name in "mv")
+            torch._foreach_lerp_(first, gradients, 1 - beta1)
+            torch._foreach_lerp_(second, _squares(gradients), 1 - beta2)
+            roots = torch._foreach_sqrt(second)
+            torch._foreach_add_(roots, group["epsilon"])
+            means_and_roots = dict(zip(parameters, zip(first, roots, strict=True), strict=True))
+            for together in by_step.values():
+                step = self.state[together[0]]["step"]
+                step += 1
+                for parameter in together:
+                    self.state[parameter]["step"] = step
+                corrected = rate * (1 - beta2**step) ** 0.5 / (1 - beta1**step)
+                means, their_roots = zip(*(means_and_roots[parameter] for parameter in together), strict=True)
+                _descend(together, list(means), list(their_roots), corrected)
         return loss
+
+
+class Adagrad(torch.optim.Adagrad):
+    """Torch's Adagrad; it can also take the learning rate from a tensor without waiting for the device."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        if not isinstance(self.param_groups[0]["lr"], Tensor):
+            return super().step(closure)
+        loss = None if closure is None else torch.enable_grad()(closure)()
+        for group in self.param_groups:
+            parameters, gradients = _trained(group)
+            if parameters:
+                sums = [self.state[parameter]["sum"] for parameter in parameters]
+                torch._foreach_addcmul_(sums, gradients, gradients, value=1)
+                roots = torch._foreach_sqrt(sums)
+                torch._foreach_add_(roots, group["eps"])
+                _descend(parameters, gradients, roots, group["lr"])
+        return loss
+
+
+def _trained(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the parameters of a group that have a gradient, and the gradients."""
+    parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+    return parameters, [parameter.grad for parameter in parameters]
+
+
+def _squares(tensors: list[Tensor]) -> list[Tensor]:
+    return list(torch._foreach_mul(tensors, tensors))
+
+
+def _descend(parameters: list[Tensor], numerators: list[Tensor], roots: Sequence[Tensor], rate: float | Tensor) -> None:
+    """Subtract rate a / b from each parameter, with the rate as a number or as a scalar on the device."""
+    if isinstance(rate, Tensor):
+        steps = torch._foreach_mul(numerators, -rate.to(parameters[0].dtype))
+        torch._foreach_div_(steps, roots)
+        torch._foreach_add_(parameters, steps)
+    else:
+        torch._foreach_addcdiv_(parameters, numerators, roots, value=-rate)
 
 
 class CayleyStep(Optimizer):
@@ -119,12 +179,12 @@ class CayleyStep(Optimizer):
                 outer = g @ w.mH
                 half = (group["lr"] / 2) * (outer - outer.mH)
                 identity = torch.eye(len(w), dtype=w.dtype, device=w.device)
-                w.copy_(torch.linalg.solve(identity + half, w - half @ w))
+                w.copy_(torch.linalg.solve_ex(identity + half, w - half @ w).result)  # it waits for no error code
         return loss
 
 
 _MAKERS: dict[str, Callable[..., Optimizer]] = {
-    "adagrad_tf1": partial(torch.optim.Adagrad, initial_accumulator_value=0.1, eps=0.0),
+    "adagrad_tf1": partial(Adagrad, initial_accumulator_value=0.1, eps=0.0),
     "adam": torch.optim.Adam,
     "adam_nnrnn": partial(torch.optim.Adam, betas=(0.0, 0.9)),
     "adam_tf1": AdamTF1,
@@ -143,5 +203,42 @@ assert set(_MAKERS) == set(get_args(OptimizerName))
 
 
 def make_optimizer(name: OptimizerName, parameters: list[torch.nn.Parameter], learning_rate: float) -> Any:
-    """Return the named optimiser for these parameters."""
-    return _MAKERS[name](parameters, lr=learning_rate)
+    """Return the named optimiser for these parameters, capturable on CUDA."""
+    optimizer = _MAKERS[name](parameters, lr=learning_rate)
+    if parameters and parameters[0].is_cuda:
+        set_capturable(optimizer, True)
+    return optimizer
+
+
+def set_capturable(optimizer: Optimizer, capturable: bool) -> None:
+    """Keep the learning rate and the counters of steps in tensors on the parameters' device, or as numbers.
+
+    A loaded state may have another form than the optimiser had before, so this is called again afterwards.
+    """
+    for group in optimizer.param_groups:
+        shared: dict[int, Tensor] = {}
+        rate, first = float(group["lr"]), group["params"][0]
+        dtype = first.dtype if "capturable" in optimizer.defaults else torch.float64
+        group["lr"] = torch.tensor(rate, dtype=dtype, device=first.device) if capturable else rate
+        if "capturable" in optimizer.defaults:
+            group["capturable"] = capturable
+        if isinstance(optimizer, torch.optim.SGD):
+            group["fused"] = capturable  # its other forms read the learning rate on the host
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            if "step" not in state or isinstance(optimizer, Adagrad):  # whose rate does not decay with the steps
+                continue
+            if isinstance(optimizer, AdamTF1):
+                step = int(state["step"])
+                state["step"] = shared.setdefault(step, group["lr"].new_tensor(step)) if capturable else step
+            else:
+                state["step"] = state["step"].to(parameter.device if capturable else "cpu")
+
+
+def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
+    """Set the learning rate of every group, in the tensor that a CUDA graph reads where there is one."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate

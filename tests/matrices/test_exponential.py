@@ -56,3 +56,22 @@ def test_determinant_is_one():
 
 def test_not_a_number_goes_through():
     assert exponential(torch.full((3,), math.nan), 3).isnan().any()
+
+
+@pytest.mark.parametrize("n", [3, 65])
+@pytest.mark.parametrize("size", [0.0, 0.1, 3.0, 30.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_squarings_counted_on_the_device_give_the_same_numbers(n, size, dtype):
+    upper = _entries(n, size, dtype).requires_grad_()
+    gradient = torch.randn(n, n, generator=torch.Generator().manual_seed(0)).to(dtype)
+    results = []
+    for on_device in (False, True):
+        w = exponential(upper, n, on_device)
+        results.append((w.detach(), torch.autograd.grad(w, upper, gradient)[0]))
+    for host, device in zip(*results, strict=True):
+        assert torch.equal(host, device)
+
+
+def test_not_a_number_goes_through_on_the_device():
+    assert exponential(torch.full((3,), math.nan), 3, True).isnan().any()
+    assert exponential(torch.full((3,), math.inf), 3, True).isnan().any()

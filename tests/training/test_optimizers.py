@@ -1,10 +1,14 @@
 """The optimisers against literal loops over their equations, and against torch where it has the same one."""
 
+import importlib
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
 
-from orthobench.training.optimizers import RMSProp, make_optimizer
+from orthobench.model import OptimizerName
+from orthobench.training.optimizers import RMSProp, make_optimizer, set_capturable, set_learning_rate
 
 GRADIENTS = np.random.default_rng(0).normal(size=(7, 5))
 START = np.random.default_rng(1).normal(size=5)
@@ -146,3 +150,42 @@ def test_the_cayley_step_always_descends():
         make_optimizer("cayley", [parameter], 1e-4).step()
         lowered.append(loss().item() < before.item())
     assert all(lowered)
+
+
+def _trained(name: str, capturable: bool, reload_at: int | None = None) -> list[torch.Tensor]:
+    """Thirty steps of three parameters, with another learning rate for the last ten."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(33, 33)] if name.startswith("cayley") else [(37,), (7, 11), (1,)]
+    parameters = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
+    optimizer = make_optimizer(name, parameters, 3.3e-3)
+    set_capturable(optimizer, capturable)
+    for t in range(30):
+        if t == reload_at:  # as a run that resumes on a device of the other kind
+            saved = optimizer.state_dict()
+            optimizer = make_optimizer(name, parameters, 1.0)
+            optimizer.load_state_dict(saved)
+            capturable = not capturable
+            set_capturable(optimizer, capturable)
+        if t == 20:
+            set_learning_rate(optimizer, 0.7e-3)
+        for parameter in parameters:
+            parameter.grad = torch.randn(parameter.shape, generator=generator) * 10 ** (-t / 10)
+        optimizer.step()
+    rates = [group["lr"] for group in optimizer.param_groups]
+    assert all(isinstance(rate, torch.Tensor) is capturable for rate in rates)
+    return [parameter.detach() for parameter in parameters]
+
+
+TORCHS = {"adam", "adam_nnrnn", "rmsprop_torch", "sgd_momentum"}  # they round otherwise with a tensor as learning rate
+
+
+@pytest.mark.parametrize("name", get_args(OptimizerName))
+def test_a_learning_rate_in_a_tensor_changes_no_number(name, monkeypatch):
+    for module in ("adam", "rmsprop"):  # torch captures on accelerators alone
+        implementation = importlib.import_module(f"torch.optim.{module}")
+        monkeypatch.setattr(implementation, "_get_capturable_supported_devices", lambda *_, **__: ["cpu"])
+    expected = _trained(name, capturable=False)
+    close = {"rtol": 0, "atol": 0} if name not in TORCHS else {"rtol": 1e-5, "atol": 1e-7}
+    torch.testing.assert_close(_trained(name, capturable=True), expected, **close)
+    for start in (True, False):
+        torch.testing.assert_close(_trained(name, capturable=start, reload_at=10), expected, **close)
