@@ -36,6 +36,7 @@ class DTRIV(EXPRNN):
     title = "DTRIV"
     paper = "Lezcano-Casado. Trivializations for Gradient-Based Optimization on Manifolds. NeurIPS 2019"
     Settings = DTRIVSettings
+    waits = "the number of steps, which is a tensor of the model, decides when the base point moves"
 
     base: Tensor
     steps: Tensor

@@ -80,6 +80,7 @@ class ENRNN(PlainRNN):
     paper = "Maduranga, Helfrich, Ye. Eigenvalue Normalized RNNs for Short Term Memory. AAAI 2020"
     Settings = ENRNNSettings
     matrix_parameters = ("skew_entries",)
+    waits = "the eigenvalues of T are computed on the host, and decide when the normalisation begins"
 
     signs: Tensor
     normalised: Tensor

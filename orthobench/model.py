@@ -98,6 +98,8 @@ class Model(nn.Module, ABC):
         Settings: the hyper-parameters.
         orthogonal: whether every recurrent matrix is orthogonal by construction, before and after training.
         cost: the reason why a training step takes several times scoRNN's, if it does.
+        waits: the reason why the host waits for a GPU in each training step, if it does. Such a step cannot be in a
+            CUDA graph.
     """
 
     version: ClassVar[int] = 1
@@ -106,6 +108,7 @@ class Model(nn.Module, ABC):
     orthogonal: ClassVar[bool] = False
     step_matrices: ClassVar[tuple[str, ...]] = ("W",)
     cost: ClassVar[str] = ""
+    waits: ClassVar[str] = ""
     Settings: ClassVar[type[ModelSettings]] = ModelSettings
 
     def __init__(self, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> None:

@@ -98,7 +98,12 @@ Jobs = Annotated[
         "their share.",
     ),
 ]
-GpuShare = Annotated[int, typer.Option("--gpu-share", min=1, metavar="K", help="Runs on one GPU at once.")]
+GpuShare = Annotated[
+    int,
+    typer.Option(
+        "--gpu-share", min=1, metavar="K", help="Runs on one GPU at once; without NVIDIA's MPS they take turns on it."
+    ),
+]
 ExecutorName = Annotated[
     str,
     typer.Option(
@@ -119,6 +124,13 @@ NoProfile = Annotated[
 Backend = Annotated[
     Literal["auto", "reference", "cpu", "cuda"],
     typer.Option("--backend", help="Kernels of the recurrence; auto: the fastest that serve."),
+]
+CudaGraph = Annotated[
+    Literal["auto", "on", "off"],
+    typer.Option(
+        "--cuda-graph",
+        help="Record a training step on CUDA once and replay it, with the same numbers; auto: where the model allows.",
+    ),
 ]
 
 

@@ -13,6 +13,7 @@ from orthobench.cli.options import (
     BudgetTime,
     CheckpointEvery,
     CheckpointPlace,
+    CudaGraph,
     DataFolder,
     Device,
     DryRun,
@@ -62,6 +63,7 @@ def command(
     ] = None,
     device: Device = "auto",
     backend: Backend = "auto",
+    cuda_graph: CudaGraph = "auto",
     db: WrittenDatabase = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
@@ -108,6 +110,7 @@ def command(
     options = api.ExecutionOptions(
         device=device,
         backend=backend,
+        cuda_graph=cuda_graph,
         executor=executor,
         jobs=jobs,
         gpu_share=gpu_share,

@@ -12,6 +12,7 @@ from orthobench.cli.options import (
     Backend,
     CheckpointEvery,
     CheckpointPlace,
+    CudaGraph,
     DataFolder,
     Device,
     Given,
@@ -33,6 +34,7 @@ def command(
     seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of data, start and order.")] = 0,
     device: Device = "auto",
     backend: Backend = "auto",
+    cuda_graph: CudaGraph = "auto",
     db: WrittenDatabase = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
@@ -64,6 +66,7 @@ def command(
     options = api.ExecutionOptions(
         device=device,
         backend=backend,
+        cuda_graph=cuda_graph,
         checkpoint_every=checkpoint_every,
         on_divergence=on_divergence,
         tags=tuple(tag or ()),

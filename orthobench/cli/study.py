@@ -11,6 +11,7 @@ from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
     CheckpointEvery,
+    CudaGraph,
     DataFolder,
     Device,
     DryRun,
@@ -38,6 +39,7 @@ def command(
     ] = None,
     device: Device = "auto",
     backend: Backend = "auto",
+    cuda_graph: CudaGraph = "auto",
     db: WrittenDatabase = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
@@ -66,6 +68,7 @@ def command(
     options = api.ExecutionOptions(
         device=device,
         backend=backend,
+        cuda_graph=cuda_graph,
         jobs=jobs,
         gpu_share=gpu_share,
         checkpoint_every=checkpoint_every,

@@ -13,6 +13,7 @@ from orthobench.cli.options import (
     BudgetTime,
     CheckpointEvery,
     CheckpointPlace,
+    CudaGraph,
     DataFolder,
     Device,
     DryRun,
@@ -69,6 +70,7 @@ def command(
     preset: PresetName = "paper",
     device: Device = "auto",
     backend: Backend = "auto",
+    cuda_graph: CudaGraph = "auto",
     db: WrittenDatabase = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
@@ -115,6 +117,7 @@ def command(
     options = api.ExecutionOptions(
         device=device,
         backend=backend,
+        cuda_graph=cuda_graph,
         executor=executor,
         jobs=jobs,
         gpu_share=gpu_share,

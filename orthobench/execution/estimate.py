@@ -175,7 +175,7 @@ def _send_profile(job: Job, sender: Connection) -> None:
             torch.set_num_threads(job.threads)
         with use_data_folder(None if job.data_folder is None else Path(job.data_folder)):
             config = job.resolve()
-            message = profile_run(config, pick_device(job.device), job.backend)
+            message = profile_run(config, pick_device(job.device), job.backend, job.cuda_graph)
     except OrthobenchError as error:
         message = UsageError(str(error))
     except Exception as error:

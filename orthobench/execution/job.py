@@ -27,6 +27,7 @@ from orthobench.store import Run, Status, Store, open_store
 from orthobench.training.checkpoint import checkpoints_at
 from orthobench.training.devices import BackendName, DeviceName, pick_device
 from orthobench.training.events import EventSink, RunStart
+from orthobench.training.graph import GraphMode
 from orthobench.training.lifecycle import OutOfMemory, train
 from orthobench.training.locks import lock
 from orthobench.training.loop import Interrupted, OnDivergence
@@ -55,6 +56,7 @@ class Job:
     data_folder: str | None = None
     device: DeviceName = "cpu"
     backend: BackendName = "auto"
+    cuda_graph: GraphMode = "auto"
     threads: int | None = None
     checkpoint_every: float = 30.0
     on_divergence: OnDivergence = "stop"
@@ -155,6 +157,7 @@ def train_job(
                     should_stop=lambda: (pruning is not None and pruning.pruned_at is not None) or should_stop(),
                     checkpoint_every=job.checkpoint_every,
                     backend=job.backend,
+                    cuda_graph=job.cuda_graph,
                     on_divergence=job.on_divergence,
                     tags=job.tags,
                 )

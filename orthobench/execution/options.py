@@ -7,6 +7,7 @@ from pathlib import Path
 
 from orthobench.errors import UsageError
 from orthobench.training.devices import BackendName, DeviceName
+from orthobench.training.graph import GraphMode
 from orthobench.training.loop import OnDivergence
 
 
@@ -17,10 +18,11 @@ class ExecutionOptions:
     Attributes:
         device: "auto" is CUDA where it is available.
         backend: the kernels of the recurrence; "auto" takes the fastest.
+        cuda_graph: whether a training step runs as a CUDA graph; "auto" where device and model allow it.
         executor: "local", "ray", or "ray://HOST:PORT".
         jobs: runs at once, each in its own process; 0: one after the other in this process; None: one per core, or as
             many as the GPUs take.
-        gpu_share: runs on one GPU at once.
+        gpu_share: runs on one GPU at once; without NVIDIA's MPS they take turns on it.
         threads: with Ray, the threads and CPUs of each run.
         checkpoint_every: seconds between checkpoints.
         on_divergence: "stop" ends a diverged run; "continue" trains it for as long as its weights are finite.
@@ -37,6 +39,7 @@ class ExecutionOptions:
 
     device: DeviceName = "auto"
     backend: BackendName = "auto"
+    cuda_graph: GraphMode = "auto"
     executor: str = "local"
     jobs: int | None = None
     gpu_share: int = 1

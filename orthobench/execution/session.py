@@ -246,6 +246,7 @@ class Session:
             data_folder=str(data_folder().absolute()),
             device="cuda" if self.device.type == "cuda" else "cpu",
             backend=options.backend,
+            cuda_graph=options.cuda_graph,
             checkpoint_every=options.checkpoint_every,
             on_divergence=options.on_divergence,
             tags=tuple(options.tags),
@@ -317,6 +318,7 @@ class Session:
                     data_folder=str(data_folder().absolute()),
                     device="cuda" if self.device.type == "cuda" else "cpu",
                     backend=self.options.backend,
+                    cuda_graph=self.options.cuda_graph,
                     threads=threads,
                 )
             )

@@ -15,6 +15,7 @@ from orthobench.store import Run, Status, Store
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.devices import BackendName
 from orthobench.training.events import EventSink
+from orthobench.training.graph import GraphMode
 from orthobench.training.locks import lock
 from orthobench.training.loop import CheckpointSchedule, Interrupted, OnDivergence, TrainingLoop
 from orthobench.training.out_of_memory import explain_memory
@@ -37,6 +38,7 @@ def train(
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_every: float = 30.0,
     backend: BackendName = "auto",
+    cuda_graph: GraphMode = "auto",
     on_divergence: OnDivergence = "stop",
     tags: Sequence[str] = (),
 ) -> Run:
@@ -47,6 +49,7 @@ def train(
         should_stop: called after every iteration; if true, a checkpoint is written and Interrupted raised.
         checkpoint_every: seconds between checkpoints; more where saving takes over a hundredth of the time.
         backend: the kernels of the recurrence.
+        cuda_graph: whether the training step runs as a CUDA graph; "auto" where device and model allow it.
         on_divergence: "stop" ends a diverged run; "continue" trains for as long as its weights are finite.
         tags: names added to the run's own; they do not change its key.
 
@@ -65,7 +68,8 @@ def train(
             return settled
         forget_used()
         trainer, checkpoint = resume(config, store, checkpoints, device)
-        database = DatabaseSink(store, device, config.sources, tags)
+        trainer.use_graph(cuda_graph)
+        database = DatabaseSink(store, device, config.sources, tags, cuda_graph=trainer.graph is not None)
         trainer.state.segments.append((trainer.rows_end if checkpoint else 0, database.segment_token))
         schedule = CheckpointSchedule(checkpoint_every)
         loop = TrainingLoop(trainer, [database, *sinks], checkpoints, schedule, should_stop, on_divergence)

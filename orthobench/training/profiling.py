@@ -15,6 +15,7 @@ from orthobench.task import Split
 from orthobench.training.batches import as_stream
 from orthobench.training.devices import BackendName, make_trainer
 from orthobench.training.evaluation import Evaluator
+from orthobench.training.graph import WARM_UP, GraphMode
 from orthobench.training.trainer import Trainer
 
 
@@ -39,12 +40,13 @@ def profile_run(
     config: RunConfig,
     device: torch.device,
     backend: BackendName = "auto",
+    cuda_graph: GraphMode = "auto",
     steps: int = 20,
     max_seconds: float = 10.0,
 ) -> RunProfile:
     """Train a few steps and evaluate a few batches; nothing is stored.
 
-    The first step, which may compile kernels, counts only if it is the only step.
+    The first step, which may compile kernels, and those before a CUDA graph count only if there are no others.
 
     Args:
         steps: number of steps to time.
@@ -55,12 +57,14 @@ def profile_run(
     """
     with use_backend(backend):
         trainer = make_trainer(config, device)
+        trainer.use_graph(cuda_graph)
+        untimed = 1 if trainer.graph is None else WARM_UP + 1
         start = time.perf_counter()
         spent: list[float] = []
-        limit = min(steps, trainer.total_iterations - 1)
-        while not spent or (len(spent) <= limit and time.perf_counter() - start < max_seconds):
+        limit = min(steps + untimed, trainer.total_iterations)
+        while not spent or (len(spent) < limit and time.perf_counter() - start < max_seconds):
             spent.append(_seconds(trainer.advance, device))
-        timed = spent[1:] or spent
+        timed = spent[untimed:] or spent[-1:]
         splits = [split for split in (trainer.task.test, trainer.task.validation) if split is not None]
         evaluation = sum(_evaluation_seconds(trainer, split) for split in splits)
     evaluations = 1 + trainer.total_iterations // trainer.evaluate_every

@@ -23,14 +23,21 @@ class DatabaseSink(EventSink):
     Args:
         sources: the source code of the run's plugins.
         tags: names added to those that the run has.
+        cuda_graph: whether the training step runs as a CUDA graph, for the record of a run on CUDA.
 
     Attributes:
         segment_token: identifies the segment of the run in this process.
     """
 
     def __init__(
-        self, store: Store, device: torch.device, sources: Sequence[Sources] = (), tags: Sequence[str] = ()
+        self,
+        store: Store,
+        device: torch.device,
+        sources: Sequence[Sources] = (),
+        tags: Sequence[str] = (),
+        cuda_graph: bool = False,
     ) -> None:
+        self.cuda_graph = cuda_graph
         self.store, self.device, self.sources, self.tags = store, device, sources, tags
         self.segment_token = uuid4().hex
         self.run: Run | None = None
@@ -43,6 +50,8 @@ class DatabaseSink(EventSink):
 
     def on_start(self, start: RunStart) -> None:
         facts = environment.describe(self.device, [sources.facts() for sources in self.sources])
+        if self.device.type == "cuda":
+            facts["cuda_graph"] = self.cuda_graph
         files = {digest: content for sources in self.sources for digest, content in sources.by_hash().items()}
         self.run = self.store.start(start.columns(), environment.digest(facts), facts, self.tags, files)
 

@@ -21,7 +21,8 @@ from orthobench.recurrence.dispatch import last_used
 from orthobench.spec import RunConfig
 from orthobench.task import Task
 from orthobench.training.batches import Batches
-from orthobench.training.optimizers import make_optimizer
+from orthobench.training.graph import CudaRecorder, GraphMode, StepGraph, graph_problem
+from orthobench.training.optimizers import make_optimizer, set_capturable, set_learning_rate
 from orthobench.training.size import check_size
 from orthobench.training.timing import PhaseTimer
 
@@ -142,6 +143,21 @@ class Trainer:
         self.evaluate_every = self.training.evaluate_every or self.iterations_per_epoch
         self.state = TrainingState(torch.zeros((), dtype=torch.float64, device=device))
         self.timer = PhaseTimer()
+        self.graph: StepGraph | None = None
+        self._rate_factor: float | None = None  # that of the optimisers' learning rates
+
+    def use_graph(self, mode: GraphMode) -> None:
+        """Run the next iterations as a CUDA graph: "auto" where device and model allow it.
+
+        Raises:
+            UsageError: the mode is "on", and they do not.
+        """
+        problem = None if mode == "off" else graph_problem(self.model, self.device)
+        if mode == "on" and problem:
+            raise UsageError(f"--cuda-graph on: {problem}; use --cuda-graph auto")
+        self.graph = None
+        if mode != "off" and problem is None:
+            self.graph = StepGraph(self._train_on, CudaRecorder(self.device), required=mode == "on")
 
     @property
     def ends_epoch(self) -> bool:
@@ -170,32 +186,21 @@ class Trainer:
         with self.timer("train"):
             batch = self.batches.at(state.iteration)
             starts_epoch = state.iteration % self.iterations_per_epoch == 0
-            outputs, final_state = self.model(batch.inputs, None if starts_epoch else state.carried)
-            loss = self.task.loss(outputs, batch.targets)
-            penalty = self.model.penalty()
-            self.model.zero_grad()
-            (loss if penalty is None else loss + penalty).backward()
-            self._clip_gradients()
-            with torch.no_grad():
-                self.step()
-                self.model.after_step()
+            carried = () if starts_epoch or state.carried is None else state.carried
+            self._set_learning_rates()
+            final_state = (self.graph or self._train_on)(batch.inputs, batch.targets, *carried)
             if self.task.carries_state:
-                state.carried = tuple(part.detach().clone() for part in final_state)  # a view keeps all states alive
-            state.loss_sum += loss.detach()
+                state.carried = final_state
             state.loss_count += 1
             state.iteration += 1
 
     def step(self) -> None:
-        """Step every optimiser with the epoch's learning rate and the groups' weight decay."""
-        decays = self.state.iteration // self.iterations_per_epoch // self.training.decay_every
-        factor = self.training.learning_rate_decay**decays * self.training.plateau_decay**self.state.plateaus
+        """Step every optimiser with the groups' weight decay."""
         for group, optimizer in zip(self.groups, self.optimizers, strict=True):
             if group.weight_decay:
                 for parameter in group.parameters:
                     if parameter.grad is not None:
                         parameter.grad.add_(parameter, alpha=group.weight_decay)
-            for entry in optimizer.param_groups:
-                entry["lr"] = group.learning_rate * factor
             optimizer.step()
 
     def take_loss(self) -> float | None:
@@ -245,6 +250,10 @@ class Trainer:
         self.model.load_state_dict(checkpoint.model)
         for optimizer, saved in zip(self.optimizers, checkpoint.optimizers, strict=True):
             optimizer.load_state_dict(saved)
+            set_capturable(optimizer, self.device.type == "cuda")
+        self._rate_factor = None
+        if self.graph is not None:  # it has recorded the addresses of the state before
+            self.graph = StepGraph(self._train_on, self.graph.recorder, self.graph.required)
         carried = checkpoint.state
         self.state = TrainingState(
             loss_sum=checkpoint.loss_sum.to(self.device),
@@ -261,6 +270,34 @@ class Trainer:
         torch.set_rng_state(checkpoint.random)
         if checkpoint.random_cuda is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(checkpoint.random_cuda, self.device)
+
+    def _train_on(self, inputs: Tensor, targets: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
+        """Train on a batch, from the carried state if there is one; return the state to be carried on.
+
+        All effects are on tensors that stay, so that a CUDA graph can repeat them.
+        """
+        outputs, final_state = self.model(inputs, carried or None)
+        loss = self.task.loss(outputs, targets)
+        penalty = self.model.penalty()
+        self.model.zero_grad()
+        (loss if penalty is None else loss + penalty).backward()
+        self._clip_gradients()
+        with torch.no_grad():
+            self.step()
+            self.model.after_step()
+        self.state.loss_sum += loss.detach()
+        if not self.task.carries_state:
+            return ()
+        return tuple(part.detach().clone() for part in final_state)  # a view keeps all states alive
+
+    def _set_learning_rates(self) -> None:
+        """Give the optimisers the learning rates of the iteration's epoch."""
+        decays = self.state.iteration // self.iterations_per_epoch // self.training.decay_every
+        factor = self.training.learning_rate_decay**decays * self.training.plateau_decay**self.state.plateaus
+        if factor != self._rate_factor:
+            for group, optimizer in zip(self.groups, self.optimizers, strict=True):
+                set_learning_rate(optimizer, group.learning_rate * factor)
+            self._rate_factor = factor
 
     def _clip_gradients(self) -> None:
         if self.training.clip_value is not None:

@@ -1,0 +1,120 @@
+"""A CUDA graph of the whole training step: recorded once, then replayed without the host's launches.
+
+A launch takes the host some microseconds, and a step of a recurrence in PyTorch, of an LSTM or of more than 256 units
+has thousands. A graph repeats what it has recorded, with the same addresses. So the step reads its batch and the
+carried state from static tensors, and the learning rate and the optimisers' counters are tensors too. The replayed
+kernels are those of the eager step, so the numbers are the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from orthobench.errors import UsageError, one_line
+from orthobench.model import Model
+from orthobench.training.size import lacks_memory
+
+GraphMode = Literal["auto", "on", "off"]
+Tensors = tuple[Tensor, ...]
+Step = Callable[..., Tensors]
+"""A training step: from static tensors to static tensors, with all its other effects on static tensors."""
+
+WARM_UP = 3
+"""Eager steps before the recording: they compile kernels and make the optimisers' state."""
+
+_logger = logging.getLogger("orthobench")
+
+
+def graph_problem(model: Model, device: torch.device) -> str | None:
+    """Return why the training step of a model cannot be in a CUDA graph; None if it can."""
+    if device.type != "cuda":
+        return "the run is not on a CUDA device"
+    return f"its step waits for the GPU: {model.waits}" if model.waits else None
+
+
+class Recorder(Protocol):
+    """The part of CUDA that a graph needs; a test has one without a GPU."""
+
+    def warm_up(self, step: Callable[[], Tensors]) -> Tensors:
+        """Run a step as before a recording and return its results."""
+
+    def record(self, step: Callable[[], Tensors]) -> tuple[Callable[[], None], Tensors]:
+        """Record a step, without running it; return what runs it, and the tensors of its results."""
+
+
+class CudaRecorder:
+    """Records on a CUDA device. The warm-up has a stream of its own, as torch asks for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = torch.cuda.Stream(device)
+
+    def warm_up(self, step: Callable[[], Tensors]) -> Tensors:
+        current = torch.cuda.current_stream(self.stream.device)
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
+            results = step()
+        current.wait_stream(self.stream)
+        return results
+
+    def record(self, step: Callable[[], Tensors]) -> tuple[Callable[[], None], Tensors]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream):
+            results = step()
+        return graph.replay, results
+
+
+class StepGraph:
+    """Runs a training step: eagerly at first, then as a graph wherever its tensors have the recorded shapes.
+
+    A task that carries its state has another form at the start of an epoch, which runs eagerly.
+
+    Args:
+        required: raise an error where the step cannot be recorded; else it stays eager, with a warning.
+    """
+
+    def __init__(self, step: Step, recorder: Recorder, required: bool = False) -> None:
+        self.step, self.recorder, self.required = step, recorder, required
+        self.failed = False
+        self._seen = 0  # steps of the newest shapes, one after the other
+        self._shapes: list[object] = []
+        self._inputs: Tensors = ()
+        self._results: Tensors = ()
+        self._replay: Callable[[], None] | None = None
+
+    def __call__(self, *tensors: Tensor) -> Tensors:
+        """Run one step on these tensors and return its results, which the next call may overwrite.
+
+        Raises:
+            UsageError: the graph is required, and the step cannot be recorded.
+        """
+        shapes: list[object] = [(tensor.shape, tensor.dtype) for tensor in tensors]
+        if self._replay is None and not self.failed:
+            self._seen = self._seen + 1 if shapes == self._shapes else 1
+            self._shapes = shapes
+            if self._seen > WARM_UP:
+                self._record(tensors)
+        if self._replay is None or shapes != self._shapes:
+            return self.step(*tensors) if self.failed else self.recorder.warm_up(lambda: self.step(*tensors))
+        for static, tensor in zip(self._inputs, tensors, strict=True):
+            static.copy_(tensor)
+        self._replay()
+        return self._results
+
+    def _record(self, tensors: Tensors) -> None:
+        self._inputs = tuple(tensor.clone() for tensor in tensors)
+        try:
+            self._replay, self._results = self.recorder.record(lambda: self.step(*self._inputs))
+        except RuntimeError as error:
+            if lacks_memory(error):
+                raise
+            if self.required:
+                raise UsageError(
+                    f"--cuda-graph on: the step cannot be recorded: {one_line(error)}; use --cuda-graph auto"
+                ) from error
+            self.failed = True
+            _logger.warning("the training step runs without a CUDA graph: %s", one_line(error))

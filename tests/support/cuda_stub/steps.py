@@ -1,0 +1,71 @@
+"""Count the work of training steps on the stub: `python steps.py '[[task, model, settings, cuda_graph], ...]'`."""
+
+import collections
+import ctypes
+import json
+import sys
+import traceback
+from pathlib import Path
+
+STEPS = 3
+NAMES = ("launches", "waits", "library", "from_host", "allocations", "graph_launches", "captures", "forbidden")
+PACKAGES = ("orthobench", "tasks", "models")
+
+runtime, driver = ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")
+for function in (runtime.stub_count, driver.stub_triton_launches):
+    function.restype = ctypes.c_long
+places: collections.Counter[str] = collections.Counter()
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+def on_wait(name: bytes) -> None:
+    for frame in reversed(traceback.extract_stack()):
+        parts = Path(frame.filename).parts
+        if any(package in parts for package in PACKAGES) and "tests" not in parts:
+            places[f"{Path(frame.filename).name}:{frame.name}"] += 1
+            return
+    places[f"{name.decode()} elsewhere"] += 1
+
+
+def counts() -> dict[str, int]:
+    return {name: runtime.stub_count(i) for i, name in enumerate(NAMES)} | {"triton": driver.stub_triton_launches()}
+
+
+def reset() -> None:
+    places.clear()
+    runtime.stub_reset()
+    driver.stub_triton_reset()
+
+
+def measure(task: str, model: str, given: dict[str, str], cuda_graph: str) -> dict[str, object]:
+    """Return the counts of each of a few steps, after those that compile and allocate."""
+    import torch
+
+    from orthobench.plugins import Catalog
+    from orthobench.recurrence import cuda_launch
+    from orthobench.recurrence.dispatch import forget_used, last_used
+    from orthobench.spec import resolve
+    from orthobench.training.devices import make_trainer
+
+    torch.linalg.svd = lambda a: (a, a[0], a)  # whose result the stub cannot give
+    forget_used()
+    config = resolve(Catalog(()), task, model, given, "paper", 0)
+    trainer = make_trainer(config, torch.device("cuda", 0))
+    trainer.use_graph(cuda_graph)
+    for _ in range(4):  # with a graph, its warm-up and the capture
+        trainer.advance()
+    captures = counts()["captures"]
+    reset()
+    for _ in range(STEPS):
+        trainer.advance()
+    per_step = {name: count / STEPS for name, count in counts().items()}
+    waits = {place: count / STEPS for place, count in places.items()}
+    facts = {"places": waits, "backends": sorted(last_used()), "captures": captures}
+    return per_step | facts | {"problem": cuda_launch.triton_problem()}
+
+
+if __name__ == "__main__":
+    runtime.stub_on_wait(on_wait)
+    for job in json.loads(sys.argv[1]):
+        reset()
+        print(json.dumps(measure(*job)), flush=True)

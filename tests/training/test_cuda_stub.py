@@ -1,0 +1,140 @@
+"""Training steps on a CUDA runtime without a GPU: launches counted, waits for the device caught."""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+from support import cuda_stub
+
+from orthobench.plugins import Catalog
+
+pytest.importorskip("triton")
+
+STEPS = Path(cuda_stub.__file__).with_name("steps.py")
+T = 6
+TINY = {"sequence_length": str(T), "train_size": "80", "test_size": "10", "batch_size": "10", "hidden_size": "8"}
+PYTORCH = {"cornn", "goru", "lem", "lipschitz_rnn"}  # without Triton kernels
+STEP_KERNELS = {"lstm": 2 * T, "gru": 4 * T}  # Triton launches of a training step; 2 for those of one launch a sequence
+NVRTC = {"lru", "urnn", "eurnn", "exprnn", "dtriv", "nnrnn", "scurnn"}  # torch compiles functions for these, once
+LAUNCHES = {"cornn": 200, "goru": 400, "lem": 340, "dtriv": 240, "nnrnn": 220}  # at most, of CUDA's own kernels
+MOST = 180  # launches of the other models
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory) -> dict[str, str]:
+    return cuda_stub.build(tmp_path_factory.mktemp("cuda_stub"))
+
+
+def child(environment: dict[str, str], *arguments: object, **more: str) -> str:
+    """The output of Python in the stub's environment."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env=environment | more,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    return done.stdout
+
+
+def counts(environment: dict[str, str], jobs: list[list[object]], **more: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in child(environment, STEPS, json.dumps(jobs), **more).splitlines()]
+
+
+@cache
+def waits() -> dict[str, str]:
+    """Why the step of a model waits, by model; "" where it does not."""
+    catalog = Catalog(())
+    return {name: catalog.load("model", name).waits for name in catalog.names("model")}
+
+
+def test_the_list_of_models_whose_step_waits():
+    assert {name for name, reason in waits().items() if reason} == {"enrnn", "dtriv"}
+
+
+@pytest.fixture(scope="module")
+def steps(environment) -> dict[tuple[str, str], dict[str, object]]:
+    """The counts of a step by model and mode."""
+    jobs = [[model, mode] for model, reason in waits().items() for mode in (["off"] if reason else ["off", "on"])]
+    found = counts(environment, [["adding", model, TINY, mode] for model, mode in jobs])
+    return {(model, mode): result for (model, mode), result in zip(jobs, found, strict=True)}
+
+
+def test_no_step_waits_for_the_device_or_copies_to_it(steps):
+    for (model, _), step in steps.items():
+        if waits()[model]:
+            assert step["waits"], f"{model} is listed as waiting, and does not"
+        else:
+            assert not step["waits"], (model, step["places"])
+            assert not step["from_host"], model
+        assert not step["allocations"], model
+
+
+def test_launches_of_a_step(steps):
+    for (model, mode), step in steps.items():
+        if mode == "off":
+            assert step["backends"] == ["reference" if model in PYTORCH else "cuda"], model
+            if model not in PYTORCH | NVRTC:
+                assert step["triton"] == STEP_KERNELS.get(model, 2), model
+            assert step["launches"] <= LAUNCHES.get(model, MOST), model
+
+
+def test_a_graph_is_recorded_once_and_launched_at_each_step(steps):
+    """Beside the graph there are the choice of the batch and its copy."""
+    for (model, mode), step in steps.items():
+        if mode == "on":
+            assert step["captures"] == 1, model
+            assert step["graph_launches"] == 1, model
+            assert step["forbidden"] == step["triton"] == step["library"] == 0, model
+            assert step["launches"] <= 10, model
+
+
+def test_clipping_a_learning_rate_that_falls_and_long_sequences_stay_in_the_graph(environment):
+    settings = TINY | {"clip_norm": "1.0", "clip_value": "0.5", "epochs": "3", "learning_rate_decay": "0.5"}
+    (step,) = counts(environment, [["adding", "lstm", settings | {"sequence_length": "40"}, "on"]])
+    assert (step["graph_launches"], step["triton"], step["waits"]) == (1, 0, 0)
+
+
+def test_without_a_compiler_the_recurrence_runs_in_pytorch_with_the_reason(environment, tmp_path):
+    jobs = [["adding", "scornn", TINY, "off"]]
+    (step,) = counts(environment, jobs, CC="/bin/false", TRITON_CACHE_DIR=str(tmp_path))
+    assert step["backends"] == ["reference"]
+    assert "compiler" in str(step["problem"])
+
+
+def test_the_benchmark_reaches_its_end(environment, tmp_path):
+    program = "from orthobench.cli import main; main()"
+    code = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.argv[1:] = ['bench', '--quick', '--device', 'cuda']"
+    output = child(environment, "-c", f"{code}; {program}", COLUMNS="120")
+    assert "cuda, graph" in output
+    assert "toy sizes" in output
+
+
+def test_the_process_that_checks_the_options_opens_no_context(environment):
+    code = """
+import ctypes, torch
+from orthobench.training.devices import check_backend, pick_device
+for name in ("auto", "cuda", "reference"):
+    check_backend(name, pick_device("auto"))
+runtime = ctypes.CDLL(None)
+print(pick_device("auto"), runtime.stub_count(0), runtime.stub_count(4))
+"""
+    assert child(environment, "-c", code).split() == ["cuda", "0", "0"]
+
+
+def test_the_stub_counts_what_waits(environment):
+    code = """
+import ctypes, torch
+x, runtime = torch.zeros(3, device="cuda"), ctypes.CDLL(None)
+runtime.stub_reset()
+x.sum().item(); (x @ x); x.copy_(torch.ones(3))
+print(*(runtime.stub_count(i) for i in (1, 2, 3)))
+"""
+    waited, library, from_host = child(environment, "-c", code).split()
+    assert int(waited) >= 2  # of the number, and of memory that is not pinned
+    assert (library, from_host) == ("1", "1")
