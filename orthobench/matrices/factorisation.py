@@ -1,10 +1,10 @@
 r"""LU factors of matrices that need no pivots, for the maps that solve with one matrix at each step.
 
 A matrix whose Hermitian part is positive definite has LU factors without pivots. So has each of its Schur complements,
-because their Hermitian parts are positive definite too. Entries of the factors grow at most by about the norm of the
-skew part (Golub, Van Loan, "Unsymmetric positive definite linear systems", Linear Algebra Appl. 28, 1979). In float64
-that is far below the rounding of W's own type. On a GPU the search for a pivot in each column costs more than the
-arithmetic, because it waits for the whole column. On the CPU torch has no factorisation without pivots.
+because their Hermitian parts are positive definite too. The factors' entries grow at most by about the norm of the
+skew part (Golub, Van Loan, Linear Algebra Appl. 28, 1979). In float64 that is far below the rounding of W's own type.
+On a GPU the search for a pivot in each column costs more than the arithmetic, because it waits for the whole column.
+On the CPU torch has no factorisation without pivots.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ class _Described(torch.Tensor):
 
     @staticmethod
     def __new__(cls, shape: tuple[int, ...], device: torch.device) -> _Described:
-        made: _Described = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.float32, device=device)
-        return made
+        described: _Described = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.float32, device=device)
+        return described
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]

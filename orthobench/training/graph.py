@@ -1,9 +1,9 @@
 """A CUDA graph of the whole training step: recorded once, then replayed without the host's launches.
 
-A launch takes the host some microseconds, and a step of a recurrence in PyTorch, of an LSTM or of more than 256 units
-has thousands. A graph repeats what it has recorded, with the same addresses. So the step reads its batch and the
-carried state from static tensors, and the learning rate and the optimisers' counters are tensors too. The replayed
-kernels are those of the eager step, so the numbers are the same.
+A launch takes the host some microseconds. A step of an LSTM, of more than 256 units or in PyTorch has thousands. A
+graph repeats what it has recorded, with the same addresses. So the step reads its batch and the carried state from
+static tensors, and the learning rate and the optimisers' counters are tensors too. The replayed kernels are those of
+the eager step, so the numbers are the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Optimisers of the papers' programs: frameworks differ in the place of epsilon and the start of averages.
 
-On CUDA the learning rate and the step counters are tensors, see `set_capturable`: a CUDA graph repeats what it has
-recorded, and would repeat a number. The updates of a group's parameters are one launch each (`torch._foreach_*`).
+On CUDA the learning rate and the step counters are tensors (`set_capturable`). A CUDA graph would repeat a number that
+it has recorded. The updates of a group's parameters are one launch each (`torch._foreach_*`).
 """
 
 from __future__ import annotations
@@ -219,9 +219,9 @@ def set_capturable(optimizer: Optimizer, capturable: bool) -> None:
         shared: dict[int, Tensor] = {}
         rate, first = float(group["lr"]), group["params"][0]
         dtype = first.dtype if "capturable" in optimizer.defaults else torch.float64
-        group["lr"] = torch.tensor(rate, dtype=dtype, device=first.device) if capturable else rate
+        group["lr"] = torch.full((), rate, dtype=dtype, device=first.device) if capturable else rate
         if "capturable" in optimizer.defaults:
-            group["capturable"] = capturable
+            group.update(capturable=capturable, foreach=capturable or None)  # its other form reads the learning rate
         if isinstance(optimizer, torch.optim.SGD):
             group["fused"] = capturable  # its other forms read the learning rate on the host
         for parameter in group["params"]:
@@ -230,7 +230,7 @@ def set_capturable(optimizer: Optimizer, capturable: bool) -> None:
                 continue
             if isinstance(optimizer, AdamTF1):
                 step = int(state["step"])
-                state["step"] = shared.setdefault(step, group["lr"].new_tensor(step)) if capturable else step
+                state["step"] = shared.setdefault(step, torch.full_like(group["lr"], step)) if capturable else step
             else:
                 state["step"] = state["step"].to(parameter.device if capturable else "cpu")
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ def version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:2])
 
 
-def run_interpreted(file: str, marker: str) -> None:
+def run_interpreted(file: str, marker: str, environment: Mapping[str, str] = os.environ) -> None:
     """Run the marked tests of a file in a process whose kernels are interpreted on the CPU; they should pass."""
     triton = pytest.importorskip("triton")
     if version(triton.__version__) < (3, 8) and version(np.__version__) >= (2, 4):
@@ -28,7 +29,7 @@ def run_interpreted(file: str, marker: str) -> None:
     ignored = [f"-Wignore::{warning}" for warning in ("RuntimeWarning", "DeprecationWarning")]
     child = subprocess.run(
         [sys.executable, "-m", "pytest", file, "-m", marker, "-p", "no:cacheprovider", *ignored],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
+        env={**environment, "TRITON_INTERPRET": "1"},
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

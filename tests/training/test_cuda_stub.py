@@ -23,11 +23,6 @@ LAUNCHES = {"cornn": 200, "goru": 400, "lem": 340, "dtriv": 240, "nnrnn": 220}  
 MOST = 180  # launches of the other models
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory) -> dict[str, str]:
-    return cuda_stub.build(tmp_path_factory.mktemp("cuda_stub"))
-
-
 def child(environment: dict[str, str], *arguments: object, **more: str) -> str:
     """The output of Python in the stub's environment."""
     done = subprocess.run(
@@ -58,11 +53,11 @@ def test_the_list_of_models_whose_step_waits():
 
 
 @pytest.fixture(scope="module")
-def steps(environment) -> dict[tuple[str, str], dict[str, object]]:
+def steps(cuda_stub_environment) -> dict[tuple[str, str], dict[str, object]]:
     """The counts of a step by model and mode."""
     jobs = [[model, mode] for model, reason in waits().items() for mode in (["off"] if reason else ["off", "on"])]
-    found = counts(environment, [["adding", model, TINY, mode] for model, mode in jobs])
-    return {(model, mode): result for (model, mode), result in zip(jobs, found, strict=True)}
+    results = counts(cuda_stub_environment, [["adding", model, TINY, mode] for model, mode in jobs])
+    return {(model, mode): result for (model, mode), result in zip(jobs, results, strict=True)}
 
 
 def test_no_step_waits_for_the_device_or_copies_to_it(steps):
@@ -70,7 +65,7 @@ def test_no_step_waits_for_the_device_or_copies_to_it(steps):
         if waits()[model]:
             assert step["waits"], f"{model} is listed as waiting, and does not"
         else:
-            assert not step["waits"], (model, step["places"])
+            assert not step["waits"], (model, step["callers"])
             assert not step["from_host"], model
         assert not step["allocations"], model
 
@@ -94,28 +89,28 @@ def test_a_graph_is_recorded_once_and_launched_at_each_step(steps):
             assert step["launches"] <= 10, model
 
 
-def test_clipping_a_learning_rate_that_falls_and_long_sequences_stay_in_the_graph(environment):
+def test_clipping_a_learning_rate_that_falls_and_long_sequences_stay_in_the_graph(cuda_stub_environment):
     settings = TINY | {"clip_norm": "1.0", "clip_value": "0.5", "epochs": "3", "learning_rate_decay": "0.5"}
-    (step,) = counts(environment, [["adding", "lstm", settings | {"sequence_length": "40"}, "on"]])
+    (step,) = counts(cuda_stub_environment, [["adding", "lstm", settings | {"sequence_length": "40"}, "on"]])
     assert (step["graph_launches"], step["triton"], step["waits"]) == (1, 0, 0)
 
 
-def test_without_a_compiler_the_recurrence_runs_in_pytorch_with_the_reason(environment, tmp_path):
+def test_without_a_compiler_the_recurrence_runs_in_pytorch_with_the_reason(cuda_stub_environment, tmp_path):
     jobs = [["adding", "scornn", TINY, "off"]]
-    (step,) = counts(environment, jobs, CC="/bin/false", TRITON_CACHE_DIR=str(tmp_path))
+    (step,) = counts(cuda_stub_environment, jobs, CC="/bin/false", TRITON_CACHE_DIR=str(tmp_path))
     assert step["backends"] == ["reference"]
     assert "compiler" in str(step["problem"])
 
 
-def test_the_benchmark_reaches_its_end(environment, tmp_path):
+def test_the_benchmark_reaches_its_end(cuda_stub_environment, tmp_path):
     program = "from orthobench.cli import main; main()"
     code = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.argv[1:] = ['bench', '--quick', '--device', 'cuda']"
-    output = child(environment, "-c", f"{code}; {program}", COLUMNS="120")
+    output = child(cuda_stub_environment, "-c", f"{code}; {program}", COLUMNS="120")
     assert "cuda, graph" in output
     assert "toy sizes" in output
 
 
-def test_the_process_that_checks_the_options_opens_no_context(environment):
+def test_the_process_that_checks_the_options_opens_no_context(cuda_stub_environment):
     code = """
 import ctypes, torch
 from orthobench.training.devices import check_backend, pick_device
@@ -124,10 +119,10 @@ for name in ("auto", "cuda", "reference"):
 runtime = ctypes.CDLL(None)
 print(pick_device("auto"), runtime.stub_count(0), runtime.stub_count(4))
 """
-    assert child(environment, "-c", code).split() == ["cuda", "0", "0"]
+    assert child(cuda_stub_environment, "-c", code).split() == ["cuda", "0", "0"]
 
 
-def test_the_stub_counts_what_waits(environment):
+def test_the_stub_counts_what_waits(cuda_stub_environment):
     code = """
 import ctypes, torch
 x, runtime = torch.zeros(3, device="cuda"), ctypes.CDLL(None)
@@ -135,6 +130,6 @@ runtime.stub_reset()
 x.sum().item(); (x @ x); x.copy_(torch.ones(3))
 print(*(runtime.stub_count(i) for i in (1, 2, 3)))
 """
-    waited, library, from_host = child(environment, "-c", code).split()
+    waited, library, from_host = child(cuda_stub_environment, "-c", code).split()
     assert int(waited) >= 2  # of the number, and of memory that is not pinned
     assert (library, from_host) == ("1", "1")

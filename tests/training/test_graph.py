@@ -93,12 +93,10 @@ def _as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def make(task: str, model: str, settings: dict[str, str]) -> Trainer:
     config = resolve(Catalog(()), task, model, settings)
-    made = {"adding": Adding, "ptb": PTB}[task](config.task_settings, 0, CPU)
-    trainer = Trainer(config, made, CPU)
+    task_class = {"adding": Adding, "ptb": PTB}[task]
+    trainer = Trainer(config, task_class(config.task_settings, 0, CPU), CPU)
     for optimizer in trainer.optimizers:
         set_capturable(optimizer, True)
-        if "capturable" in optimizer.defaults:
-            optimizer.param_groups[0]["foreach"] = True  # torch's choice on CUDA
     return trainer
 
 
@@ -157,13 +155,13 @@ def test_the_numbers_are_those_of_the_eager_step(tiny, model, settings):
 def test_a_plateau_lowers_the_learning_rate_of_a_graph(tiny):
     eager, trainer = make("adding", "rnn", tiny), make("adding", "rnn", tiny)
     graphed(trainer)
-    for one in (eager, trainer):
-        advance(one, WARM_UP + 2)
-        for group in one.groups:
+    for either in (eager, trainer):
+        advance(either, WARM_UP + 2)
+        for group in either.groups:
             assert group.learning_rate
-        object.__setattr__(one.training, "plateau_decay", 0.5)
-        one.state.plateaus = 2
-        advance(one, 3)
+        object.__setattr__(either.training, "plateau_decay", 0.5)
+        either.state.plateaus = 2
+        advance(either, 3)
     assert_same(trainer, eager)
 
 

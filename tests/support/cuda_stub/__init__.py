@@ -21,7 +21,7 @@ def build(folder: Path) -> dict[str, str]:
     if torch.version.cuda is None:
         pytest.skip("this torch has no CUDA")
     runtime = _own_symbols()
-    generated = [f"int {name}() {{ {_count(name)} return 0; }}" for name in sorted(_wanted() - runtime)]
+    generated = [f"int {name}() {{ {_count(name)} return 0; }}" for name in sorted(_imported_symbols() - runtime)]
     (folder / "generated.c").write_text("void stub_library(void);\n" + "\n".join(generated) + "\n")
     (folder / "lib").mkdir()
     preloaded, driver = folder / "libstub.so", folder / "lib" / "libcuda.so.1"
@@ -50,14 +50,14 @@ def build(folder: Path) -> dict[str, str]:
     }
 
 
-def _wanted() -> set[str]:
+def _imported_symbols() -> set[str]:
     """The symbols that torch's libraries take from CUDA's."""
-    found = set()
+    symbols = set()
     for name in LIBRARIES:
         path = Path(torch.__file__).parent / "lib" / name
         listing = subprocess.run(["nm", "-D", "--undefined-only", path], capture_output=True, text=True, check=True)
-        found |= set(re.findall(r" U (\w+)@lib(?:cudart|cublas|cublasLt|cusolver|cufft)\.so", listing.stdout))
-    return found
+        symbols |= set(re.findall(r" U (\w+)@lib(?:cudart|cublas|cublasLt|cusolver|cufft)\.so", listing.stdout))
+    return symbols
 
 
 def _own_symbols() -> set[str]:
@@ -74,7 +74,7 @@ def _count(name: str) -> str:
 def _includes() -> list[str]:
     """The folders of the runtime's headers, and of the one that torch's packages lack."""
     package = importlib.util.find_spec("nvidia")
-    folders = [Path(place) / "cu13" / "include" for place in package.submodule_search_locations] if package else []
+    folders = [Path(folder) / "cu13" / "include" for folder in package.submodule_search_locations] if package else []
     for folder in [*folders, Path("/usr/local/cuda/include")]:
         if (folder / "driver_types.h").exists():
             return [f"-I{folder}", f"-idirafter{HERE}"]

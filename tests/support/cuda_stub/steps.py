@@ -14,7 +14,7 @@ PACKAGES = ("orthobench", "tasks", "models")
 runtime, driver = ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")
 for function in (runtime.stub_count, driver.stub_triton_launches):
     function.restype = ctypes.c_long
-places: collections.Counter[str] = collections.Counter()
+callers: collections.Counter[str] = collections.Counter()
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_char_p)
@@ -22,9 +22,9 @@ def on_wait(name: bytes) -> None:
     for frame in reversed(traceback.extract_stack()):
         parts = Path(frame.filename).parts
         if any(package in parts for package in PACKAGES) and "tests" not in parts:
-            places[f"{Path(frame.filename).name}:{frame.name}"] += 1
+            callers[f"{Path(frame.filename).name}:{frame.name}"] += 1
             return
-    places[f"{name.decode()} elsewhere"] += 1
+    callers[f"{name.decode()} elsewhere"] += 1
 
 
 def counts() -> dict[str, int]:
@@ -32,12 +32,12 @@ def counts() -> dict[str, int]:
 
 
 def reset() -> None:
-    places.clear()
+    callers.clear()
     runtime.stub_reset()
     driver.stub_triton_reset()
 
 
-def measure(task: str, model: str, given: dict[str, str], cuda_graph: str) -> dict[str, object]:
+def measure(task: str, model: str, settings: dict[str, str], cuda_graph: str) -> dict[str, object]:
     """Return the counts of each of a few steps, after those that compile and allocate."""
     import torch
 
@@ -49,7 +49,7 @@ def measure(task: str, model: str, given: dict[str, str], cuda_graph: str) -> di
 
     torch.linalg.svd = lambda a: (a, a[0], a)  # whose result the stub cannot give
     forget_used()
-    config = resolve(Catalog(()), task, model, given, "paper", 0)
+    config = resolve(Catalog(()), task, model, settings, "paper", 0)
     trainer = make_trainer(config, torch.device("cuda", 0))
     trainer.use_graph(cuda_graph)
     for _ in range(4):  # with a graph, its warm-up and the capture
@@ -59,8 +59,8 @@ def measure(task: str, model: str, given: dict[str, str], cuda_graph: str) -> di
     for _ in range(STEPS):
         trainer.advance()
     per_step = {name: count / STEPS for name, count in counts().items()}
-    waits = {place: count / STEPS for place, count in places.items()}
-    facts = {"places": waits, "backends": sorted(last_used()), "captures": captures}
+    waits = {caller: count / STEPS for caller, count in callers.items()}
+    facts = {"callers": waits, "backends": sorted(last_used()), "captures": captures}
     return per_step | facts | {"problem": cuda_launch.triton_problem()}
 
 
