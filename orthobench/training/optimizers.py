@@ -6,7 +6,7 @@ it has recorded. The updates of a group's parameters are one launch each (`torch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, get_args
 
@@ -15,6 +15,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from orthobench.model import OptimizerName
+
+
+Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
 class RMSProp(Optimizer):
@@ -135,7 +138,7 @@ def _squares(tensors: list[Tensor]) -> list[Tensor]:
     return list(torch._foreach_mul(tensors, tensors))
 
 
-def _descend(parameters: list[Tensor], numerators: list[Tensor], roots: Sequence[Tensor], rate: float | Tensor) -> None:
+def _descend(parameters: list[Tensor], numerators: list[Tensor], roots: Tensors, rate: float | Tensor) -> None:
     """Subtract rate a / b from each parameter, with the rate as a number or as a scalar on the device."""
     if isinstance(rate, Tensor):
         steps = torch._foreach_mul(numerators, -rate.to(parameters[0].dtype))
