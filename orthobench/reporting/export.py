@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pandas as pd
@@ -17,23 +17,30 @@ from orthobench.analysis.statistics import Median, Summary
 from orthobench.analysis.variants import Variant
 from orthobench.errors import UsageError
 from orthobench.reporting.html import load_views
+from orthobench.reporting.latex import latex_table
 from orthobench.reporting.pages import PaperView, distinguishing_values, full_title, leaderboard
 from orthobench.reporting.scope import Scope
 from orthobench.store import Store
 from orthobench.store.strict_json import finite
 
 Format = Literal["csv", "json", "markdown", "latex"]
-MINUS, PLUS_MINUS = "−", "±"
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table in two forms: flat records for programs, and cells of text for readers."""
+    """A table in two forms: flat records for programs, and cells of text for readers.
+
+    Attributes:
+        print_header: for LaTeX, of each column its group and its name; none: the header.
+        print_rows: the cells of these columns, a number in a cell of its own.
+    """
 
     title: str
     records: list[dict[str, Any]]
     header: list[str]
     rows: list[list[str]]
+    print_header: list[tuple[str, str]] = field(default_factory=list)
+    print_rows: list[list[str]] = field(default_factory=list)
 
 
 def sheets(view: PaperView) -> list[Sheet]:
@@ -176,17 +183,30 @@ def _paper_sheet(table: PaperTable) -> Sheet:
         [row.label, row.parameters, *(text for label in labels for text in _pair(row.cells.get(label)))]
         for row in table.rows
     ]
-    return Sheet(f"{table.paper.key}, {table.artifact.name}: {table.artifact.title}", records, header, rows)
+    print_header = [("", "model"), ("", "parameters"), *((label, name) for label in labels for name in PRINTED)]
+    print_rows = [
+        [row.label, row.parameters, *(text for label in labels for text in _printed_cells(row.cells.get(label)))]
+        for row in table.rows
+    ]
+    title = f"{table.paper.key}, {table.artifact.name}: {table.artifact.title}"
+    return Sheet(title, records, header, rows, print_header, print_rows)
+
+
+PRINTED = ("printed", "measured", "seeds", "verdict")
+"""The columns of each of a paper's columns in LaTeX."""
+
+
+def _printed_cells(cell: Cell | None) -> tuple[str, str, str, str]:
+    """Return the texts of a cell's columns in LaTeX (`PRINTED`)."""
+    if cell is None:
+        return "", "", "", ""
+    return cell.printed.text, spread(cell.measured), seeds_of(cell.variant) if cell.variant else "0", cell.words
 
 
 def _pair(cell: Cell | None) -> tuple[str, str]:
     if cell is None:
         return "", ""
-    printed = cell.printed
-    text = "lost" if printed.lost else printed.outcome or f"{printed.value:g}"
-    if printed.error is not None:
-        text += f" {PLUS_MINUS} {printed.error:g}"
-    return text + (" (quoted)" if printed.quoted else ""), measured_text(cell)
+    return cell.printed.text + (" (quoted)" if cell.printed.quoted else ""), measured_text(cell)
 
 
 def measured_text(cell: Cell) -> str:
@@ -271,42 +291,13 @@ def _markdown_text(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(text.split()))
 
 
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "≈": r"$\approx$",
-    PLUS_MINUS: r"$\pm$",
-    MINUS: "$-$",
-}
-
-
 def _latex(tables: Sequence[Sheet]) -> str:
-    parts = []
-    for sheet in tables:
-        cells = [[_latex_text(cell) for cell in row] for row in sheet.rows]
-        frame = pd.DataFrame(cells, columns=[_latex_text(heading) for heading in sheet.header])
-        table = frame.style.hide(axis="index").to_latex(
-            column_format="l" + "r" * (len(sheet.header) - 1),
-            caption=_latex_text(sheet.title),
-            position_float="centering",
-            hrules=True,
+    return "\n".join(
+        latex_table(
+            sheet.title, sheet.print_header or [("", name) for name in sheet.header], sheet.print_rows or sheet.rows
         )
-        parts.append(f"% \\usepackage{{booktabs}}\n{table}")
-    return "\n".join(parts)
-
-
-def _latex_text(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in " ".join(text.split()))
+        for sheet in tables
+    )
 
 
 WRITERS: dict[Format, Callable[[Sequence[Sheet]], str]] = {

@@ -94,9 +94,13 @@ def compose(panels: Sequence[tuple[str, go.Figure]], inches: float) -> go.Figure
     """
     columns = min(WIDTHS[inches], len(panels))
     rows = -(-len(panels) // columns)
+    cells: list[list[dict[str, Any] | None]] = [
+        [{} if row * columns + column < len(panels) else None for column in range(columns)] for row in range(rows)
+    ]
     whole = make_subplots(
         rows,
         columns,
+        specs=cells,
         subplot_titles=[title for title, _ in panels],
         horizontal_spacing=0.27 / columns,
         vertical_spacing=0.36 / rows,

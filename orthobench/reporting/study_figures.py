@@ -162,9 +162,9 @@ def trajectories(panels: list[dict[str, Any]]) -> Drawn:
         if panel["feedback"]:
             x, y = _field(np.array(panel["matrix"]), reach)
             figure.add_scatter(x=x, y=y, mode="lines", line={"color": GREY, "width": 0.6}, hoverinfo="skip")
-        for path, colour in zip(courses, PALETTE, strict=False):
+        for number, (path, colour) in enumerate(zip(courses, PALETTE, strict=False), 1):
             marker = {"color": colour, "size": 5, "opacity": np.linspace(0.15, 1, len(path)).tolist()}
-            figure.add_scatter(x=path[:, 0], y=path[:, 1], mode="markers", marker=marker)
+            figure.add_scatter(x=path[:, 0], y=path[:, 1], mode="markers", marker=marker, name=f"trajectory {number}")
             star = {"color": colour, "size": 11, "symbol": "star"}
             figure.add_scatter(x=path[:1, 0], y=path[:1, 1], mode="markers", marker=star)
         figure.update_xaxes(range=[-reach, reach], constrain="domain")

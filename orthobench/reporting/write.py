@@ -11,6 +11,7 @@ from orthobench.reporting.export import write as write_tables
 from orthobench.reporting.html import load_views, write_html, write_whole
 from orthobench.reporting.reproduction import keep_authors, reproduction
 from orthobench.reporting.scope import Scope
+from orthobench.reporting.styles import Styles
 from orthobench.store import Store
 from orthobench.store.overwrite import refuse_other_kinds
 
@@ -65,7 +66,12 @@ def write_report(
         from orthobench.reporting.images import write_images
 
         return write_images(conditions, views, form, out or Path("reports"))
-    tables = [sheet for view in views for sheet in sheets(view)]
+    if scope.figure:
+        from orthobench.reporting.curve_sheets import figure_sheets
+
+        tables = figure_sheets(views, Styles(conditions))
+    else:
+        tables = [sheet for view in views for sheet in sheets(view)]
     if not scope.paper:
         tables = [condition_sheet(condition, conditions) for condition in conditions]
     text = write_tables(form, tables)

@@ -458,8 +458,8 @@ def test_figures_become_files(orthobench, tiny_options, tmp_path):
     if not shutil.which("chromium"):
         pytest.skip("needs chromium")
     orthobench("run", "adding", "rnn", *tiny_options)
-    (png,) = orthobench("report", "--format", "png", "-o", "figures").out.split()
-    assert Path(png).read_bytes().startswith(b"\x89PNG")
-    (pdf,) = orthobench("report", "--format", "pdf", "-o", "figures").out.split()
-    assert Path(pdf).read_bytes().startswith(b"%PDF")
-    assert Path(pdf).parent == tmp_path / "figures"
+    for form, start in (("png", b"\x89PNG"), ("pdf", b"%PDF"), ("svg", b"<svg")):
+        narrow, wide = (Path(line) for line in orthobench("report", "--format", form, "-o", "figures").out.splitlines())
+        assert narrow.read_bytes().startswith(start)
+        assert wide.read_bytes().startswith(start)
+        assert narrow.parent == wide.parent == tmp_path / "figures"

@@ -1,0 +1,110 @@
+"""Export the curves of figures: one record for each point, with the band over seeds."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from orthobench.errors import UsageError
+from orthobench.reporting.export import Sheet
+from orthobench.reporting.images import paper_images
+from orthobench.reporting.pages import PaperView
+from orthobench.reporting.styles import Styles
+
+HEADER = ["panel", "curve", "points", "x from", "x to", "median at the end", "lowest seed", "highest seed", "note"]
+
+
+def figure_sheets(views: Sequence[PaperView], styles: Styles) -> list[Sheet]:
+    """Return a sheet for each measured figure of the papers.
+
+    Raises:
+        UsageError: nothing of the figures is measured; the message has the command that measures it.
+    """
+    images = paper_images(views, styles)
+    if not images:
+        commands = dict.fromkeys(
+            command
+            for view in views
+            for part in view.artifacts
+            for command in ([f"orthobench study {part.study.name}"] if part.study else part.commands)
+        )
+        raise UsageError(f"nothing of this figure is measured; measure it with: {'; '.join(commands)}")
+    sheets = []
+    for name, panels in images.items():
+        records = [{"figure": name, "panel": title, **each} for title, figure in panels for each in records_of(figure)]
+        sheets.append(Sheet(name, records, HEADER, _summaries(records)))
+    return sheets
+
+
+def records_of(figure: go.Figure) -> list[dict[str, Any]]:
+    """Return the points of all curves and maps of a figure: curve, x, y, and low and high of the band over seeds.
+
+    The mark of a curve's end is the `note` of its point. A map has the value and both of its axes.
+    """
+    axes = {"x_axis": _plain(figure.layout.xaxis.title.text), "y_axis": _plain(figure.layout.yaxis.title.text)}
+    records: list[dict[str, Any]] = []
+    for trace in figure.data:
+        if trace.type == "heatmap":
+            for y, line in zip(trace.y, np.asarray(trace.z, dtype=float), strict=True):
+                for x, exponent in zip(trace.x, line, strict=True):
+                    if math.isfinite(exponent):
+                        records.append({**axes, "curve": "", "x": x, "y": y, "value": float(10**exponent)})
+        elif trace.type == "scatter" and trace.name and trace.showlegend is not False:
+            records += _points(figure, trace, axes)
+    return records
+
+
+def _points(figure: go.Figure, line: go.Scatter, axes: dict[str, str]) -> list[dict[str, Any]]:
+    """Return the points of a curve with the edges of its band and its notes."""
+    own = [trace for trace in figure.data if line.legendgroup and trace.legendgroup == line.legendgroup]
+    edges = [np.asarray(trace.y, dtype=float) for trace in own if trace.line.width == 0 and trace.mode == "lines"]
+    y = np.asarray(line.y, dtype=float)
+    high, low = edges if len(edges) == 2 else (y, y)
+    notes = {
+        float(x): word
+        for trace in own
+        if trace.mode == "markers+text" and trace.marker.symbol != "arrow-up"
+        for x, word in zip(trace.x, trace.text, strict=True)
+        if word
+    }
+    return [
+        {
+            **axes,
+            "curve": html.unescape(line.name),
+            "x": float(x),
+            "y": value,
+            "low": lowest,
+            "high": highest,
+            "note": notes.get(float(x), ""),
+        }
+        for x, value, lowest, highest in zip(line.x, y.tolist(), low.tolist(), high.tolist(), strict=True)
+    ]
+
+
+def _summaries(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Return a row for each curve: its points, its x, and its last values."""
+    curves: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for record in records:
+        curves.setdefault((record["panel"], record["curve"]), []).append(record)
+    return [
+        [
+            panel,
+            curve,
+            str(len(points)),
+            *(f"{value:.4g}" for value in (points[0]["x"], points[-1]["x"])),
+            *(f"{points[-1].get(name, math.nan):.4g}" for name in ("y", "low", "high")),
+            "; ".join(point["note"] for point in points if point.get("note")),
+        ]
+        for (panel, curve), points in curves.items()
+    ]
+
+
+def _plain(markup: str | None) -> str:
+    """Return an axis' title without markup."""
+    return html.unescape(re.sub(r"<[^>]+>", "", markup or ""))

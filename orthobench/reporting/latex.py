@@ -1,0 +1,74 @@
+r"""Write tables as LaTeX: text escaped, numbers as siunitx's `\num`, for the packages booktabs and siunitx."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pandas as pd
+
+MINUS, PLUS_MINUS = "−", "±"
+ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "≈": r"$\approx$",
+    "–": "--",
+    PLUS_MINUS: r"$\pm$",
+    MINUS: "$-$",
+    "τ": r"$\tau$",
+    "∞": r"$\infty$",
+}
+NUMBER = rf"[-+{MINUS}]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+NUMBER_WITH_ERROR = re.compile(rf"(?<![\w.])({NUMBER})(?: {PLUS_MINUS} ({NUMBER}))?(?![\w.])")
+NUMERIC_CELL = re.compile(
+    rf"(?:{NUMBER})(?: {PLUS_MINUS} (?:{NUMBER}))?(?: \[(?:{NUMBER}|-?inf), (?:{NUMBER}|-?inf)\])?"
+)
+
+
+def latex_table(title: str, headings: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
+    r"""Return a table as LaTeX.
+
+    Args:
+        headings: of each column its group, which spans the group's columns, and its own name.
+        rows: cells of text; those that consist of a number, its error and its interval become `\num`.
+    """
+    cells = [[latex_cell(cell) for cell in row] for row in rows]
+    groups = [tuple(map(escaped, heading)) for heading in headings]
+    columns = pd.MultiIndex.from_tuples(groups) if any(group for group, _ in groups) else [name for _, name in groups]
+    styler = pd.DataFrame(cells, columns=columns).style.hide(axis="index")
+    table = styler.to_latex(
+        column_format="l" + "r" * (len(headings) - 1),
+        caption=escaped(title),
+        position_float="centering",
+        hrules=True,
+        multicol_align="c",
+    )
+    return f"% \\usepackage{{booktabs}}\n% \\usepackage{{siunitx}}\n{table}"
+
+
+def latex_cell(text: str) -> str:
+    """Return a cell: its numbers for siunitx where it has nothing else, or else escaped text."""
+    text = " ".join(text.split())
+    if not NUMERIC_CELL.fullmatch(text):
+        return escaped(text)
+    return NUMBER_WITH_ERROR.sub(_num, text).replace("inf", r"$\infty$")
+
+
+def _num(found: re.Match[str]) -> str:
+    value, error = (part.replace(",", "").replace(MINUS, "-") if part else "" for part in found.groups())
+    return rf"\num{{{value} +- {error}}}" if error else rf"\num{{{value}}}"
+
+
+def escaped(text: str) -> str:
+    """Return text in which no character is markup of LaTeX."""
+    return "".join(ESCAPES.get(character, character) for character in " ".join(text.split()))

@@ -1,0 +1,180 @@
+"""Exports: the curves of figures as CSV, tables for siunitx, and images of the sizes that papers need."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+import xml.etree.ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.databases import RunDatabase, experiment, paper
+
+from orthobench.analysis.conditions import collect
+from orthobench.errors import UsageError
+from orthobench.papers import Printed
+from orthobench.reporting.curve_sheets import figure_sheets, records_of
+from orthobench.reporting.drawing import empty_figure
+from orthobench.reporting.export import sheets, write
+from orthobench.reporting.images import TEXT, WIDTHS, compose
+from orthobench.reporting.latex import latex_cell
+from orthobench.reporting.styles import Styles
+from orthobench.store import Status, open_store
+
+CURVES = [{"name": "figure 2", "shows": "learning_curves"}]
+FALLS, RISES = [0.2, 0.15, 0.05, 0.01], [0.2, 0.18, 0.1, 0.03]
+
+
+@pytest.fixture
+def database(tmp_path):
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        yield RunDatabase(store)
+
+
+def lstm_figure(database):
+    printed = [Printed(metric="mse", outcome="falls")]
+    lstm = experiment("lstm", "curve", printed, artifact="figure 2")
+    database.run(lstm, 0, test=FALLS)
+    database.run(lstm, 1, test=RISES)
+    database.run(lstm, 2, test=[0.3, 0.9], status=Status.DIVERGED)
+    return database.view(paper(lstm, artifacts=CURVES))
+
+
+def test_the_csv_of_a_figure_holds_its_curves(database):
+    rows = list(csv.DictReader(io.StringIO(write("csv", figure_sheets([lstm_figure(database)], Styles([]))))))
+    curve = [row for row in rows if row["curve"] == "lstm, n = 8"]
+    assert [float(row["x"]) for row in curve] == [0, 1, 2, 3]
+    values = np.array([FALLS, RISES])
+    for name, expected in (
+        ("y", [0.2, 0.18, *np.median(values, axis=0)[2:]]),
+        ("low", values.min(0)),
+        ("high", [0.3, 0.9, *values.max(0)[2:]]),
+    ):
+        np.testing.assert_allclose([float(row[name]) for row in curve], expected)
+    assert [row["note"] for row in curve] == ["", "2 of 3 seeds left: 1 diverged", "", ""]
+    assert {(row["x_axis"], row["panel"]) for row in rows} == {("epoch", "T = 10")}
+
+
+def test_every_point_of_a_long_curve_is_exported_in_double_precision(database):
+    values = (np.arange(3000) % 7 / 7 + 1e-9).tolist()
+    lstm = experiment("lstm", "curve", [Printed(metric="mse", outcome="falls")], artifact="figure 2")
+    database.run(lstm, 0, test=values)
+    (sheet,) = figure_sheets([database.view(paper(lstm, artifacts=CURVES))], Styles([]))
+    assert [record["y"] for record in sheet.records if record["curve"] == "lstm, n = 8"] == values
+
+
+def test_a_map_is_exported_with_both_axes():
+    figure = empty_figure("input step τ", "state step t")
+    figure.add_heatmap(x=[1, 2], y=[1, 2], z=[[0.0, float("nan")], [-2.0, 1.0]])
+    points = [(record["x"], record["y"], record["value"]) for record in records_of(figure)]
+    assert points == [(1, 1, 1.0), (1, 2, pytest.approx(0.01)), (2, 2, pytest.approx(10.0))]
+
+
+def test_a_figure_without_a_measurement_says_which_command_measures_it(database):
+    lstm = experiment("lstm", "curve", [Printed(metric="mse", outcome="falls")], artifact="figure 2")
+    with pytest.raises(UsageError, match="orthobench reproduce k --figure 2 --models lstm --seeds 3"):
+        figure_sheets([database.view(paper(lstm, artifacts=CURVES))], Styles([]))
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("0.920", r"\num{0.920}"),
+        ("1,234,567", r"\num{1234567}"),
+        ("0.1234 ± 0.0056", r"\num{0.1234 +- 0.0056}"),
+        ("1.2e-05 ± 3e-06", r"\num{1.2e-05 +- 3e-06}"),
+        ("−3.5", r"\num{-3.5}"),
+        ("0.12 [0.1, 0.3]", r"\num{0.12} [\num{0.1}, \num{0.3}]"),
+        ("0.12 [0.1, inf]", r"\num{0.12} [\num{0.1}, $\infty$]"),
+        ("scoRNN, n = 170", "scoRNN, n = 170"),
+        ("≈16k", r"$\approx$16k"),
+        ("2 of 3, 1 diverged", "2 of 3, 1 diverged"),
+        ("a_b & 5 %", r"a\_b \& 5 \%"),
+        ("", ""),
+    ],
+)
+def test_numbers_are_for_siunitx_and_all_else_is_escaped(text, latex):
+    assert latex_cell(text) == latex
+
+
+def test_a_papers_latex_has_printed_measured_seeds_and_verdict(database):
+    rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25, digits="0.250")])
+    for seed, value in enumerate((0.25, 0.251, 0.2505)):
+        database.run(rnn, seed, test=[1.0, value])
+    text = write("latex", sheets(database.view(paper(rnn))))
+    (row,) = [line for line in text.splitlines() if line.startswith("rnn")]
+    cells = [cell.strip() for cell in row.removesuffix(r"\\").split(" & ")]
+    assert cells[2] == r"\num{0.250}"
+    mean, half = map(float, re.fullmatch(r"\\num\{(\S+) \+- (\S+)\}", cells[3]).groups())
+    assert mean == pytest.approx(0.2505)
+    assert half == pytest.approx(4.3027 * 0.0005 / 3**0.5, rel=0.05)  # Student's t of three values
+    assert cells[4:] == ["3 of 3", "agrees"]
+    assert text.startswith("% \\usepackage{booktabs}\n% \\usepackage{siunitx}\n")
+    assert text.count("{") == text.count("}")
+
+
+def test_panels_stand_together_with_one_legend(database):
+    ((name, panel),) = [("T = 10", figure) for figure in _figures(database)]
+    for inches, columns in ((3.25, 1), (6.75, 3)):
+        whole = compose([(name, panel)] * 4, inches)
+        assert whole.layout.width == round(96 * inches)
+        assert len([axis for axis in whole.layout if axis.startswith("xaxis")]) == 4
+        domains = {tuple(axis.domain) for axis in whole.select_xaxes()}
+        assert len(domains) == columns == WIDTHS[inches]
+        shown = [trace.name for trace in whole.data if trace.showlegend]
+        assert len(shown) == len(set(shown))
+        assert {axis.title.text for axis in whole.select_xaxes()} == {"epoch"}
+
+
+def _figures(database):
+    from orthobench.reporting.figures import learning_curves
+
+    lstm_figure(database)
+    (condition,) = collect(database.store)
+    return [learning_curves(condition, Styles([condition]))]
+
+
+@pytest.fixture
+def counted_browser(monkeypatch, tmp_path) -> Path:
+    """A file that gains a line with every start of Chromium."""
+    pytest.importorskip("kaleido")
+    chromium = shutil.which("chromium")
+    if not chromium:
+        pytest.skip("needs chromium")
+    starts, wrapper = tmp_path / "starts", tmp_path / "chromium-counted"
+    wrapper.write_text(f'#!/bin/sh\necho started >> "{starts}"\nexec "{chromium}" "$@"\n', "utf-8")
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("BROWSER_PATH", str(wrapper))
+    return starts
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("form", ["svg", "pdf", "png"])
+def test_images_have_the_width_and_the_text_of_a_paper(orthobench, tiny_options, tmp_path, counted_browser, form):
+    orthobench("sweep", "adding", "--models", "rnn,lstm", *tiny_options)
+    orthobench("run", "copying", "rnn", *tiny_options)
+    outcome = orthobench("report", "--format", form, "-o", "figures")
+    assert outcome.err == ""
+    written = [Path(line) for line in outcome.out.splitlines()]
+    assert len(written) == 4  # two conditions at two widths
+    assert counted_browser.read_text("utf-8").count("started") == 1
+    for path in written:
+        inches = float(re.search(r"-([\d.]+)in\.", path.name)[1])
+        content = path.read_bytes()
+        if form == "pdf":
+            width = float(re.search(rb"MediaBox \[0 0 ([\d.]+)", content)[1])
+            assert width == pytest.approx(72 * inches, abs=0.5)
+        elif form == "png":
+            assert int.from_bytes(content[16:20], "big") == pytest.approx(600 * inches, abs=4)
+        else:
+            root = xml.etree.ElementTree.fromstring(content)
+            assert float(root.get("width")) == pytest.approx(96 * inches, abs=0.5)
+            sizes = {
+                round(float(size) * 72 / 96, 2)
+                for node in root.iter("{http://www.w3.org/2000/svg}text")
+                for size in re.findall(r"font-size: ([\d.]+)px", node.get("style", ""))
+            }
+            assert sizes == {round(TEXT * 72 / 96, 2)} == {8.0}
