@@ -64,8 +64,8 @@ def latex_cell(text: str) -> str:
     return NUMBER_WITH_ERROR.sub(_num, text).replace("inf", r"$\infty$")
 
 
-def _num(found: re.Match[str]) -> str:
-    value, error = (part.replace(",", "").replace(MINUS, "-") if part else "" for part in found.groups())
+def _num(match: re.Match[str]) -> str:
+    value, error = (part.replace(",", "").replace(MINUS, "-") if part else "" for part in match.groups())
     return rf"\num{{{value} +- {error}}}" if error else rf"\num{{{value}}}"
 
 
