@@ -17,6 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from orthobench.errors import unknown
 from orthobench.papers.study import Study as Study
 
+PRINTED_TASKS = {"mnist": "MNIST", "timit": "TIMIT", "cifar10": "CIFAR-10", "ptb": "Penn Treebank"}
+"""Tasks as the papers write them."""
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -205,7 +208,7 @@ class Experiment(_Record):
         if length := self.task_settings.get("sequence_length"):
             return f"T = {length}"
         kind = "permuted " if self.task_settings.get("permuted") else ""
-        return f"{kind}{self.task}"
+        return f"{kind}{PRINTED_TASKS.get(self.task, self.task)}"
 
     @property
     def identity(self) -> str:

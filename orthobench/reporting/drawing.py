@@ -71,7 +71,7 @@ def add_course(figure: go.Figure, course: Course, x: ArrayLike, label: str, styl
                 "size": [mark[3] for mark in marks],
                 "color": style.color,
                 "opacity": 1,
-                "line": {"width": 2, "color": style.color},
+                "line": {"width": [2 if str(mark[2]).endswith("-open") else 0 for mark in marks]},
             },
             text=[mark[4] for mark in marks],
             textposition=["top left" if mark[0] > middle else "top right" for mark in marks],

@@ -169,8 +169,8 @@ def _shrink(trace: go.Scatter) -> None:
     size, width = trace.marker.size, trace.line.width
     if size is not None:
         trace.marker.size = size * 0.6 if isinstance(size, int | float) else [each * 0.6 for each in size]
-    if trace.marker.line.width:
-        trace.marker.line.width = 1
+    if trace.marker.line.width is not None:
+        trace.marker.line.width = [each / 2 for each in trace.marker.line.width]
     if width:
         trace.line.width = 0.65 * width
 

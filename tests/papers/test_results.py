@@ -161,7 +161,7 @@ def test_printed_numbers_are_the_papers():
     assert value("helfrich2018", "table 1", "Restricted uRNN, n = 2170", "MNIST") == 0.984
     assert value("helfrich2018", "table 3", "Full uRNN, n = 360", "minutes per epoch") == 25.8
     assert value("chang2019", "table 2", "AntisymmetricRNN w/ gating, n = 256", "noise-padded rows") == 0.547
-    assert value("maduranga2020", "table 3", "ENRNN, n = 310/720", "bpc") == 1.429
+    assert value("maduranga2020", "table 3", "ENRNN, n = 310/720", "Test BPC") == 1.429
     assert value("kerg2019", "Penn Treebank table", "eurnn, n = 2048", "accuracy, T = 300") == 0.6555
 
 
@@ -245,6 +245,26 @@ Restricted-capacity uRNN, n = 512|0.976|0.945
 Full-capacity uRNN, n = 116|0.947|0.925
 Full-capacity uRNN, n = 512|0.974|0.947
 """
+TIMIT = """
+scoRNN, n = 224|9.26|8.50
+scoRNN, n = 322|8.48|7.82
+scoRNN, n = 425|7.97|7.36
+LSTM, n = 84|15.42|14.30
+LSTM, n = 120|13.93|12.95
+LSTM, n = 158|13.66|12.62
+Restricted uRNN, n = 158|15.57|18.51
+Restricted uRNN, n = 256|15.90|15.31
+Restricted uRNN, n = 378|16.00|15.15
+Full uRNN, n = 128|15.07|14.58
+Full uRNN, n = 192|15.10|14.50
+Full uRNN, n = 256|14.96|14.69
+"""
+TIMIT_LATER = """
+ENRNN, n = 374/94|0.13|0.13|4.84|0.83|2.75
+scoRNN, n = 425|1.56|1.52|4.55|0.82|2.72
+LSTM, n = 158|8.53|8.27|4.00|0.79|2.51
+LSTM, n = 468|5.60|5.42|4.82|0.81|2.75
+"""
 PTB = """
 ENRNN, n = 310/720|1.475|1.429
 LSTM, n = 350|1.506|1.461
@@ -261,7 +281,9 @@ LSTM, n = 1030|1.447|1.408
     ("key", "artifact", "text", "columns"),
     [
         ("helfrich2018", "table 1", TABLE_1, (1, 2)),
+        ("helfrich2018", "table 2", TIMIT, (1, 2)),
         ("helfrich2018", "table 3", TABLE_3, (1,)),
+        ("maduranga2020", "table 2", TIMIT_LATER, (1, 2, 3, 4, 5)),
         ("helfrich2017", "table 1", FIRST_VERSION, (1,)),
         ("helfrich2017", "table 2", FIRST_VERSION, (2,)),
         ("maduranga2020", "table 3", PTB, (1, 2)),
