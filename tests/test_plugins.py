@@ -289,7 +289,19 @@ def test_a_check_of_the_plugins_ends_with_its_verdict(orthobench, write, monkeyp
     write("mine.py", GOOD_MODEL.replace("    paper", "    reference"))
     checked = orthobench("plugins", "--plugin", path, "--check")
     assert checked.code == 1
-    assert checked.out.endswith("1 of 1 plugins do not meet the contract: model mine\n")
+    assert checked.out.endswith("1 of 1 plugins do not meet the contract: model mine.\n")
+
+
+def test_a_task_without_its_data_is_not_checked(orthobench, monkeypatch, tmp_path):
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "none"))
+    mnist = Catalog().find("task", "mnist")
+    monkeypatch.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter([mnist] if kind == "task" else []))
+    monkeypatch.setattr("orthobench.plugins.catalog._installed", lambda kind: iter(()))
+    checked = orthobench("plugins", "--check")
+    assert checked.code == 0
+    assert "not checked: mnist is not here: orthobench data get mnist" in " ".join(checked.out.split())
+    last = checked.out.splitlines()[-1]
+    assert last == "All is well: 0 of 1 plugins meet the contract. Not checked, as the data is missing: task mnist."
 
 
 @pytest.mark.parametrize(("right", "wrong", "check"), [(r, *fault) for r, faults in FAULTS.items() for fault in faults])

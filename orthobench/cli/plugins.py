@@ -96,9 +96,13 @@ def _listed(entry: Plugin, check: bool, in_full: bool) -> dict[str, Any]:
     else:
         record |= {"title": cls.title, "version": cls.version, "settings": sorted(cls.Settings.model_fields)}
     if check:
+        from orthobench.errors import MissingDataError
         from orthobench.testing import problems
 
-        record["problem"] = "; ".join(problems(entry.kind, cls)) or None
+        try:
+            record["problem"] = "; ".join(problems(entry.kind, cls)) or None
+        except MissingDataError as error:
+            record["unchecked"] = str(error)
     return record
 
 
@@ -194,7 +198,11 @@ def _print_list(listed: list[dict[str, Any]]) -> None:
     for record in listed:
         fault = record["problem"]
         option = "" if record.get("default", True) else f" (-s probes={record['name']})"
-        title = f"[red]cannot be used: {escape(fault)}[/red]" if fault else escape(f"{record['title']}{option}")
+        unchecked = f" (not checked: {record['unchecked']})" if "unchecked" in record else ""
+        if fault:
+            title = f"[red]cannot be used: {escape(fault)}[/red]"
+        else:
+            title = escape(f"{record['title']}{option}{unchecked}")
         table.add_row(record["kind"], record["name"], record["origin"], title)
     console().print(table)
 
@@ -202,9 +210,11 @@ def _print_list(listed: list[dict[str, Any]]) -> None:
 def _verdict(listed: list[dict[str, Any]]) -> str:
     """Return the last line of a check."""
     failing = [f"{record['kind']} {record['name']}" for record in listed if record["problem"]]
-    if not failing:
-        return f"All is well: {len(listed)} of {len(listed)} plugins meet the contract."
-    return f"{len(failing)} of {len(listed)} plugins do not meet the contract: {', '.join(failing)}"
+    unchecked = [f"{record['kind']} {record['name']}" for record in listed if "unchecked" in record]
+    rest = f" Not checked, as the data is missing: {', '.join(unchecked)}." if unchecked else ""
+    if failing:
+        return f"{len(failing)} of {len(listed)} plugins do not meet the contract: {', '.join(failing)}.{rest}"
+    return f"All is well: {len(listed) - len(unchecked)} of {len(listed)} plugins meet the contract.{rest}"
 
 
 def _print_counts(counts: list[dict[str, Any]]) -> None:

@@ -270,6 +270,8 @@ def _explain(problem: Any, runs: Sequence[Mapping[str, Any]]) -> str:
     if path[:1] == ["run"] and len(path) > 1:
         run = runs[path[1]]
         path[:2] = [f"run {run.get('task')}/{run.get('model')}"]
+    if problem["type"] == "extra_forbidden":
+        return f"{' '.join(map(str, path))} is no key of a baseline: see docs/check.md"
     message = problem["msg"].removeprefix("Value error, ")
     return f"{' '.join(map(str, path))}: {message[0].lower()}{message[1:]}"
 

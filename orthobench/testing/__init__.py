@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from orthobench.errors import MissingDataError
 from orthobench.plugins import PluginKind
 from orthobench.testing import model, probe, task
 
@@ -25,11 +26,17 @@ CHECKS: dict[PluginKind, tuple[Callable[[Any], None], ...]] = {
 
 
 def problems(kind: PluginKind, plugin: Any) -> list[str]:
-    """Return a line for each check that a task, model or probe class fails."""
+    """Return a line for each check that a task, model or probe class fails.
+
+    Raises:
+        MissingDataError: the data of a task is missing, so it cannot be checked.
+    """
     failures = []
     for check in CHECKS[kind]:
         try:
             check(plugin)
+        except MissingDataError:
+            raise
         except Exception as error:
             message = str(error).splitlines()[0] if str(error) else type(error).__name__
             failures.append(f"{check.__name__}: {message}")
