@@ -3,7 +3,8 @@
 A launch takes the host some microseconds. A step of an LSTM, of more than 256 units or in PyTorch has thousands. A
 graph repeats what it has recorded, with the same addresses. So the step reads its batch and the carried state from
 static tensors, and the learning rate and the optimisers' counters are tensors too. The replayed kernels are those of
-the eager step, so the numbers are the same.
+the eager step, so the numbers are the same. Evaluations and probes, such as that of the gradients through time, call
+the model itself and stay eager.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from torch.optim import Optimizer
 
 from orthobench.model import OptimizerName
 
-
 Tensors = list[Tensor] | tuple[Tensor, ...]
 
 
