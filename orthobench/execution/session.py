@@ -39,6 +39,7 @@ from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
 from orthobench.training.devices import check_backend, pick_device
 from orthobench.training.earlier_checkpoints import adopt_checkpoints
 from orthobench.training.fit import check_fit
+from orthobench.training.graph import check_graph
 from orthobench.training.locks import lock
 from orthobench.training.loop import Interrupted
 from orthobench.training.profiling import RunProfile
@@ -357,6 +358,7 @@ def open_session(
         device = pick_device(options.device) if cluster is None else torch.device(cluster.device)
         if cluster is None:
             check_backend(options.backend, device)
+            check_graph(options.cuda_graph, device)
             at_once = 1
             if options.jobs != 0:
                 at_once = len(worker_slots(device, options.jobs, options.gpu_share, torch.get_num_threads()))

@@ -38,6 +38,16 @@ def graph_problem(model: Model, device: torch.device) -> str | None:
     return f"its step waits for the GPU: {model.waits}" if model.waits else None
 
 
+def check_graph(mode: GraphMode, device: torch.device) -> None:
+    """Refuse a CUDA graph on another device, before anything is stored.
+
+    Raises:
+        UsageError: the mode is "on", and the device is not CUDA's.
+    """
+    if mode == "on" and device.type != "cuda":
+        raise UsageError("--cuda-graph on: the runs are not on a CUDA device; use --cuda-graph auto")
+
+
 class Recorder(Protocol):
     """The part of CUDA that a graph needs; a test has one without a GPU."""
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from orthobench.api import ExecutionOptions, run
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.recurrence import native, use_backend
@@ -238,3 +239,10 @@ def test_there_is_no_graph_on_the_cpu(tiny, mode):
 def test_a_graph_on_the_cpu_is_refused(tiny):
     with pytest.raises(UsageError, match="not on a CUDA device; use --cuda-graph auto"):
         make("adding", "rnn", tiny).use_graph("on")
+
+
+def test_the_command_refuses_a_graph_on_the_cpu_before_it_stores_anything(tmp_path):
+    options = ExecutionOptions(device="cpu", cuda_graph="on")
+    with pytest.raises(UsageError, match="not on a CUDA device"):
+        run("adding", "rnn", preset="quick", db=str(tmp_path / "results.db"), options=options)
+    assert list(tmp_path.iterdir()) == []
