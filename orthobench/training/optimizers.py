@@ -185,6 +185,8 @@ class CayleyStep(Optimizer):
         return loss
 
 
+OWN = (Adagrad, AdamTF1, CayleyStep, RMSProp)
+
 _MAKERS: dict[str, Callable[..., Optimizer]] = {
     "adagrad_tf1": partial(Adagrad, initial_accumulator_value=0.1, eps=0.0),
     "adam": torch.optim.Adam,
@@ -220,7 +222,7 @@ def set_capturable(optimizer: Optimizer, capturable: bool) -> None:
     for group in optimizer.param_groups:
         shared: dict[int, Tensor] = {}
         rate, first = float(group["lr"]), group["params"][0]
-        dtype = first.dtype if "capturable" in optimizer.defaults else torch.float64
+        dtype = torch.float64 if isinstance(optimizer, OWN) else torch.float32  # torch's fused kernels read float32
         group["lr"] = torch.full((), rate, dtype=dtype, device=first.device) if capturable else rate
         if "capturable" in optimizer.defaults:
             group.update(capturable=capturable, foreach=capturable or None)  # its other form reads the learning rate
