@@ -54,41 +54,38 @@ def test_the_list_of_models_whose_step_waits():
     assert {name for name, reason in waits().items() if reason} == {"enrnn", "dtriv"}
 
 
-@pytest.fixture(scope="module")
-def steps(cuda_stub_environment) -> dict[tuple[str, str], dict[str, object]]:
-    """The counts of a step by model and mode."""
+def test_every_model(cuda_stub_environment):
+    """One test, so that the models are trained once wherever tests run at once."""
     jobs = [[model, mode] for model, reason in waits().items() for mode in (["off"] if reason else ["off", "on"])]
     results = counts(cuda_stub_environment, [["adding", model, TINY, mode] for model, mode in jobs])
-    return {(model, mode): result for (model, mode), result in zip(jobs, results, strict=True)}
+    for (model, mode), step in zip(jobs, results, strict=True):
+        check_waits(model, step)
+        (check_eager if mode == "off" else check_graph)(model, step)
 
 
-def test_no_step_waits_for_the_device_or_copies_to_it(steps):
-    for (model, _), step in steps.items():
-        if waits()[model]:
-            assert step["waits"], f"{model} is listed as waiting, and does not"
-        else:
-            assert not step["waits"], (model, step["callers"])
-            assert not step["from_host"], model
-        assert not step["allocations"], model
+def check_waits(model: str, step: dict[str, object]) -> None:
+    """No step waits for the device or copies to it, beside those of the listed models."""
+    if waits()[model]:
+        assert step["waits"], f"{model} is listed as waiting, and does not"
+    else:
+        assert not step["waits"], (model, step["callers"])
+        assert not step["from_host"], model
+    assert not step["allocations"], model
 
 
-def test_launches_of_a_step(steps):
-    for (model, mode), step in steps.items():
-        if mode == "off":
-            assert step["backends"] == ["reference" if model in PYTORCH else "cuda"], model
-            if model not in PYTORCH | NVRTC:
-                assert step["triton"] == STEP_KERNELS.get(model, 2), model
-            assert step["launches"] <= LAUNCHES.get(model, MOST), model
+def check_eager(model: str, step: dict[str, object]) -> None:
+    assert step["backends"] == ["reference" if model in PYTORCH else "cuda"], model
+    if model not in PYTORCH | NVRTC:
+        assert step["triton"] == STEP_KERNELS.get(model, 2), model
+    assert step["launches"] <= LAUNCHES.get(model, MOST), model
 
 
-def test_a_graph_is_recorded_once_and_launched_at_each_step(steps):
-    """Beside the graph there are the choice of the batch and its copy."""
-    for (model, mode), step in steps.items():
-        if mode == "on":
-            assert step["captures"] == 1, model
-            assert step["graph_launches"] == 1, model
-            assert step["forbidden"] == step["triton"] == step["library"] == 0, model
-            assert step["launches"] <= 10, model
+def check_graph(model: str, step: dict[str, object]) -> None:
+    """The graph is recorded once; beside it a step has the choice of the batch and its copy."""
+    assert step["captures"] == 1, model
+    assert step["graph_launches"] == 1, model
+    assert step["forbidden"] == step["triton"] == step["library"] == 0, model
+    assert step["launches"] <= 10, model
 
 
 def test_clipping_a_learning_rate_that_falls_and_long_sequences_stay_in_the_graph(cuda_stub_environment):
