@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from orthobench.errors import UsageError
 from orthobench.reporting.export import Sheet
-from orthobench.reporting.images import paper_images
+from orthobench.reporting.images import missing_commands, paper_images
 from orthobench.reporting.pages import PaperView
 from orthobench.reporting.styles import Styles
 
@@ -28,13 +28,7 @@ def figure_sheets(views: Sequence[PaperView], styles: Styles) -> list[Sheet]:
     """
     images = paper_images(views, styles)
     if not images:
-        commands = dict.fromkeys(
-            command
-            for view in views
-            for part in view.artifacts
-            for command in ([f"orthobench study {part.study.name}"] if part.study else part.commands)
-        )
-        raise UsageError(f"nothing of this figure is measured; measure it with: {'; '.join(commands)}")
+        raise UsageError(f"nothing of this figure is measured; measure it with: {'; '.join(missing_commands(views))}")
     sheets = []
     for name, panels in images.items():
         records = [{"figure": name, "panel": title, **each} for title, figure in panels for each in records_of(figure)]

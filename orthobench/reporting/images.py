@@ -45,7 +45,7 @@ def write_images(conditions: list[Condition], views: list[PaperView], form: Imag
     Each figure becomes a file for each width, such as `helfrich2018-figure-5-3.25in.pdf`.
 
     Raises:
-        UsageError: Kaleido or Chromium is missing, or the folder cannot be written.
+        UsageError: Kaleido or Chromium is missing, the folder cannot be written, or no figure is measured.
     """
     refuse_file(folder)
     figures = paper_images(views, Styles(conditions))
@@ -62,6 +62,10 @@ def write_images(conditions: list[Condition], views: list[PaperView], form: Imag
             size = {"width": figure.layout.width, "height": figure.layout.height}
             options = {**size, "format": form, "scale": PNG_SCALE if form == "png" else 1}
             jobs.append({"fig": figure, "path": path, "opts": options})
+    if views and not jobs:
+        raise UsageError(
+            f"no figure of this selection is measured; measure it with: {'; '.join(missing_commands(views))}"
+        )
     if jobs:
         _draw(jobs, folder)
     return [job["path"].resolve() for job in jobs]
@@ -84,6 +88,18 @@ def paper_images(views: Sequence[PaperView], styles: Styles) -> dict[str, list[t
             if drawn:
                 figures[f"{view.paper.key}-{part.artifact.name}"] = drawn
     return figures
+
+
+def missing_commands(views: Sequence[PaperView]) -> list[str]:
+    """Return the commands that measure what the papers' figures lack."""
+    commands = (
+        command
+        for view in views
+        for part in view.artifacts
+        if part.table is None
+        for command in ([f"orthobench study {part.study.name}"] if part.study else part.commands)
+    )
+    return list(dict.fromkeys(commands))
 
 
 def compose(panels: Sequence[tuple[str, go.Figure]], inches: float) -> go.Figure:

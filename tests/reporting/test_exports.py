@@ -19,7 +19,7 @@ from orthobench.papers import Printed
 from orthobench.reporting.curve_sheets import figure_sheets, records_of
 from orthobench.reporting.drawing import empty_figure
 from orthobench.reporting.export import sheets, write
-from orthobench.reporting.images import TEXT, WIDTHS, compose
+from orthobench.reporting.images import TEXT, WIDTHS, compose, write_images
 from orthobench.reporting.latex import latex_cell
 from orthobench.reporting.styles import Styles
 from orthobench.store import Status, open_store
@@ -73,10 +73,13 @@ def test_a_map_is_exported_with_both_axes():
     assert points == [(1, 1, 1.0), (1, 2, pytest.approx(0.01)), (2, 2, pytest.approx(10.0))]
 
 
-def test_a_figure_without_a_measurement_says_which_command_measures_it(database):
+def test_a_figure_without_a_measurement_says_which_command_measures_it(database, tmp_path):
     lstm = experiment("lstm", "curve", [Printed(metric="mse", outcome="falls")], artifact="figure 2")
     with pytest.raises(UsageError, match="orthobench reproduce k --figure 2 --models lstm --seeds 3"):
         figure_sheets([database.view(paper(lstm, artifacts=CURVES))], Styles([]))
+    with pytest.raises(UsageError, match="orthobench reproduce k --figure 2 --models lstm --seeds 3"):
+        write_images([], [database.view(paper(lstm, artifacts=CURVES))], "pdf", tmp_path / "images")
+    assert not (tmp_path / "images").exists()
 
 
 @pytest.mark.parametrize(
