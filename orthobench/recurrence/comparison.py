@@ -1,12 +1,13 @@
-"""The comparison of freshly compiled C kernels with the reference, on a small case of each operation and form.
+"""The comparison of kernels with the reference: of freshly compiled C kernels on a small case of each form.
 
-A compiler, its flags or its processor may make wrong code without an error.
+A compiler, its flags or its processor may make wrong code without an error. `self_test` compares the CUDA kernels.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,14 +64,15 @@ def comparisons() -> dict[str, Callable[[], bool]]:
 
 def _operation_agrees(forms: list[_Form]) -> bool:
     with torch.inference_mode(False), torch.enable_grad():
-        for form in forms:
-            for weight_shape in _weight_shapes(form[0]):
-                expected = _evaluate(reference.run, *form, weight_shape, torch.float64)
+        for operation, parameters, vectors in forms:
+            for weight_shape in _weight_shapes(operation):
+                names, arguments = tuple(vectors), _arguments(operation, vectors, weight_shape)
+                expected = evaluate(reference.run, operation, parameters, names, arguments, torch.float64, traced=True)
                 try:
-                    actual = _evaluate(cpu.run, *form, weight_shape, torch.float32)
+                    actual = evaluate(cpu.run, operation, parameters, names, arguments, torch.float32, traced=True)
                 except MemoryError:  # the error code of a kernel
                     return False
-                if not all(map(_is_close, actual, expected)):
+                if not all(_is_close(actual[name], value) for name, value in expected.items()):
                     return False
     return True
 
@@ -78,42 +80,70 @@ def _operation_agrees(forms: list[_Form]) -> bool:
 def _projection_agrees() -> bool:
     """Return whether the product that gives the gradient of `project` agrees."""
     with torch.inference_mode(False), torch.no_grad():
-        dx, inputs = _normal(_STEPS, _BATCH, _FEATURES, seed=0), _normal(_STEPS, _BATCH, 5, seed=1)
+        dx, inputs = normal(_STEPS, _BATCH, _FEATURES, seed=0), normal(_STEPS, _BATCH, 5, seed=1)
         actual = native.weight_gradient(dx.float(), inputs.float(), None)
         return _is_close(actual, dx.flatten(0, 1).T @ inputs.flatten(0, 1))
 
 
-def _evaluate(
+def _arguments(operation: Operation[...], vectors: Mapping[str, int], weight_shape: tuple[int, ...]) -> list[Tensor]:
+    """Return x, the weight, the initial state and the vectors of a form."""
+    n = _FEATURES
+    shapes = [(_STEPS, _BATCH, operation.gates * n), weight_shape, *[(_BATCH, n)] * len(operation.states)]
+    arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    arguments[1] /= n**0.5
+    return [*arguments, *(0.5 * normal(length, seed=10 + i) for i, length in enumerate(vectors.values()))]
+
+
+def evaluate(
     run: Callable[[Call], Result],
     operation: Operation[...],
     parameters: Mapping[str, Any],
-    vectors: Mapping[str, int],
-    weight_shape: tuple[int, ...],
+    names: Sequence[str],
+    arguments: Sequence[Tensor],
     dtype: torch.dtype,
-) -> list[Tensor]:
-    """Return outputs, final states, gradients by all arguments, and gradient norms through time."""
-    n, width = _FEATURES, len(operation.states)
-    shapes = [(_STEPS, _BATCH, operation.gates * n), weight_shape, *[(_BATCH, n)] * width]
-    arguments = [_normal(*shape, seed=seed).to(dtype) for seed, shape in enumerate(shapes)]
-    arguments += [0.5 * _normal(length, seed=10 + i).to(dtype) for i, length in enumerate(vectors.values())]
-    arguments[1] /= n**0.5
-    x, weight, *others = [argument.requires_grad_() for argument in arguments]
-    trace = GradientTrace()
-    values = {**parameters, **dict(zip(vectors, others[width:], strict=True))}
+    traced: bool = False,
+) -> dict[str, Tensor]:
+    """Return outputs, final states, gradients of a linear loss by all arguments, and gradient norms through time.
+
+    Args:
+        run: the `run` of a back end.
+        parameters: the operation's parameters that are no vectors.
+        names: the names of the parameters that are vectors.
+        arguments: x, the weight, the initial state, then the vectors.
+        dtype: the type of the computation.
+        traced: whether to record gradient norms.
+    """
+    width = len(operation.states)
+    x, weight, *others = [argument.detach().to(dtype).requires_grad_() for argument in arguments]
+    trace = GradientTrace() if traced else None
+    values = {**parameters, **dict(zip(names, others[width:], strict=True))}
     outputs, final = run(operation.call(x, weight, tuple(others[:width]), trace, **values))
-    results = (outputs, *final)
-    directions = [_normal(*result.shape, seed=20 + i).to(dtype) for i, result in enumerate(results)]
-    gradients = torch.autograd.grad(results, arguments, directions)
-    return [*(result.detach() for result in results), *gradients, *trace.norms.values()]
+    results = {
+        "outputs": outputs,
+        **{f"final {name}": each for name, each in zip(operation.states, final, strict=True)},
+    }
+    directions = [
+        normal(*result.shape, seed=20 + i).to(result.device, dtype) for i, result in enumerate(results.values())
+    ]
+    gradients = torch.autograd.grad([*results.values()], [x, weight, *others], directions)
+    gradient_names = ("x", "W", *(f"{name}0" for name in operation.states), *names)
+    return {
+        **{name: result.detach() for name, result in results.items()},
+        **{f"gradient of {name}": gradient for name, gradient in zip(gradient_names, gradients, strict=True)},
+        **{f"norms of {name}": norms for name, norms in (trace.norms if trace is not None else {}).items()},
+    }
 
 
-def _normal(*shape: int, seed: int) -> Tensor:
+def normal(*shape: int, seed: int) -> Tensor:
     """Return normal numbers that float32 holds; NumPy's old generator gives the same ones in every version."""
     return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape).astype(np.float32)).double()
 
 
+def distance(actual: Tensor, expected: Tensor) -> float:
+    """Return the relative Frobenius distance, with a floor for sums that cancel; NaN where a value is NaN."""
+    scale = float(expected.norm()) + 0.1 * math.sqrt(expected.numel())
+    return float((actual.double() - expected).norm()) / scale
+
+
 def _is_close(actual: Tensor, expected: Tensor) -> bool:
-    """Return whether the relative Frobenius distance is small, with a floor for sums that cancel."""
-    scale = float(expected.norm()) + 0.1 * expected.numel() ** 0.5
-    distance = float((actual.double() - expected).norm())
-    return bool(distance <= _TOLERANCE * scale)  # False for NaN
+    return distance(actual, expected) <= _TOLERANCE  # False for NaN

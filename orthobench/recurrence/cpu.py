@@ -23,7 +23,7 @@ _Settings = dict[str, int | float]
 
 
 def unsupported(call: Call) -> str | None:
-    """Return the reason why this back end cannot serve the call, or None."""
+    """Return the reason why this back end has no kernel for the call, or None."""
     x, parameters = call.x, call.parameters
     if x.device.type != "cpu":
         return f"the tensors are on {x.device.type}"
@@ -36,6 +36,11 @@ def unsupported(call: Call) -> str | None:
     activation = parameters.get("activation")
     if activation is not None and activation.kind is Kind.LEAKY_RELU and activation.slope < 0:
         return "leaky ReLU with a negative slope: its output does not show its side"
+    return None
+
+
+def unusable(call: Call) -> str | None:
+    """Return the reason why the kernel of a supported call is not used on this machine, or None."""
     return native.unusable(call.operation.name)
 
 

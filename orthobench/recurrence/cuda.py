@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import cuda_gated, cuda_launch, kernels
+from orthobench.recurrence import cuda_gated, cuda_launch, kernels, verdicts
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.diagonal import Diagonal
@@ -27,7 +27,7 @@ _GATED = "gated"
 
 
 def unsupported(call: Call) -> str | None:
-    """Return the reason why this back end cannot serve the call, or None."""
+    """Return the reason why this back end has no kernel for the call, or None."""
     op, x, weight = call.operation.name, call.x, call.weight
     if op not in KERNELS:
         return f"{op} has no Triton kernels"
@@ -59,6 +59,16 @@ def _unsupported_parameters(
     if activation.kind is Kind.LEAKY_RELU and activation.slope <= 0:
         return f"leaky_relu needs a positive slope, not {activation.slope}"
     return None
+
+
+def unusable(call: Call) -> str | None:
+    """Return the reason why the kernels of a supported call failed their self-test on its device, or None.
+
+    A call without a state only asks for the back end, and tests nothing.
+    """
+    if KERNELS[call.operation.name] is Diagonal or not call.state:
+        return None
+    return verdicts.failure(call, run)
 
 
 def run(call: Call) -> Result:

@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
+from typing import Any
 
 import torch
 
-from orthobench.recurrence import cpu, native, reference
+from orthobench.recurrence import cpu, reference
 from orthobench.recurrence.call import Call, Result
 
 AUTO = "auto"
@@ -25,6 +26,8 @@ _logger = logging.getLogger("orthobench.recurrence")
 _current: ContextVar[str | None] = ContextVar("recurrence_backend", default=None)
 _default = AUTO
 _used: set[str] = set()
+_self_tests: dict[str, Any] = {}
+_SLOWER = {"cpu": "up to seven times slower", "cuda": "many times slower"}
 _logged: set[str] = set()
 
 
@@ -58,9 +61,23 @@ def last_used() -> set[str]:
     return set(_used)
 
 
+def last_self_tests() -> dict[str, Any] | None:
+    """Return the machine and the self-tests that calls relied on since `forget_used`, as JSON values, or None."""
+    if not _self_tests:
+        return None
+    described: dict[str, Any] = importlib.import_module("orthobench.recurrence.verdicts").described(_self_tests)
+    return described
+
+
+def record_self_test(form: str, verdict: Any) -> None:
+    """Record a verdict that a call relied on, for `last_self_tests`."""
+    _self_tests[form] = verdict
+
+
 def forget_used() -> None:
-    """Empty the record of `last_used`."""
+    """Empty the records of `last_used` and `last_self_tests`."""
     _used.clear()
+    _self_tests.clear()
 
 
 def run(call: Call) -> Result:
@@ -85,22 +102,19 @@ def choose(call: Call) -> str:
         return "reference"
     name = chosen()
     if name != AUTO:
-        if reason := _unsupported(name, call):
+        if reason := _unsupported(name, call) or _module(name).unusable(call):
             raise BackendError(f"{call.operation.name}: back end {name} cannot serve this: {reason}")
         return name
     device = call.x.device.type
     if device not in ("cpu", "cuda") or call.x.dtype != torch.float32:
         return "reference"
-    reason = _unsupported(device, call)
-    if reason is None:
-        return device
-    if device == "cpu" and reason == native.unusable(call.operation.name):
-        _log_once(
-            logging.WARNING,
-            f"{reason}; the recurrences run in PyTorch instead, up to seven times slower (back end reference)",
-        )
-    else:
+    if reason := _unsupported(device, call):
         _log_once(logging.INFO, f"{call.operation.name}: not on back end {device}: {reason}")
+    elif reason := _module(device).unusable(call):
+        consequence = f"the recurrences run in PyTorch instead, {_SLOWER[device]} (back end reference)"
+        _log_once(logging.WARNING, f"{reason}; {consequence}; orthobench doctor shows what to do")
+    else:
+        return device
     return "reference"
 
 

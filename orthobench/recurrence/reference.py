@@ -22,6 +22,11 @@ def unsupported(call: Call) -> str | None:
     return None
 
 
+def unusable(call: Call) -> str | None:
+    """Return None: this back end needs no kernels."""
+    return None
+
+
 def run(call: Call) -> Result:
     """Run all steps.
 

@@ -1,0 +1,209 @@
+"""The self-test of the CUDA kernels: each form of an operation is compared with the reference before its first use.
+
+A kernel may be wrong on a device that nobody tried it on: a compiler, a driver or a new architecture may break it.
+The test compares values and gradients with the reference in float64 on the same device. For `recurrence` it also
+measures how the norm of a state drifts over 1,000 steps of an orthogonal W, which no small error of a step may shift.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from orthobench.recurrence import comparison, operations, reference
+from orthobench.recurrence.activations import IDENTITY, MODRELU, TANH, Activation
+from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.operation import Operation
+
+STEPS = 4
+DRIFT_STEPS = 1000
+TOLERANCE = 3e-5
+"""Relative Frobenius distance from float64. Float32 stays below 3e-6 at these steps; TF32 has 5e-4."""
+DRIFT_TOLERANCE = 5e-7 * DRIFT_STEPS
+"""Relative change of the norm. Float32 stays below 1e-5; a sum that rounds towards zero loses 4e-3."""
+MAX_BATCH = 512
+CLASSES = (64, 128, 192, 256, 512)
+"""The largest numbers of features of the size classes; another class has all above."""
+
+Run = Callable[[Call], Result]
+
+
+@dataclass(frozen=True)
+class Form:
+    """A compiled form of an operation: the operation, its parameters' kinds, and the class of its size.
+
+    Attributes:
+        operation: the operation's name.
+        details: words that name the kernel's variant, such as the activation's kind.
+        size_class: the largest number of features of the class; None for the class without a limit.
+        kernels: the kernels that are tested, such as "triton".
+    """
+
+    operation: str
+    details: tuple[str, ...]
+    size_class: int | None
+    kernels: str
+
+    def __str__(self) -> str:
+        limit = f"n > {CLASSES[-1]}" if self.size_class is None else f"n <= {self.size_class}"
+        return f"{' '.join((self.operation, *self.details))}, {limit}, {self.kernels}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a test measured: the largest relative errors by name, and the reason of a failure or None."""
+
+    errors: Mapping[str, float]
+    reason: str | None
+
+
+def size_class(features: int) -> int | None:
+    """Return the class of a number of features, named by its largest number; None above all classes."""
+    return next((limit for limit in CLASSES if features <= limit), None)
+
+
+def forms(call: Call, kernels: str) -> tuple[Form, ...]:
+    """Return the forms that a call needs: its own, and for `recurrence` that of the norm's drift."""
+    limit = size_class(features(call))
+    own = Form(call.operation.name, _details(call.parameters), limit, kernels)
+    if call.operation is not operations.recurrence:
+        return (own,)
+    return own, drift_form(limit, kernels)
+
+
+def drift_form(limit: int | None, kernels: str) -> Form:
+    """Return the form that stands for the drift of the norm."""
+    return Form("recurrence", ("norm",), limit, kernels)
+
+
+def features(call: Call) -> int:
+    """Return n of a call, whose state may be missing."""
+    return call.x.shape[-1] // call.operation.gates
+
+
+def _details(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    words = []
+    for name, value in parameters.items():
+        if isinstance(value, Activation):
+            words.append(value.kind.value)
+        elif isinstance(value, Tensor) or (isinstance(value, bool) and value) or name == "step_size":
+            words += [name] if value is not None else []
+    return tuple(words)
+
+
+def measure(run: Run, call: Call, form: Form) -> Outcome:
+    """Measure one form at the call's size and parameters with a function that runs calls by the kernels.
+
+    Raises:
+        RuntimeError: the kernels cannot be compiled, launched, or the device lacks memory.
+    """
+    n, batch, device = features(call), min(call.x.shape[1], MAX_BATCH), call.x.device
+    with torch.inference_mode(False), torch.enable_grad():
+        if form.details == ("norm",):
+            return _drift(run, n, batch, device)
+        return _agreement(run, call.operation, call.parameters, n, batch, device)
+
+
+def _agreement(
+    run: Run, operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int, device: torch.device
+) -> Outcome:
+    arguments = [argument.to(device) for argument in problem(operation, parameters, n, batch)]
+    names = tuple(name for name, value in parameters.items() if isinstance(value, Tensor))
+    scalars = {name: value for name, value in parameters.items() if name not in names}
+    expected = comparison.evaluate(reference.run, operation, scalars, names, arguments, torch.float64)
+    actual = comparison.evaluate(run, operation, scalars, names, arguments, torch.float32)
+    errors = {name: comparison.distance(actual[name], value) for name, value in expected.items()}
+    wrong = [f"{name} {error:.1e}" for name, error in errors.items() if not error <= TOLERANCE]  # NaN is wrong
+    reason = f"differs from the reference: {', '.join(wrong)} (limit {TOLERANCE:.0e})" if wrong else None
+    return Outcome(errors, reason)
+
+
+def problem(operation: Operation[...], parameters: Mapping[str, Any], n: int, batch: int) -> list[Tensor]:
+    """Return x, the weight, the initial state and the vectors among the parameters, in float64 numbers of float32.
+
+    Where an activation follows the product, x is made from pre-activations that stay away from its kinks. A unit on
+    the other side of a kink would have another gradient, however small the error of the kernel.
+    """
+    width = len(operation.states)
+    weight = comparison.normal(operation.rows * n, operation.sources * n, seed=1) / n**0.5
+    state = [comparison.normal(batch, n, seed=2 + i) for i in range(width)]
+    vectors = [value for value in parameters.values() if isinstance(value, Tensor)]
+    activation: Activation | None = parameters.get("activation")
+    if operation is not operations.recurrence or activation is None:
+        x = comparison.normal(STEPS, batch, operation.gates * n, seed=0)
+        drawn = [0.5 * comparison.normal(len(vector), seed=10 + i) for i, vector in enumerate(vectors)]
+        return [x, _single(weight), *state, *map(_single, drawn)]
+    weight = _single(weight)
+    generator = np.random.RandomState(10)
+    drawn = [_single(torch.from_numpy(-0.5 + 0.04 * generator.rand(len(vector)))) for vector in vectors]
+    step = operation.step(weight, **{**parameters, **({"bias": drawn[0]} if drawn else {})})
+    h, steps = state[0], []
+    for _ in range(STEPS):
+        x = _single(_pre_activations(batch, n, activation, generator) - h @ weight.T)
+        (h,) = step(x, h)
+        steps.append(x)
+    return [torch.stack(steps), weight, *state, *drawn]
+
+
+def _pre_activations(batch: int, n: int, activation: Activation, generator: np.random.RandomState) -> Tensor:
+    """Return z `[B, n]` of size 0.1 to 0.4 or 0.6 to 1.2: the kinks are at 0 and near 0.5."""
+    pairs = n // 2 if activation.is_complex else n
+    size = torch.from_numpy(generator.uniform(0.1, 0.4, (batch, pairs)))
+    large = torch.from_numpy(generator.uniform(0.6, 1.2, (batch, pairs)))
+    size = torch.where(torch.from_numpy(generator.rand(batch, pairs) < 0.6), large, size)
+    if not activation.is_complex:
+        return size * torch.from_numpy(generator.choice([-1.0, 1.0], (batch, n)))
+    phase = torch.from_numpy(generator.uniform(0, 2 * np.pi, (batch, pairs)))
+    return torch.stack((size * phase.cos(), size * phase.sin()), dim=-1).flatten(1)
+
+
+def _single(tensor: Tensor) -> Tensor:
+    """Round to float32, and return the numbers in float64."""
+    return tensor.float().double()
+
+
+def _drift(run: Run, n: int, batch: int, device: torch.device) -> Outcome:
+    """Measure |h_T| / |h_0| of h_t = W h_{t-1} with an orthogonal W, relative to W^T h_0 in float64."""
+    weight = torch.linalg.qr(comparison.normal(n, n, seed=0)).Q.float().to(device)
+    start = comparison.normal(batch, n, seed=1).float().to(device)
+    pieces = 10
+    x, h = torch.zeros(DRIFT_STEPS // pieces, batch, n, device=device), start
+    with torch.no_grad():
+        for _ in range(pieces):
+            _, (h,) = run(operations.recurrence.call(x, weight, (h,), None, IDENTITY))
+        exact = start.double() @ torch.linalg.matrix_power(weight.double(), DRIFT_STEPS).T
+        ratio = float(h.double().norm() / exact.norm())
+    drift = abs(ratio - 1)
+    limit = f"limit {DRIFT_TOLERANCE:.0e}"
+    reason = None
+    if not drift <= DRIFT_TOLERANCE:
+        reason = (
+            f"the norm of a state changes by {ratio - 1:+.1e} over {DRIFT_STEPS} steps of an orthogonal W ({limit})"
+        )
+    return Outcome({"norm": drift}, reason)
+
+
+def examples(device: torch.device) -> list[Call]:
+    """Return a call of each operation with kernels and each class of sizes, as the papers' models make them."""
+    batch = 128
+
+    def make(operation: Operation[...], n: int, *parameters: Any) -> Call:
+        x = torch.empty(1, batch, operation.gates * n, device=device)
+        weight = torch.empty(operation.rows * n, operation.sources * n, device=device)
+        state = tuple(torch.empty(batch, n, device=device) for _ in operation.states)
+        return operation.call(x, weight, state, None, *parameters)
+
+    bias = functools.partial(torch.empty, device=device)
+    return [
+        *(make(operations.recurrence, n, MODRELU, bias(n)) for n in (60, 116, 170, 232, 360, 1030)),
+        *(make(operations.recurrence, n, TANH) for n in (60, 116, 170, 232, 360, 1030)),
+        *(make(operations.gated_recurrence, n, 0.1) for n in (60, 116, 170, 232, 360)),
+        *(make(operations.lstm, n) for n in (60, 128, 256, 512)),
+        *(make(operations.gru, n, None, after) for n in (60, 128, 256) for after in (False, True)),
+    ]

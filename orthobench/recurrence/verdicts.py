@@ -1,0 +1,258 @@
+"""The verdicts of the CUDA kernels' self-tests, kept in the user's cache folder.
+
+A file holds the verdicts of one device with one driver, one torch and one version of this code. A verdict is written
+before its test as "testing", so kernels that end their process twice count as failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib
+import json
+import logging
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import filelock
+import torch
+
+from orthobench.recurrence import build, dispatch, self_test
+from orthobench.recurrence.call import Call
+from orthobench.recurrence.self_test import Form, Run
+
+SWITCH = "ORTHOBENCH_SELF_TEST"
+"""The environment variable that switches the tests off when it is "off"."""
+_ATTEMPTS = 2  # tests that may end with the death of their process
+
+_logger = logging.getLogger("orthobench.recurrence")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on one form on a device: `reason` says why it failed. The errors are relative, by name."""
+
+    form: str
+    device: torch.device
+    features: int
+    batch: int
+    reason: str | None = None
+    errors: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        return self.reason is None
+
+
+@functools.cache
+def code_version() -> str:
+    """Return a hash of the source code of the recurrences."""
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*")):
+        if file.suffix in (".py", ".cu"):
+            digest.update(file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def driver_version() -> str | None:
+    """Return the version of NVIDIA's driver, such as "580.65.06", or None without one."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text("utf-8", "replace")
+    except OSError:
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        try:
+            text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+        except (OSError, subprocess.SubprocessError):
+            return None
+    match = re.search(r"\d+\.\d+(?:\.\d+)?", text)
+    return match[0] if match else None
+
+
+def machine(device: torch.device) -> dict[str, Any]:
+    """Return the facts that a verdict holds for: device, driver, compilers and code."""
+    try:
+        triton_version = importlib.import_module("triton").__version__
+    except ImportError:
+        triton_version = None
+    properties = torch.cuda.get_device_properties(device)
+    return {
+        "device": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "driver": driver_version(),
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "triton": triton_version,
+        "code": code_version(),
+    }
+
+
+class Cache:
+    """The file of verdicts of one machine."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self.facts = dict(facts)
+        name = hashlib.sha256(json.dumps(self.facts, sort_keys=True).encode()).hexdigest()[:32]
+        self.file = build.cache_folder() / "self-tests" / f"{name}.json"
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the lock of the file, where the folder can be written: processes do not test at the same time."""
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(self.file.with_suffix(".lock"))
+            lock.acquire()
+        except (OSError, RuntimeError) as error:
+            _logger.debug("the verdicts of the self-tests are not kept: %s", error)
+            yield
+            return
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """Return the records by form; none where the file is missing or damaged."""
+        try:
+            content = json.loads(self.file.read_text("utf-8"))
+            return {str(name): dict(record) for name, record in content["tests"].items()}
+        except (OSError, ValueError, TypeError, LookupError, AttributeError):
+            return {}
+
+    def write(self, form: str, record: Mapping[str, Any] | None) -> None:
+        """Write the record of a form, or remove it; a folder that cannot be written keeps nothing."""
+        tests = self.read()
+        tests.pop(form, None)
+        if record is not None:
+            tests[form] = dict(record)
+        partial = self.file.with_suffix(".partial")
+        try:
+            partial.write_text(json.dumps({"machine": self.facts, "tests": tests}, indent=1) + "\n", "utf-8")
+            partial.replace(self.file)
+        except OSError as error:
+            _logger.debug("the verdict of a self-test is not kept: %s", error)
+
+    def verdict(self, form: str, device: torch.device) -> Verdict | None:
+        """Return the verdict on a form, if its test has ended."""
+        record = self.read().get(form, {})
+        try:
+            if record["verdict"] not in ("passed", "failed"):
+                return None
+            reason = None if record["verdict"] == "passed" else str(record["reason"])
+            return Verdict(form, device, int(record["n"]), int(record["batch"]), reason, dict(record["errors"]))
+        except (LookupError, TypeError, ValueError):
+            return None
+
+    def keep(self, verdict: Verdict) -> None:
+        """Write a verdict."""
+        self.write(verdict.form, as_record(verdict))
+
+
+def as_record(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as JSON values."""
+    return {
+        "verdict": "passed" if verdict.passed else "failed",
+        "reason": verdict.reason,
+        "n": verdict.features,
+        "batch": verdict.batch,
+        "errors": dict(verdict.errors),
+    }
+
+
+_known: dict[tuple[Form, torch.device], Verdict] = {}
+
+
+def described(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
+    """Return the machine of verdicts and the verdicts by form, as JSON values."""
+    device = next(iter(verdicts.values())).device
+    return {**machine(device), "tests": {form: as_record(verdict) for form, verdict in verdicts.items()}}
+
+
+def failure(call: Call, run: Run, kernels: str = "triton") -> str | None:
+    """Return why the kernels of a call are not trusted on its device, or None. The first call of a form tests it.
+
+    Args:
+        run: runs a call by the kernels.
+        kernels: the name of the kernels.
+
+    Raises:
+        RuntimeError: the kernels broke the device's context, so this process cannot go on.
+        torch.OutOfMemoryError: the device lacks memory.
+    """
+    if os.environ.get(SWITCH) == "off":
+        return None
+    device = call.x.device
+    for form in self_test.forms(call, kernels):
+        verdict = _known.get((form, device))
+        if verdict is None:
+            if call.x.is_cuda and torch.cuda.is_current_stream_capturing():
+                return None  # a test would end the capture; its warm-up has tested the form
+            verdict = _known[form, device] = judge(call, form, run)
+        dispatch.record_self_test(verdict.form, verdict)
+        if not verdict.passed:
+            return f"the CUDA kernels of {form}, failed their self-test: {verdict.reason}"
+    return None
+
+
+def judge(call: Call, form: Form, run: Run, again: bool = False) -> Verdict:
+    """Return the kept verdict on a form, or test it; `again` tests it in any case.
+
+    Raises:
+        RuntimeError: the kernels broke the device's context.
+        torch.OutOfMemoryError: the device lacks memory.
+    """
+    device = call.x.device
+    cache, name = Cache(machine(device)), str(form)
+    if not again and (verdict := cache.verdict(name, device)):
+        return verdict
+    with cache.lock():
+        if not again and (verdict := cache.verdict(name, device)):
+            return verdict
+        attempts = 0 if again else int(cache.read().get(name, {}).get("attempts", 0))
+        make = functools.partial(Verdict, name, device, self_test.features(call), call.x.shape[1])
+        if attempts >= _ATTEMPTS:
+            verdict = make(f"the test ended its process {attempts} times")
+            cache.keep(verdict)
+            return verdict
+        _logger.info("testing the CUDA kernels of %s, on %s (some seconds)", name, cache.facts["device"])
+        cache.write(name, {"verdict": "testing", "attempts": attempts + 1})
+        try:
+            outcome = self_test.measure(run, call, form)
+        except torch.OutOfMemoryError:
+            cache.write(name, None)
+            raise
+        except Exception as error:  # of the compiler, the launch or the device
+            verdict = make(_one_line(error))
+            if _is_broken(device):
+                cache.keep(verdict)
+                raise RuntimeError(
+                    f"the self-test of the CUDA kernels of {name}, broke the GPU's context ({verdict.reason}): "
+                    "run the same command again, it will use PyTorch's operations"
+                ) from error
+            # A missing compiler is no fault of the kernels: the next process tries again.
+            cache.write(name, None)
+            return verdict
+        verdict = make(outcome.reason, outcome.errors)
+        cache.keep(verdict)
+    return verdict
+
+
+def _one_line(error: BaseException) -> str:
+    first = next((line for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first[:300]}"
+
+
+def _is_broken(device: torch.device) -> bool:
+    if device.type != "cuda":
+        return False
+    try:
+        torch.cuda.synchronize(device)
+    except RuntimeError:
+        return True
+    return False

@@ -1,0 +1,289 @@
+"""The self-test of the CUDA kernels: what it measures, its verdicts, and the fall-back. C kernels stand for CUDA's."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from orthobench.recurrence import (
+    IDENTITY,
+    MODRELU,
+    TANH,
+    Activation,
+    BackendError,
+    Kind,
+    cpu,
+    cuda,
+    dispatch,
+    gated_recurrence,
+    gru,
+    lstm,
+    native,
+    recurrence,
+    reference,
+    self_test,
+    use_backend,
+    verdicts,
+)
+from orthobench.recurrence.call import Call, Result
+
+pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+
+MACHINE = {"device": "a fake GPU", "driver": "1.2.3", "code": "abc"}
+GOOD = cpu.run
+
+
+def example(operation: Any = recurrence, n: int = 20, batch: int = 5, *parameters: Any) -> Call:
+    x, weight = torch.empty(1, batch, operation.gates * n), torch.empty(operation.rows * n, operation.sources * n)
+    return operation.call(x, weight, tuple(torch.empty(batch, n) for _ in operation.states), None, *parameters)
+
+
+def scaled(factor: float) -> Callable[[Call], Result]:
+    """Kernels that lose a little of every state's update, as a sum that rounds towards zero does."""
+
+    def run(call: Call) -> Result:
+        assert isinstance(call.weight, Tensor)
+        return reference.run(replace(call, weight=call.weight * factor))
+
+    return run
+
+
+def wrong_gradient(call: Call) -> Result:
+    """Kernels whose values are right and whose gradients lack a thousandth."""
+    first, final = reference.run(call)
+    return first.detach() + 0.999 * (first - first.detach()), final
+
+
+@pytest.fixture(autouse=True)
+def _fake_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr(verdicts, "machine", lambda device: MACHINE)
+    verdicts._known.clear()
+    dispatch.forget_used()
+    dispatch._logged.clear()
+    yield
+    verdicts._known.clear()
+    dispatch.forget_used()
+
+
+def kept(tmp_path: Path) -> dict[str, Any]:
+    (file,) = (tmp_path / "self-tests").glob("*.json")
+    content: dict[str, Any] = json.loads(file.read_text())
+    assert content["machine"] == MACHINE
+    return content["tests"]
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize("step_size", [None, 0.1])
+def test_right_kernels_pass_with_every_activation(kind: Kind, step_size: float | None) -> None:
+    """The problems stay away from the kinks: no unit falls on the other side in float32."""
+    activation = Activation(kind, epsilon=0.01)
+    for n, batch in ((2, 1), (62, 130)):
+        for bias in (None, torch.empty(activation.bias_size(n))):
+            assert verdicts.failure(example(recurrence, n, batch, activation, bias, step_size), GOOD) is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "parameters"), [(gated_recurrence, (0.1,)), (lstm, ()), (gru, ()), (gru, (torch.empty(20), True))]
+)
+def test_right_kernels_of_the_other_operations_pass(operation: Any, parameters: tuple[Any, ...]) -> None:
+    assert verdicts.failure(example(operation, 20, 5, *parameters), GOOD) is None
+
+
+def test_problems_stay_away_from_the_kinks() -> None:
+    n, batch = 40, 64
+    call = example(recurrence, n, batch, MODRELU, torch.empty(n))
+    x, weight, h0, bias = self_test.problem(recurrence, call.parameters, n, batch)
+    h = h0
+    for x_t in x:
+        z = x_t + h @ weight.T
+        assert float(z.abs().min()) > 0.09
+        assert float((z.abs() + bias).abs().min()) > 0.05
+        assert 0.2 < float((z.abs() + bias > 0).double().mean()) < 0.8, "both sides of the kink"
+        h = z.sign() * (z.abs() + bias).relu()
+
+
+def test_a_wrong_gradient_fails_and_names_it() -> None:
+    reason = verdicts.failure(example(), wrong_gradient)
+    assert reason is not None
+    assert "recurrence tanh, n <= 64" in reason
+    assert "gradient of W" in reason
+    assert "outputs" not in reason
+
+
+def test_a_norm_that_shrinks_fails_although_values_agree() -> None:
+    """A loss of 4e-6 a step is far below what a comparison of a few steps sees."""
+    reason = verdicts.failure(example(), scaled(1 - 4e-6))
+    assert reason is not None
+    assert "norm of a state changes by -4.0e-03 over 1000 steps" in reason
+    assert verdicts.failure(example(recurrence, 20, 5, MODRELU), scaled(1 - 4e-6)) is not None
+    verdicts._known.clear()
+
+
+def test_the_drift_of_float32_passes_and_is_measured_against_powers_of_w() -> None:
+    (_, norm) = self_test.forms(example(), "triton")
+    assert self_test.measure(GOOD, example(n=120), norm).errors["norm"] < 1e-5
+    lost = self_test.measure(scaled(1 - 1e-6), example(n=120), norm).errors["norm"]
+    assert lost == pytest.approx(1e-3, rel=0.02)
+
+
+def test_not_a_number_fails() -> None:
+    def spoilt(call: Call) -> Result:
+        first, final = reference.run(call)
+        return first * torch.nan, final
+
+    assert "nan" in str(verdicts.failure(example(), spoilt))
+
+
+def test_a_verdict_is_kept_and_the_next_process_does_not_test(tmp_path: Path) -> None:
+    assert verdicts.failure(example(), GOOD) is None
+    records = kept(tmp_path)
+    assert set(records) == {"recurrence tanh, n <= 64, triton", "recurrence norm, n <= 64, triton"}
+    assert {record["verdict"] for record in records.values()} == {"passed"}
+    assert records["recurrence tanh, n <= 64, triton"]["errors"]["gradient of W"] < 1e-6
+    verdicts._known.clear()  # as in another process
+
+    def forbidden(call: Call) -> Result:
+        raise AssertionError("tested again")
+
+    assert verdicts.failure(example(), forbidden) is None
+    assert verdicts.failure(example(n=64), forbidden) is None, "the same class of sizes"
+
+
+@pytest.mark.parametrize("fact", MACHINE)
+def test_another_driver_device_or_code_tests_again(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert verdicts.failure(example(), GOOD) is None
+    verdicts._known.clear()
+    monkeypatch.setattr(verdicts, "machine", lambda device: MACHINE | {fact: "another"})
+    assert verdicts.failure(example(), wrong_gradient) is not None
+
+
+def test_a_damaged_file_of_verdicts_tests_again(tmp_path: Path) -> None:
+    verdicts.failure(example(), GOOD)
+    (file,) = (tmp_path / "self-tests").glob("*.json")
+    for damage in ("", "[]", '{"tests": {"recurrence tanh, n <= 64, triton": {"verdict": "passed"}}}'):
+        file.write_text(damage)
+        verdicts._known.clear()
+        assert verdicts.failure(example(), wrong_gradient) is not None
+
+
+def test_a_cache_that_cannot_be_written_tests_in_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORTHOBENCH_CACHE", "/dev/null/nowhere")
+    assert verdicts.failure(example(), GOOD) is None
+    verdicts._known.clear()
+    assert verdicts.failure(example(), wrong_gradient) is not None
+
+
+def test_an_error_of_the_compiler_is_a_reason_and_the_next_process_tries_again(tmp_path: Path) -> None:
+    def without_compiler(call: Call) -> Result:
+        raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.")
+
+    reason = verdicts.failure(example(), without_compiler)
+    assert reason is not None
+    assert reason.endswith("failed their self-test: RuntimeError: Failed to find C compiler.")
+    assert kept(tmp_path) == {}
+    verdicts._known.clear()
+    assert verdicts.failure(example(), GOOD) is None
+
+
+def test_a_lack_of_memory_is_no_verdict(tmp_path: Path) -> None:
+    def full(call: Call) -> Result:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        verdicts.failure(example(), full)
+    assert kept(tmp_path) == {}
+
+
+def test_a_kernel_that_breaks_the_context_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def illegal(call: Call) -> Result:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(verdicts, "_is_broken", lambda device: True)
+    with pytest.raises(RuntimeError, match=r"broke the GPU's context .*illegal memory.* run the same command again"):
+        verdicts.failure(example(), illegal)
+    verdicts._known.clear()
+    assert "illegal memory access" in str(verdicts.failure(example(), GOOD))
+
+
+def test_kernels_that_end_their_process_twice_are_not_tried_again(tmp_path: Path) -> None:
+    def dies(call: Call) -> Result:
+        raise SystemExit
+
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            verdicts.failure(example(), dies)
+    assert kept(tmp_path)["recurrence tanh, n <= 64, triton"] == {"verdict": "testing", "attempts": 2}
+    assert "ended its process 2 times" in str(verdicts.failure(example(), GOOD))
+
+
+def test_the_switch_trusts_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(verdicts.SWITCH, "off")
+    assert verdicts.failure(example(), wrong_gradient) is None
+
+
+def test_every_example_is_of_another_form() -> None:
+    calls = self_test.examples(torch.device("cpu"))
+    forms = [self_test.forms(call, "triton")[0] for call in calls]
+    assert len(set(forms)) == len(forms)
+    assert {form.operation for form in forms} == {"recurrence", "gated_recurrence", "lstm", "gru"}
+    assert {form.size_class for form in forms if "modrelu" in form.details} == {64, 128, 192, 256, 512, None}
+
+
+def on_gpu(activation: Activation = TANH) -> Call:
+    """A call that says it is on a GPU; only its type, device and sizes can be read."""
+    x: Any = SimpleNamespace(
+        device=torch.device("cuda", 0), dtype=torch.float32, shape=torch.Size((1, 2, 4)), is_cuda=False
+    )
+    return Call(recurrence, x, torch.empty(4, 4), (torch.empty(2, 4),), {"activation": activation})
+
+
+def test_auto_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(cuda, "unsupported", lambda call: None)
+    monkeypatch.setattr(self_test, "measure", lambda run, call, form: self_test.Outcome({"x": 1.0}, "is wrong by 1"))
+    with caplog.at_level(logging.WARNING, "orthobench.recurrence"):
+        for _ in range(3):
+            assert dispatch.choose(on_gpu()) == "reference"
+    (message,) = [record.message for record in caplog.records]
+    assert "the CUDA kernels of recurrence tanh, n <= 64, triton, failed their self-test: is wrong by 1" in message
+    assert "back end reference" in message
+
+
+def test_what_passes_serves_and_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "unsupported", lambda call: None)
+    monkeypatch.setattr(self_test, "measure", lambda run, call, form: self_test.Outcome({"x": 1e-7}, None))
+    assert dispatch.last_self_tests() is None
+    assert dispatch.choose(on_gpu(IDENTITY)) == "cuda"
+    record = dispatch.last_self_tests()
+    assert record is not None
+    assert {name: record[name] for name in MACHINE} == MACHINE
+    assert record["tests"]["recurrence identity, n <= 64, triton"] == {
+        **{"verdict": "passed", "reason": None, "n": 4, "batch": 2},
+        "errors": {"x": 1e-7},
+    }
+    dispatch.forget_used()
+    assert dispatch.last_self_tests() is None
+
+
+def test_the_back_end_that_was_asked_for_says_why_it_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "unsupported", lambda call: None)
+    monkeypatch.setattr(cuda, "run", wrong_gradient)
+    arguments = torch.zeros(3, 2, 4), torch.eye(4), (torch.zeros(2, 4),)
+    with use_backend("cuda"), pytest.raises(BackendError, match=r"failed their self-test: differs .* gradient of W"):
+        recurrence(*arguments)
+
+
+def test_asking_for_the_back_end_tests_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "unsupported", lambda call: None)
+    monkeypatch.setattr(cuda, "run", wrong_gradient)
+    with use_backend("cuda"):
+        assert recurrence.chosen_backend(torch.zeros(1, 1, 4), torch.eye(4)) == "cuda"
