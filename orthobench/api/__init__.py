@@ -9,6 +9,7 @@ Nothing is printed: pass a `Display` to follow the progress. Errors that the use
 """
 
 from orthobench.api.analysis import CheckResult, check, compare, report
+from orthobench.api.diagnosis import doctor, gpu_report
 from orthobench.api.papers import SmallResult, StudyResult, reproduce, reproduce_file, reproduce_small, study
 from orthobench.api.results import Results, open_results
 from orthobench.api.runs import run, sweep, sweep_file, tune
@@ -37,6 +38,8 @@ __all__ = [
     "UsageError",
     "check",
     "compare",
+    "doctor",
+    "gpu_report",
     "open_results",
     "report",
     "reproduce",

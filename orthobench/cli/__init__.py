@@ -19,6 +19,7 @@ from orthobench.cli import (
     data,
     db,
     delete,
+    doctor,
     ls,
     plugins,
     report,
@@ -36,7 +37,7 @@ from orthobench.execution.signals import stop_while_torch_is_loaded
 GROUPS = {
     "Train": ("run", "sweep", "tune", "reproduce", "study"),
     "Results": ("ls", "show", "compare", "report", "check", "delete"),
-    "Plugins, data and machine": ("plugins", "data", "db", "bench"),
+    "Plugins, data and machine": ("plugins", "data", "db", "bench", "doctor"),
 }
 """The commands as the help lists them."""
 FIRST_STEPS = """First steps:
@@ -91,7 +92,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (run, sweep, tune, reproduce, study, ls, show, compare, report, check, delete, plugins, bench):
+for module in (run, sweep, tune, reproduce, study, ls, show, compare, report, check, delete, plugins, bench, doctor):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(data.app, name="data")
 app.add_typer(db.app, name="db")

@@ -135,7 +135,7 @@ def build(*extra_flags: str) -> Build:
     Raises:
         BuildError: it cannot be built or loaded.
     """
-    compiler = _compiler()
+    compiler = find_compiler()
     name = f"{_key(compiler, extra_flags)}.so"
     try:
         entry = CacheEntry(cache_folder() / "recurrence" / name)
@@ -196,7 +196,12 @@ def _install(partial: Path, target: Path) -> None:
             os.close(folder)
 
 
-def _compiler() -> list[str]:
+def find_compiler() -> list[str]:
+    """Return the command of the C compiler: $CC, cc, gcc or clang.
+
+    Raises:
+        BuildError: there is none.
+    """
     if configured := os.environ.get("CC"):
         try:
             command = shlex.split(configured)

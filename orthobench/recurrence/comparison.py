@@ -105,6 +105,8 @@ def evaluate(
 ) -> dict[str, Tensor]:
     """Return outputs, final states, gradients of a linear loss by all arguments, and gradient norms through time.
 
+    Without a trace, the gradients of a loss of the final states alone are there too.
+
     Args:
         run: the `run` of a back end.
         parameters: the operation's parameters that are no vectors.
@@ -125,11 +127,16 @@ def evaluate(
     directions = [
         normal(*result.shape, seed=20 + i).to(result.device, dtype) for i, result in enumerate(results.values())
     ]
-    gradients = torch.autograd.grad([*results.values()], [x, weight, *others], directions)
-    gradient_names = ("x", "W", *(f"{name}0" for name in operation.states), *names)
+    leaves = dict(
+        zip(("x", "W", *(f"{name}0" for name in operation.states), *names), (x, weight, *others), strict=True)
+    )
+    gradients = torch.autograd.grad([*results.values()], [*leaves.values()], directions, retain_graph=not traced)
+    # A loss of the final state alone may take another path through the kernels; a trace would be filled twice.
+    ends = () if traced else torch.autograd.grad(final, [*leaves.values()], directions[1:])
     return {
         **{name: result.detach() for name, result in results.items()},
-        **{f"gradient of {name}": gradient for name, gradient in zip(gradient_names, gradients, strict=True)},
+        **{f"gradient of {name}": gradient for name, gradient in zip(leaves, gradients, strict=True)},
+        **{f"gradient of {name} by the end": gradient for name, gradient in zip(leaves, ends, strict=False)},
         **{f"norms of {name}": norms for name, norms in (trace.norms if trace is not None else {}).items()},
     }
 

@@ -24,6 +24,8 @@ from orthobench.recurrence.diagonal import Diagonal
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 
 _GATED = "gated"
+KERNEL_NAME = "triton"
+"""The name of these kernels in the verdicts of their self-tests."""
 
 
 def unsupported(call: Call) -> str | None:
@@ -68,7 +70,7 @@ def unusable(call: Call) -> str | None:
     """
     if KERNELS[call.operation.name] is Diagonal or not call.state:
         return None
-    return verdicts.failure(call, run)
+    return verdicts.failure(call, run, KERNEL_NAME)
 
 
 def run(call: Call) -> Result:

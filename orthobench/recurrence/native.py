@@ -54,11 +54,25 @@ def unusable(name: str) -> str | None:
     return f"the C kernels of {name} failed their comparison with the reference" if name in _failures() else None
 
 
+def verdicts() -> dict[str, bool]:
+    """Return for each operation, and for `project`, whether its C kernels agree with the reference.
+
+    Raises:
+        BuildError: they cannot be built.
+    """
+    return {name: name not in _failures() for name in _comparisons()}
+
+
 @functools.cache
 def _failures() -> frozenset[str]:
+    return build.build().failures(_comparisons())
+
+
+def _comparisons() -> dict[str, Callable[[], bool]]:
     # It imports the operations, which import this module.
     comparison = importlib.import_module("orthobench.recurrence.comparison")
-    return build.build().failures(comparison.comparisons())
+    comparisons: dict[str, Callable[[], bool]] = comparison.comparisons()
+    return comparisons
 
 
 @functools.cache

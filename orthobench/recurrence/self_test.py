@@ -2,7 +2,8 @@
 
 A kernel may be wrong on a device that nobody tried it on: a compiler, a driver or a new architecture may break it.
 The test compares values and gradients with the reference in float64 on the same device. For `recurrence` it also
-measures how the norm of a state drifts over 1,000 steps of an orthogonal W, which no small error of a step may shift.
+measures how the norm of a state drifts over 1,000 steps of an orthogonal W. There a bias far below the rounding of one
+step shows.
 """
 
 from __future__ import annotations

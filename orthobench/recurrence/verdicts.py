@@ -174,7 +174,7 @@ def described(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
     return {**machine(device), "tests": {form: as_record(verdict) for form, verdict in verdicts.items()}}
 
 
-def failure(call: Call, run: Run, kernels: str = "triton") -> str | None:
+def failure(call: Call, run: Run, kernels: str) -> str | None:
     """Return why the kernels of a call are not trusted on its device, or None. The first call of a form tests it.
 
     Args:
@@ -229,7 +229,7 @@ def judge(call: Call, form: Form, run: Run, again: bool = False) -> Verdict:
             raise
         except Exception as error:  # of the compiler, the launch or the device
             verdict = make(_one_line(error))
-            if _is_broken(device):
+            if is_broken(device):
                 cache.keep(verdict)
                 raise RuntimeError(
                     f"the self-test of the CUDA kernels of {name}, broke the GPU's context ({verdict.reason}): "
@@ -248,7 +248,8 @@ def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {first[:300]}"
 
 
-def _is_broken(device: torch.device) -> bool:
+def is_broken(device: torch.device) -> bool:
+    """Return whether an error has made the context of a CUDA device useless for this process."""
     if device.type != "cuda":
         return False
     try:

@@ -47,6 +47,10 @@ def example(operation: Any = recurrence, n: int = 20, batch: int = 5, *parameter
     return operation.call(x, weight, tuple(torch.empty(batch, n) for _ in operation.states), None, *parameters)
 
 
+def failure(call: Call, run: Callable[[Call], Result]) -> str | None:
+    return verdicts.failure(call, run, "triton")
+
+
 def scaled(factor: float) -> Callable[[Call], Result]:
     """Kernels that lose a little of every state's update, as a sum that rounds towards zero does."""
 
@@ -75,7 +79,7 @@ def _fake_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     dispatch.forget_used()
 
 
-def kept(tmp_path: Path) -> dict[str, Any]:
+def stored(tmp_path: Path) -> dict[str, Any]:
     (file,) = (tmp_path / "self-tests").glob("*.json")
     content: dict[str, Any] = json.loads(file.read_text())
     assert content["machine"] == MACHINE
@@ -89,14 +93,14 @@ def test_right_kernels_pass_with_every_activation(kind: Kind, step_size: float |
     activation = Activation(kind, epsilon=0.01)
     for n, batch in ((2, 1), (62, 130)):
         for bias in (None, torch.empty(activation.bias_size(n))):
-            assert verdicts.failure(example(recurrence, n, batch, activation, bias, step_size), GOOD) is None
+            assert failure(example(recurrence, n, batch, activation, bias, step_size), GOOD) is None
 
 
 @pytest.mark.parametrize(
     ("operation", "parameters"), [(gated_recurrence, (0.1,)), (lstm, ()), (gru, ()), (gru, (torch.empty(20), True))]
 )
 def test_right_kernels_of_the_other_operations_pass(operation: Any, parameters: tuple[Any, ...]) -> None:
-    assert verdicts.failure(example(operation, 20, 5, *parameters), GOOD) is None
+    assert failure(example(operation, 20, 5, *parameters), GOOD) is None
 
 
 def test_problems_stay_away_from_the_kinks() -> None:
@@ -113,7 +117,7 @@ def test_problems_stay_away_from_the_kinks() -> None:
 
 
 def test_a_wrong_gradient_fails_and_names_it() -> None:
-    reason = verdicts.failure(example(), wrong_gradient)
+    reason = failure(example(), wrong_gradient)
     assert reason is not None
     assert "recurrence tanh, n <= 64" in reason
     assert "gradient of W" in reason
@@ -122,10 +126,10 @@ def test_a_wrong_gradient_fails_and_names_it() -> None:
 
 def test_a_norm_that_shrinks_fails_although_values_agree() -> None:
     """A loss of 4e-6 a step is far below what a comparison of a few steps sees."""
-    reason = verdicts.failure(example(), scaled(1 - 4e-6))
+    reason = failure(example(), scaled(1 - 4e-6))
     assert reason is not None
     assert "norm of a state changes by -4.0e-03 over 1000 steps" in reason
-    assert verdicts.failure(example(recurrence, 20, 5, MODRELU), scaled(1 - 4e-6)) is not None
+    assert failure(example(recurrence, 20, 5, MODRELU), scaled(1 - 4e-6)) is not None
     verdicts._known.clear()
 
 
@@ -141,12 +145,12 @@ def test_not_a_number_fails() -> None:
         first, final = reference.run(call)
         return first * torch.nan, final
 
-    assert "nan" in str(verdicts.failure(example(), spoilt))
+    assert "nan" in str(failure(example(), spoilt))
 
 
 def test_a_verdict_is_kept_and_the_next_process_does_not_test(tmp_path: Path) -> None:
-    assert verdicts.failure(example(), GOOD) is None
-    records = kept(tmp_path)
+    assert failure(example(), GOOD) is None
+    records = stored(tmp_path)
     assert set(records) == {"recurrence tanh, n <= 64, triton", "recurrence norm, n <= 64, triton"}
     assert {record["verdict"] for record in records.values()} == {"passed"}
     assert records["recurrence tanh, n <= 64, triton"]["errors"]["gradient of W"] < 1e-6
@@ -155,44 +159,44 @@ def test_a_verdict_is_kept_and_the_next_process_does_not_test(tmp_path: Path) ->
     def forbidden(call: Call) -> Result:
         raise AssertionError("tested again")
 
-    assert verdicts.failure(example(), forbidden) is None
-    assert verdicts.failure(example(n=64), forbidden) is None, "the same class of sizes"
+    assert failure(example(), forbidden) is None
+    assert failure(example(n=64), forbidden) is None, "the same class of sizes"
 
 
 @pytest.mark.parametrize("fact", MACHINE)
 def test_another_driver_device_or_code_tests_again(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert verdicts.failure(example(), GOOD) is None
+    assert failure(example(), GOOD) is None
     verdicts._known.clear()
     monkeypatch.setattr(verdicts, "machine", lambda device: MACHINE | {fact: "another"})
-    assert verdicts.failure(example(), wrong_gradient) is not None
+    assert failure(example(), wrong_gradient) is not None
 
 
 def test_a_damaged_file_of_verdicts_tests_again(tmp_path: Path) -> None:
-    verdicts.failure(example(), GOOD)
+    failure(example(), GOOD)
     (file,) = (tmp_path / "self-tests").glob("*.json")
     for damage in ("", "[]", '{"tests": {"recurrence tanh, n <= 64, triton": {"verdict": "passed"}}}'):
         file.write_text(damage)
         verdicts._known.clear()
-        assert verdicts.failure(example(), wrong_gradient) is not None
+        assert failure(example(), wrong_gradient) is not None
 
 
 def test_a_cache_that_cannot_be_written_tests_in_each_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORTHOBENCH_CACHE", "/dev/null/nowhere")
-    assert verdicts.failure(example(), GOOD) is None
+    assert failure(example(), GOOD) is None
     verdicts._known.clear()
-    assert verdicts.failure(example(), wrong_gradient) is not None
+    assert failure(example(), wrong_gradient) is not None
 
 
 def test_an_error_of_the_compiler_is_a_reason_and_the_next_process_tries_again(tmp_path: Path) -> None:
     def without_compiler(call: Call) -> Result:
         raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.")
 
-    reason = verdicts.failure(example(), without_compiler)
+    reason = failure(example(), without_compiler)
     assert reason is not None
     assert reason.endswith("failed their self-test: RuntimeError: Failed to find C compiler.")
-    assert kept(tmp_path) == {}
+    assert stored(tmp_path) == {}
     verdicts._known.clear()
-    assert verdicts.failure(example(), GOOD) is None
+    assert failure(example(), GOOD) is None
 
 
 def test_a_lack_of_memory_is_no_verdict(tmp_path: Path) -> None:
@@ -200,19 +204,19 @@ def test_a_lack_of_memory_is_no_verdict(tmp_path: Path) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(torch.OutOfMemoryError):
-        verdicts.failure(example(), full)
-    assert kept(tmp_path) == {}
+        failure(example(), full)
+    assert stored(tmp_path) == {}
 
 
 def test_a_kernel_that_breaks_the_context_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def illegal(call: Call) -> Result:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(verdicts, "_is_broken", lambda device: True)
+    monkeypatch.setattr(verdicts, "is_broken", lambda device: True)
     with pytest.raises(RuntimeError, match=r"broke the GPU's context .*illegal memory.* run the same command again"):
-        verdicts.failure(example(), illegal)
+        failure(example(), illegal)
     verdicts._known.clear()
-    assert "illegal memory access" in str(verdicts.failure(example(), GOOD))
+    assert "illegal memory access" in str(failure(example(), GOOD))
 
 
 def test_kernels_that_end_their_process_twice_are_not_tried_again(tmp_path: Path) -> None:
@@ -221,14 +225,14 @@ def test_kernels_that_end_their_process_twice_are_not_tried_again(tmp_path: Path
 
     for _ in range(2):
         with pytest.raises(SystemExit):
-            verdicts.failure(example(), dies)
-    assert kept(tmp_path)["recurrence tanh, n <= 64, triton"] == {"verdict": "testing", "attempts": 2}
-    assert "ended its process 2 times" in str(verdicts.failure(example(), GOOD))
+            failure(example(), dies)
+    assert stored(tmp_path)["recurrence tanh, n <= 64, triton"] == {"verdict": "testing", "attempts": 2}
+    assert "ended its process 2 times" in str(failure(example(), GOOD))
 
 
 def test_the_switch_trusts_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(verdicts.SWITCH, "off")
-    assert verdicts.failure(example(), wrong_gradient) is None
+    assert failure(example(), wrong_gradient) is None
 
 
 def test_every_example_is_of_another_form() -> None:

@@ -1,0 +1,74 @@
+"""`orthobench doctor`: examine this installation, and say what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, Json
+
+
+def command(
+    gpu_report: Annotated[
+        Path | None,
+        typer.Option(
+            "--gpu-report",
+            metavar="FILE",
+            help="Measure the GPU instead, row by row into this file of JSON lines; a cut report is continued.",
+        ),
+    ] = None,
+    minutes: Annotated[float, typer.Option("--minutes", min=0, help="The time of --gpu-report.")] = 10.0,
+    retest: Annotated[bool, typer.Option("--retest", help="Compare all kernels with the reference again.")] = False,
+    db: Database = DEFAULT_DATABASE,
+    data_dir: DataFolder = None,
+    json: Json = False,
+) -> None:
+    """Examine this installation: devices, compilers, caches, kernels, data, database, versions.
+
+    Each kernel is compared with the reference: C kernels once a build, CUDA kernels once a device, driver and version.
+
+    Exit code 0: nothing needs action; 1: something does.
+    """
+    from orthobench import api
+    from orthobench.cli import records
+
+    if gpu_report is not None:
+        _measure(gpu_report, minutes, json)
+        return
+    diagnosis = api.doctor(db, data_folder=data_dir, retest=retest)
+    if json:
+        records.print_json(diagnosis.as_json())
+        raise typer.Exit(diagnosis.exit_code)
+    section = ""
+    for finding in diagnosis.findings:
+        if finding.section != section:
+            section = finding.section
+            typer.echo(section)
+        mark = {"ok": " ", "note": "-", "action": "!"}[finding.level]
+        typer.echo(f"  {mark} {finding.subject}: {finding.text}")
+        if finding.fix:
+            typer.echo(f"      -> {finding.fix}")
+    count = len(diagnosis.actions)
+    typer.echo("")
+    if count:
+        typer.echo(f"{count} finding{'s need' if count > 1 else ' needs'} action, marked with !")
+    else:
+        typer.echo("nothing needs action")
+    raise typer.Exit(diagnosis.exit_code)
+
+
+def _measure(file: Path, minutes: float, json: bool) -> None:
+    """Measure the GPU and print each row as it comes."""
+    from orthobench import api
+    from orthobench.cli import records
+    from orthobench.diagnosis.gpu_report import line
+
+    missing = api.gpu_report(file, minutes=minutes, on_row=lambda row: None if json else typer.echo(line(row)))
+    if json:
+        records.print_json({"file": str(file), "missing": missing})
+    elif missing:
+        typer.echo(f"{missing} rows are missing in {file}: the same command continues")
+    else:
+        typer.echo(f"{file} is complete")

@@ -1,0 +1,41 @@
+"""The examination of an installation: one function a section, each of which yields findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from orthobench.diagnosis import kernels, machine, storage
+from orthobench.diagnosis.findings import Diagnosis, Finding, Level
+from orthobench.errors import one_line
+
+Check = Callable[[], Iterator[Finding]]
+
+
+def examine(db: str | None = None, retest: bool = False) -> Diagnosis:
+    """Examine this installation.
+
+    Args:
+        db: the database; None for the default one.
+        retest: whether to compare all kernels with the reference again.
+    """
+    checks: list[tuple[str, Check]] = [
+        ("versions", machine.versions),
+        ("devices", machine.devices),
+        ("compilers", machine.compilers),
+        ("caches", kernels.caches),
+        ("back ends", kernels.back_ends),
+        ("self-tests", lambda: kernels.self_tests(retest)),
+        ("data", storage.data),
+        ("database", lambda: storage.database(db)),
+    ]
+    return Diagnosis(list(_findings(checks)))
+
+
+def _findings(checks: Sequence[tuple[str, Check]]) -> Iterator[Finding]:
+    """Yield the findings of all checks; a check that fails is a finding, and the others still run."""
+    for section, check in checks:
+        try:
+            yield from check()
+        except Exception as error:
+            fix = "report this error with the output of orthobench -v doctor"
+            yield Finding(section, "examination", f"it failed: {one_line(error)}", Level.ACTION, fix)

@@ -1,0 +1,134 @@
+"""The machine: versions of packages, processors, GPUs, compilers."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import torch
+
+from orthobench import environment
+from orthobench.diagnosis.findings import Finding, Level
+from orthobench.recurrence import build, verdicts
+from orthobench.version import __version__
+
+EXTRAS = {
+    "audio": ("librosa", "soundfile", "pystoi", "pesq"),
+    "figures": ("kaleido",),
+    "postgresql": ("psycopg",),
+    "ray": ("ray",),
+    "search": ("optuna",),
+}
+"""The packages of each extra in pyproject.toml."""
+USES = {
+    "audio": "the task timit",
+    "figures": "report --format png",
+    "postgresql": "a PostgreSQL server as database",
+    "ray": "--executor ray",
+    "search": "orthobench tune",
+}
+"""What each extra is for."""
+OLDEST_CAPABILITY = (8, 0)
+SMALL_MEMORY = 4 << 30
+
+
+def versions() -> Iterator[Finding]:
+    """Yield the versions of Python and of the packages, and the extras that are missing."""
+    section = "versions"
+    facts = environment.describe(torch.device("cpu"))
+    commit = f", commit {facts['commit'][:12]}" if facts["commit"] else ""
+    yield Finding(section, "orthobench", f"{__version__}{commit}{', with changes' if facts['dirty'] else ''}")
+    yield Finding(section, "python", f"{platform.python_version()} on {facts['platform']}")
+    for name, number in facts["packages"].items():
+        if name != "orthobench":
+            yield Finding(section, name, number)
+    for extra, packages in EXTRAS.items():
+        missing = [name for name in packages if importlib.util.find_spec(name) is None]
+        if missing:
+            text = f"without {', '.join(missing)}, which {USES[extra]} needs"
+            yield Finding(section, f"extra {extra}", text, Level.NOTE, f"pip install 'orthobench[{extra}]'")
+
+
+def devices() -> Iterator[Finding]:
+    """Yield the processor, the memory and the GPUs."""
+    section = "devices"
+    facts = environment.describe(torch.device("cpu"))
+    threads = f"{facts['cores']} cores, {facts['threads']} threads, torch uses {facts['cpu_capability']}"
+    yield Finding(section, "processor", f"{facts['cpu']}: {threads}")
+    if threads_set := os.environ.get("OMP_NUM_THREADS"):
+        yield Finding(
+            section, "OMP_NUM_THREADS", f"it is {threads_set}: each run in this process uses that many threads",
+            Level.NOTE, "unset it, unless you mean it",
+        )  # fmt: skip
+    memory = psutil.virtual_memory()
+    small = memory.available < SMALL_MEMORY
+    yield Finding(
+        section, "memory", f"{memory.total / 1e9:.0f} GB, {memory.available / 1e9:.1f} GB of them free",
+        Level.NOTE if small else Level.OK, "close other programs, or train fewer runs at once (-j)" if small else "",
+    )  # fmt: skip
+    yield from _gpus(section)
+
+
+def _gpus(section: str) -> Iterator[Finding]:
+    if torch.cuda.is_available():
+        driver = verdicts.driver_version()
+        for number in range(torch.cuda.device_count()):
+            properties = torch.cuda.get_device_properties(number)
+            capability = (properties.major, properties.minor)
+            text = (
+                f"{properties.name}, {properties.total_memory / 1e9:.0f} GB, capability {capability[0]}."
+                f"{capability[1]}, driver {driver or 'unknown'}, CUDA {torch.version.cuda}"
+            )
+            if capability < OLDEST_CAPABILITY:
+                text += ": too old for the Triton kernels, so recurrences run in PyTorch"
+                yield Finding(section, f"GPU {number}", text, Level.NOTE, "train on the CPU, or on a newer GPU")
+            else:
+                yield Finding(section, f"GPU {number}", text)
+        return
+    if (driver := verdicts.driver_version()) is None:
+        yield Finding(section, "GPU", "no NVIDIA GPU: runs train on the CPU")
+        return
+    if torch.version.cuda is None:
+        text = f"a driver of NVIDIA is here ({driver}), but this torch is built for the CPU alone"
+        fix = "install torch with CUDA: https://pytorch.org/get-started/locally"
+    else:
+        text = f"a driver of NVIDIA is here ({driver}), but torch {torch.__version__} sees no GPU"
+        fix = f"see nvidia-smi and $CUDA_VISIBLE_DEVICES; CUDA {torch.version.cuda} may need a newer driver"
+    yield Finding(section, "GPU", text, Level.ACTION, fix)
+
+
+def compilers() -> Iterator[Finding]:
+    """Yield the compilers of the kernels: a C compiler, and what Triton needs where there is a GPU."""
+    section = "compilers"
+    try:
+        command = build.find_compiler()
+    except build.BuildError as error:
+        fix = "install gcc or clang, such as apt install gcc, or set $CC: without it recurrences are much slower"
+        yield Finding(section, "C compiler", str(error), Level.ACTION, fix)
+    else:
+        yield Finding(section, "C compiler", f"{' '.join(command)}: {_first_line(*command, '--version')}")
+    if not torch.cuda.is_available():
+        return
+    if importlib.util.find_spec("triton") is None:
+        yield Finding(section, "triton", "it is not installed", Level.ACTION, "pip install triton")
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if not header.is_file():
+        fix = "install Python's headers, such as apt install python3-dev"
+        yield Finding(section, "Python.h", f"{header} is missing, and Triton needs it", Level.ACTION, fix)
+
+
+def _first_line(*command: str) -> str:
+    if shutil.which(command[0]) is None:
+        return "it cannot be run"
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, timeout=30)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"it cannot be run ({error})"
+    return next(iter((run.stdout or run.stderr).splitlines()), "it says nothing")

@@ -1,0 +1,74 @@
+"""The data folder and the database."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from orthobench.data import data_folder, datasets
+from orthobench.diagnosis.findings import Finding, Level
+from orthobench.errors import OrthobenchError, without_passwords
+from orthobench.store.default import is_protected, named_or_default
+from orthobench.store.describe import describe
+from orthobench.store.location import sqlite_file
+from orthobench.store.open import HEAD, DatabaseNotFoundError
+
+LITTLE_ROOM = 1 << 30
+
+
+def data() -> Iterator[Finding]:
+    """Yield the data folder and its data sets."""
+    section, folder = "data", data_folder()
+    yield folder_finding(section, "folder", folder, "set $ORTHOBENCH_DATA, or give --data-dir")
+    for name, each in datasets().items():
+        if each.present():
+            yield Finding(section, name, f"in {each.folder()}")
+        else:
+            command = f"orthobench data {'get' if each.downloads else 'import'} {name}"
+            fix = command if each.downloads else f"{command} PATH (it needs a licence: {each.home})"
+            yield Finding(section, name, "not here", Level.NOTE, f"to train on it: {fix}")
+
+
+def database(db: str | None) -> Iterator[Finding]:
+    """Yield the state of a database; None is the default one."""
+    section, location = "database", named_or_default(db, writes=False)
+    shown, file = without_passwords(location), sqlite_file(location)
+    if file is not None:
+        yield folder_finding(section, "folder", file.absolute().parent, "name a database in another folder with --db")
+    try:
+        description = describe(location)
+    except DatabaseNotFoundError:
+        yield Finding(section, shown, "it does not exist yet: the first run makes it")
+        return
+    except OrthobenchError as error:
+        yield Finding(section, shown, str(error), Level.ACTION, "restore a backup, or name another one with --db")
+        return
+    size = "" if description.bytes is None else f", {description.bytes / 1e6:.1f} MB"
+    text = f"{len(description.runs)} runs, {description.kind}, schema {description.schema}{size}"
+    if file is not None and is_protected(file):
+        text += ", protected: new runs go to another file"
+    yield Finding(section, shown, text)
+    if description.schema < HEAD:
+        fix = "nothing: the next command upgrades it, after a copy"
+        yield Finding(section, "schema", f"{description.schema}, this version has {HEAD}", Level.NOTE, fix)
+    for problem in description.problems:
+        yield Finding(section, "damage", problem, Level.ACTION, "restore a backup; orthobench db --help")
+
+
+def folder_finding(section: str, subject: str, folder: Path, otherwise: str) -> Finding:
+    """Return the finding on a folder that commands write to, which need not exist yet.
+
+    Args:
+        otherwise: what the user may do instead of making the folder writable.
+    """
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        fix = f"make it writable, or {otherwise}"
+        return Finding(section, subject, f"{existing} cannot be written", Level.ACTION, fix)
+    free = shutil.disk_usage(existing).free
+    text = f"{folder}{'' if folder.exists() else ' (not made yet)'}, {free / 1e9:.1f} GB free"
+    if free < LITTLE_ROOM:
+        return Finding(section, subject, text, Level.ACTION, f"make room there, or {otherwise}")
+    return Finding(section, subject, text)
