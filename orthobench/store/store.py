@@ -249,6 +249,27 @@ class Store:
         if run_id in self._tokens:
             self._tokens[run_id] = token
 
+    def set_environment(self, run_id: int, digest: str, facts: Mapping[str, Any]) -> None:
+        """Replace the environment of a run and of its last segment, when more facts are known.
+
+        Args:
+            digest: the hash of the environment.
+            facts: the facts of the environment.
+
+        Raises:
+            RunLockedError: another process has taken over the run.
+        """
+
+        def replace(session: Session) -> None:
+            run = self._own(session, run_id)
+            run.environment = row = self._environment(session, digest, facts)
+            session.flush()
+            newest = select(func.max(Segment.iteration)).where(Segment.run_id == run_id).scalar_subquery()
+            last = update(Segment).where(Segment.run_id == run_id, Segment.iteration == newest)
+            session.execute(last.values(environment_id=row.id))
+
+        self._write(replace)
+
     def update(self, run_id: int, changes: Mapping[str, Any]) -> None:
         """Change columns of a run.
 

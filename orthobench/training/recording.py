@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
 import torch
 
 from orthobench import environment
 from orthobench.plugins import Sources
-from orthobench.recurrence.dispatch import last_used
+from orthobench.recurrence.dispatch import last_self_tests, last_used
 from orthobench.store import Run, Store
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunStart
 from orthobench.training.trainer import backend_names
@@ -41,6 +42,7 @@ class DatabaseSink(EventSink):
         self.store, self.device, self.sources, self.tags = store, device, sources, tags
         self.segment_token = uuid4().hex
         self.run: Run | None = None
+        self._facts: dict[str, Any] = {}
 
     @property
     def run_id(self) -> int:
@@ -49,7 +51,7 @@ class DatabaseSink(EventSink):
         return self.run.id
 
     def on_start(self, start: RunStart) -> None:
-        facts = environment.describe(self.device, [sources.facts() for sources in self.sources])
+        facts = self._facts = environment.describe(self.device, [sources.facts() for sources in self.sources])
         if self.device.type == "cuda":
             facts["cuda_graph"] = self.cuda_graph
         files = {digest: content for sources in self.sources for digest, content in sources.by_hash().items()}
@@ -59,9 +61,18 @@ class DatabaseSink(EventSink):
         self.store.rewind(self.run_id, iteration, self.segment_token)
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
+        self._record_self_tests()
         columns = vars(evaluation.progress) | {"final_value": evaluation.value}
         self.store.log(self.run_id, evaluation.rows, evaluation.vectors, columns, backend_names(last_used()))
 
     def on_end(self, end: RunEnd) -> None:
+        self._record_self_tests()
         columns = vars(end.progress) | {"status": end.status, "message": end.message}
         self.store.log(self.run_id, end.rows, [], columns, backend_names(last_used()))
+
+    def _record_self_tests(self) -> None:
+        """Add the self-tests of the CUDA kernels to the environment, which are made while the run trains."""
+        tests = last_self_tests()
+        if tests is not None and tests != self._facts.get("self_tests"):
+            self._facts = self._facts | {"self_tests": tests}
+            self.store.set_environment(self.run_id, environment.digest(self._facts), self._facts)
