@@ -59,12 +59,14 @@ class Device:
         timed: runs a function several times and returns its times.
         captured: returns a function that replays the given one from a CUDA graph.
         kernels: the back end with the kernels.
+        runs: returns the kernels that can serve a call, by name.
     """
 
     torch_device: torch.device
     timed: Callable[[Run], Values]
     captured: Callable[[Run], Run]
     kernels: Any = cuda
+    runs: Callable[[Call], Mapping[str, self_test.Run]] = cuda.runs
 
 
 @dataclass(frozen=True)
@@ -149,17 +151,18 @@ def _self_tests(device: Device) -> Iterator[Row]:
     """Yield a row for each form and each class of sizes: errors of values and gradients, drift of the norm."""
     seen = set()
     for call in self_test.examples(device.torch_device):
-        for form in self_test.forms(call, cuda.KERNEL_NAME):
-            if form in seen:
-                continue
-            seen.add(form)
+        for name, run in device.runs(call).items():
+            for form in self_test.forms(call, name):
+                if form in seen:
+                    continue
+                seen.add(form)
 
-            def measure(call: Call = call, form: self_test.Form = form) -> Values:
-                before = time.monotonic()
-                verdict = verdicts.judge(call, form, device.kernels.run, True)
-                return {**verdicts.as_record(verdict), "seconds": time.monotonic() - before}
+                def measure(call: Call = call, form: self_test.Form = form, run: self_test.Run = run) -> Values:
+                    before = time.monotonic()
+                    verdict = verdicts.judge(call, form, run, True)
+                    return {**verdicts.as_record(verdict), "seconds": time.monotonic() - before}
 
-            yield Row(f"self-test {form}", measure)
+                yield Row(f"self-test {form}", measure)
 
 
 def _models(device: Device, models: Any, sizes: Sizes) -> Iterator[Row]:
@@ -190,31 +193,52 @@ def _training_step(forward: Callable[[Tensor, Tensor, Tensor], Tensor], *tensors
     return lambda: torch.autograd.grad(forward(x, weight, h0), (x, weight), grad)
 
 
-def _plain(back_end: Any, activation: Activation = TANH) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    return lambda x, weight, h0: back_end.run(recurrence.call(x, weight, (h0,), None, activation))[0]
+def _plain(run: self_test.Run, activation: Activation) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    return lambda x, weight, h0: run(recurrence.call(x, weight, (h0,), None, activation))[0]
+
+
+def _only(device: Device, name: str) -> self_test.Run:
+    """Return a function that runs calls by the kernels of this name."""
+    return lambda call: device.runs(call)[name](call)
 
 
 def _recurrences(device: Device, n: int, sizes: Sizes) -> Iterator[Row]:
     """Yield the chosen kernel, launched and in a graph, with each activation of the papers, beside the eager loop."""
 
-    def step(back_end: Any, activation: Activation) -> Run:
-        return _training_step(_plain(back_end, activation), *_problem(device, n, sizes))
+    def step(run: self_test.Run, activation: Activation) -> Run:
+        return _training_step(_plain(run, activation), *_problem(device, n, sizes))
 
     def forward() -> Values:
         tensors = _problem(device, n, sizes)
 
         def run() -> Tensor:
             with torch.no_grad():
-                return _plain(device.kernels, MODRELU)(*tensors)
+                return _plain(device.kernels.run, MODRELU)(*tensors)
 
         return device.timed(run)
 
-    yield Row(f"recurrence n={n}, modReLU", lambda: device.timed(step(device.kernels, MODRELU)))
-    yield Row(f"recurrence n={n}, modReLU, graph", lambda: device.timed(device.captured(step(device.kernels, MODRELU))))
+    def replayed(run: self_test.Run) -> Values:
+        return device.timed(device.captured(step(run, MODRELU)))
+
+    yield Row(f"recurrence n={n}, modReLU", lambda: device.timed(step(device.kernels.run, MODRELU)))
+    yield Row(f"recurrence n={n}, modReLU, graph", lambda: replayed(device.kernels.run))
     yield Row(f"recurrence n={n}, modReLU, forward", forward)
-    yield Row(f"recurrence n={n}, tanh", lambda: device.timed(step(device.kernels, TANH)))
-    yield Row(f"recurrence n={n}, eager loop", lambda: device.timed(step(reference, MODRELU)))
-    yield Row(f"recurrence n={n}, eager loop, graph", lambda: device.timed(device.captured(step(reference, MODRELU))))
+    yield from _each_kernel(device, n, step)
+    yield Row(f"recurrence n={n}, tanh", lambda: device.timed(step(device.kernels.run, TANH)))
+    yield Row(f"recurrence n={n}, eager loop", lambda: device.timed(step(reference.run, MODRELU)))
+    yield Row(f"recurrence n={n}, eager loop, graph", lambda: replayed(reference.run))
+
+
+def _each_kernel(device: Device, n: int, step: Callable[[self_test.Run, Activation], Run]) -> Iterator[Row]:
+    """Yield a row for each kernel that can serve modReLU at this size."""
+    x, weight = torch.empty(1, 1, n, device=device.torch_device), torch.empty(n, n, device=device.torch_device)
+    call = recurrence.call(x, weight, (x[0],), None, MODRELU)
+    for name, run in device.runs(call).items():
+
+        def measure(run: self_test.Run = run) -> Values:
+            return device.timed(step(run, MODRELU))
+
+        yield Row(f"recurrence n={n}, modReLU, kernel {name}", measure)
 
 
 def _gated(device: Device, n: int, sizes: Sizes) -> Iterator[Row]:
@@ -314,7 +338,9 @@ def _row_plans(device: Device, n: int, sizes: Sizes) -> Iterator[Row]:
 
         def measure(plan: RowPlan = plan) -> Values:
             with _planned("row_plan", plan):
-                return device.timed(_training_step(_plain(device.kernels, MODRELU), *_problem(device, n, sizes)))
+                return device.timed(
+                    _training_step(_plain(_only(device, cuda.TRITON), MODRELU), *_problem(device, n, sizes))
+                )
 
         yield Row(
             f"row kernel n={n}, tile {plan.size}{' as 3 x 64' if plan.three else ''}, {plan.warps} warps", measure
@@ -326,7 +352,7 @@ def _step_plans(device: Device, n: int, sizes: Sizes) -> Iterator[Row]:
 
         def measure(plan: StepPlan = plan) -> Values:
             with _planned("step_plan", plan):
-                step = _training_step(_plain(device.kernels, MODRELU), *_problem(device, n, sizes))
+                step = _training_step(_plain(_only(device, cuda.TRITON), MODRELU), *_problem(device, n, sizes))
                 return device.timed(device.captured(step))
 
         yield Row(f"step kernel n={n}, graph, {plan.rows}x{plan.columns}x{plan.depth}, {plan.warps} warps", measure)

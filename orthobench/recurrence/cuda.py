@@ -1,8 +1,9 @@
-"""The CUDA back end: Triton kernels in float32 with a hand-written backward pass.
+"""The CUDA back end: kernels in float32 with a hand-written backward pass.
 
-Up to 256 features the whole time loop of `recurrence` and `gated_recurrence` is one launch (`triton_row`). Above, and
-for LSTM and GRU, each step is one launch (`triton_step`). A CUDA graph should capture these together with the rest of a
-training step. Weight gradients are one product over all steps afterwards.
+Up to 192 features the plain recurrence has a kernel in CUDA C++ (`nvrtc_row`), which serves where it passed its
+self-test. Up to 256 features the whole time loop of `recurrence` and `gated_recurrence` is one launch of Triton's
+(`triton_row`). Above, and for LSTM and GRU, each step is one launch (`triton_step`). A CUDA graph should capture these
+together with the rest of a training step. Weight gradients are one product over all steps afterwards.
 
 Importing this module needs neither Triton nor a GPU; `unsupported` returns what a call lacks.
 """
@@ -17,15 +18,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import cuda_gated, cuda_launch, kernels, verdicts
+from orthobench.recurrence import cuda_gated, cuda_launch, kernels, nvrtc_row, verdicts
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.diagonal import Diagonal
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
+from orthobench.recurrence.self_test import Run
 
 _GATED = "gated"
-KERNEL_NAME = "triton"
-"""The name of these kernels in the verdicts of their self-tests."""
+TRITON = "triton"
+"""The name of Triton's kernels in the verdicts of their self-tests."""
 
 
 def unsupported(call: Call) -> str | None:
@@ -70,11 +72,31 @@ def unusable(call: Call) -> str | None:
     """
     if KERNELS[call.operation.name] is Diagonal or not call.state:
         return None
-    return verdicts.failure(call, run, KERNEL_NAME)
+    reason = None
+    for name, kernel in runs(call).items():
+        reason = verdicts.failure(call, kernel, name)
+        if reason is None:
+            break
+    return reason
+
+
+def runs(call: Call) -> dict[str, Run]:
+    """Return the kernels that can serve a supported call, by name, in the order of preference: see `self_test.Form`."""
+    cpp: dict[str, Run] = {nvrtc_row.NAME: nvrtc_row.run} if nvrtc_row.serves(call) else {}
+    return {**cpp, TRITON: run_triton}
 
 
 def run(call: Call) -> Result:
-    """Run all steps."""
+    """Run all steps by the first kernel that passed its self-test, or by Triton's."""
+    if call.x.is_cuda and KERNELS[call.operation.name] is not Diagonal:
+        for name, kernel in runs(call).items():
+            if name == TRITON or verdicts.failure(call, kernel, name) is None:
+                return kernel(call)
+    return run_triton(call)
+
+
+def run_triton(call: Call) -> Result:
+    """Run all steps by Triton's kernels."""
     # Triton launches on the current device.
     with torch.cuda.device(call.x.device) if call.x.is_cuda else contextlib.nullcontext():
         return kernels.run(KERNELS[call.operation.name], call)

@@ -271,8 +271,8 @@ def test_what_passes_serves_and_is_recorded(monkeypatch: pytest.MonkeyPatch) -> 
     assert record is not None
     assert {name: record[name] for name in MACHINE} == MACHINE
     assert record["tests"] == {
-        "recurrence identity, n <= 64, triton": "passed",
-        "recurrence norm, n <= 64, triton": "passed",
+        "recurrence identity, n <= 64, nvrtc": "passed",
+        "recurrence norm, n <= 64, nvrtc": "passed",
     }
     dispatch.forget_used()
     assert dispatch.last_self_tests() is None
@@ -280,7 +280,7 @@ def test_what_passes_serves_and_is_recorded(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_back_end_that_was_asked_for_says_why_it_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
-    monkeypatch.setattr(cuda, "run", wrong_gradient)
+    monkeypatch.setattr(cuda, "run_triton", wrong_gradient)
     arguments = torch.zeros(3, 2, 4), torch.eye(4), (torch.zeros(2, 4),)
     with use_backend("cuda"), pytest.raises(BackendError, match=r"failed their self-test: differs .* gradient of W"):
         recurrence(*arguments)
@@ -288,6 +288,6 @@ def test_the_back_end_that_was_asked_for_says_why_it_does_not_serve(monkeypatch:
 
 def test_asking_for_the_back_end_tests_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
-    monkeypatch.setattr(cuda, "run", wrong_gradient)
+    monkeypatch.setattr(cuda, "run_triton", wrong_gradient)
     with use_backend("cuda"):
         assert recurrence.chosen_backend(torch.zeros(1, 1, 4), torch.eye(4)) == "cuda"
