@@ -22,6 +22,7 @@ from orthobench.version import __version__
 EXTRAS = {
     "audio": ("librosa", "soundfile", "pystoi", "pesq"),
     "figures": ("kaleido",),
+    "onnx": ("onnx", "onnxscript"),
     "postgresql": ("psycopg",),
     "ray": ("ray",),
     "search": ("optuna",),
@@ -30,6 +31,7 @@ EXTRAS = {
 USES = {
     "audio": "the task timit",
     "figures": "report --format png",
+    "onnx": "the export of a model to ONNX",
     "postgresql": "a PostgreSQL server as database",
     "ray": "--executor ray",
     "search": "orthobench tune",

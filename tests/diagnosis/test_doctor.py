@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -226,8 +227,15 @@ def test_extras_are_those_of_the_package() -> None:
     import tomllib
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    extras = {name for name in project["optional-dependencies"] if name != "dev"}
-    assert extras == set(machine.EXTRAS) == set(machine.USES)
+    packages = {
+        extra: tuple(re.split(r"[\[>]", each)[0] for each in each_list)
+        for extra, each_list in project["optional-dependencies"].items()
+        if extra != "dev"
+    }
+    assert {extra: set(names) for extra, names in machine.EXTRAS.items()} == {
+        extra: set(names) for extra, names in packages.items()
+    }
+    assert machine.EXTRAS.keys() == machine.USES.keys()
 
 
 def test_a_gpu_report_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
