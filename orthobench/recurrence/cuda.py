@@ -82,7 +82,7 @@ def unusable(call: Call) -> str | None:
 
 def runs(call: Call) -> dict[str, Run]:
     """Return the kernels that can serve a supported call, by name, in the order of preference: see `self_test.Form`."""
-    cpp: dict[str, Run] = {nvrtc_row.NAME: nvrtc_row.run} if nvrtc_row.serves(call) else {}
+    cpp: dict[str, Run] = {nvrtc_row.NAME: nvrtc_row.run} if verdicts.are_on() and nvrtc_row.serves(call) else {}
     return {**cpp, TRITON: run_triton}
 
 

@@ -91,10 +91,7 @@ class Row:
         (h0,), (states,), bias = arguments.state, tape.states, arguments.parameters["bias"]
         steps, batch, n = states.shape
         saved = states if tape.saved[0] is None else tape.saved[0]
-        is_final = tape.gradient is None
-        gradient = tape.final[0] if tape.gradient is None else tape.gradient
-        if gradient is None:
-            gradient = torch.zeros_like(h0)
+        is_final, gradient = cuda_launch.loss_gradient(tape)
         dx, dh0, dbias = torch.empty_like(states), torch.empty_like(h0), torch.empty_like(h0)
         total = torch.empty_like(states) if tape.norms else dx
         _launch(

@@ -28,7 +28,7 @@ from orthobench.recurrence.call import Call
 from orthobench.recurrence.self_test import Form, Run
 
 SWITCH = "ORTHOBENCH_SELF_TEST"
-"""The environment variable that switches the tests off when it is "off"."""
+"""The environment variable that switches the tests off when it is "off"; then Triton's kernels serve untested."""
 _ATTEMPTS = 2  # tests that may end with the death of their process
 
 _logger = logging.getLogger("orthobench.recurrence")
@@ -180,6 +180,11 @@ def described(verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
     }
 
 
+def are_on() -> bool:
+    """Return whether kernels are tested."""
+    return os.environ.get(SWITCH) != "off"
+
+
 def failure(call: Call, run: Run, kernels: str) -> str | None:
     """Return why the kernels of a call are not trusted on its device, or None. The first call of a form tests it.
 
@@ -191,7 +196,7 @@ def failure(call: Call, run: Run, kernels: str) -> str | None:
         RuntimeError: the kernels broke the device's context, so this process cannot go on.
         torch.OutOfMemoryError: the device lacks memory.
     """
-    if os.environ.get(SWITCH) == "off":
+    if not are_on():
         return None
     device = call.x.device
     for form in self_test.forms(call, kernels):

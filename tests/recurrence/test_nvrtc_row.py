@@ -285,3 +285,9 @@ def test_it_is_chosen_only_after_its_self_test(monkeypatch: pytest.MonkeyPatch) 
     assert asked[-1] == "triton"
     assert cuda.unusable(call(300)) == "triton fails"
     assert asked[-2:] == ["triton", "triton"], "there is no kernel for 300 features"
+
+
+def test_it_never_serves_untested(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(cuda.runs(call(64))) == ["nvrtc", "triton"]
+    monkeypatch.setenv(verdicts.SWITCH, "off")
+    assert list(cuda.runs(call(64))) == ["triton"]
