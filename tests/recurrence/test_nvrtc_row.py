@@ -267,24 +267,24 @@ def test_it_serves_what_it_has() -> None:
 
 def test_it_is_chosen_only_after_its_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Triton's kernel stays where this one fails, and where both fail the reason is Triton's."""
-    asked: list[str] = []
+    tested: list[str] = []
     failing: set[str] = set()
 
     def failure(call: Any, run: Any, kernels: str) -> str | None:
-        asked.append(kernels)
+        tested.append(kernels)
         return f"{kernels} fails" if kernels in failing else None
 
     monkeypatch.setattr(verdicts, "failure", failure)
     assert cuda.unusable(call(64)) is None
-    assert asked == ["nvrtc"], "Triton's kernel needs no test where it does not run"
+    assert tested == ["nvrtc"], "Triton's kernel needs no test where it does not run"
     failing.add("nvrtc")
     assert cuda.unusable(call(64)) is None
-    assert asked[1:] == ["nvrtc", "triton"], "Triton's kernel stays"
+    assert tested[1:] == ["nvrtc", "triton"], "Triton's kernel stays"
     failing.add("triton")
     assert cuda.unusable(call(64)) == "triton fails"
-    assert asked[-1] == "triton"
+    assert tested[-1] == "triton"
     assert cuda.unusable(call(300)) == "triton fails"
-    assert asked[-2:] == ["triton", "triton"], "there is no kernel for 300 features"
+    assert tested[-2:] == ["triton", "triton"], "there is no kernel for 300 features"
 
 
 def test_it_never_serves_untested(monkeypatch: pytest.MonkeyPatch) -> None:
