@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -22,9 +24,20 @@ def wheel(tmp_path_factory) -> Path:
     folder, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
     for name in ("orthobench", "models", "tasks"):  # built from a copy: setuptools leaves its work in the source
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md"):
-        shutil.copy(ROOT / name, source)
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]
+    shutil.copytree(ROOT / "docs", source / "docs")
+    for path in (*ROOT.glob("*.md"), ROOT / "pyproject.toml", ROOT / "MANIFEST.in"):
+        shutil.copy(path, source)
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--sdist",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(folder),
+        str(source),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (built,) = folder.glob("*.whl")
@@ -74,6 +87,23 @@ def test_an_installed_wheel_runs(wheel, tmp_path):
     tiny = ("sequence_length=5", "train_size=20", "test_size=10", "batch_size=10", "epochs=1")
     assert "finished" in orthobench("run", "adding", "rnn", *(option for value in tiny for option in ("-s", value)))
     assert Path(orthobench("report", "--html").strip()).is_file()
+
+
+def test_the_index_page_has_no_link_into_the_checkout(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        page = archive.read(name).decode()
+    assert "orthobench sweep adding" in page
+    targets = re.findall(r"\]\(([^)]*)\)", page)
+    assert all(target.startswith("https://") for target in targets)
+
+
+def test_the_source_distribution_has_the_documents(wheel):
+    (archive,) = wheel.parent.glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        packed = {Path(*Path(name).parts[1:]).as_posix() for name in files.getnames()}
+    documents = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").iterdir()}
+    assert documents | {"README.md", "ARCHITECTURE.md"} <= packed
 
 
 def test_the_minimum_versions_are_those_that_are_tested():
