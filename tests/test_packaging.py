@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
+CITATION = ROOT / "CITATION.cff"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,7 @@ def wheel(tmp_path_factory) -> Path:
     for name in ("orthobench", "models", "tasks"):  # built from a copy: setuptools leaves its work in the source
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "docs", source / "docs")
-    for path in (*ROOT.glob("*.md"), ROOT / "pyproject.toml", ROOT / "MANIFEST.in"):
+    for path in (*ROOT.glob("*.md"), *(ROOT / name for name in ("pyproject.toml", "MANIFEST.in", "LICENSE"))):
         shutil.copy(path, source)
     command = [
         sys.executable,
@@ -96,6 +98,19 @@ def test_the_index_page_has_no_link_into_the_checkout(wheel):
     assert "orthobench sweep adding" in page
     targets = re.findall(r"\]\(([^)]*)\)", page)
     assert all(target.startswith("https://") for target in targets)
+
+
+def test_the_licence_and_the_version_are_the_same_everywhere(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (name,) = [name for name in names if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+    citation = dict(
+        line.split(": ", 1) for line in CITATION.read_text("utf-8").splitlines() if re.match(r"\w+: \w", line)
+    )
+    assert metadata["License-Expression"] == citation["license"] == "MIT"
+    assert (metadata["Name"], metadata["Version"]) == (citation["title"], citation["version"])
+    assert any(name.endswith("/LICENSE") for name in names)
 
 
 def test_the_source_distribution_has_the_documents(wheel):
