@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.model import Model, ModelSettings, OptimizerName, ParameterGroup, Positive, Signature, State
-from orthobench.recurrence import Activation, GradientTrace, Multiply, project, recurrence
+from orthobench.recurrence import Activation, GradientTrace, Multiply, Projection, recurrence
 
 
 class MatrixSettings(ModelSettings):
@@ -64,7 +64,8 @@ class PlainRNN(Model):
         return (self.start.expand(batch_size, -1),)
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        return recurrence(project(inputs, self.input_weight), self._applied(), state, trace, self.activation, self.bias)
+        x = Projection(inputs, self.input_weight)
+        return recurrence(x, self._applied(), state, trace, self.activation, self.bias)
 
     def _applied(self) -> Tensor | Multiply:
         """Return what multiplies the state in every step."""

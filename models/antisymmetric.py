@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from orthobench.matrices.skew import skew
 from orthobench.model import Model, ModelSettings, OptimizerName, Positive, Signature, State
-from orthobench.recurrence import TANH, GradientTrace, project, recurrence
+from orthobench.recurrence import TANH, GradientTrace, Projection, recurrence
 
 
 class EulerSettings(ModelSettings):
@@ -65,7 +65,7 @@ class Antisymmetric(Model):
         return antisymmetric - self.diffusion * identity
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = project(inputs, self.input_weight, self.bias)
+        x = Projection(inputs, self.input_weight, self.bias)
         return recurrence(x, self.weight(), state, trace, TANH, step_size=self.step_size)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:

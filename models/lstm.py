@@ -20,7 +20,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.model import Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, lstm, project
+from orthobench.recurrence import GradientTrace, Projection, lstm
 
 
 class LSTMSettings(ModelSettings):
@@ -75,7 +75,7 @@ class LSTM(Model):
         return {"h": slice(0, self.features), "c": slice(self.features, 2 * self.features)}
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = project(inputs, self.input_weight, self.bias + self.forget_offset)
+        x = Projection(inputs, self.input_weight, self.bias + self.forget_offset)
         return lstm(x, self.recurrent_weight, state, trace, self.cell_weight)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:

@@ -64,8 +64,9 @@ class TimedStep:
 def measure_breakdown(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
     """Measure the parts of each shape's step; `rest` is the whole less the other parts.
 
-    Each row has a part's seconds and its share of the step, over the faster half of the steps. A part with products
-    has their GFLOP/s, and these as a fraction of the peak of fused multiply-adds.
+    Each row has a part's seconds and its share of the step, over the faster half of the steps. A part with recurrent
+    products has their GFLOP/s, and these as a fraction of the peak of fused multiply-adds. An input projection that
+    the kernels make step by step is in the forward part, and its gradient in the weight gradient.
 
     Raises:
         UsageError: the device is no CPU, or the machine has no C kernels.

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, linear, mse_loss
 
 from orthobench.bench.constraints import Constraint, cayley
 from orthobench.bench.shapes import Shape
-from orthobench.recurrence import MODRELU, lstm, project, recurrence, use_backend
+from orthobench.recurrence import MODRELU, Projection, lstm, recurrence, use_backend
 from orthobench.recurrence.cuda_launch import MAX_ROW_FEATURES
 from orthobench.training.optimizers import make_optimizer
 
@@ -62,7 +62,7 @@ class ScoRNN(Network):
 
     def states(self, inputs: Tensor) -> Tensor:
         weight = self.recurrent_weight(self.parameter)
-        x = project(inputs, self.input_weight)
+        x = Projection(inputs, self.input_weight)
         with use_backend(self.backend):
             outputs, (final,) = recurrence(x, weight, (self.start(inputs),), None, MODRELU, self.bias)
         return final if self.last else outputs
@@ -91,7 +91,7 @@ class LSTM(Network):
         self.bias = self.uniform(4 * shape.hidden)
 
     def states(self, inputs: Tensor) -> Tensor:
-        x, zeros = project(inputs, self.input_weight, self.bias), self.start(inputs)
+        x, zeros = Projection(inputs, self.input_weight, self.bias), self.start(inputs)
         with use_backend(self.backend):
             outputs, (final, _) = lstm(x, self.recurrent_weight, (zeros, zeros))
         return final if self.last else outputs

@@ -7,7 +7,7 @@ chooses. An operation is called as `h, state = recurrence(x, weight, state, trac
 from __future__ import annotations
 
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
-from orthobench.recurrence.call import Multiply, State
+from orthobench.recurrence.call import Multiply, Projection, State
 from orthobench.recurrence.dispatch import BACKENDS, BackendError, last_used, set_backend, use_backend
 from orthobench.recurrence.operations import (
     cornn,
@@ -34,6 +34,7 @@ __all__ = [
     "GradientTrace",
     "Kind",
     "Multiply",
+    "Projection",
     "State",
     "cornn",
     "diagonal_recurrence",

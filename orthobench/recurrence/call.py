@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from orthobench.recurrence.trace import GradientTrace
@@ -26,6 +27,40 @@ Result = tuple[Tensor, State]
 
 
 @dataclass(frozen=True)
+class Projection:
+    """The inputs x_t = U u_t + b of a recurrence, which a back end may make step by step: x is never stored whole.
+
+    Attributes:
+        inputs: u `[T, B, m]`.
+        weight: U `[gates * n, m]`.
+        bias: b `[gates * n]` or None.
+    """
+
+    inputs: Tensor
+    weight: Tensor
+    bias: Tensor | None = None
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((*self.inputs.shape[:-1], self.weight.shape[0]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.inputs.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.inputs.device
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.inputs.is_cuda
+
+    def dim(self) -> int:
+        return self.inputs.dim()
+
+
+@dataclass(frozen=True)
 class Call:
     """A checked call of an operation.
 
@@ -33,7 +68,7 @@ class Call:
     """
 
     operation: Operation[...]
-    x: Tensor
+    x: Tensor | Projection
     weight: Weight
     state: State
     parameters: Mapping[str, Any]

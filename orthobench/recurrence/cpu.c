@@ -6,19 +6,24 @@
  * of two vectors. */
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
 
-#include "vectors.h"
+#include "products.h"
 
 enum kind { IDENTITY, TANH, RELU, LEAKY_RELU, MODRELU, COMPLEX_MODRELU, COMPLEX_MODRELU_SMOOTH };
 
 struct problem {
     int64_t steps, batch, features;
+    int64_t inputs;      /* columns of u */
+    int64_t groups;      /* of batch rows, whose weight gradients are summed apart */
     int64_t kind;        /* enum kind; for the GRU its candidate's: TANH or MODRELU */
     int64_t euler;       /* h_t = h_{t-1} + step_size * act(...) */
     int64_t reset_after; /* GRU: whether r is applied after the product */
     float slope, epsilon, step_size;
     float frequency, damping; /* of coRNN */
-    const float *x;      /* [T, B, gates * n] */
+    const float *x;      /* [T, B, gates * n], or NULL: then it is U u */
+    const float *u;      /* [T, B, inputs] or NULL */
+    const float *packed_inputs; /* U, as `packed` */
     const float *packed; /* the forward matrix, or the backward one */
     const float *packed_candidate;
     const float *bias;   /* [n] or NULL: the activation's */
@@ -29,7 +34,9 @@ struct problem {
     float *recurrent;    /* GRU [T, B, n]: r h_{t-1}, or with r after the product W_g h_{t-1} + b */
     /* Backward only. Absent gradients are NULL: grad_h [T, B, n] of all steps, `last` [B, n] of the final state. */
     const float *grad_h, *grad_last, *grad_c_last;
-    float *dx;           /* [T, B, gates * n] */
+    float *dx;           /* [T, B, gates * n], or NULL where only dL/dW and dL/dU are needed */
+    float *dweights;     /* [groups, gates * n, padded(n + inputs)], zeroed, or NULL: each group's dL/d[W, U] */
+    int64_t *weight_time; /* [2] or NULL: nanoseconds of the threads, for dL/d[W, U] and in all */
     float *dmixed;       /* [T, B, n]: derivative by the product W h_{t-1}, if it differs from dx */
     float *dbias, *dcandidate_bias; /* [B, n], zeroed: each row's sum over time */
     float *dh0, *dc0;    /* [B, n] */
@@ -38,70 +45,6 @@ struct problem {
 
 int64_t vector_length(void) { return VL; }
 int64_t problem_size(void) { return (int64_t)sizeof(struct problem); }
-
-/* ------------------------------------------------------------------ products */
-
-/* out[rows][vecs] (+)= a[rows][depth] panel[depth][vecs]: one block of accumulators. */
-INLINE void tile(const int rows, const int vecs, int64_t depth, const float *restrict a, int64_t lda,
-                 const float *restrict panel, float *restrict out, int64_t ldo, int accumulate) {
-    vf sums[ROWS][2];
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vecs; v++)
-            sums[i][v] = accumulate ? *(const vf *)(out + i * ldo + v * VL) : (vf){0};
-#pragma GCC unroll 2
-    for (int64_t k = 0; k < depth; k++) {
-        const vf *w = (const vf *)(panel + k * vecs * VL);
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            const vf value = splat(a[i * lda + k]);
-#pragma GCC unroll 2
-            for (int v = 0; v < vecs; v++) sums[i][v] += value * w[v];
-        }
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vecs; v++) *(vf *)(out + i * ldo + v * VL) = sums[i][v];
-}
-
-#define EACH_ROWS(CASE) CASE(1) CASE(2) CASE(3) CASE(4) EACH_ROWS_AVX2(CASE)
-#if ROWS >= 6
-#define EACH_ROWS_AVX2(CASE) CASE(5) CASE(6) EACH_ROWS_AVX512(CASE)
-#else
-#define EACH_ROWS_AVX2(CASE)
-#endif
-#if ROWS >= 14
-#define EACH_ROWS_AVX512(CASE) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12) CASE(13) CASE(14)
-#else
-#define EACH_ROWS_AVX512(CASE)
-#endif
-
-static void multiply(int rows, int vecs, int64_t depth, const float *a, int64_t lda, const float *panel, float *out,
-                     int64_t ldo, int accumulate) {
-    switch (rows * 2 + vecs - 1) {
-#define CASE(N)                                                         \
-    case N * 2: tile(N, 1, depth, a, lda, panel, out, ldo, accumulate); \
-        return;                                                         \
-    case N * 2 + 1: tile(N, 2, depth, a, lda, panel, out, ldo, accumulate); return;
-        EACH_ROWS(CASE)
-#undef CASE
-    }
-}
-
-/* Output columns [col, col + count) of a matrix whose entry for output j and input k is from[j * sj + k * sk]. */
-static void pack_vector(float *to, int64_t stride, int64_t depth, const float *from, int64_t sj, int64_t sk, int count) {
-    for (int64_t k = 0; k < depth; k++)
-        for (int lane = count; lane < VL; lane++) to[k * stride + lane] = 0;
-    if (sk == 1) {
-        for (int lane = 0; lane < count; lane++)
-            for (int64_t k = 0; k < depth; k++) to[k * stride + lane] = from[lane * sj + k];
-    } else {
-        for (int64_t k = 0; k < depth; k++)
-            for (int lane = 0; lane < count; lane++) to[k * stride + lane] = from[lane * sj + k * sk];
-    }
-}
 
 /* A matrix of `gates` blocks of n output columns in panels. With one gate a panel is two vectors of columns (the last
  * may be one). With several gates a panel has two gates of VL units (the last panel of an odd number has one), so that
@@ -130,15 +73,10 @@ struct step {
     int64_t t, first;
     const float *prev;      /* h_{t-1} of the batch rows from `first`, [rows, n] */
     const float *prev_cell; /* c_{t-1}, likewise */
+    float *dz;              /* [rows, gates * n]: dL/dz of the present step */
     float *direct;          /* [rows, n]: the part of dL/dh_t outside the product */
     float *cell;            /* [rows, n]: the part of dL/dc_t from c_{t+1} */
     float *squares, *cell_squares; /* [rows, VL]: partial sums of squares for the norms, or NULL */
-};
-
-struct operand {
-    const float *a;
-    int64_t lda, depth;
-    const float *packed;
 };
 
 /* Takes the sums of `rows` batch rows from `row` (counted from s->first) for the units from `col`. */
@@ -157,13 +95,9 @@ static void sweep(const struct step *s, int64_t rows, const struct operand *oper
         for (int64_t b = 0; b < blocks; b++) {
             const int64_t row = rows * b / blocks;
             const int height = (int)(rows * (b + 1) / blocks - row);
-            for (int o = 0; o < count; o++) {
-                const struct operand *at = operands + o;
-                for (int part = 0; part < parts; part++)
-                    multiply(height, gates == 3 && part ? 1 : vecs, at->depth, at->a + row * at->lda, at->lda,
-                             at->packed + (col * gates + part * 2 * VL) * at->depth, block + part * 2 * VL,
-                             parts * 2 * VL, o);
-            }
+            for (int part = 0; part < parts && count; part++)
+                multiply(height, gates == 3 && part ? 1 : vecs, operands, count, row, col * gates + part * 2 * VL,
+                         block + part * 2 * VL, parts * 2 * VL);
             finish(s, row, height, col, vecs, block);
         }
     }
@@ -303,8 +237,11 @@ INLINE void activation_forward(const int kind, const int euler, const struct ste
         const vf bias = p->bias ? load(p->bias + at, count) : (vf){0};
         for (int i = 0; i < rows; i++) {
             const int64_t here = offset(s, row + i, n) + at;
-            const vf z = *(const vf *)(block + (i * 2 + v) * VL) + load(p->x + here, count);
-            prefetch(p->x + here, next);
+            vf z = *(const vf *)(block + (i * 2 + v) * VL);
+            if (p->x) {
+                z += load(p->x + here, count);
+                prefetch(p->x + here, next);
+            }
             prefetch_to_write(p->h + here, next);
             vf a = activate(kind, z, bias, p);
             if (p->saved) store(p->saved + here, kind >= COMPLEX_MODRELU ? z : a, count);
@@ -333,14 +270,14 @@ INLINE void activation_backward(const int kind, const int euler, const struct st
             }
             const vf a = load(output + here, count);
             prefetch(output + here, before);
-            prefetch_to_write(p->dx + here, before);
+            if (p->dx) prefetch_to_write(p->dx + here, before);
             if (euler) {
                 g += load(s->direct + local, count);
                 store(s->direct + local, g, count);
             }
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
             const struct derivative d = differentiate(kind, euler ? g * p->step_size : g, a, bias, p);
-            store(p->dx + here, d.z, count);
+            store(s->dz + local, d.z, count);
             if (p->dbias) {
                 float *const sum = p->dbias + s->first * n + local;
                 store(sum, load(sum, count) + d.bias, count);
@@ -377,23 +314,107 @@ INLINE const float *state_before(const struct problem *p, const float *states, c
     return (t ? states + (t - 1) * p->batch * p->features : initial) + first * p->features;
 }
 
+/* What the products of step t multiply: h_{t-1} and, where x is not given, u_t. Returns their number. */
+INLINE int forward_operands(const struct step *s, struct operand *operands) {
+    const struct problem *p = s->p;
+    operands[0] = (struct operand){s->prev, p->features, p->features, p->packed};
+    operands[1] = (struct operand){p->u + offset(s, 0, p->inputs), p->inputs, p->inputs, p->packed_inputs};
+    return p->u ? 2 : 1;
+}
+
 static int forward(const struct problem *p, int64_t first, int64_t last, int gates, epilogue *finish) {
     const uint64_t denormals = flush_denormals();
-    const int64_t n = p->features;
     struct step s = {.p = p, .first = first};
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
-        sweep(&s, last - first, &(struct operand){s.prev, n, n, p->packed}, 1, gates, finish);
+        struct operand operands[2];
+        sweep(&s, last - first, operands, forward_operands(&s, operands), gates, finish);
     }
     restore_denormals(denormals);
     return 0;
 }
 
-/* `dmixed` [T, B, n] is what the packed matrix multiplies; if there is a second matrix, it multiplies dx. */
-static int backward(const struct problem *p, int64_t first, int64_t last, epilogue *finish, const float *dmixed) {
+/* ------------------------------------------------------------------ dL/d[W, U] beside the backward loop
+ * After a few steps, while their dz and h are in the cache, their products are added to the sums. Groups of batch rows
+ * have sums of their own, and a thread has whole groups, so no sum depends on the number of threads. */
+
+struct sums {
+    int64_t rows, width; /* batch rows of this thread; columns of dz */
+    int64_t chunk;       /* steps between additions */
+    float *ring;         /* dz of `chunk` steps where p->dx is NULL */
+    float *memory;       /* of accumulate_outer */
+    int64_t started, spent; /* nanoseconds */
+};
+
+INLINE int64_t nanoseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static int start_sums(struct sums *sums, const struct problem *p, int64_t rows, int64_t width) {
+    const int64_t group = p->groups ? (p->batch + p->groups - 1) / p->groups : p->batch;
+    *sums = (struct sums){.rows = rows, .width = width, .chunk = DEPTH / group > 2 ? DEPTH / group : 2};
+    if (sums->chunk > p->steps) sums->chunk = p->steps > 2 ? p->steps : 2;
+    if (p->weight_time) sums->started = nanoseconds();
+    const int64_t ring = p->dx ? 0 : (sums->chunk * rows * width + 15) / 16 * 16;
+    if (p->dweights || ring) {
+        sums->ring = scratch(ring + outer_memory(width, p->features + p->inputs));
+        if (!sums->ring) return 0;
+        sums->memory = sums->ring + ring;
+    }
+    return 1;
+}
+
+static void end_sums(struct sums *sums, const struct problem *p) {
+    free(sums->ring);
+    if (!p->weight_time) return;
+    __atomic_fetch_add(p->weight_time, sums->spent, __ATOMIC_RELAXED);
+    __atomic_fetch_add(p->weight_time + 1, nanoseconds() - sums->started, __ATOMIC_RELAXED);
+}
+
+/* dL/dz of step t, [rows, width] from batch row `first`. */
+INLINE float *dz_at(const struct sums *sums, const struct problem *p, int64_t t, int64_t first) {
+    if (p->dx) return p->dx + (t * p->batch + first) * sums->width;
+    return sums->ring + t % sums->chunk * sums->rows * sums->width;
+}
+
+/* Adds the products of the steps [t, t + chunk), if t starts a chunk. */
+static void add_products(struct sums *sums, const struct problem *p, int64_t t, int64_t first) {
+    if (!p->dweights || t % sums->chunk) return;
+    const int64_t start_time = p->weight_time ? nanoseconds() : 0;
+    const int64_t n = p->features, m = p->inputs, last = first + sums->rows;
+    const int64_t end = t + sums->chunk < p->steps ? t + sums->chunk : p->steps;
+    const int64_t size = sums->width * padded(n + m);
+    for (int64_t group = 0; group < p->groups; group++) {
+        const int64_t start_row = p->batch * group / p->groups, end_row = p->batch * (group + 1) / p->groups;
+        if (start_row < first || end_row > last) continue;
+        struct pair pairs[DEPTH];
+        int64_t depth = 0;
+        for (int64_t step = t; step < end; step++)
+            for (int64_t row = start_row; row < end_row; row++) {
+                const float *const state = state_before(p, p->h, p->h0, step, row);
+                const float *const dz = dz_at(sums, p, step, first) + (row - first) * sums->width;
+                pairs[depth++] = (struct pair){dz, state, p->u + (step * p->batch + row) * m};
+                if (depth < DEPTH && (step < end - 1 || row < end_row - 1)) continue;
+                accumulate_outer(pairs, depth, 0, sums->width, n, m, p->dweights + group * size, sums->memory);
+                depth = 0;
+            }
+    }
+    if (p->weight_time) sums->spent += nanoseconds() - start_time;
+}
+
+/* `dmixed` [T, B, n] is what the packed matrix multiplies, or NULL: then dL/dz is. A second matrix multiplies dx. */
+static int backward(const struct problem *p, int64_t first, int64_t last, int64_t width, epilogue *finish,
+                    const float *dmixed) {
     const int64_t n = p->features, rows = last - first;
+    struct sums sums;
     float *const memory = scratch(rows * (n + VL));
     if (!memory) return 1;
+    if (!start_sums(&sums, p, rows, width)) {
+        free(memory);
+        return 1;
+    }
     const uint64_t denormals = flush_denormals();
     struct step s = {.p = p, .first = first};
     s.direct = p->euler ? memory + rows * VL : NULL;
@@ -401,10 +422,17 @@ static int backward(const struct problem *p, int64_t first, int64_t last, epilog
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
         const int count = s.t == p->steps - 1 ? 0 : p->packed_candidate ? 2 : 1;
         const int64_t later = offset(&s, 0, n) + p->batch * n;
-        const struct operand carried[] = {{dmixed + later, n, n, p->packed}, {p->dx + later, n, n, p->packed_candidate}};
+        const struct operand carried[] = {
+            {dmixed ? dmixed + later : dz_at(&sums, p, s.t + 1, first), n, n, p->packed},
+            {p->dx + later, n, n, p->packed_candidate},
+        };
+        if (s.t >= 0) s.dz = dz_at(&sums, p, s.t, first);
         sweep(&s, rows, carried, count, 1, s.t < 0 ? initial_gradient : finish);
-        if (s.t >= 0 && s.squares) finish_norms(&s, rows, s.squares, p->norms);
+        if (s.t < 0) break;
+        if (s.squares) finish_norms(&s, rows, s.squares, p->norms);
+        add_products(&sums, p, s.t, first);
     }
+    end_sums(&sums, p);
     free(memory);
     restore_denormals(denormals);
     return 0;
@@ -415,7 +443,7 @@ int recurrence_forward(const struct problem *p, int64_t first, int64_t last) {
 }
 
 int recurrence_backward(const struct problem *p, int64_t first, int64_t last) {
-    return backward(p, first, last, finish_backward, p->dx);
+    return backward(p, first, last, p->features, finish_backward, NULL);
 }
 
 /* ------------------------------------------------------------------ gated: h_t = h_{t-1} + eps sigmoid tanh
@@ -472,7 +500,7 @@ int gated_forward(const struct problem *p, int64_t first, int64_t last) {
 }
 
 int gated_backward(const struct problem *p, int64_t first, int64_t last) {
-    return backward(p, first, last, gated_finish_backward, p->dmixed);
+    return backward(p, first, last, 2 * p->features, gated_finish_backward, p->dmixed);
 }
 
 /* ------------------------------------------------------------------ Lipschitz: h_t = h_{t-1} + eps (A h + tanh(W h + x))
@@ -523,7 +551,7 @@ int lipschitz_forward(const struct problem *p, int64_t first, int64_t last) {
 }
 
 int lipschitz_backward(const struct problem *p, int64_t first, int64_t last) {
-    return backward(p, first, last, lipschitz_finish_backward, p->dmixed);
+    return backward(p, first, last, p->features, lipschitz_finish_backward, p->dmixed);
 }
 
 /* ------------------------------------------------------------------ LSTM
@@ -539,8 +567,11 @@ static void lstm_finish_forward(const struct step *s, int64_t row, int rows, int
         const int64_t here = offset(s, row + i, 4 * n) + col;
         vf gates[4];
         for (int gate = 0; gate < 4; gate++) {
-            gates[gate] = *(const vf *)(block + (i * 4 + gate) * VL) + load(p->x + here + gate * n, count);
-            prefetch(p->x + here + gate * n, next);
+            gates[gate] = *(const vf *)(block + (i * 4 + gate) * VL);
+            if (p->x) {
+                gates[gate] += load(p->x + here + gate * n, count);
+                prefetch(p->x + here + gate * n, next);
+            }
             if (p->saved) prefetch_to_write(p->saved + here + gate * n, next);
             gates[gate] = gate == 2 ? hyperbolic_tangent(gates[gate]) : sigmoid(gates[gate]);
             if (p->saved) store(p->saved + here + gate * n, gates[gate], count);
@@ -569,7 +600,7 @@ static void lstm_finish_backward(const struct step *s, int64_t row, int rows, in
             for (int gate = 0; gate < 4; gate++) {
                 gates[gate] = load(p->saved + here + gate * n, count);
                 prefetch(p->saved + here + gate * n, 4 * before);
-                prefetch_to_write(p->dx + here + gate * n, 4 * before);
+                if (p->dx) prefetch_to_write(p->dx + here + gate * n, 4 * before);
             }
             const vf input = gates[0], forget = gates[1], g = gates[2], output = gates[3];
             const vf squashed = hyperbolic_tangent(load(p->c + offset(s, row + i, n) + at, count));
@@ -578,22 +609,23 @@ static void lstm_finish_backward(const struct step *s, int64_t row, int rows, in
                 *(vf *)(s->squares + (row + i) * VL) += dh * dh;
                 *(vf *)(s->cell_squares + (row + i) * VL) += dc * dc;
             }
-            store(p->dx + here, dc * g * input * (1.0f - input), count);
-            store(p->dx + here + n, dc * load(s->prev_cell + local, count) * forget * (1.0f - forget), count);
-            store(p->dx + here + 2 * n, dc * input * (1.0f - g * g), count);
-            store(p->dx + here + 3 * n, dh * squashed * output * (1.0f - output), count);
+            float *const dz = s->dz + (row + i) * 4 * n + at;
+            store(dz, dc * g * input * (1.0f - input), count);
+            store(dz + n, dc * load(s->prev_cell + local, count) * forget * (1.0f - forget), count);
+            store(dz + 2 * n, dc * input * (1.0f - g * g), count);
+            store(dz + 3 * n, dh * squashed * output * (1.0f - output), count);
             store(s->cell + local, dc * forget, count);
         }
 }
 
 int lstm_forward(const struct problem *p, int64_t first, int64_t last) {
     const uint64_t denormals = flush_denormals();
-    const int64_t n = p->features;
     struct step s = {.p = p, .first = first};
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
         s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
-        sweep(&s, last - first, &(struct operand){s.prev, n, n, p->packed}, 1, 4, lstm_finish_forward);
+        struct operand operands[2];
+        sweep(&s, last - first, operands, forward_operands(&s, operands), 4, lstm_finish_forward);
     }
     restore_denormals(denormals);
     return 0;
@@ -621,16 +653,27 @@ int lstm_backward(const struct problem *p, int64_t first, int64_t last) {
     const int64_t n = p->features, rows = last - first;
     float *memory;
     struct step s;
+    struct sums sums;
     if (!two_states(p, first, rows, &s, &memory)) return 1;
+    if (!start_sums(&sums, p, rows, 4 * n)) {
+        free(memory);
+        return 1;
+    }
     const uint64_t denormals = flush_denormals();
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
         const int more = s.t < p->steps - 1;
-        const struct operand carried = {p->dx + offset(&s, 0, 4 * n) + p->batch * 4 * n, 4 * n, 4 * n, p->packed};
-        if (s.t >= 0) s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
+        const struct operand carried = {dz_at(&sums, p, s.t + 1, first), 4 * n, 4 * n, p->packed};
+        if (s.t >= 0) {
+            s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
+            s.dz = dz_at(&sums, p, s.t, first);
+        }
         sweep(&s, rows, &carried, more, 1, s.t < 0 ? initial_gradient : lstm_finish_backward);
-        if (s.t >= 0) finish_both_norms(&s, rows);
+        if (s.t < 0) break;
+        finish_both_norms(&s, rows);
+        add_products(&sums, p, s.t, first);
     }
     memcpy(p->dc0 + first * n, s.cell, (size_t)(rows * n) * 4);
+    end_sums(&sums, p);
     free(memory);
     restore_denormals(denormals);
     return 0;
@@ -1016,102 +1059,25 @@ int lem_backward(const struct problem *p, int64_t first, int64_t last) {
 
 /* ------------------------------------------------------------------ dL/dW over all time steps */
 
-enum { DEPTH = 128 }; /* rows summed in registers: a panel of them, DEPTH x 2 vectors, stays in L1 */
-
-/* out[rows][vecs] += sum over k of a[k][rows] b[k][vecs], a's rows ROWS apart. */
-INLINE void outer_tile(const int rows, const int vecs, int64_t depth, const float *restrict a, const float *restrict b,
-                       float *restrict out, int64_t ldo, int last_count) {
-    vf sums[ROWS][2] = {{{0}}};
-#pragma GCC unroll 2
-    for (int64_t k = 0; k < depth; k++) {
-        const vf *w = (const vf *)(b + k * vecs * VL);
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            const vf value = splat(a[k * ROWS + i]);
-#pragma GCC unroll 2
-            for (int v = 0; v < vecs; v++) sums[i][v] += value * w[v];
-        }
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
-#pragma GCC unroll 2
-        for (int v = 0; v < vecs; v++) {
-            const int count = v == vecs - 1 ? last_count : VL;
-            float *const to = out + i * ldo + v * VL;
-            store(to, load(to, count) + sums[i][v], count);
-        }
-}
-
-static void multiply_outer(int rows, int vecs, int64_t depth, const float *a, const float *b, float *out, int64_t ldo,
-                           int last_count) {
-    switch (rows * 2 + vecs - 1) {
-#define CASE(N)                                                            \
-    case N * 2: outer_tile(N, 1, depth, a, b, out, ldo, last_count);       \
-        return;                                                            \
-    case N * 2 + 1: outer_tile(N, 2, depth, a, b, out, ldo, last_count);   \
-        return;
-        EACH_ROWS(CASE)
-#undef CASE
-    }
-}
-
-INLINE void prefetch_row(const float *row, int64_t floats) {
-    for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(row + i, 0, 2);
-}
-
-/* out [width, n] (ld n) += dz[first:last, :width]^T b[first:last, :n]. `memory`: DEPTH x (width + n), each rounded up
- * to whole blocks. The rows are copied into blocks, in passing order: read in place, rows a power of two apart fall
- * on the same few cache sets, and no prefetcher follows a walk down columns. */
-static void accumulate_outer(int64_t first, int64_t last, int64_t width, int64_t n, const float *dz, int64_t ldz,
-                             const float *b, int64_t ldb, float *out, float *memory) {
-    const int64_t blocks = (width + ROWS - 1) / ROWS, panels = (n + 2 * VL - 1) / (2 * VL), tiles = blocks * panels;
-    float *const packed_b = memory, *const packed_a = memory + panels * 2 * VL * DEPTH;
-    for (int64_t k = first; k < last; k += DEPTH) {
-        const int64_t depth = last - k < DEPTH ? last - k : DEPTH;
-        const int64_t next_depth = last - k - depth < DEPTH ? last - k - depth : DEPTH;
-        for (int64_t r = 0; r < depth; r++) {
-            for (int64_t col = 0; col < n; col += VL) {
-                const int64_t panel = col / (2 * VL), vecs = n - panel * 2 * VL > VL ? 2 : 1;
-                float *const to = packed_b + panel * 2 * VL * DEPTH + r * vecs * VL + col % (2 * VL);
-                *(vf *)to = load(b + (k + r) * ldb + col, lanes(n - col));
-            }
-            for (int64_t block = 0; block < blocks; block++) {
-                const int64_t row = width * block / blocks, height = width * (block + 1) / blocks - row;
-                float *const to = packed_a + (block * DEPTH + r) * ROWS;
-                for (int64_t i = 0; i < height; i += VL)
-                    store(to + i, load(dz + (k + r) * ldz + row + i, lanes(height - i)), lanes(height - i));
-            }
-        }
-        int64_t fetched = 0, tile = 0;
-        for (int64_t panel = 0; panel < panels; panel++) {
-            const int64_t col = panel * 2 * VL;
-            const int vecs = n - col > VL ? 2 : 1, last_count = lanes(n - col - (vecs - 1) * VL);
-            for (int64_t block = 0; block < blocks; block++) {
-                const int64_t row = width * block / blocks;
-                const int height = (int)(width * (block + 1) / blocks - row);
-                for (tile++; fetched < next_depth * tile / tiles; fetched++) {
-                    prefetch_row(b + (k + depth + fetched) * ldb, n);
-                    prefetch_row(dz + (k + depth + fetched) * ldz, width);
-                }
-                multiply_outer(height, vecs, depth, packed_a + block * DEPTH * ROWS, packed_b + col * DEPTH,
-                               out + row * n + col, n, last_count);
-            }
-        }
-    }
-}
-
-/* out [width, n] = sum over k in [first, last) of dz[k]^T state[k - batch], k counting rows of [T * B]; the states
- * before the first step's are in `initial`. */
-int weight_gradient(int64_t first, int64_t last, int64_t batch, int64_t width, int64_t n, const float *dz, int64_t ldz,
-                    const float *states, const float *initial, float *out) {
-    const int64_t split = first > batch ? first : last < batch ? last : batch;
-    float *const memory = aligned_alloc(64, (size_t)((width + ROWS + VL + n + 2 * VL) * DEPTH * 4));
+/* out [width, padded(n + m)] = sum over k in [first, last) of dz[k]^T [state[k - batch], input[k]], k counting rows of
+ * [T * B]; the states before the first step's are in `initial`. */
+int weight_gradient(int64_t first, int64_t last, int64_t batch, int64_t width, int64_t n, int64_t m, const float *dz,
+                    int64_t ldz, const float *states, const float *initial, const float *inputs, float *out) {
+    float *const memory = scratch(outer_memory(width, n + m));
     if (!memory) return 1;
     const uint64_t denormals = flush_denormals();
-    memset(out, 0, (size_t)(width * n) * 4);
-    if (first < split) accumulate_outer(first, split, width, n, dz, ldz, initial, n, out, memory);
-    if (split < last)
-        accumulate_outer(split - batch, last - batch, width, n, dz + batch * ldz, ldz, states, n, out, memory);
+    memset(out, 0, (size_t)(width * padded(n + m)) * 4);
+    struct pair pairs[2 * DEPTH];
+    for (int64_t start = first; start < last; start += DEPTH) {
+        const int64_t left = last - start, depth = left < DEPTH ? left : DEPTH;
+        const int64_t ahead = left - depth < DEPTH ? left - depth : DEPTH;
+        for (int64_t r = 0; r < depth + ahead; r++) {
+            const int64_t k = start + r;
+            const float *const state = k < batch ? initial + k * n : states + (k - batch) * n;
+            pairs[r] = (struct pair){dz + k * ldz, state, inputs + k * m};
+        }
+        accumulate_outer(pairs, depth, ahead, width, n, m, out, memory);
+    }
     free(memory);
     restore_denormals(denormals);
     return 0;

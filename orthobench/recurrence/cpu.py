@@ -1,7 +1,7 @@
 """The CPU back end: the kernels of `cpu.c` and `scan.c`, in float32.
 
-Forward keeps the states and what the states do not give back (see `cpu.c`, "saved"). Backward runs the loop in reverse
-and then makes dL/dW as one product over all steps.
+Forward keeps the states and what the states do not give back (see `cpu.c`, "saved"). Backward runs the loop in reverse.
+It makes dL/dW beside the loop while the sum fits the cache, and else as one product over all steps.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from orthobench.recurrence import kernels, native, stopwatch, workspace
 from orthobench.recurrence.activations import Activation, Kind
-from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.call import Call, Projection, Result
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 from orthobench.recurrence.scan import Scan
 
@@ -44,13 +44,19 @@ def unusable(call: Call) -> str | None:
     return native.unusable(call.operation.name)
 
 
+def projects(call: Call) -> bool:
+    """Return whether the call's kernel makes the inputs from their projection, step by step."""
+    x = call.x
+    return isinstance(x, Projection) and call.operation.name in ("recurrence", "lstm") and not x.inputs.requires_grad
+
+
 def run(call: Call) -> Result:
     """Run all steps."""
     return kernels.run(KERNELS[call.operation.name], call)
 
 
-def _fields(tape: Tape, width: int, settings: Mapping[str, int | float]) -> dict[str, Any]:
-    """Return the fields of a backward problem that all operations have; dx is `[T, B, width]`."""
+def _fields(tape: Tape, width: int | None, settings: Mapping[str, int | float]) -> dict[str, Any]:
+    """Return the fields of a backward problem that all operations have; dx is `[T, B, width]`, if there is a width."""
     h = tape.states[0]
     gradients = {"grad_h": tape.gradient, **dict(zip(("grad_last", "grad_c_last"), tape.final, strict=False))}
     return {
@@ -59,8 +65,59 @@ def _fields(tape: Tape, width: int, settings: Mapping[str, int | float]) -> dict
         **dict(zip(("norms", "c_norms"), tape.norms, strict=False)),
         "h": h,
         "dh0": h.new_empty(h.shape[1:]),
-        "dx": workspace.take(*h.shape[:2], width),
+        **({} if width is None else {"dx": workspace.take(*h.shape[:2], width)}),
     }
+
+
+def _inputs(x: Tensor, parameters: Mapping[str, Any], gates: int = 1) -> dict[str, Any]:
+    """Return the fields of a forward problem for x, or for a projection, whose inputs x is.
+
+    The bias is the weight of an additional input 1.
+    """
+    weight, bias = parameters.get("input_weight"), parameters.get("input_bias")
+    if weight is None:
+        return {"x": x}
+    if bias is not None:
+        x = torch.cat((x, x.new_ones(*x.shape[:2], 1)), dim=-1)
+        weight = torch.cat((weight, bias[:, None]), dim=1)
+    return {"u": x, "packed_inputs": native.pack(weight, gates)}
+
+
+def _sum_fields(tape: Tape, arguments: Arguments, u: Tensor | None) -> dict[str, Any]:
+    """Return the fields of a backward problem that concern dL/dx, dL/dW and dL/dU, of dz `[T, B, gates * n]`.
+
+    While the sums fit the cache they are made beside the loop. Then dL/dx is kept only where x is no projection.
+    """
+    (width, n), h, (h0, *_) = arguments.weight.shape, tape.states[0], arguments.state
+    columns = n if u is None else n + u.shape[-1]
+    is_fused = native.fits_cache(width, columns) and (tape.needs_weight or u is not None)
+    fields: dict[str, Any] = {"h0": h0, "groups": native.row_groups(h.shape[1])} if is_fused else {}
+    if is_fused:
+        fields["dweights"] = workspace.take(fields["groups"], width, native.padded(columns)).zero_()
+    fields |= {"u": u} if u is not None else {}
+    if u is not None and is_fused:
+        return fields
+    return {**fields, "dx": workspace.take(*h.shape[:2], width)}
+
+
+def _weight_gradients(
+    tape: Tape, arguments: Arguments, fields: Mapping[str, Any]
+) -> tuple[Tensor | None, dict[str, Tensor | None]]:
+    """Return dL/dW, and dL/dU and dL/db of a projection by their names, after the backward loop."""
+    n, u, sums = arguments.weight.shape[1], fields.get("u"), fields.get("dweights")
+    if sums is not None:
+        sums = native.joined_sums(sums)
+    elif tape.needs_weight or u is not None:
+        with stopwatch.part(stopwatch.WEIGHT_GRADIENT):
+            sums = native.outer_sums(fields["dx"], fields["h"], arguments.state[0], u)
+    if sums is None:
+        return None, {}
+    weight = sums[:, :n].contiguous() if tape.needs_weight else None
+    if u is None:
+        return weight, {}
+    last = n + arguments.parameters["input_weight"].shape[1]
+    bias = sums[:, last].contiguous() if arguments.parameters["input_bias"] is not None else None
+    return weight, {"input_weight": sums[:, n:last].contiguous(), "input_bias": bias}
 
 
 def _product(*arguments: Any) -> Tensor:
@@ -91,32 +148,33 @@ class _Recurrence:
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         settings, bias = _Recurrence.settings(arguments.parameters), _Recurrence.bias(arguments.parameters)
-        h = workspace.take(*x.shape)
+        h = workspace.take(*x.shape[:2], arguments.weight.shape[0])
         # h does not give back the complex kinds' input, or the Euler form's update.
         needs_more = arguments.parameters["activation"].is_complex or settings["euler"]
-        saved = workspace.take(*x.shape) if keep and needs_more else None
-        packed = native.pack(arguments.weight)
+        saved = workspace.take(*h.shape) if keep and needs_more else None
+        packed, inputs = native.pack(arguments.weight), _inputs(x, arguments.parameters)
         native.loop(
             "recurrence_forward",
             settings,
-            **{"x": x, "packed": packed, "bias": bias, "h0": arguments.state[0], "h": h, "saved": saved},
+            **{"packed": packed, "bias": bias, "h0": arguments.state[0], "h": h, "saved": saved, **inputs},
         )
-        return (h,), (saved,)
+        return (h,), (saved, inputs.get("u"))
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        weight, (h0,), (h,), (saved,) = arguments.weight, arguments.state, tape.states, tape.saved
+        weight, (h0,), (saved, u) = arguments.weight, arguments.state, tape.saved
         bias = _Recurrence.bias(arguments.parameters)
-        fields = _fields(tape, weight.shape[0], _Recurrence.settings(arguments.parameters))
+        fields = _fields(tape, None, _Recurrence.settings(arguments.parameters)) | _sum_fields(tape, arguments, u)
         fields |= {"bias": bias, "saved": saved, "packed": native.pack_transposed(weight)}
         if bias is not None:
             fields["dbias"] = torch.zeros_like(h0)
         native.loop("recurrence_backward", **fields)
-        dweight = _product(fields["dx"], h, h0) if tape.needs_weight else None
+        dweight, by_name = _weight_gradients(tape, arguments, fields)
         dbias = None if bias is None else native.total(fields["dbias"])
         if dbias is not None and arguments.parameters["activation"].is_complex:
             dbias = dbias[::2].contiguous()
-        return Gradients(fields["dx"], dweight, (fields["dh0"],), {"bias": dbias})
+        dx = fields["dx"] if u is None else None
+        return Gradients(dx, dweight, (fields["dh0"],), {"bias": dbias, **by_name})
 
 
 class _Gated:
@@ -149,19 +207,19 @@ class _LSTM:
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         h0, c0 = arguments.state
         h, c = (workspace.take(*x.shape[:2], h0.shape[-1]) for _ in range(2))
-        saved = workspace.take(*x.shape) if keep else None
-        packed = native.pack(arguments.weight, gates=4)
-        native.loop("lstm_forward", x=x, packed=packed, h0=h0, c0=c0, h=h, c=c, saved=saved)
-        return (h, c), (saved,)
+        saved = workspace.take(*x.shape[:2], 4 * h0.shape[-1]) if keep else None
+        packed, inputs = native.pack(arguments.weight, gates=4), _inputs(x, arguments.parameters, gates=4)
+        native.loop("lstm_forward", packed=packed, h0=h0, c0=c0, h=h, c=c, saved=saved, **inputs)
+        return (h, c), (saved, inputs.get("u"))
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        weight, (h0, c0), (h, c), (saved,) = arguments.weight, arguments.state, tape.states, tape.saved
-        fields = _fields(tape, weight.shape[0], {})
+        (_, c0), (_, c), (saved, u) = arguments.state, tape.states, tape.saved
+        fields = _fields(tape, None, {}) | _sum_fields(tape, arguments, u)
         fields |= {"saved": saved, "c": c, "c0": c0, "dc0": torch.empty_like(c0)}
-        native.loop("lstm_backward", packed=native.pack_transposed(weight), **fields)
-        dweight = _product(fields["dx"], h, h0) if tape.needs_weight else None
-        return Gradients(fields["dx"], dweight, (fields["dh0"], fields["dc0"]))
+        native.loop("lstm_backward", packed=native.pack_transposed(arguments.weight), **fields)
+        dweight, by_name = _weight_gradients(tape, arguments, fields)
+        return Gradients(fields["dx"] if u is None else None, dweight, (fields["dh0"], fields["dc0"]), by_name)
 
 
 class _GRU:

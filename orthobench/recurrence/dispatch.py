@@ -11,13 +11,15 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import torch
 
 from orthobench.recurrence import cpu, reference
-from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.call import Call, Projection, Result
+from orthobench.recurrence.projection import project
 
 AUTO = "auto"
 BACKENDS = ("reference", "cpu", "cuda")
@@ -88,6 +90,8 @@ def run(call: Call) -> Result:
     """
     name = choose(call)
     _used.add(name)
+    if isinstance(call.x, Projection) and not (name == "cpu" and cpu.projects(call)):
+        call = replace(call, x=project(call.x.inputs, call.x.weight, call.x.bias))
     result: Result = _module(name).run(call)
     return result
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence.call import Call, Result, State
+from orthobench.recurrence.call import Call, Projection, Result, State
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,12 @@ class Tape:
 
 @dataclass(frozen=True)
 class Gradients:
-    """dL/dx, dL/dW, dL/d(initial state), and the gradients of the parameters that are tensors, by name."""
+    """dL/dx, dL/dW, dL/d(initial state), and the gradients of the parameters that are tensors, by name.
 
-    x: Tensor
+    dL/dx is None for a projection.
+    """
+
+    x: Tensor | None
     weight: Tensor | None
     state: tuple[Tensor, ...]
     parameters: Mapping[str, Tensor | None] = field(default_factory=dict)
@@ -80,11 +83,17 @@ class Kernel(Protocol):
 
 
 def run(kernel: type[Kernel], call: Call) -> Result:
-    """Run a kernel, under autograd where a gradient is needed."""
+    """Run a kernel, under autograd where a gradient is needed.
+
+    Of a projection, x is its inputs, and the parameters have `input_weight` and `input_bias`.
+    """
     assert isinstance(call.weight, Tensor)
+    parameters, source = dict(call.parameters), call.x
+    if isinstance(source, Projection):
+        parameters |= {"input_weight": source.weight, "input_bias": source.bias}
+        source = source.inputs
     # torch.linalg.solve, for one, returns W column by column.
-    x, weight, *state = (tensor.contiguous() for tensor in (call.x, call.weight, *call.state))
-    parameters = dict(call.parameters)
+    x, weight, *state = (tensor.contiguous() for tensor in (source, call.weight, *call.state))
     vectors = {name: value.contiguous() for name, value in parameters.items() if isinstance(value, Tensor)}
     norms = call.trace.expect(x, call.operation.traced_states) if call.trace is not None else ()
     tensors = (x, weight, *state, *vectors.values())

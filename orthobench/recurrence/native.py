@@ -18,17 +18,34 @@ from orthobench.recurrence import build, stopwatch, threads, workspace
 
 _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
 _POINTERS = (
-    *("x", "packed", "packed_candidate", "bias", "candidate_bias", "h0", "c0", "h", "c", "saved", "recurrent"),
-    *("grad_h", "grad_last", "grad_c_last", "dx", "dmixed", "dbias", "dcandidate_bias"),
+    *(
+        "x",
+        "u",
+        "packed_inputs",
+        "packed",
+        "packed_candidate",
+        "bias",
+        "candidate_bias",
+        "h0",
+        "c0",
+        "h",
+        "c",
+        "saved",
+        "recurrent",
+    ),
+    *("grad_h", "grad_last", "grad_c_last", "dx", "dweights", "weight_time", "dmixed", "dbias", "dcandidate_bias"),
     *("dh0", "dc0", "norms", "c_norms"),
 )
+
+
+_NUMBERS = ("steps", "batch", "features", "inputs", "groups", "kind", "euler", "reset_after")
 
 
 class _Problem(ctypes.Structure):
     """`struct problem` of cpu.c."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "features", "kind", "euler", "reset_after")),
+        *((name, ctypes.c_int64) for name in _NUMBERS),
         *((name, ctypes.c_float) for name in ("slope", "epsilon", "step_size", "frequency", "damping")),
         *((name, ctypes.c_void_p) for name in _POINTERS),
     )
@@ -107,7 +124,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         for direction in ("forward", "backward"):
             getattr(library, f"{op}_{direction}").argtypes = (ctypes.POINTER(_Problem), size, size)
     library.pack.argtypes = (pointer, pointer, size, size, size, size, size)
-    library.weight_gradient.argtypes = (size,) * 5 + (pointer, size, pointer, pointer, pointer)
+    library.weight_gradient.argtypes = (size,) * 6 + (pointer, size, pointer, pointer, pointer, pointer)
     library.add_parts.argtypes = (size, size, pointer, pointer)
     library.multiply_add.argtypes = (size, ctypes.c_float, ctypes.c_float, pointer)
     library.multiply_add_flops.restype = size
@@ -128,12 +145,17 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
     """
     fields |= settings or {}
     steps, batch, features = fields["h"].shape
-    problem = _Problem(steps, batch, features)
+    groups, u = fields.get("groups"), fields.get("u")
+    problem = _Problem(steps, batch, features, 0 if u is None else u.shape[-1])
+    if stopwatch.is_recording() and fields.get("dweights") is not None:
+        fields["weight_time"] = torch.zeros(2, dtype=torch.int64)
     for name, value in fields.items():
         setattr(problem, name, value.data_ptr() if isinstance(value, Tensor) else value)
     library = kernels()
     work = steps * fields["packed"].numel() * batch
-    parts = threads.ranges(batch, torch.get_num_threads() if work > _SMALL else 1)
+    parts = threads.ranges(groups or batch, torch.get_num_threads() if work > _SMALL else 1)
+    if groups:
+        parts = [(batch * first // groups, batch * last // groups) for first, last in parts]
     kernel = getattr(library, function)
 
     def task(first: int, last: int) -> Callable[[], None]:
@@ -143,8 +165,20 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
 
         return run
 
-    with stopwatch.part(stopwatch.FORWARD if function.endswith("_forward") else stopwatch.BACKWARD):
-        threads.run([task(*part) for part in parts])
+    tasks = [task(*part) for part in parts]
+    if function.endswith("_forward"):
+        with stopwatch.part(stopwatch.FORWARD):
+            threads.run(tasks)
+    else:
+        with stopwatch.divided(
+            stopwatch.BACKWARD, stopwatch.WEIGHT_GRADIENT, lambda: _share(fields.get("weight_time"))
+        ):
+            threads.run(tasks)
+
+
+def _share(times: Tensor | None) -> float:
+    """Return the share of the first time in the second."""
+    return 0.0 if times is None else float(times[0] / times[1])
 
 
 def pack(weight: Tensor, gates: int = 1) -> Tensor:
@@ -168,19 +202,27 @@ def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride
 def weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Tensor | None = None) -> Tensor:
     """Return the sum over t and batch of dz_t^T state_{t-1}, or without an initial state of dz_t^T state_t.
 
-    dz is `[T, B, width]`, possibly with strided rows; the result is `[width, n]`. While a sum fits the cache the steps
-    are divided, by the sizes alone, and the parts' sums are added in order. Larger sums divide the columns of dz among
-    the threads, which changes no sum.
+    dz is `[T, B, width]`, possibly with strided rows; the result is `[width, n]`.
+    """
+    sums = outer_sums(dz, states, initial)[:, : states.shape[-1]]
+    return sums.contiguous() if out is None else out.copy_(sums)
+
+
+def outer_sums(dz: Tensor, states: Tensor, initial: Tensor | None, inputs: Tensor | None = None) -> Tensor:
+    """Return the sum over t and batch of dz_t^T [state_{t-1}, u_t], or without an initial state of dz_t^T state_t.
+
+    dz is `[T, B, width]`, possibly with strided rows, u is `[T, B, m]`; the result is `[width, padded(n + m)]`. While a
+    sum fits the cache the steps are divided, by the sizes alone, and the parts' sums are added in order. Larger sums
+    divide the columns of dz among the threads, which changes no sum.
     """
     library = kernels()
     steps, batch, width = dz.shape
-    n, rows = states.shape[-1], steps * batch
+    n, m, rows = states.shape[-1], 0 if inputs is None else inputs.shape[-1], steps * batch
     row_length = dz.stride(1) if batch > 1 else dz.stride(0)  # the stride of an axis of length 1 is arbitrary
-    result = dz.new_empty(width, n) if out is None else out
-    by_columns = width * n > 1 << 17
+    by_columns = not fits_cache(width, n + m)
     columns = threads.ranges(width, torch.get_num_threads() if by_columns else 1)
     segments = threads.ranges(rows, 1 if by_columns else min(16, max(1, rows * width * n // _SMALL)))
-    parts = result.unsqueeze(0) if len(segments) == 1 else dz.new_empty(len(segments), width, n)
+    parts = dz.new_empty(len(segments), width, padded(n + m))
     shift = 0 if initial is None else batch
 
     def task(part: Tensor, first: int, last: int, start: int, stop: int) -> Callable[[], None]:
@@ -188,17 +230,38 @@ def weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Ten
 
         def run() -> None:
             if library.weight_gradient(
-                *(first, last, shift, stop - start, n, source.data_ptr(), row_length, states.data_ptr()),
-                *(None if initial is None else initial.data_ptr(), target.data_ptr()),
+                *(first, last, shift, stop - start, n, m, source.data_ptr(), row_length, states.data_ptr()),
+                None if initial is None else initial.data_ptr(),
+                None if inputs is None else inputs.data_ptr(),
+                target.data_ptr(),
             ):
                 raise MemoryError("weight_gradient")
 
         return run
 
     threads.run([task(part, *rows_, *cols) for part, rows_ in zip(parts, segments, strict=True) for cols in columns])
-    if len(segments) > 1:
-        library.add_parts(len(segments), width * n, parts.data_ptr(), result.data_ptr())
-    return result
+    return joined_sums(parts)
+
+
+def fits_cache(width: int, columns: int) -> bool:
+    """Return whether a sum of outer products `[width, columns]` stays in a core's cache."""
+    return width * columns <= 1 << 17
+
+
+def padded(columns: int) -> int:
+    """Return the columns rounded up to whole vectors."""
+    lanes: int = kernels().vector_length()
+    return -(-columns // lanes) * lanes
+
+
+def row_groups(batch: int) -> int:
+    """Return the number of groups of batch rows whose weight gradients are summed apart: a power of 2, at most 8."""
+    return 1 << max(0, min(3, (batch // 3).bit_length() - 1))
+
+
+def joined_sums(parts: Tensor) -> Tensor:
+    """Return the sum of the parts' weight gradients `[parts, width, columns]`, always in the same order."""
+    return parts[0] if len(parts) == 1 else total(parts)
 
 
 def total(per_row: Tensor) -> Tensor:

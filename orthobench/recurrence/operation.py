@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec
 from torch import Tensor
 
 from orthobench.recurrence import dispatch
-from orthobench.recurrence.call import Call, Result, State, Weight
+from orthobench.recurrence.call import Call, Projection, Result, State, Weight
 from orthobench.recurrence.trace import GradientTrace
 
 P = ParamSpec("P")
@@ -58,7 +58,7 @@ class Operation(Generic[P]):
 
     def __call__(
         self,
-        x: Tensor,
+        x: Tensor | Projection,
         weight: Weight,
         state: State,
         trace: GradientTrace | None = None,
@@ -68,7 +68,7 @@ class Operation(Generic[P]):
         """Run all steps.
 
         Args:
-            x: projected inputs `[T, B, gates * n]`; T and B are at least 1.
+            x: projected inputs `[T, B, gates * n]`, or their projection; T and B are at least 1.
             weight: `[rows * n, sources * n]`; of a diagonal operation `[n]` or `[T, B, n]`.
             state: the initial state, tensors `[B, n]`.
             trace: receives ||dL/ds_t|| in the backward pass.
@@ -87,7 +87,7 @@ class Operation(Generic[P]):
 
     def call(
         self,
-        x: Tensor,
+        x: Tensor | Projection,
         weight: Weight,
         state: State,
         trace: GradientTrace | None = None,
@@ -116,13 +116,15 @@ class Operation(Generic[P]):
         bound.apply_defaults()
         return dict(list(bound.arguments.items())[1:])
 
-    def _check(self, x: Tensor, weight: Weight, state: State, parameters: dict[str, Any]) -> None:
+    def _check(self, x: Tensor | Projection, weight: Weight, state: State, parameters: dict[str, Any]) -> None:
+        if isinstance(x, Projection):
+            self._check_projection(x)
         if x.dim() != 3 or 0 in x.shape:
             raise ValueError(f"{self.name}: x {list(x.shape)} should be [time, batch, features], none of them 0")
         if len(state) != len(self.states):
             raise ValueError(f"{self.name}: the state should be {len(self.states)} tensors, not {len(state)}")
         n, batch = state[0].shape[-1], x.shape[1]
-        shapes: dict[str, tuple[Tensor, tuple[int, ...]]] = {"x": (x, (x.shape[0], batch, self.gates * n))}
+        shapes: dict[str, tuple[Tensor | Projection, tuple[int, ...]]] = {"x": (x, (x.shape[0], batch, self.gates * n))}
         tensors = [*state, *(value for value in parameters.values() if isinstance(value, Tensor))]
         if isinstance(weight, Tensor):
             diagonal = (x.shape[0], batch, n) if weight.dim() == 3 else (n,)
@@ -139,6 +141,18 @@ class Operation(Generic[P]):
                 raise ValueError(f"{self.name}: {tensor.dtype} on {tensor.device} beside x, {x.dtype} on {x.device}")
         if reason := self.check(n, **parameters):
             raise ValueError(f"{self.name}: {reason}")
+
+    def _check_projection(self, x: Projection) -> None:
+        inputs, weight, bias = x.inputs, x.weight, x.bias
+        fits = weight.dim() == 2 and inputs.shape[-1:] == weight.shape[1:]
+        if not fits or (bias is not None and bias.shape != weight.shape[:1]):
+            sizes = [list(tensor.shape) for tensor in (inputs, weight, bias) if tensor is not None]
+            raise ValueError(f"{self.name}: inputs, their weight and bias do not fit: {', '.join(map(str, sizes))}")
+        for tensor in (weight, bias):
+            if tensor is not None and (tensor.dtype, tensor.device) != (x.dtype, x.device):
+                raise ValueError(
+                    f"{self.name}: {tensor.dtype} on {tensor.device} beside inputs, {x.dtype} on {x.device}"
+                )
 
 
 def operation(

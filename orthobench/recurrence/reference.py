@@ -33,6 +33,7 @@ def run(call: Call) -> Result:
     A weight that is applied (FFTs, rotations) would keep tens of tensors of the state's size at each step. Only the
     states of such a recurrence are kept; the backward pass computes the steps again, a piece of the sequence at a time.
     """
+    assert isinstance(call.x, Tensor)
     if isinstance(call.weight, Tensor) or call.trace is not None or not torch.is_grad_enabled():
         return _loop(call, call.x, *call.state)
     outputs, state = [], call.state

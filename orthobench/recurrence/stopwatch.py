@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 FORWARD, BACKWARD = "forward", "backward"
@@ -23,15 +23,27 @@ def record() -> Iterator[dict[str, float]]:
         _recorded = before
 
 
+def is_recording() -> bool:
+    """Return whether parts are timed now."""
+    return _recorded is not None
+
+
 def part(name: str) -> AbstractContextManager[None]:
     """Time the block as this part, inside `record`. Parts do not overlap."""
-    return nullcontext() if _recorded is None else _timed(name, _recorded)
+    return nullcontext() if _recorded is None else _timed({name: lambda: 1.0}, _recorded)
+
+
+def divided(name: str, inner: str, share: Callable[[], float]) -> AbstractContextManager[None]:
+    """Time the block as two parts, inside `record`; afterwards `share` returns the inner part's share of the block."""
+    return nullcontext() if _recorded is None else _timed({name: lambda: 1 - share(), inner: share}, _recorded)
 
 
 @contextmanager
-def _timed(name: str, seconds: dict[str, float]) -> Iterator[None]:
+def _timed(shares: Mapping[str, Callable[[], float]], seconds: dict[str, float]) -> Iterator[None]:
     start = time.perf_counter()
     try:
         yield
     finally:
-        seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+        spent = time.perf_counter() - start
+        for name, share in shares.items():
+            seconds[name] = seconds.get(name, 0.0) + spent * share()

@@ -414,14 +414,14 @@ def test_the_comparison_covers_every_c_kernel() -> None:
 
 def test_the_comparison_sees_gradients_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     total = native.total
-    monkeypatch.setattr(native, "total", lambda rows: total(rows) * 1.001)
+    monkeypatch.setattr(native, "total", lambda rows: total(rows) * (1.001 if rows.dim() == 2 else 1))
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
     assert failed == {"recurrence", "gru", "diagonal_recurrence"}
 
 
 def test_the_comparison_sees_a_wrong_weight_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    product = native.weight_gradient
-    monkeypatch.setattr(native, "weight_gradient", lambda *args: product(*args).mul_(1.001))
+    joined = native.joined_sums
+    monkeypatch.setattr(native, "joined_sums", lambda parts: joined(parts) * 1.001)
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
     assert failed == set(comparison.comparisons()) - {"diagonal_recurrence"}
 
