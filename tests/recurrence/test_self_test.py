@@ -140,6 +140,12 @@ def test_the_drift_of_float32_passes_and_is_measured_against_powers_of_w() -> No
     assert lost == pytest.approx(1e-3, rel=0.02)
 
 
+def test_a_device_that_computes_nothing_agrees_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tensor, "__matmul__", lambda a, b: a.new_zeros(a.shape[0], b.shape[1]))
+    (form, _) = self_test.forms(example(), "triton")
+    assert "computes nothing" in str(self_test.measure(GOOD, example(), form).reason)
+
+
 def test_not_a_number_fails() -> None:
     def spoilt(call: Call) -> Result:
         first, final = reference.run(call)
