@@ -96,10 +96,10 @@ def test_below_the_range_of_float32_is_a_gap_at_a_line():
     np.testing.assert_array_equal(line.y, [1e-3, 1e-30, np.nan, np.nan, 1e-2])
     (gap,) = (trace for trace in figure.data if trace.name == GAP)
     floor = 5e-32  # a tenth of the lowest value, that of the band
-    assert list(gap.y) == pytest.approx([floor, floor])
+    assert list(gap.y) == pytest.approx([floor, floor], rel=1e-6, abs=0)
     assert "float32" in GAP
     (low,) = (trace for trace in figure.data if trace.fill)
-    assert min(low.y) == pytest.approx(floor)  # a band ends at the line
+    assert min(low.y) == pytest.approx(floor, rel=1e-6, abs=0)  # a band ends at the line
     for trace in figure.data:  # nothing is flushed to zero, which a logarithmic axis would hide
         assert not (np.asarray(trace.y) == 0).any()
 
@@ -136,7 +136,7 @@ def test_gradients_are_medians_and_the_moments_are_apart(database):
     figure = gradient_norms(condition, Styles([condition]))
     lines = {trace.name: trace for trace in figure.data if trace.name}
     assert list(lines) == ["lstm h, epoch 0", "lstm h, epoch 4"]
-    assert lines["lstm h, epoch 4"].y[0] == pytest.approx(1e-17)
+    assert lines["lstm h, epoch 4"].y[0] == pytest.approx(1e-17, rel=1e-6, abs=0)
     before, after = lines.values()
     assert (before.line.width, before.mode) == (1, "lines")
     assert (after.line.width, after.mode) == (2, "lines+markers")
