@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -45,16 +45,33 @@ class VariantData(Variant):
     traces: pd.DataFrame
     comparison: Comparison | None
     selection: str = "last"
+    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def series(self, split: str, name: str) -> pd.DataFrame:
         """Return the logged values of a metric: the rows of `curves`."""
-        return self.curves[(self.curves["split"] == split) & (self.curves["name"] == name)]
+        key = ("series", split, name)
+        if key not in self.cache:
+            self.cache[key] = self.curves[(self.curves["split"] == split) & (self.curves["name"] == name)]
+        rows: pd.DataFrame = self.cache[key]
+        return rows
+
+    def series_of_runs(self, split: str, name: str) -> dict[int, pd.Series]:
+        """Return the logged values of a metric for each finished run that has any, by iteration."""
+        key = ("runs", split, name)
+        if key not in self.cache:
+            by_run = dict(iter(self.series(split, name).groupby("run")))
+            self.cache[key] = {
+                run.id: by_run[run.id].set_index("iteration")["value"].astype(float).sort_index()
+                for run in self.finished
+                if run.id in by_run
+            }
+        logged: dict[int, pd.Series] = self.cache[key]
+        return logged
 
     def ends_of(self, split: str, name: str) -> dict[int, CurveEnd]:
         """Return the end of a metric's curve for every finished run that has one, by the run's id."""
-        rows = self.series(split, name)
-        curves = {run.id: rows[rows["run"] == run.id].sort_values("iteration")["value"] for run in self.finished}
-        return {run: end for run, curve in curves.items() if (end := curve_end(curve.astype(float).tolist()))}
+        curves = self.series_of_runs(split, name)
+        return {run: end for run, curve in curves.items() if (end := curve_end(curve.tolist()))}
 
     @cached_property
     def ends(self) -> dict[int, CurveEnd]:

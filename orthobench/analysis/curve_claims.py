@@ -29,9 +29,7 @@ RATIO_TOLERANCE = 0.25
 def curves(claim: Claim, variant: VariantData) -> list[pd.Series]:
     """Return the claim's metric of every finished run, by iteration."""
     split = claim.split or ("probe" if claim.metric else "test")
-    rows = variant.series(split, claim.metric or variant.run.metric)
-    logged = [rows[rows["run"] == run.id].set_index("iteration")["value"].astype(float) for run in variant.finished]
-    return [series.sort_index() for series in logged if len(series)]
+    return list(variant.series_of_runs(split, claim.metric or variant.run.metric).values())
 
 
 def baseline(variant: VariantData) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -28,8 +27,8 @@ from orthobench.papers import Study, find_paper, papers
 from orthobench.reporting import sparks, verdicts
 from orthobench.reporting.account import Account, read_account
 from orthobench.reporting.blocks import block, json_block, policy
-from orthobench.reporting.decimate import slim
 from orthobench.reporting.figures import condition_figures
+from orthobench.reporting.packed import figure_json
 from orthobench.reporting.pages import (
     GROUPS,
     PaperView,
@@ -139,8 +138,11 @@ def _render(
     drawn = {condition.key: condition_figures(condition, styles) for condition in conditions}
     drawn |= _paper_figures(views, styles)
     everything = drawn | {f"study-{section.study.name}": section.figures for section in sections}
-    plain = {key: {name: _plain(f) for name, (_, f) in drawings.items()} for key, drawings in everything.items()}
     counted = {run.id: run for c in (*conditions, *studied) for variant in c.variants for run in variant.runs}
+    plain = {
+        key: {name: figure_json(figure, len(counted)) for name, (_, figure) in drawings.items()}
+        for key, drawings in everything.items()
+    }
     script, style = _script(), _resource("page.css")
     return (
         _environment()
@@ -317,10 +319,6 @@ def citations(text: str) -> list[tuple[str, str]]:
     """Split a text after each cited discrepancy (D-NN): the text before it, and the number or nothing."""
     parts = re.split(r"\b(D-\d+)\b", text)
     return list(zip_longest(parts[::2], parts[1::2], fillvalue=""))
-
-
-def _plain(figure: go.Figure) -> Any:
-    return json.loads(slim(figure).to_json())
 
 
 @cache

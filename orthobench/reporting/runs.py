@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -14,13 +13,14 @@ from numpy.typing import ArrayLike
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.variants import settings_of
 from orthobench.reporting.decimate import thinned
+from orthobench.reporting.packed import digits, packed
 from orthobench.reporting.pages import full_title
 from orthobench.reporting.styles import Styles
 from orthobench.store import Run
 
-POINTS, FEWEST_POINTS = 150, 40
-"""Points of each curve on a run's page: of a few runs, and of thousands."""
-POINTS_IN_ALL = 60_000
+POINTS, FEWEST_POINTS, DIGITS = 150, 30, 5
+"""Points of each curve on a run's page: of a few runs, and of thousands; and the digits of its numbers."""
+POINTS_IN_ALL = 30_000
 SHORT = 200
 """Characters of a message in the table of runs; the run's page has all of it."""
 SPLITS = "test valid train probe"
@@ -142,10 +142,10 @@ class Axes:
 
     def number(self, values: ArrayLike) -> int:
         """Return the index of these values in `packed`."""
-        packed = _packed(values)
-        number = self._numbers.setdefault(packed["bdata"], len(self.packed))
+        packed_values = packed(values)
+        number = self._numbers.setdefault(packed_values["bdata"], len(self.packed))
         if number == len(self.packed):
-            self.packed.append(packed)
+            self.packed.append(packed_values)
         return number
 
 
@@ -164,7 +164,7 @@ def _curves(rows: pd.DataFrame | None, axes: Axes, limit: int) -> list[dict[str,
         if end - first > 1:
             points = first + thinned([values[first:end]], limit)
             name = f"{splits[first]} {names[first]}"
-            curves.append({"name": name, "x": axes.number(iterations[points]), "y": _packed(rounded(values[points]))})
+            curves.append({"name": name, "x": axes.number(iterations[points]), "y": digits(values[points], DIGITS)})
     return curves
 
 
@@ -185,19 +185,5 @@ def _traces(rows: pd.DataFrame | None, axes: Axes, limit: int) -> list[dict[str,
             values = np.asarray(vector, dtype=float)
             points = thinned([values], limit)
             label = f"{name}, epoch {epoch}"
-            traces.append({"name": label, "x": axes.number(points + 1), "y": _packed(rounded(values[points]))})
+            traces.append({"name": label, "x": axes.number(points + 1), "y": digits(values[points], DIGITS)})
     return traces
-
-
-def rounded(values: ArrayLike) -> np.ndarray:
-    """Return single-precision numbers with 12 bits of mantissa, within 1.3e-4 of themselves: these compress well."""
-    bits = np.asarray(values, dtype="<f4").view("<u4")
-    kept_bits = np.uint32(0xFFFFF800)
-    is_number = np.isfinite(bits.view("<f4"))
-    result: np.ndarray = np.where(is_number, (bits + np.uint32(0x400)) & kept_bits, bits).astype("<u4").view("<f4")
-    return result
-
-
-def _packed(values: ArrayLike) -> dict[str, str]:
-    """Return a typed array as Plotly reads it."""
-    return {"dtype": "f4", "bdata": base64.b64encode(np.asarray(values, dtype="<f4").tobytes()).decode()}

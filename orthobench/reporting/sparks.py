@@ -10,21 +10,21 @@ import numpy.typing as npt
 from markupsafe import Markup, escape
 
 from orthobench.analysis.claims import ClaimResult
-from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.conditions import VariantData
 from orthobench.papers import Claim
 from orthobench.reporting.decimate import thinned
 from orthobench.reporting.verdicts import Dot
 
-WIDTH, HEIGHT, POINTS = 240, 56, 80
+WIDTH, HEIGHT, POINTS, LINES = 480, 112, 60, 5
 REACH = 4.0
 """Tolerances on each side of print that a dot plot shows; a number beyond has an arrow at the edge."""
 Line = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def spark(result: ClaimResult) -> Markup:
-    """Draw the metric of a claim for every seed of its models, the others in grey; empty for a computed claim."""
-    lines = [(line, "own") for variant in result.own for line in _lines(result.claim, variant)]
-    lines = [(line, "rival") for variant in result.rivals for line in _lines(result.claim, variant)] + lines
+    """Draw the metric of a claim for up to `LINES` seeds of each model, the others in grey; empty for a computation."""
+    lines = [(line, "own") for variant in result.own for line in _lines(result.claim, variant)[:LINES]]
+    lines = [(line, "rival") for variant in result.rivals for line in _lines(result.claim, variant)[:LINES]] + lines
     if not lines:
         return Markup()
     vector = _is_vector(result.claim, result.own[0])
@@ -35,14 +35,6 @@ def spark(result: ClaimResult) -> Markup:
     what = result.claim.metric or f"{result.claim.split or 'test'} {result.own[0].run.metric}"
     caption = f"{what} of {names}{f'; grey: {others}' if others else ''}{'; dashed: the baseline' if level else ''}"
     return _spark(lines, caption, logarithmic=vector, level=level, clip=minimised and not vector)
-
-
-def course(condition: Condition, variant: VariantData) -> Markup:
-    """Draw the test metric of every seed of a variant."""
-    lines = [(line, "own") for line in _metric_lines(variant, "test", condition.metric.name)]
-    caption = f"test {condition.metric.name} of {variant.label}"
-    level, minimised = condition.baseline, condition.metric.goal == "min"
-    return _spark(lines, caption, False, level, minimised) if lines else Markup()
 
 
 def _is_vector(claim: Claim, variant: VariantData) -> bool:
@@ -92,12 +84,12 @@ def _spark(
 
     def locate(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> Line:
         part = np.clip((y - low) / ((high - low) or 1), 0, 1)
-        return 2 + (x - left) / ((right - left) or 1) * (WIDTH - 4), HEIGHT - 3 - part * (HEIGHT - 6)
+        return 4 + (x - left) / ((right - left) or 1) * (WIDTH - 8), HEIGHT - 6 - part * (HEIGHT - 12)
 
     paths = []
     if level is not None:
         height = float(locate(np.zeros(1), np.array([level]))[1][0])
-        paths.append(f'<path class="level" d="M2 {height:.1f}H{WIDTH - 2}"/>')
+        paths.append(f'<path class="level" d="M4 {height:.0f}H{WIDTH - 4}"/>')
     for (x, y), kind in drawn:
         chosen = thinned([y], POINTS)
         paths.append(f'<path class="{kind}" d="{path(*locate(x[chosen], y[chosen]))}"/>')
@@ -108,39 +100,45 @@ def _spark(
 
 
 def path(x: Sequence[float] | npt.NDArray[np.float64], y: Sequence[float] | npt.NDArray[np.float64]) -> str:
-    """Return the data of an SVG path through these points, with a gap at each value that is not finite."""
-    parts, pen = [], "M"
+    """Return the data of an SVG path through these points, in whole units, with a gap where a value is not finite."""
+    parts, before = [], (0, 0)
+    is_down = False
     for along, up in zip(np.asarray(x, float).tolist(), np.asarray(y, float).tolist(), strict=True):
-        if math.isfinite(along) and math.isfinite(up):
-            parts.append(f"{pen}{along:.1f} {up:.1f}")
-            pen = "L"
-        else:
-            pen = "M"
+        if not (math.isfinite(along) and math.isfinite(up)):
+            is_down = False
+            continue
+        at = round(along), round(up)
+        if not is_down:
+            parts.append(f"M{at[0]} {at[1]}")
+        elif at != before:
+            right, down = at[0] - before[0], at[1] - before[1]
+            parts.append(f"l{right}{down if down < 0 else f' {down}'}")
+        before, is_down = at, True
     return "".join(parts)
 
 
 def dot_plot(dot: Dot) -> Markup:
     """Draw the difference from print in tolerances, its 90 % interval and the tolerance; hollow for one seed."""
-    middle, scale = WIDTH / 2, (WIDTH / 2 - 8) / REACH
+    middle, scale = WIDTH / 2, (WIDTH / 2 - 16) / REACH
 
     def at(offset: float) -> float:
         return middle + max(-REACH, min(REACH, offset)) * scale
 
     parts = [
-        f'<rect class="band" x="{at(-1):.1f}" width="{2 * scale:.1f}" y="1" height="18"/>',
-        f'<path class="level" d="M{middle:.1f} 0V20"/>',
+        f'<rect class="band" x="{at(-1):.1f}" width="{2 * scale:.1f}" y="2" height="36"/>',
+        f'<path class="level" d="M{middle:.1f} 0V40"/>',
     ]
     if dot.low is not None and dot.high is not None:
-        parts.append(f'<path class="whisker" d="M{at(dot.low):.1f} 10H{at(dot.high):.1f}"/>')
+        parts.append(f'<path class="whisker" d="M{at(dot.low):.1f} 20H{at(dot.high):.1f}"/>')
     if abs(dot.offset) > REACH:
-        tip, back = (WIDTH - 1, WIDTH - 10) if dot.offset > 0 else (1, 10)
-        parts.append(f'<path class="dot" d="M{back} 5L{tip} 10L{back} 15Z"/>')
+        tip, back = (WIDTH - 2, WIDTH - 20) if dot.offset > 0 else (2, 20)
+        parts.append(f'<path class="dot" d="M{back} 10L{tip} 20L{back} 30Z"/>')
     else:
         hollow = " hollow" if dot.is_single else ""
-        parts.append(f'<circle class="dot{hollow}" cx="{at(dot.offset):.1f}" cy="10" r="4.5"/>')
+        parts.append(f'<circle class="dot{hollow}" cx="{at(dot.offset):.1f}" cy="20" r="9"/>')
     interval = "" if dot.low is None else f", 90 % interval {dot.low:+.2g} to {dot.high:+.2g}"
     caption = f"{dot.offset:+.2g} tolerances from print{interval}"
     return Markup(
-        f'<svg class="dots" viewBox="0 0 {WIDTH} 20" role="img" aria-label="{escape(caption)}">'
+        f'<svg class="dots" viewBox="0 0 {WIDTH} 40" role="img" aria-label="{escape(caption)}">'
         f"<title>{escape(caption)}</title>{''.join(parts)}</svg>"
     )

@@ -16,12 +16,14 @@ import numpy.typing as npt
 from markupsafe import Markup, escape
 
 from orthobench.reporting.decimate import thinned
+from orthobench.reporting.packed import numbers
 from orthobench.reporting.sparks import path
 
-WIDTH, HEIGHT = 720, 360
-LEFT, RIGHT, TOP, BOTTOM = 72, 12, 10, 46
-POINTS = 60
-DASHES = {"dash": "7 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "11 4", "longdashdot": "11 3 2 3"}
+WIDTH, HEIGHT = 1440, 720
+LEFT, RIGHT, TOP, BOTTOM = 144, 24, 20, 92
+POINTS, FEW_POINTS, MANY_LINES = 60, 24, 24
+"""Points of a line: of a few lines, and of more lines than `MANY_LINES`."""
+DASHES = {"dash": "14 8", "dot": "4 6", "dashdot": "14 6 4 6", "longdash": "22 8", "longdashdot": "22 6 4 6"}
 SAFE_COLOR = re.compile(r"#[0-9a-fA-F]{3,8}|rgba?\([\d., ]+\)|[a-z]+")
 Floats = npt.NDArray[np.float64]
 
@@ -74,8 +76,9 @@ def still(figure: Mapping[str, Any]) -> Markup:
     y = _axis(layout.get("yaxis", {}), [trace["y"] for trace in traces], HEIGHT - BOTTOM, TOP)
     parts = [_grid(layout, x, y)]
     before: dict[str, Any] | None = None
+    limit = POINTS if len(traces) <= MANY_LINES else FEW_POINTS
     for trace in traces:
-        parts.append(_heat_map(trace, y) if trace.get("type") == "heatmap" else _scatter(trace, before, x, y))
+        parts.append(_heat_map(trace, y) if trace.get("type") == "heatmap" else _scatter(trace, before, x, y, limit))
         before = trace
     names = "".join(
         f"<li>{_sample(trace)}<bdi>{Markup(_plain(trace['name']))}</bdi></li>"
@@ -88,17 +91,6 @@ def still(figure: Mapping[str, Any]) -> Markup:
         f'<div class="still"><svg viewBox="0 0 {WIDTH} {HEIGHT}">{frame}{"".join(parts)}</svg>'
         f"{f'<ul>{names}</ul>' if names else ''}</div>"
     )
-
-
-def numbers(values: Any) -> Floats:
-    """Return the numbers of a list or of a packed array, NaN where there is none; positions of names."""
-    if isinstance(values, Mapping):
-        dtype = np.dtype(str(values["dtype"])).newbyteorder("<")
-        array = np.frombuffer(base64.b64decode(values["bdata"]), dtype).astype(float)
-        return array.reshape([int(size) for size in str(values["shape"]).split(",")]) if "shape" in values else array
-    if any(isinstance(value, str) for value in values or []):
-        return np.arange(float(len(values)))  # names of categories
-    return np.array([np.nan if value is None else value for value in values or []], dtype=float)
 
 
 def _axis(layout: Mapping[str, Any], values: Sequence[Floats], start: float, end: float) -> Axis:
@@ -124,15 +116,15 @@ def _grid(layout: Mapping[str, Any], x: Axis, y: Axis) -> str:
     parts = [f'<path class="frame" d="M{LEFT} {TOP}V{bottom}H{right}"/>']
     for spot, text in x.ticks():
         parts.append(f'<path class="grid" d="M{spot:.1f} {TOP}V{bottom}"/>')
-        parts.append(f'<text x="{spot:.1f}" y="{bottom + 16}" text-anchor="middle">{text}</text>')
+        parts.append(f'<text x="{spot:.1f}" y="{bottom + 32}" text-anchor="middle">{text}</text>')
     for spot, text in y.ticks():
         parts.append(f'<path class="grid" d="M{LEFT} {spot:.1f}H{right}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{spot + 4:.1f}" text-anchor="end">{text}</text>')
+        parts.append(f'<text x="{LEFT - 12}" y="{spot + 8:.1f}" text-anchor="end">{text}</text>')
     titles = [str(layout.get(axis, {}).get("title", {}).get("text", "")) for axis in ("xaxis", "yaxis")]
-    parts.append(f'<text x="{(LEFT + right) / 2}" y="{HEIGHT - 8}" text-anchor="middle">{_plain(titles[0])}</text>')
+    parts.append(f'<text x="{(LEFT + right) / 2}" y="{HEIGHT - 16}" text-anchor="middle">{_plain(titles[0])}</text>')
     middle = (TOP + bottom) / 2
     parts.append(
-        f'<text transform="rotate(-90 14 {middle})" x="14" y="{middle}" text-anchor="middle">{_plain(titles[1])}</text>'
+        f'<text transform="rotate(-90 28 {middle})" x="28" y="{middle}" text-anchor="middle">{_plain(titles[1])}</text>'
     )
     return "".join(parts)
 
@@ -147,17 +139,17 @@ def _color(part: Mapping[str, Any] | None, fallback: str = "#888888") -> str:
     return value if isinstance(value, str) and SAFE_COLOR.fullmatch(value) else fallback
 
 
-def _scatter(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis, y: Axis) -> str:
+def _scatter(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis, y: Axis, limit: int) -> str:
     line, marker, mode = trace.get("line") or {}, trace.get("marker") or {}, trace.get("mode") or "lines"
     across, up = trace["x"], trace["y"]
     length = min(len(across), len(up))
     if not length:
         return ""
-    chosen = thinned([up[:length]], POINTS) if "lines" in mode else np.arange(length)
+    chosen = thinned([up[:length]], limit) if "lines" in mode else np.arange(length)
     spots = x.locate(across[:length][chosen]), np.clip(y.locate(up[:length][chosen]), -HEIGHT, 2 * HEIGHT)
     parts = []
     if trace.get("fill") == "tonexty" and before is not None and len(before["x"]):
-        other = thinned([before["y"]], POINTS)
+        other = thinned([before["y"]], limit)
         edge = x.locate(before["x"][other]), np.clip(y.locate(before["y"][other]), -HEIGHT, 2 * HEIGHT)
         shape = path(np.concatenate((spots[0], edge[0][::-1])), np.concatenate((spots[1], edge[1][::-1])))
         parts.append(
@@ -166,17 +158,22 @@ def _scatter(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis
     color, width = _color(line, _color(marker)), line.get("width", 2)
     if "lines" in mode and width:
         dash = DASHES.get(str(line.get("dash")), "")
-        pen = f'fill="none" stroke="{color}" stroke-width="{float(width):g}"'
+        pen = f'fill="none" stroke="{color}" stroke-width="{2 * float(width):g}"'
         pen += f' stroke-dasharray="{dash}"' if dash else ""
         parts.append(f'<path clip-path="url(#f)" {pen} d="{path(*spots)}"/>')
     if "markers" in mode:
         every = max(1, len(chosen) // int(marker.get("maxdisplayed") or len(chosen)))
         fill = "none" if str(marker.get("symbol", "")).endswith("-open") else _color(marker, color)
         parts += [
-            f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{fill}" stroke="{_color(marker, color)}"/>'
+            f'<circle cx="{a:.0f}" cy="{b:.0f}" r="6" fill="{fill}" stroke="{_color(marker, color)}"/>'
             for a, b in list(zip(*spots, strict=True))[::every]
             if math.isfinite(a) and math.isfinite(b)
         ]
+    if "text" in mode and isinstance(trace.get("text"), list | tuple):
+        for a, b, words in zip(*(axis.tolist() for axis in spots), trace["text"], strict=False):
+            if words and math.isfinite(a) and math.isfinite(b):
+                side = "end" if a > WIDTH / 2 else "start"
+                parts.append(f'<text x="{a:.0f}" y="{b - 12:.0f}" text-anchor="{side}">{_plain(words)}</text>')
     return "".join(parts)
 
 
@@ -185,7 +182,7 @@ def _sample(trace: Mapping[str, Any]) -> str:
     dash = DASHES.get(str(line.get("dash")), "")
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     stroke = _color(line, _color(marker))
-    return f'<svg viewBox="0 0 28 8"><path stroke="{stroke}" stroke-width="3"{dashes} d="M0 4H28"/></svg>'
+    return f'<svg viewBox="0 0 56 16"><path stroke="{stroke}" stroke-width="6"{dashes} d="M0 8H56"/></svg>'
 
 
 def _heat_map(trace: Mapping[str, Any], y: Axis) -> str:

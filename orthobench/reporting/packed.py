@@ -1,0 +1,81 @@
+"""Turn figures and arrays into JSON for the page: thinned for a screen, and shorter on pages of many runs."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+from numpy.typing import ArrayLike
+
+from orthobench.reporting.decimate import LIMIT, thinned
+
+MANY_RUNS = 200
+"""Runs from which a page has fewer points and digits, so that it stays below 6 MB with 1,000 runs."""
+FEW_POINTS, FEW_DIGITS = 40, 4
+
+
+def figure_json(figure: go.Figure, runs: int) -> dict[str, Any]:
+    """Return a figure as Plotly's JSON: long lines thinned, numbers in single precision or with four digits.
+
+    A curve and the edges of its band keep the same points.
+
+    Args:
+        runs: the runs of the page; from `MANY_RUNS` on the figure gets shorter.
+    """
+    short = runs >= MANY_RUNS
+    record: dict[str, Any] = figure.to_plotly_json()
+    curves: dict[str, list[dict[str, Any]]] = {}
+    for number, trace in enumerate(record["data"]):
+        if trace.get("type") == "scatter" and trace.get("mode") in ("lines", "lines+markers"):
+            curves.setdefault(f"{trace.get('legendgroup') or number} {len(trace['x'])}", []).append(trace)
+    for traces in curves.values():
+        for trace in traces:
+            trace["x"], trace["y"] = numbers(trace["x"]), numbers(trace["y"])
+        points = thinned([trace["y"] for trace in traces], FEW_POINTS * len(traces) if short else LIMIT)
+        for trace in traces:
+            for axis in ("x", "y"):
+                values = np.asarray(trace[axis], dtype=np.float32)[points]
+                trace[axis] = digits(values, FEW_DIGITS + (axis == "x")) if short else packed(values)
+    result: dict[str, Any] = _plain({"data": record["data"], "layout": {**record["layout"], "template": None}})
+    return result
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of lists, records, texts and numbers, with arrays packed and null where there is no number."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items() if name != "template"}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
+        return packed(value)
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def numbers(values: Any) -> npt.NDArray[np.float64]:
+    """Return the numbers of a list or of a packed array, NaN where there is none; positions of names."""
+    if isinstance(values, Mapping):
+        dtype = np.dtype(str(values["dtype"])).newbyteorder("<")
+        array = np.frombuffer(base64.b64decode(values["bdata"]), dtype).astype(float)
+        return array.reshape([int(size) for size in str(values["shape"]).split(",")]) if "shape" in values else array
+    if any(isinstance(value, str) for value in values or []):
+        return np.arange(float(len(values)))  # names of categories
+    return np.array([np.nan if value is None else value for value in values or []], dtype=float)
+
+
+def digits(values: npt.NDArray[Any], count: int) -> list[float | None]:
+    """Return numbers with so many significant digits, which compress better than packed ones; None without a number."""
+    return [float(f"{value:.{count}g}") if math.isfinite(value) else None for value in values.tolist()]
+
+
+def packed(values: ArrayLike) -> dict[str, str]:
+    """Return a typed array in single precision as Plotly reads it; a matrix has a shape."""
+    array = np.asarray(values, dtype="<f4")
+    record = {"dtype": "f4", "bdata": base64.b64encode(array.tobytes()).decode()}
+    return record | ({"shape": ", ".join(map(str, array.shape))} if array.ndim > 1 else {})
