@@ -16,7 +16,7 @@ from orthobench.reporting.decimate import LIMIT, thinned
 
 MANY_RUNS = 200
 """Runs from which a page has fewer points and digits, so that it stays below 6 MB with 1,000 runs."""
-FEW_POINTS, FEW_DIGITS = 40, 4
+FEW_POINTS, FEW_DIGITS = 60, 4
 
 
 def figure_json(figure: go.Figure, runs: int) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def figure_json(figure: go.Figure, runs: int) -> dict[str, Any]:
     for traces in curves.values():
         for trace in traces:
             trace["x"], trace["y"] = numbers(trace["x"]), numbers(trace["y"])
-        points = thinned([trace["y"] for trace in traces], FEW_POINTS * len(traces) if short else LIMIT)
+        points = thinned([trace["y"] for trace in traces], FEW_POINTS if short else LIMIT)
         for trace in traces:
             for axis in ("x", "y"):
                 values = np.asarray(trace[axis], dtype=np.float32)[points]

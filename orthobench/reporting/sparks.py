@@ -15,16 +15,20 @@ from orthobench.papers import Claim
 from orthobench.reporting.decimate import thinned
 from orthobench.reporting.verdicts import Dot
 
-WIDTH, HEIGHT, POINTS, LINES = 480, 112, 60, 5
+WIDTH, HEIGHT, POINTS = 480, 112, 50
+LINES, RIVAL_LINES = 5, 2
+"""Seeds that are drawn of each model that a claim is about, and of each that it is compared with."""
 REACH = 4.0
 """Tolerances on each side of print that a dot plot shows; a number beyond has an arrow at the edge."""
 Line = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
 def spark(result: ClaimResult) -> Markup:
-    """Draw the metric of a claim for up to `LINES` seeds of each model, the others in grey; empty for a computation."""
+    """Draw the metric of a claim for a few seeds of each model, the others in grey; empty for a computation."""
     lines = [(line, "own") for variant in result.own for line in _lines(result.claim, variant)[:LINES]]
-    lines = [(line, "rival") for variant in result.rivals for line in _lines(result.claim, variant)[:LINES]] + lines
+    lines = [
+        (line, "rival") for variant in result.rivals for line in _lines(result.claim, variant)[:RIVAL_LINES]
+    ] + lines
     if not lines:
         return Markup()
     vector = _is_vector(result.claim, result.own[0])

@@ -163,12 +163,12 @@ def _scatter(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis
         parts.append(f'<path clip-path="url(#f)" {pen} d="{path(*spots)}"/>')
     if "markers" in mode:
         every = max(1, len(chosen) // int(marker.get("maxdisplayed") or len(chosen)))
-        fill = "none" if str(marker.get("symbol", "")).endswith("-open") else _color(marker, color)
-        parts += [
-            f'<circle cx="{a:.0f}" cy="{b:.0f}" r="6" fill="{fill}" stroke="{_color(marker, color)}"/>'
+        dots = "".join(
+            f"M{a:.0f} {b:.0f}h0"
             for a, b in list(zip(*spots, strict=True))[::every]
             if math.isfinite(a) and math.isfinite(b)
-        ]
+        )
+        parts.append(f'<path stroke="{_color(marker, color)}" stroke-width="14" stroke-linecap="round" d="{dots}"/>')
     if "text" in mode and isinstance(trace.get("text"), list | tuple):
         for a, b, words in zip(*(axis.tolist() for axis in spots), trace["text"], strict=False):
             if words and math.isfinite(a) and math.isfinite(b):
