@@ -180,10 +180,43 @@ function sample({ line, marker, mode }) {
 
 // Figures near sight are drawn, far ones purged: two screens away nothing is left to lay out
 
+const REST = 100; // milliseconds without scrolling before a figure is drawn: drawing one takes longer than a frame
+const waiting = new Set();
+let lastScroll = -REST;
+let isDrawing = false;
 const sight = new IntersectionObserver(
-  (entries) => { for (const entry of entries) if (entry.isIntersecting && !entry.target.drawn) draw(entry.target); },
+  (entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting && !target.drawn) waiting.add(target);
+      else waiting.delete(target);
+    }
+    drawWaiting();
+  },
   { rootMargin: "600px" },
 );
+
+// Draw the figures near sight, one after another, while nothing scrolls.
+async function drawWaiting() {
+  if (isDrawing) return;
+  isDrawing = true;
+  while (waiting.size) {
+    const rest = lastScroll + REST - performance.now();
+    if (rest > 0) {
+      await new Promise((resume) => setTimeout(resume, rest));
+      continue;
+    }
+    const [container] = waiting;
+    waiting.delete(container);
+    try {
+      await draw(container);
+    } catch (error) {
+      console.error(error);
+    }
+    await new Promise((resume) => setTimeout(resume));
+  }
+  isDrawing = false;
+}
+window.addEventListener("scroll", () => { lastScroll = performance.now(); }, { passive: true });
 const distance = new IntersectionObserver(
   (entries) => { for (const entry of entries) if (!entry.isIntersecting && !printing) purge(entry.target); },
   { rootMargin: "3000px" },

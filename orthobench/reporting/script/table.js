@@ -138,6 +138,7 @@ function headRuns() {
 }
 
 let renderedFrom = -1;
+const madeRows = new Map(); // the rows in the table, by their runs: those that stay are not made again
 
 // Make the rows in sight and a few around them; empty rows above and below keep the height.
 function renderRows(always = false) {
@@ -148,7 +149,10 @@ function renderRows(always = false) {
   renderedFrom = from;
   const to = Math.min(shownRuns.length, from + inSight + 20);
   const focused = document.activeElement?.closest?.("#run-table tr")?.dataset.run;
-  const rows = shownRuns.slice(from, to).map((run, number) => runRow(run, from + number));
+  if (always) madeRows.clear();
+  const rows = shownRuns.slice(from, to).map((run, number) => madeRows.get(run.key) ?? runRow(run, from + number));
+  madeRows.clear();
+  for (const row of rows) madeRows.set(row.dataset.run, row);
   body.replaceChildren(spacer(from), ...rows, spacer(shownRuns.length - to));
   if (focused) body.querySelector(`tr[data-run="${CSS.escape(focused)}"] a`)?.focus({ preventScroll: true });
 }
