@@ -70,7 +70,7 @@ def numbers(values: Any) -> npt.NDArray[np.float64]:
 
 
 def digits(values: npt.NDArray[Any], count: int) -> list[float | None]:
-    """Return numbers rounded to `count` significant digits, which compress better than packed ones; None without a number."""
+    """Return numbers with `count` significant digits, which compress better than packed ones; None without one."""
     return [float(f"{value:.{count}g}") if math.isfinite(value) else None for value in values.tolist()]
 
 
