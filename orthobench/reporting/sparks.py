@@ -98,7 +98,8 @@ def _spark(
         chosen = thinned([y], POINTS)
         paths.append(f'<path class="{kind}" d="{path(*locate(x[chosen], y[chosen]))}"/>')
     return Markup(
-        f'<svg class="spark" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{escape(caption)}">'
+        f'<svg class="spark" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" '
+        f'role="img" aria-label="{escape(caption)}">'
         f"<title>{escape(caption)}</title>{''.join(paths)}</svg>"
     )
 
