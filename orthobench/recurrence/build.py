@@ -216,6 +216,13 @@ def find_compiler() -> list[str]:
     raise BuildError("no C compiler (cc, gcc or clang) found")
 
 
+def source_hash() -> str:
+    """Return the hash of the code of all kernels, for CPU and CUDA: 12 hexadecimal digits."""
+    folder = Path(__file__).parent
+    files = [*_SOURCES, *_HEADERS, *sorted(folder.glob("*.cu")), *sorted(folder.glob("triton_*.py"))]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
+
+
 def _key(compiler: list[str], extra_flags: tuple[str, ...]) -> str:
     digest = hashlib.sha256()
     for text in (

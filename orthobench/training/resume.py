@@ -60,17 +60,18 @@ def resumed_backend(
 ) -> BackendName:
     """Return the back end for the rest of a run: the checkpoint's, unless the user requested another.
 
-    Warns where the rest uses another back end, torch version or instruction set than the checkpoint: sums are then
-    rounded differently.
+    Warns where the rest uses another back end, torch version, instruction set or code of kernels than the checkpoint:
+    sums are then rounded differently. Checkpoints of earlier versions do not name the code of their kernels.
     """
     if checkpoint is None or checkpoint.kernels is None:
         return requested
     before, now = checkpoint.kernels, kernels()
     saved, backend = set(before["backends"]), requested
+    names = ("torch", "cpu_capability") if saved == {"reference"} else ("torch", "cpu_capability", "kernel_code")
     changes = [
-        f"{name} {before[name]} before, {now[name]} now"
-        for name in ("torch", "cpu_capability")
-        if before[name] != now[name]
+        f"{name} {before.get(name, 'unknown')} before, {now[name]} now"
+        for name in names
+        if before.get(name) != now[name]
     ]
     if requested == "auto":
         missing = [f"{name} ({reason})" for name in sorted(saved) if (reason := backend_problem(name, device))]

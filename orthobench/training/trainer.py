@@ -17,6 +17,7 @@ from torch import Tensor
 from orthobench import seeds
 from orthobench.errors import UsageError
 from orthobench.model import State
+from orthobench.recurrence.build import source_hash
 from orthobench.recurrence.dispatch import last_used
 from orthobench.spec import RunConfig
 from orthobench.task import Task
@@ -31,8 +32,12 @@ FORMAT = 3
 
 
 def kernels() -> dict[str, str]:
-    """Return the torch version and the instruction set, which round a run's sums."""
-    return {"torch": str(torch.__version__), "cpu_capability": torch.backends.cpu.get_cpu_capability()}
+    """Return the torch version, the instruction set and the hash of the kernels' code, which round a run's sums."""
+    return {
+        "torch": str(torch.__version__),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "kernel_code": source_hash(),
+    }
 
 
 def backend_names(backends: Set[str]) -> str | None:

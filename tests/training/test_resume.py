@@ -18,6 +18,7 @@ from orthobench.training.checkpoint import NEWEST, PREVIOUS, CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
+from orthobench.training.trainer import kernels
 
 CPU = torch.device("cpu")
 
@@ -79,13 +80,32 @@ def test_a_back_end_that_is_missing_now_is_warned_of(config, tmp_path, caplog, m
     assert any("back end cpu (" in message and "cannot serve here" in message for message in caplog.messages)
 
 
-@pytest.mark.parametrize("name", ["torch", "cpu_capability"])
-def test_another_torch_or_instruction_set_is_warned_of(config, tmp_path, caplog, monkeypatch, name):
+@pytest.mark.parametrize("name", ["torch", "cpu_capability", "kernel_code"])
+def test_another_torch_instruction_set_or_code_of_kernels_is_warned_of(config, tmp_path, caplog, monkeypatch, name):
     train_in(tmp_path, config, stop_at=6)
-    now = {"torch": torch.__version__, "cpu_capability": "DEFAULT"} | {name: "other"}
+    now = kernels() | {name: "other"}
     monkeypatch.setattr("orthobench.training.resume.kernels", lambda: now)
     train_in(tmp_path, config)
-    assert any(f"{name} " in message and "other now" in message for message in caplog.messages)
+    (message,) = caplog.messages
+    assert f"resumes on other kernels ({name} {kernels()[name]} before, other now)" in message
+
+
+def test_other_code_of_kernels_does_not_concern_the_reference(config, tmp_path, caplog, monkeypatch):
+    train_in(tmp_path, config, stop_at=6, backend="reference")
+    now = kernels() | {"kernel_code": "other"}
+    monkeypatch.setattr("orthobench.training.resume.kernels", lambda: now)
+    train_in(tmp_path, config)
+    assert caplog.messages == []
+
+
+def test_a_checkpoint_without_the_code_of_its_kernels_is_warned_of(config, tmp_path, caplog):
+    train_in(tmp_path, config, stop_at=6)
+    path = tmp_path / "c" / config.spec.key / NEWEST
+    content = torch.load(path, weights_only=True)
+    del content["kernels"]["kernel_code"]
+    torch.save(content, path)
+    train_in(tmp_path, config)
+    assert any("kernel_code unknown before" in message for message in caplog.messages)
 
 
 def test_a_checkpoint_of_another_run_is_not_used(config, tmp_path, caplog, tiny):
