@@ -55,7 +55,7 @@ def versions() -> Iterator[Finding]:
         missing = [name for name in packages if importlib.util.find_spec(name) is None]
         if missing:
             text = f"without {', '.join(missing)}, which {USES[extra]} needs"
-            yield Finding(section, f"extra {extra}", text, Level.NOTE, f"pip install 'orthobench[{extra}]'")
+            yield Finding(section, f"extra {extra}", text, Level.NOTE, f"pip install -e '.[{extra}]' in the checkout")
 
 
 def devices() -> Iterator[Finding]:

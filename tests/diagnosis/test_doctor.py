@@ -220,7 +220,7 @@ def test_missing_extras_are_notes_with_the_command(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "optuna" else find_spec(name))
     finding = by_subject(list(machine.versions()))["extra search"]
     assert finding.level is Level.NOTE
-    assert finding.fix == "pip install 'orthobench[search]'"
+    assert finding.fix == "pip install -e '.[search]' in the checkout"
 
 
 def test_extras_are_those_of_the_package() -> None:
