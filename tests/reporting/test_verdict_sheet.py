@@ -1,0 +1,111 @@
+"""The verdict sheet: claims that failed with what else was run, distinct claims that held, dots, and the matrix."""
+
+from __future__ import annotations
+
+import pytest
+from scipy.stats import t
+from support.databases import RunDatabase, experiment, paper
+
+from orthobench.analysis.conditions import collect
+from orthobench.papers import Claim, Printed
+from orthobench.reporting.pages import mark_repeated_claims
+from orthobench.reporting.verdicts import dots, failed_claims, held_claims, own_conditions, square
+from orthobench.store import open_store
+
+FALLS, STAYS = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198]
+OUTCOME = [Printed(metric="mse", outcome="")]
+
+
+@pytest.fixture
+def database(tmp_path):
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        yield RunDatabase(store)
+
+
+def claim(text: str, **fields) -> Claim:
+    return Claim(text=text, check="ends_below", model="rnn", factor=0.1, **fields)
+
+
+def figure(*claims: Claim) -> dict:
+    return {"name": "figure 1", "shows": "learning_curves", "claims": list(claims)}
+
+
+def test_a_claim_that_failed_names_the_other_settings_that_were_run(database):
+    rnn = experiment("rnn", "curve", OUTCOME, "figure 1")
+    database.run(rnn, 0, test=STAYS)
+    database.run(rnn, 0, test=FALLS, learning_rate=0.5)
+    view = database.view(paper(rnn, artifacts=[figure(claim("it falls"))]))
+    (verdict,) = failed_claims([view], collect(database.store))
+    assert (verdict.result.claim.text, verdict.seeds) == ("it falls", 1)
+    (other,) = verdict.tried
+    assert "learning_rate=0.5" in other.label
+    assert held_claims([view]) == ([], [])
+
+
+def test_a_claim_counts_once_and_not_if_it_cannot_fail(database):
+    rnn = experiment("rnn", "curve", OUTCOME, "figure 1")
+    for seed in (0, 1):
+        database.run(rnn, seed, test=FALLS)
+    whole = paper(rnn, artifacts=[figure(claim("it falls"), claim("it ends", cannot_fail=True))])
+    views = mark_repeated_claims([database.view(whole), database.view(whole.model_copy(update={"key": "again"}))])
+    (verdict,), computed = held_claims(views)
+    assert (verdict.paper.key, verdict.result.claim.text, verdict.seeds) == ("k", "it falls", 2)
+    assert computed == []
+    assert failed_claims(views, []) == []
+
+
+def test_a_dot_is_the_difference_in_tolerances_with_its_90_percent_interval(database):
+    """The tolerance is 2 % of 0.25, that is 0.005."""
+    rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    values = [0.26, 0.27, 0.25]
+    for seed, value in enumerate(values):
+        database.run(rnn, seed, test=[1.0, value])
+    (dot,) = dots([database.view(paper(rnn))])
+    assert dot.offset == pytest.approx(2.0)
+    half = t.ppf(0.95, 2) * 0.01 / 3**0.5 / 0.005
+    assert (dot.low, dot.high) == pytest.approx((2 - half, 2 + half))
+    assert not dot.is_single
+
+
+def test_one_seed_is_a_hollow_dot_without_an_interval(database):
+    rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    database.run(rnn, 0, test=[1.0, 0.24])
+    (dot,) = dots([database.view(paper(rnn))])
+    assert dot.is_single
+    assert (dot.low, dot.high) == (None, None)
+    assert dot.offset == pytest.approx(-2.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "standing"),
+    [
+        ([], "none"),
+        ([0.25], "partial"),
+        ([0.25, 0.251, 0.2505], "agree"),
+        ([0.3, 0.301, 0.302], "fails"),
+    ],
+)
+def test_the_matrix_says_where_a_table_stands(database, values, standing):
+    rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    for seed, value in enumerate(values):
+        database.run(rnn, seed, test=[1.0, value])
+    (part,) = database.view(paper(rnn)).artifacts
+    assert square(part).standing == standing
+
+
+def test_a_table_is_not_all_in_agreement_while_a_row_is_missing(database):
+    rows = [experiment(model, "last", [Printed(metric="mse", value=0.25)]) for model in ("rnn", "lstm")]
+    for seed, value in enumerate([0.25, 0.251, 0.2505]):
+        database.run(rows[0], seed, test=[1.0, value])
+    (part,) = database.view(paper(*rows)).artifacts
+    assert square(part).standing == "partial"
+    assert square(part).words == "1 of 2 results measured; 1 of 1 checks agree with print"
+
+
+def test_own_runs_come_first_only_where_no_experiment_was_measured(database):
+    rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    database.run(rnn, 0, test=[1.0, 0.25], epochs=2)
+    conditions = collect(database.store)
+    assert own_conditions(conditions, [database.view(paper(rnn))]) == list(conditions)
+    database.run(rnn, 0, test=[1.0, 0.25])
+    assert own_conditions(collect(database.store), [database.view(paper(rnn))]) == []
