@@ -56,7 +56,7 @@ reproduce-all: $(INSTALLED)
 	-for study in gradient-norms toy-dynamics heat-maps orthogonality time sizes jacobians; do \
 	  $(BIN)/orthobench study $$study --seeds $(SEEDS) $(REFERENCE); done
 	-$(BIN)/orthobench sweep timit --models scornn,lstm,enrnn,full_urnn -s dataset=timit_sample --seeds $(SEEDS) $(REFERENCE)
-	-for paper in helfrich2018 maduranga2020 chang2019 lezcano2019 kerg2019 vorontsov2017 wisdom2016 rusch2021cornn \
+	-for paper in helfrich2018 helfrich2020 chang2019 lezcano2019 kerg2019 vorontsov2017 wisdom2016 rusch2021cornn \
 	    rusch2022lem helfrich2017; do \
 	  $(BIN)/orthobench reproduce $$paper --seeds $(SEEDS) $(REFERENCE); done
 

@@ -3,7 +3,7 @@
     h = [h_L; h_S],   W = [[W_L, W_C], [0, W_S]],   h_t = modReLU(W h_{t-1} + U x_t; b)
 
 W_L is scoRNN's scaled Cayley transform; W_S = T / (rho(T) + eps), rho the spectral radius; W_C (optional) lets the
-short-term state feed the long-term one, never the reverse. K. Maduranga, K. Helfrich, Q. Ye, "Eigenvalue Normalized
+short-term state feed the long-term one, never the reverse. K. Helfrich, Q. Ye, "Eigenvalue Normalized
 Recurrent Neural Networks for Short Term Memory", AAAI 2020. Training begins with W_S = T; the normalisation goes on,
 for good, when rho(T) first exceeds 1. As in the program eps is 0, so the radius then is 1, not below (D-08). On Penn
 Treebank the paper has ReLU in place of modReLU, and W_C starts with orthonormal rows or columns.
@@ -77,7 +77,7 @@ class ENRNN(PlainRNN):
     version = 1
     step_matrices = ("W_L", "W_S")
     title = "ENRNN"
-    paper = "Maduranga, Helfrich, Ye. Eigenvalue Normalized RNNs for Short Term Memory. AAAI 2020"
+    paper = "Helfrich, Ye. Eigenvalue Normalized RNNs for Short Term Memory. AAAI 2020"
     Settings = ENRNNSettings
     matrix_parameters = ("skew_entries",)
     waits = "the eigenvalues of T are computed on the host, and decide when the normalisation begins"

@@ -1,4 +1,4 @@
-r"""The spectral radius rho(T) = max |eigenvalue| and its derivative (ENRNN, Maduranga et al. 2020, proposition 3.2).
+r"""The spectral radius rho(T) = max |eigenvalue| and its derivative (ENRNN, Helfrich and Ye 2020, proposition 3.2).
 
 For a simple leading eigenvalue lambda = alpha + i beta with T u = lambda u and v* T = lambda v*,
 

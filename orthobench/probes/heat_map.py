@@ -21,7 +21,7 @@ class HeatMap(Probe):
     """`heat_map/<part>`: T x T numbers row by row, of the state at tau by the input at t; zeros where t > tau."""
 
     title = "gradient of every state by every input"
-    paper = "Maduranga, Helfrich, Ye 2020, figures 4 and 5"
+    paper = "Helfrich, Ye 2020, figures 4 and 5"
     every_epochs = 0
 
     def __call__(self, context: ProbeContext) -> ProbeResult:

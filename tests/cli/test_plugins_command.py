@@ -32,7 +32,7 @@ def test_a_model_explains_its_settings(orthobench):
     size = settings["hidden_size"]
     assert (size["symbol"], size["default"], size["values"]) == ("n", "170", "whole number at least 1")
     assert size["meaning"] == "number of hidden units n"
-    assert {"value": 190, "sources": ["helfrich2018 figure 1", "maduranga2020 figure 2", "helfrich2017 figure 1"]} in (
+    assert {"value": 190, "sources": ["helfrich2018 figure 1", "helfrich2020 figure 2", "helfrich2017 figure 1"]} in (
         size["papers"]
     )
     assert settings["optimizer"]["meaning"].startswith(

@@ -53,7 +53,7 @@ def test_every_claim_in_small_is_about_runs_that_are_made(paper, artifact):
 def test_every_figure_of_the_first_two_authors_papers_is_there():
     assert [(paper.key, artifact.name) for paper, artifact in IN_SMALL] == [
         *(("helfrich2018", f"figure {number}") for number in (1, 2, 4, 5)),
-        *(("maduranga2020", f"figure {number}") for number in (1, 2, 4, 5, 6, 7)),
+        *(("helfrich2020", f"figure {number}") for number in (1, 2, 4, 5, 6, 7)),
         ("chang2019", "figure 1"),
         ("chang2019", "eigenvalues"),
     ]
@@ -76,7 +76,7 @@ def test_claims_are_checked_and_runs_made_once(orthobench, only):
 
 
 def test_a_plan_of_several_tasks_names_them(orthobench):
-    (heading, *rows) = orthobench("reproduce", "--small", "--dry-run", "maduranga2020").out.splitlines()
+    (heading, *rows) = orthobench("reproduce", "--small", "--dry-run", "helfrich2020").out.splitlines()
     assert heading.split() == ["run", "task", "model", "settings", "seed", "state"]
     assert {row.split()[1] for row in rows[:2]} == {"adding"}
     assert "copying" in {row.split()[1] for row in rows[:-1]}

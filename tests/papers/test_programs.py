@@ -17,7 +17,7 @@ from orthobench.spec import resolve
 
 CATALOG = Catalog()
 EXPERIMENTS = [experiment for paper in papers() for experiment in paper.experiments()]
-SCORNN_PAPERS = ("helfrich2017", "helfrich2018", "maduranga2020")
+SCORNN_PAPERS = ("helfrich2017", "helfrich2018", "helfrich2020")
 
 
 @dataclass(frozen=True)

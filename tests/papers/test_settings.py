@@ -182,7 +182,7 @@ PRINTED: dict[tuple[str, str], list[Row]] = {
             ("table 2", PERMUTED, lambda settings: settings["permuted"]),
         )
     },
-    ("maduranga2020", "figure 1"): [
+    ("helfrich2020", "figure 1"): [
         *rows("enrnn", ADDING_2020, R, hidden_size=160, coupling=True, recurrent_optimizer=RMSPROP),
         *rows("lstm", ADDING_2020, A, hidden_size=60),
         *rows(
@@ -192,18 +192,18 @@ PRINTED: dict[tuple[str, str], list[Row]] = {
         *rows("ornn", ADDING_2020, A, hidden_size=128, reflections=16),
         *rows("full_urnn", ADDING_2020, R, hidden_size=120),
     ],
-    ("maduranga2020", "figure 2"): [
+    ("helfrich2020", "figure 2"): [
         *rows("enrnn", R, hidden_size=192, coupling=True, recurrent_optimizer=RMSPROP),
         *rows("lstm", R, sizes(68, 192)),
         *rows("scornn", R, hidden_size=190, negative_ones=95, recurrent_optimizer=RMSPROP),
         *rows("full_urnn", R, hidden_size=128),
     ],
-    ("maduranga2020", "table 2"): [
+    ("helfrich2020", "table 2"): [
         *rows("enrnn", TIMIT_2020, A, hidden_size=468, short_size=94, coupling=False, recurrent_optimizer=ADAM),
         *rows("lstm", TIMIT_2020, R, sizes(158, 468)),
         *rows("scornn", TIMIT_2020, RA, hidden_size=425),
     ],
-    ("maduranga2020", "table 3"): [
+    ("helfrich2020", "table 3"): [
         *rows(
             "enrnn", PTB_2020, A, hidden_size=1030, short_size=720, negative_ones=186, coupling=True,
             coupling_start="orthogonal", activation="relu", recurrent_optimizer=ADAM,

@@ -48,8 +48,8 @@ def test_runs_have_the_order_of_the_file_and_come_once(write):
 
 
 def test_the_runs_are_the_papers(write):
-    file = write('[[runs]]\npaper = "maduranga2020"\ntable = "3"\n')
-    paper = resolve_experiments(CATALOG, restrict(find_paper("maduranga2020"), table="3"), [0])
+    file = write('[[runs]]\npaper = "helfrich2020"\ntable = "3"\n')
+    paper = resolve_experiments(CATALOG, restrict(find_paper("helfrich2020"), table="3"), [0])
     assert [run.spec.key for run, _ in runs_in(file, CATALOG)] == [run.spec.key for run, _ in paper]
 
 

@@ -125,7 +125,7 @@ def test_a_small_study_decides_nothing(orthobench, tiny_options):
             study_results = {"heat-maps": find_result(store, find_study("heat-maps"))}
         return {part.artifact.name: part.claim_results for part in view_paper(paper, [], {}, study_results).artifacts}
 
-    paper = find_paper("maduranga2020")
+    paper = find_paper("helfrich2020")
     (small,) = claim_results("quick")["figure 4"]
     assert small.holds is None
     assert "only the small version is there" in small.reason
