@@ -37,6 +37,14 @@ def _is_text_named(*suffixes: str) -> Callable[[Path, bytes], bool]:
     return lambda file, start: file.suffix.lower() in (*suffixes, ".txt", "") and b"\0" not in start
 
 
+def _is_svg(file: Path, start: bytes) -> bool:
+    return start.lstrip().startswith((b"<svg", b"<?xml")) and b"<svg" in start
+
+
+def _is_xml(file: Path, start: bytes) -> bool:
+    return start.lstrip().startswith((b"<?xml", b"<testsuite")) and not _is_svg(file, start)
+
+
 def _is_json(file: Path, start: bytes) -> bool:
     try:
         json.loads(file.read_text("utf-8"))
@@ -49,8 +57,8 @@ KINDS = {
     kind.name: kind
     for kind in (
         Kind("HTML", ".html", _begins_with(b"<!doctype html", b"<html")),
-        Kind("XML", ".xml", _begins_with(b"<?xml", b"<testsuite")),
-        Kind("SVG", ".svg", _begins_with(b"<svg", b"<?xml")),
+        Kind("XML", ".xml", _is_xml),
+        Kind("SVG", ".svg", _is_svg),
         Kind("PNG", ".png", _begins_with(b"\x89png")),
         Kind("PDF", ".pdf", _begins_with(b"%pdf")),
         Kind("Parquet", ".parquet", _begins_with(b"par1")),

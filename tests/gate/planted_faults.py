@@ -159,8 +159,8 @@ FAULTS = (
     fault(
         "state not carried on",
         TRAINER,
-        "None if starts_epoch else state.carried",
-        "None",
+        "() if starts_epoch or state.carried is None else state.carried",
+        "()",
         "training/test_carried_state.py",
         "ptb/exact",
     ),
@@ -225,8 +225,8 @@ FAULTS = (
     fault(
         "RMSProp with the complement of its decay",
         OPTIMIZERS,
-        '1 - group["decay"])\n                if group["epsilon_inside"]',
-        'group["decay"])\n                if group["epsilon_inside"]',
+        'mean_squares, _squares(gradients), 1 - group["decay"]',
+        'mean_squares, _squares(gradients), group["decay"]',
         "training/test_optimizers.py",
         "copying/exact",
     ),
@@ -331,8 +331,8 @@ FAULTS = (
     fault(
         "start of the state forgotten",
         "models/_plain.py",
-        "weight, state, trace,",
-        "weight, super().initial_state(inputs.shape[1]), trace,",
+        "self._applied(), state, trace,",
+        "self._applied(), super().initial_state(inputs.shape[1]), trace,",
         "models/test_contract.py",
         "mnist/exact",
     ),

@@ -15,6 +15,7 @@ from orthobench.store.overwrite import KINDS, refuse_file, refuse_other_kinds
 OWN = {
     "HTML": b"<!DOCTYPE html><title>t</title>",
     "XML": b"<?xml version='1.0'?><testsuites/>",
+    "SVG": b"<svg xmlns='http://www.w3.org/2000/svg'/>",
     "PNG": b"\x89PNG\r\n\x1a\n\0\0",
     "PDF": b"%PDF-1.7\n\0",
     "Parquet": b"PAR1\0\0",
@@ -38,6 +39,14 @@ def test_a_kind_replaces_its_own_files_empty_ones_and_none_of_another_kind(kind,
         else:
             with pytest.raises(UsageError, match=f"exists and is no {kind} file, so it is left as it is: name another"):
                 refuse_other_kinds(file, kind)
+
+
+def test_a_drawing_with_a_declaration_is_a_drawing(tmp_path):
+    file = tmp_path / "figure.svg"
+    file.write_bytes(b"<?xml version='1.0'?>\n<svg xmlns='http://www.w3.org/2000/svg'/>")
+    refuse_other_kinds(file, "SVG")
+    with pytest.raises(UsageError, match="is no XML file"):
+        refuse_other_kinds(file, "XML")
 
 
 def test_a_device_and_a_file_for_a_folder_are_refused(tmp_path):
