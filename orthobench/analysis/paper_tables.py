@@ -172,29 +172,27 @@ def values(variant: VariantData, selection: str, metric: str, split: str) -> lis
         return [value / TIMES[metric] for value in seconds if value is not None]
     if selection not in ("best_test", "best_valid", "final"):
         return [end.value for end in variant.ends_of(split, metric).values() if math.isfinite(end.value)]
-    best = {"best_test": "test", "best_valid": "valid"}.get(selection)
-    ranking = variant.series(best, variant.run.metric) if best else None
-    rows = variant.series(split, metric)
-    selected = (_selected(ranking, rows, run.id, variant.run.main_metric.goal) for run in variant.finished)
-    return [value for value in selected if value is not None and math.isfinite(value)]
+    logged = variant.series_of_runs(split, metric)
+    split_of_best = {"best_test": "test", "best_valid": "valid"}.get(selection)
+    if split_of_best is None:
+        selected = [float(curve.iloc[-1]) for curve in logged.values()]
+    else:
+        ranks, goal = variant.series_of_runs(split_of_best, variant.run.metric), variant.run.main_metric.goal
+        selected = [_at_best(curve, ranks.get(run), goal) for run, curve in logged.items()]
+    return [value for value in selected if math.isfinite(value)]
 
 
-def _selected(ranking: pd.DataFrame | None, rows: pd.DataFrame, run: int, goal: str) -> float | None:
-    values = _by_iteration(rows, run)
-    if values.empty:
-        return None
-    if ranking is None or len(values) == 1:  # a metric measured once, after the last iteration
-        return float(values.iloc[-1])
-    ranks = _by_iteration(ranking, run).dropna()
-    if ranks.empty:
-        return None
-    at = ranks.idxmin() if goal == "min" else ranks.idxmax()
-    return float(values.get(at, math.nan))
+def _at_best(curve: pd.Series, ranking: pd.Series | None, goal: str) -> float:
+    """Return the value of a run's curve at the iteration that ranks best; NaN if there is none.
 
-
-def _by_iteration(rows: pd.DataFrame, run: int) -> pd.Series:
-    """Return the values of a run, by iteration."""
-    return rows[rows["run"] == run].set_index("iteration")["value"].astype(float).sort_index()
+    A metric that is measured once, after the last iteration, has that value whatever the ranking.
+    """
+    if len(curve) == 1:
+        return float(curve.iloc[-1])
+    ranks = ranking.dropna() if ranking is not None else None
+    if ranks is None or ranks.empty:
+        return math.nan
+    return float(curve.get(ranks.idxmin() if goal == "min" else ranks.idxmax(), math.nan))
 
 
 def _cell(experiment: Experiment, printed: Printed, variant: VariantData | None, command: str) -> Cell:
