@@ -1,4 +1,4 @@
-"""Read the account of a reproduction that its author wrote: the Markdown above the mark in REPRODUCTION.md."""
+"""Read what its author wrote in the account of a reproduction: REPRODUCTION.md up to the mark, without the table."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from orthobench.errors import UsageError
 
 ANY_MARK = "<!-- From here on written by .*? -->"
 MARK = "<!-- From here on written by `orthobench report --format reproduction`. -->"
+TABLE_BEGINS = "<!-- Written by `orthobench report --format reproduction`: everything measured. -->"
+TABLE_ENDS = "<!-- Here the author's text begins. -->"
 ELSEWHERE = ["link", "image", "autolink", "html_inline", "html_block"]
 """Parts of Markdown that stay text: the page fetches nothing, and runs no markup of others."""
 
@@ -29,6 +31,12 @@ class Account:
         return [remark for lead, remark in self.remarks if words <= lead]
 
 
+def authors_part(text: str) -> str:
+    """Return an account without what the program wrote: the opening table, and all from the mark on."""
+    table = f"\n*{re.escape(TABLE_BEGINS)}.*?{re.escape(TABLE_ENDS)}"
+    return re.sub(table, "", re.split(ANY_MARK, text)[0], flags=re.S)
+
+
 def read_account(file: Path) -> Account:
     """Read the author's part of an account.
 
@@ -38,7 +46,7 @@ def read_account(file: Path) -> Account:
     from markdown_it import MarkdownIt
 
     try:
-        text = re.split(ANY_MARK, file.read_text("utf-8"))[0]
+        text = authors_part(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"account {file} cannot be read ({error}); name a Markdown file with --account") from error
     parser = MarkdownIt("commonmark", {"html": False}).disable(ELSEWHERE)

@@ -1,20 +1,20 @@
 """Write the account of a reproduction in Markdown: printed beside measured, with machines and hours.
 
-The account follows a mark in the file. The text above the mark is its author's and stays when the account is written
-again.
+The account opens with one table of everything measured, below the title. The text between the table and the mark is the
+author's and stays when the account is written again. The rest follows the mark.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.paper_tables import Cell, Row
-from orthobench.reporting.account import ANY_MARK, MARK
+from orthobench.reporting.account import MARK, TABLE_BEGINS, TABLE_ENDS, authors_part
 from orthobench.reporting.export import Sheet, condition_sheet, measured_text, seeds_of, shown_median, spread, write
 from orthobench.reporting.pages import ArtifactView, PaperView, full_title
 from orthobench.reporting.studies import StudyResult
@@ -43,6 +43,36 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
     return "\n".join(parts)
 
 
+def everything_measured(views: Sequence[PaperView]) -> str:
+    """Return one table: every measured number beside its printed one, and every decided claim."""
+    header = ["paper", "result", "printed", "measured", "seeds", "verdict"]
+    rows = [[view.paper.key, *row] for view in views for part in view.artifacts for row in _measured(part)]
+    return _markdown([Sheet("", [], header, rows)]) if rows else "Nothing is measured yet.\n"
+
+
+def _measured(part: ArtifactView) -> Iterator[list[str]]:
+    """Yield a table's or figure's measured numbers and decided claims as rows of the opening table.
+
+    A claim that the same runs decide in another paper is left out.
+    """
+    name = part.artifact.name
+    for row in part.table.rows if part.table else []:
+        for label, cell in row.cells.items():
+            if cell.measured is not None and cell.printed.value is not None:
+                seeds = str(cell.measured.n)
+                yield [
+                    f"{name}: {row.label}, {label}",
+                    f"{cell.printed.value:g}",
+                    str(cell.measured),
+                    seeds,
+                    cell.words,
+                ]
+    for result in part.claim_results:
+        if result.holds is not None and not result.same_as:
+            counts = [len(variant.finished) for variant in (*result.own, *result.rivals)]
+            yield [name, result.claim.text, result.reason, str(min(counts, default="")), _verdict(result)]
+
+
 def where_it_was_run(conditions: Sequence[Condition]) -> list[Sheet]:
     """Return the machines of these runs, and the runs without a result so far."""
     if not conditions:
@@ -55,10 +85,12 @@ def where_it_was_run(conditions: Sequence[Condition]) -> list[Sheet]:
     ]
 
 
-def keep_authors(file: Path, written: str) -> str:
-    """Return the file's text up to the mark, then the mark and the new account."""
-    before = re.split(ANY_MARK, file.read_text("utf-8"))[0].rstrip() + "\n" if file.is_file() else TITLE
-    return f"{before}\n{MARK}\n\n{written}"
+def keep_authors(file: Path, table: str, written: str) -> str:
+    """Return the account: the title, the table, the author's text that the file has, the mark, and what is written."""
+    text = authors_part(file.read_text("utf-8")) if file.is_file() else TITLE
+    title, body = re.match(r"(\s*# [^\n]*\n)?(.*)", text, re.S).groups(default="")  # type: ignore[union-attr]
+    parts = [title.strip() or TITLE.strip(), TABLE_BEGINS, table.strip(), TABLE_ENDS, body.strip(), MARK, written]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _paper(view: PaperView) -> list[str]:

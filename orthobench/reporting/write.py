@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from orthobench.reporting.export import condition_sheet, sheets
 from orthobench.reporting.export import write as write_tables
 from orthobench.reporting.html import load_views, write_html, write_whole
-from orthobench.reporting.reproduction import keep_authors, reproduction
+from orthobench.reporting.reproduction import everything_measured, keep_authors, reproduction
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.styles import Styles
 from orthobench.store import Store
@@ -57,8 +57,8 @@ def write_report(
     if form == "reproduction":
         file = out or Path("reports/REPRODUCTION.md")
         refuse_other_kinds(file, KINDS_BY_FORMAT[form])
-        text = reproduction(conditions, views, studies)
-        write_whole(file, keep_authors(file, text).encode(), KINDS_BY_FORMAT[form])
+        text = keep_authors(file, everything_measured(views), reproduction(conditions, views, studies))
+        write_whole(file, text.encode(), KINDS_BY_FORMAT[form])
         return [file.resolve()]
     if not scope.paper:
         views = []

@@ -7,7 +7,8 @@ from support.databases import RunDatabase, experiment, paper
 
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Claim, Printed, find_study
-from orthobench.reporting.reproduction import MARK, keep_authors, reproduction
+from orthobench.reporting.account import MARK, TABLE_BEGINS, TABLE_ENDS, read_account
+from orthobench.reporting.reproduction import everything_measured, keep_authors, reproduction
 from orthobench.reporting.studies import StudyResult
 from orthobench.store import Benchmark, Status, open_store
 
@@ -60,6 +61,25 @@ def test_a_paper_of_which_nothing_was_run_is_left_out(database):
     assert reproduction([], [database.view(paper(experiment("rnn", "last", [])))], []).count("##") == 1
 
 
+def test_the_opening_table_has_every_number_and_decided_claim(database):
+    numbers = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    curves = experiment("lstm", "curve", [Printed(metric="mse", outcome="falls")], "figure 1")
+    for seed, value in enumerate((0.19, 0.20, 0.21)):
+        database.run(numbers, seed, test=[1.0, value])
+    for seed in (0, 1):
+        database.run(curves, seed, test=[1.0, 0.01])
+    claims = [Claim(text="It falls", check="ends_below", model="lstm"), Claim(text="So?", check="best", model="gru")]
+    whole = paper(numbers, curves, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
+    lines = everything_measured([database.view(whole)]).splitlines()
+    assert len(lines) == 4
+    assert sorted(lines[2:]) == [
+        "| k | figure 1 | It falls | ends at 0.01, limit 0.1; 2 of 2 seeds, 0% of the last tests on the other side | 2 "
+        "| held |",
+        "| k | table 1: rnn, n = 8, mse | 0.25 | 0.2 ± 0.025 | 3 | differs, better |",
+    ]
+    assert everything_measured([]) == "Nothing is measured yet.\n"
+
+
 def test_the_authors_words_are_kept(tmp_path, orthobench):
     file = tmp_path / "reports" / "REPRODUCTION.md"
     with open_store("results.db", create=True):
@@ -69,9 +89,13 @@ def test_the_authors_words_are_kept(tmp_path, orthobench):
     file.write_text(f"# Mine\n\nMy words.\n\n{MARK}\n\nold", "utf-8")
     assert orthobench("report", "--format", "reproduction").code == 0
     text = file.read_text("utf-8")
-    assert text.startswith(f"# Mine\n\nMy words.\n\n{MARK}\n\n## Where it was run\n")
+    table = f"{TABLE_BEGINS}\n\nNothing is measured yet.\n\n{TABLE_ENDS}"
+    assert text.startswith(f"# Mine\n\n{table}\n\nMy words.\n\n{MARK}\n\n## Where it was run\n")
     assert "old" not in text
-    assert keep_authors(file, "new").endswith(f"{MARK}\n\nnew")
+    assert keep_authors(file, "new table", "new").endswith(f"\n\nMy words.\n\n{MARK}\n\nnew")
+    assert keep_authors(file, "new table", "new").count("table") == 1
+    assert "Nothing" not in read_account(file).text
+    assert "My words." in read_account(file).text
 
 
 def test_a_run_that_two_figures_of_a_study_share_is_counted_once(database):
