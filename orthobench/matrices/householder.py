@@ -12,14 +12,15 @@ cannot be scaled so.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from orthobench.matrices.aligned import aligned
+from orthobench.matrices.indices import index_table
 
 
 class _Product(torch.autograd.Function):
@@ -70,19 +71,18 @@ def falling_size(n: int, k: int) -> int:
     return n * k - k * (k - 1) // 2
 
 
-@lru_cache(maxsize=16)
-def _falling_positions(n: int, k: int, device: torch.device) -> Tensor:
-    rows, columns = torch.tril_indices(n, k, device=device)
-    positions: Tensor = rows * k + columns
-    return positions
+@index_table
+def _falling_positions(n: int, k: int) -> np.ndarray:
+    rows, columns = np.tril_indices(n, m=k)
+    return rows * k + columns
 
 
 def falling_vectors(entries: Tensor, n: int, k: int) -> Tensor:
     """Return u_1 ... u_k, the columns of a lower triangular `[n, k]`."""
-    return entries.new_zeros(n * k).scatter_(0, _falling_positions(n, k, entries.device), entries).view(n, k)
+    return entries.new_zeros(n * k).scatter_(0, _falling_positions(n, k, device=entries.device), entries).view(n, k)
 
 
 def unit_entries(entries: Tensor, n: int, k: int) -> Tensor:
     """Return the entries with every vector scaled to length 1; a vector of zeros stays."""
     vectors = nn.functional.normalize(falling_vectors(entries, n, k), dim=0)
-    return vectors.view(-1).index_select(0, _falling_positions(n, k, entries.device))
+    return vectors.view(-1).index_select(0, _falling_positions(n, k, device=entries.device))

@@ -59,6 +59,18 @@ def test_an_onnx_file_computes_the_same(name, x, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_an_export_leaves_nothing_behind(x):
+    """The first use of a size inside an exported program must not serve later calls."""
+    size = 9
+    layer = orthobench.nn.Antisymmetric(2, size, generator=torch.Generator().manual_seed(0))
+    torch.export.export(layer, (x,))
+    entries = layer.cells[0].recurrent_entries.detach()
+    expected = torch.zeros(size, size)
+    expected[tuple(torch.triu_indices(size, size, 1))] = entries
+    torch.testing.assert_close(layer.cells[0].weight().detach(), expected - expected.T - 0.01 * torch.eye(size))
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_the_documents_examples_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text("utf-8"), re.S)
