@@ -37,6 +37,7 @@ def describe(device: torch.device, plugins: Sequence[Mapping[str, Any]] = ()) ->
         "changes": changes,
         "platform": platform.platform(),
         "cpu": _cpu_name(),
+        "cpu_model": _cpu_model(),
         "cores": psutil.cpu_count(logical=False),
         "threads": torch.get_num_threads(),
         "memory": psutil.virtual_memory().total,
@@ -98,10 +99,21 @@ def git(folder: Path, *arguments: str) -> str | None:
 
 
 def _cpu_name() -> str:
+    return _cpu_facts().get("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_model() -> str | None:
+    """Return the processor's family, model and stepping, such as 6/143/8, or None: virtual machines share names."""
+    facts = _cpu_facts()
+    numbers = [facts.get(name) for name in ("cpu family", "model", "stepping")]
+    return "/".join(number for number in numbers if number) or None
+
+
+def _cpu_facts() -> dict[str, str]:
+    """Return what Linux says of the first processor; nothing elsewhere."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
+        first = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     except OSError:
-        pass
-    return platform.processor() or platform.machine()
+        return {}
+    pairs = (line.partition(":") for line in first.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -124,4 +124,5 @@ def _seconds(product: MatrixProduct) -> float:
 
 def machine_kind(facts: Mapping[str, Any]) -> dict[str, str]:
     """Return the facts of a machine that its rounding depends on."""
-    return {name: str(facts[name]) for name in ("cpu", "cpu_capability", "accelerator", "threads")}
+    names = ("cpu", "cpu_model", "cpu_capability", "accelerator", "threads")
+    return {name: str(facts.get(name)) for name in names}  # runs of earlier versions have no cpu_model

@@ -8,12 +8,19 @@ from orthobench.gate.baseline import CheckedRun, Update
 from orthobench.gate.results import SeedResult
 from orthobench.gate.verdict import Finding, Verdict, exit_code, judge, refusal, skipped
 
-FACTS = {"cpu": "abacus", "cpu_capability": "beads", "accelerator": None, "threads": 2, "packages": {"torch": "2"}}
+FACTS = {
+    "cpu": "abacus",
+    "cpu_model": "1/2/3",
+    "cpu_capability": "beads",
+    "accelerator": None,
+    "threads": 2,
+    "packages": {"torch": "2"},
+}
 ORIGIN = Update(
     reason="",
     date="",
     versions={"torch": "2"},
-    machine={"cpu": "abacus", "cpu_capability": "beads", "accelerator": "None", "threads": "2"},
+    machine={"cpu": "abacus", "cpu_model": "1/2/3", "cpu_capability": "beads", "accelerator": "None", "threads": "2"},
     runs=("adding/lstm",),
 )
 
@@ -133,6 +140,11 @@ def test_exactly_is_undecided_on_another_machine_and_for_another_seed():
     assert finding.verdict == "inconclusive"
     assert "cpu abacus, now slide rule" in finding.reason
     assert verdict(checked([1.0], exact=True), now(1.0, 2.0)).verdict == "missing"
+
+
+def test_processors_of_one_name_and_other_models_are_other_machines():
+    other = {0: SeedResult({("mse", "final"): 1.0}, facts={**FACTS, "cpu_model": "1/2/4"})}
+    assert "cpu_model 1/2/3, now 1/2/4" in verdict(checked(exact=True), other).reason
 
 
 def test_two_seeds_are_no_evidence_and_why():
