@@ -71,7 +71,7 @@ def falling_size(n: int, k: int) -> int:
     return n * k - k * (k - 1) // 2
 
 
-@index_table
+@index_table(falling_size)
 def _falling_positions(n: int, k: int) -> np.ndarray:
     rows, columns = np.tril_indices(n, m=k)
     return rows * k + columns

@@ -9,7 +9,7 @@ from torch import Tensor
 from orthobench.matrices.indices import index_table
 
 
-@index_table
+@index_table(lambda n: n * (n - 1) // 2)
 def _above_diagonal(n: int) -> np.ndarray:
     """Return the flat indices in `[n, n]` of the entries above the diagonal; they gather faster than pairs."""
     rows, columns = np.triu_indices(n, 1)
@@ -28,7 +28,7 @@ def upper_entries(matrix: Tensor) -> Tensor:
     return matrix.reshape(-1).index_select(0, _above_diagonal(n, device=matrix.device))
 
 
-@index_table
+@index_table(lambda n, width: n * width - width * (width + 1) // 2)
 def _in_band(n: int, width: int) -> np.ndarray:
     """Return the indices of the upper entries that are at most `width` columns from the diagonal."""
     rows, columns = np.triu_indices(n, 1)
