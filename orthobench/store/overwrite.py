@@ -38,11 +38,11 @@ def _is_text_named(*suffixes: str) -> Callable[[Path, bytes], bool]:
 
 
 def _is_svg(file: Path, start: bytes) -> bool:
-    return start.lstrip().startswith((b"<svg", b"<?xml")) and b"<svg" in start
+    return _begins_with(b"<svg", b"<?xml")(file, start) and b"<svg" in start
 
 
 def _is_xml(file: Path, start: bytes) -> bool:
-    return start.lstrip().startswith((b"<?xml", b"<testsuite")) and not _is_svg(file, start)
+    return _begins_with(b"<?xml", b"<testsuite")(file, start) and not _is_svg(file, start)
 
 
 def _is_json(file: Path, start: bytes) -> bool:

@@ -152,24 +152,24 @@ def plain_bomb(folder):
     return source
 
 
-def tar_bomb(folder):
-    """A member that is too large by itself."""
+def tar_of_zeros(folder, name, size):
+    """An archive with one member of zeros."""
     archive = folder / "cifar-10-python.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
-        member = tarfile.TarInfo("cifar-10-batches-py/data_batch_1")
-        member.size = 60 * MEGABYTE
-        packed.addfile(member, io.BytesIO(bytes(member.size)))
+        member = tarfile.TarInfo(name)
+        member.size = size
+        packed.addfile(member, io.BytesIO(bytes(size)))
     return archive
+
+
+def tar_bomb(folder):
+    """A member that is too large by itself."""
+    return tar_of_zeros(folder, "cifar-10-batches-py/data_batch_1", 60 * MEGABYTE)
 
 
 def tar_bomb_beside(folder):
     """A member of another name, which is read over."""
-    archive = folder / "cifar-10-python.tar.gz"
-    with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
-        member = tarfile.TarInfo("other")
-        member.size = 30 * MEGABYTE
-        packed.addfile(member, io.BytesIO(bytes(member.size)))
-    return archive
+    return tar_of_zeros(folder, "other", 30 * MEGABYTE)
 
 
 def tar_bomb_in_a_header(folder):
