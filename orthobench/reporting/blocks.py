@@ -6,11 +6,29 @@ import base64
 import gzip
 import hashlib
 import json
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
+from orthobench.errors import UsageError
 from orthobench.store.strict_json import finite
+
+
+def plotly_script() -> str:
+    """Return the script of plotly.js from Plotly's package, which is not imported.
+
+    Raises:
+        UsageError: the installed Plotly has no script.
+    """
+    spec = find_spec("plotly")
+    folders = spec.submodule_search_locations or [] if spec else []
+    for folder in folders:
+        file = Path(folder, "package_data", "plotly.min.js")
+        if file.is_file():
+            return file.read_text("utf-8")
+    raise UsageError("Plotly has no file plotly.min.js: pip install --force-reinstall plotly")
 
 
 def block(name: str, content: bytes) -> Markup:

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from orthobench.errors import UsageError
+from orthobench.reporting.decimate import is_line
 from orthobench.reporting.export import Sheet
+from orthobench.reporting.figure_record import Figure, Record
 from orthobench.reporting.images import missing_commands, paper_images
 from orthobench.reporting.pages import PaperView
 from orthobench.reporting.styles import Styles
@@ -36,48 +37,49 @@ def figure_sheets(views: Sequence[PaperView], styles: Styles) -> list[Sheet]:
     return sheets
 
 
-def records_of(figure: go.Figure) -> list[dict[str, Any]]:
+def records_of(figure: Figure) -> list[dict[str, Any]]:
     """Return the points of all curves and maps of a figure: curve, x, y, and low and high of the band over seeds.
 
     The mark of a curve's end is the `note` of its point. A map has the value and both of its axes.
     """
-    axes = {"x_axis": _plain(figure.layout.xaxis.title.text), "y_axis": _plain(figure.layout.yaxis.title.text)}
+    axes = {f"{axis}_axis": _plain(figure.layout[f"{axis}axis"]["title"]["text"]) for axis in "xy"}
     records: list[dict[str, Any]] = []
     for trace in figure.data:
-        if trace.type == "heatmap":
-            for y, line in zip(trace.y, np.asarray(trace.z, dtype=float), strict=True):
-                for x, exponent in zip(trace.x, line, strict=True):
+        if trace["type"] == "heatmap":
+            for y, line in zip(trace["y"], np.asarray(trace["z"], dtype=float), strict=True):
+                for x, exponent in zip(trace["x"], line, strict=True):
                     if math.isfinite(exponent):
                         records.append({**axes, "curve": "", "x": x, "y": y, "value": float(10**exponent)})
-        elif trace.type == "scatter" and trace.name and trace.showlegend is not False:
+        elif trace["type"] == "scatter" and trace.get("name") and trace.get("showlegend") is not False:
             records += _points(figure, trace, axes)
     return records
 
 
-def _points(figure: go.Figure, line: go.Scatter, axes: dict[str, str]) -> list[dict[str, Any]]:
+def _points(figure: Figure, line: Record, axes: dict[str, str]) -> list[dict[str, Any]]:
     """Return the points of a curve with the edges of its band and its notes."""
-    own = [trace for trace in figure.data if line.legendgroup and trace.legendgroup == line.legendgroup]
-    edges = [np.asarray(trace.y, dtype=float) for trace in own if trace.line.width == 0 and trace.mode == "lines"]
-    y = np.asarray(line.y, dtype=float)
+    group = line.get("legendgroup")
+    own = [trace for trace in figure.data if group and trace.get("legendgroup") == group]
+    edges = [np.asarray(trace["y"], dtype=float) for trace in own if is_line(trace) and trace["line"]["width"] == 0]
+    y = np.asarray(line["y"], dtype=float)
     high, low = edges if len(edges) == 2 else (y, y)
     notes = {
         float(x): word
         for trace in own
-        if trace.mode == "markers+text" and trace.marker.symbol != "arrow-up"
-        for x, word in zip(trace.x, trace.text, strict=True)
+        if trace["mode"] == "markers+text" and trace["marker"]["symbol"] != "arrow-up"
+        for x, word in zip(trace["x"], trace["text"], strict=True)
         if word
     }
     return [
         {
             **axes,
-            "curve": html.unescape(line.name),
+            "curve": html.unescape(line["name"]),
             "x": float(x),
             "y": value,
             "low": lowest,
             "high": highest,
             "note": notes.get(float(x), ""),
         }
-        for x, value, lowest, highest in zip(line.x, y.tolist(), low.tolist(), high.tolist(), strict=True)
+        for x, value, lowest, highest in zip(line["x"], y.tolist(), low.tolist(), high.tolist(), strict=True)
     ]
 
 
@@ -99,6 +101,6 @@ def _summaries(records: Sequence[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
-def _plain(markup: str | None) -> str:
+def _plain(markup: str) -> str:
     """Return an axis' title without markup."""
-    return html.unescape(re.sub(r"<[^>]+>", "", markup or ""))
+    return html.unescape(re.sub(r"<[^>]+>", "", markup))

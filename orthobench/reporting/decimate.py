@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import ArrayLike, NDArray
+
+from orthobench.reporting.figure_record import Figure, Record
 
 LIMIT = 400
 
 
-def slim(figure: go.Figure) -> go.Figure:
-    """Return a copy of a figure for a screen: long lines thinned, numbers in single precision.
+def slim(figure: Figure, limit: int = LIMIT) -> Figure:
+    """Return a copy of a figure for a screen: lines of about `limit` points at most, in single precision.
 
     A curve and the edges of its band keep the same points.
     """
-    copy = go.Figure(figure)
-    curves: dict[str, list[go.Scatter]] = {}
+    copy = Figure(figure.layout)
+    copy.data = [dict(trace) for trace in figure.data]
+    curves: dict[str, list[Record]] = {}
     for number, trace in enumerate(copy.data):
-        if trace.type == "scatter" and trace.mode in ("lines", "lines+markers"):
-            curves.setdefault(f"{trace.legendgroup or number} {len(trace.x)}", []).append(trace)
+        if is_line(trace):
+            curves.setdefault(f"{trace.get('legendgroup') or number} {len(trace['x'])}", []).append(trace)
     for traces in curves.values():
-        points = thinned([trace.y for trace in traces])
+        points = thinned([trace["y"] for trace in traces], limit)
         for trace in traces:
-            trace.x, trace.y = (np.asarray(axis, dtype=np.float32)[points] for axis in (trace.x, trace.y))
+            trace["x"], trace["y"] = (np.asarray(trace[axis], dtype=np.float32)[points] for axis in ("x", "y"))
     return copy
+
+
+def is_line(trace: Record) -> bool:
+    """Return whether a trace is a curve or the edge of its band."""
+    return trace["type"] == "scatter" and trace.get("mode") in ("lines", "lines+markers")
 
 
 def thinned(curves: list[ArrayLike], limit: int = LIMIT) -> NDArray[np.intp]:

@@ -9,10 +9,10 @@ import html
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
 from orthobench.analysis.courses import FLOAT32_TINY, Course
+from orthobench.reporting.figure_record import Figure, Record
 from orthobench.reporting.styles import Style
 from orthobench.store import Status
 
@@ -29,7 +29,7 @@ OUTCOME_SYMBOLS = {
 """Of a place where seeds drop out, by the status of their runs."""
 
 
-def add_course(figure: go.Figure, course: Course, x: ArrayLike, label: str, style: Style, plain: bool = False) -> None:
+def add_course(figure: Figure, course: Course, x: ArrayLike, label: str, style: Style, plain: bool = False) -> None:
     """Add the median over seeds, the band from the lowest to the highest seed, and the marks of its ends.
 
     Args:
@@ -81,21 +81,21 @@ def add_course(figure: go.Figure, course: Course, x: ArrayLike, label: str, styl
         )
 
 
-def cut_above(figure: go.Figure, top: float) -> None:
+def cut_above(figure: Figure, top: float) -> None:
     """End the vertical axis at `top`, with an arrow and a word for each curve that goes beyond it."""
     figure.update_yaxes(range=[0, top])
-    highest: dict[str, tuple[float, float, go.Scatter]] = {}
+    highest: dict[str, tuple[float, float, Record]] = {}
     for trace in figure.data:
-        y = np.asarray(trace.y, dtype=float)
-        if trace.legendgroup is None or not np.isfinite(y).any():
+        y, group = np.asarray(trace["y"], dtype=float), trace.get("legendgroup")
+        if group is None or not np.isfinite(y).any():
             continue
         at = int(np.nanargmax(y))
-        before = highest.get(trace.legendgroup)
-        line = trace if trace.showlegend is not False or before is None else before[2]
+        before = highest.get(group)
+        line = trace if trace.get("showlegend") is not False or before is None else before[2]
         if before is None or y[at] > before[0]:
-            highest[trace.legendgroup] = (y[at], trace.x[at], line)
+            highest[group] = (y[at], trace["x"][at], line)
         else:
-            highest[trace.legendgroup] = (before[0], before[1], line)
+            highest[group] = (before[0], before[1], line)
     beyond = [(name, *peak) for name, peak in highest.items() if peak[0] > top]
     step = min(0.06, 0.9 / max(len(beyond), 1))
     for number, (name, value, x, line) in enumerate(beyond):
@@ -103,36 +103,35 @@ def cut_above(figure: go.Figure, top: float) -> None:
             x=[x],
             y=[top * (1 - step * number)],
             mode="markers+text",
-            marker={"symbol": "arrow-up", "size": 12, "color": line.line.color},
+            marker={"symbol": "arrow-up", "size": 12, "color": line["line"]["color"]},
             text=[f"{name}: up to {value:.3g}"],
             textposition="middle right",
             hoverinfo="skip",
             cliponaxis=False,
             showlegend=False,
             legendgroup=name,
-            meta=line.meta,
+            meta=line.get("meta"),
         )
 
 
-def show_gaps(figure: go.Figure) -> None:
+def show_gaps(figure: Figure) -> None:
     """Leave a gap where a value is below float32's range, above a line that says so; for logarithmic axes."""
-    before = [trace for trace in figure.data if trace.name == GAP]
-    figure.data = [trace for trace in figure.data if trace.name != GAP]
-    lines = [trace for trace in figure.data if "lines" in (trace.mode or "")]
-    values = {id(trace): np.asarray(trace.y, dtype=float) for trace in lines}
-    if not before and not any((y < FLOAT32_TINY).any() for y in values.values()):
+    before = len(figure.data)
+    figure.data = [trace for trace in figure.data if trace.get("name") != GAP]
+    lines = [trace for trace in figure.data if "lines" in trace["mode"]]
+    values = [np.asarray(trace["y"], dtype=float) for trace in lines]
+    if len(figure.data) == before and not any((y < FLOAT32_TINY).any() for y in values):
         return
-    drawn = [y[y >= FLOAT32_TINY] for y in values.values()]
+    drawn = [y[y >= FLOAT32_TINY] for y in values]
     lowest = min((float(y.min()) for y in drawn if len(y)), default=1.0)
     floor = max(FLOAT32_TINY, lowest / 10)
-    for trace in lines:
-        y = values[id(trace)]
-        is_edge = trace.line.width == 0
-        trace.y = np.where(y < FLOAT32_TINY, floor if is_edge else np.nan, y)
+    for trace, y in zip(lines, values, strict=True):
+        is_edge = trace["line"]["width"] == 0
+        trace["y"] = np.where(y < FLOAT32_TINY, floor if is_edge else np.nan, y)
     for trace in figure.data:
-        if trace.mode == "markers+text":
-            trace.y = [value if value >= FLOAT32_TINY else floor for value in trace.y]
-    ends = [float(end) for trace in lines for end in (np.min(trace.x), np.max(trace.x))]
+        if trace["mode"] == "markers+text":
+            trace["y"] = [value if value >= FLOAT32_TINY else floor for value in trace["y"]]
+    ends = [float(end) for trace in lines for end in (np.min(trace["x"]), np.max(trace["x"]))]
     figure.add_scatter(
         x=[min(ends), max(ends)],
         y=[floor, floor],
@@ -145,16 +144,15 @@ def show_gaps(figure: go.Figure) -> None:
     )
 
 
-def empty_figure(x_title: str, y_title: str, logarithmic: bool = False) -> go.Figure:
+def empty_figure(x_title: str, y_title: str, logarithmic: bool = False) -> Figure:
     """Return a figure with these axes; `logarithmic` is of the y axis."""
     y_axis = {"title": {"text": y_title}, "exponentformat": "power", "automargin": True}
     if logarithmic:
         y_axis["type"] = "log"
     else:
         y_axis["rangemode"] = "tozero"
-    return go.Figure(
+    return Figure(
         layout={
-            "template": "none",
             "xaxis": {"title": {"text": x_title}, "automargin": True},
             "yaxis": y_axis,
             "hovermode": "x unified",

@@ -6,15 +6,15 @@ import html
 from collections.abc import Iterator
 
 import pandas as pd
-import plotly.graph_objects as go
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.courses import course, vector_course
 from orthobench.reporting.captions import caption
 from orthobench.reporting.drawing import GREY, add_course, cut_above, empty_figure, show_gaps
+from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.styles import Style, Styles
 
-Drawn = dict[str, tuple[str, go.Figure]]
+Drawn = dict[str, tuple[str, Figure]]
 """Captions and figures, by name."""
 
 GATES = frozenset(["W_i", "W_f", "W_g", "W_o", "W_r", "W_z", "W_y", "W_1", "W_2", "A"])
@@ -63,7 +63,7 @@ def condition_figures(condition: Condition, styles: Styles) -> Drawn:
 
 def learning_curves(
     condition: Condition, styles: Styles, x: str = "epoch", name: str = "", split: str = "test"
-) -> go.Figure:
+) -> Figure:
     """Draw a metric over epochs or iterations: the median over seeds, in a band from the lowest to the highest seed.
 
     Args:
@@ -96,7 +96,7 @@ def learning_curves(
     return figure
 
 
-def orthogonality(condition: Condition, styles: Styles, x: str = "epoch") -> go.Figure | None:
+def orthogonality(condition: Condition, styles: Styles, x: str = "epoch") -> Figure | None:
     """Draw ||W^T W - I||_F over epochs on a log scale, for each matrix of a step; None without data."""
     figure = empty_figure(x, "‖WᵀW − I‖<sub>F</sub>", logarithmic=True)
     for variant, _ in styled(condition, styles, figure):
@@ -126,7 +126,7 @@ def gradient_norms(
     moments: tuple[bool, ...] = (False, True),
     norm: str = "gradient_norm",
     states: tuple[str, ...] = (),
-) -> go.Figure | None:
+) -> Figure | None:
     """Draw the norms of dL/dh_t over the steps, median and band over seeds; None without data.
 
     Args:
@@ -155,7 +155,7 @@ def gradient_norms(
     return figure
 
 
-def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
+def pareto(condition: Condition, styles: Styles, cost: str) -> Figure | None:
     """Draw the end of the test metric over "parameters" or "seconds per epoch"; None for fewer than two variants."""
     figure = empty_figure(cost, f"test {condition.metric.axis}")
     for variant, style in styled(condition, styles, figure):
@@ -174,10 +174,11 @@ def pareto(condition: Condition, styles: Styles, cost: str) -> go.Figure | None:
     if len(figure.data) < 2:
         return None
     figure.update_xaxes(type="log")
-    return figure.update_layout(hovermode="closest")
+    figure.update_layout(hovermode="closest")
+    return figure
 
 
-def styled(condition: Condition, styles: Styles, *figures: go.Figure) -> Iterator[tuple[VariantData, Style]]:
+def styled(condition: Condition, styles: Styles, *figures: Figure) -> Iterator[tuple[VariantData, Style]]:
     """Yield the variants with their styles, and mark traces that the caller adds meanwhile as the variant's.
 
     The mark of a trace has its entry in the legend: a variant's matrices and states have one each.
@@ -188,4 +189,4 @@ def styled(condition: Condition, styles: Styles, *figures: go.Figure) -> Iterato
         owner = {"model": variant.run.model, "tags": variant.tags}
         for figure, count in zip(figures, before, strict=True):
             for trace in figure.data[count:]:
-                trace.meta = {"label": html.unescape(trace.name or variant.label), **owner}
+                trace["meta"] = {"label": html.unescape(trace.get("name") or variant.label), **owner}

@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import plotly.graph_objects as go
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
 
 from orthobench.analysis.claims import count_claims
 from orthobench.analysis.conditions import SOLVED, Condition, collect
@@ -26,8 +24,8 @@ from orthobench.errors import UsageError
 from orthobench.papers import Study, find_paper, papers
 from orthobench.reporting import sparks, verdicts
 from orthobench.reporting.account import Account, read_account
-from orthobench.reporting.blocks import block, json_block, policy
-from orthobench.reporting.figures import condition_figures
+from orthobench.reporting.blocks import block, json_block, plotly_script, policy
+from orthobench.reporting.figures import Drawn, condition_figures
 from orthobench.reporting.packed import figure_json
 from orthobench.reporting.pages import (
     GROUPS,
@@ -54,7 +52,6 @@ from orthobench.version import __version__
 
 SCRIPTS = ("data", "figures", "tools", "measured", "table", "run", "compare", "routes")
 """The scripts of the page, in the order of their execution; they share one scope."""
-Drawings = dict[str, tuple[str, go.Figure]]
 
 
 def write_html(
@@ -182,7 +179,7 @@ def _render(
             searches=searches,
             styles=styles,
             papers={paper.key: paper for paper in papers()},
-            policy=policy([get_plotlyjs(), script]),
+            policy=policy([plotly_script(), script]),
             css=Markup(style),
             js=Markup(script),
             blocks=_blocks(conditions, views, plain, styles, searches, list(counted.values())),
@@ -229,7 +226,7 @@ def _blocks(
     }
     rates = {condition.key: _rates(condition) for condition in conditions}
     return [
-        block("plotly", get_plotlyjs().encode()),
+        block("plotly", plotly_script().encode()),
         json_block("index", index),
         json_block("environments", {run.environment.digest: run.environment.facts for run in runs}),
         *(
@@ -274,7 +271,7 @@ def _commands(views: Sequence[PaperView], sections: Sequence[Any]) -> dict[str, 
     return commands
 
 
-def _paper_figures(views: Sequence[PaperView], styles: Styles) -> dict[str, Drawings]:
+def _paper_figures(views: Sequence[PaperView], styles: Styles) -> dict[str, Drawn]:
     return {
         panel.key: panel_figures(part, panel, styles)
         for view in views

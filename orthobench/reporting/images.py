@@ -15,6 +15,7 @@ from plotly.subplots import make_subplots
 from orthobench.analysis.conditions import Condition
 from orthobench.errors import UsageError
 from orthobench.reporting.decimate import slim
+from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.pages import PaperView
 from orthobench.reporting.paper_figures import panel_figures, panel_title
@@ -71,9 +72,9 @@ def write_images(conditions: list[Condition], views: list[PaperView], form: Imag
     return [job["path"].resolve() for job in jobs]
 
 
-def paper_images(views: Sequence[PaperView], styles: Styles) -> dict[str, list[tuple[str, go.Figure]]]:
+def paper_images(views: Sequence[PaperView], styles: Styles) -> dict[str, list[tuple[str, Figure]]]:
     """Return the panels of each measured figure of the papers with their titles, by the name of the figure."""
-    figures: dict[str, list[tuple[str, go.Figure]]] = {}
+    figures: dict[str, list[tuple[str, Figure]]] = {}
     for view in views:
         for part in view.artifacts:
             drawn = [
@@ -102,7 +103,7 @@ def missing_commands(views: Sequence[PaperView]) -> list[str]:
     return list(dict.fromkeys(commands))
 
 
-def compose(panels: Sequence[tuple[str, go.Figure]], inches: float) -> go.Figure:
+def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
     """Return one figure of these panels at this width: side by side as far as they fit, then in rows.
 
     Args:
@@ -126,22 +127,21 @@ def compose(panels: Sequence[tuple[str, go.Figure]], inches: float) -> go.Figure
     for number, (_, figure) in enumerate(panels):
         row, column = number // columns + 1, number % columns + 1
         arrows = 0
-        for trace in slim(figure).data:
+        for trace in slim(figure).to_plotly().data:
             if trace.type == "heatmap":
                 trace.showscale, has_scale = not has_scale, True
-            elif trace.showlegend is not False and figure.layout.showlegend is not False and trace.name:
+            elif trace.showlegend is not False and figure.layout.get("showlegend") is not False and trace.name:
                 trace.legendgroup = trace.legendgroup or trace.name
                 trace.showlegend = trace.name not in names
                 names[trace.name] = None
             if trace.type == "scatter":
                 _shrink(trace)
                 if trace.marker.symbol == "arrow-up":  # a line of text apart from the last curve beyond the frame
-                    trace.y = [figure.layout.yaxis.range[1] * (1 - 0.12 * arrows)]
+                    trace.y = [figure.layout["yaxis"]["range"][1] * (1 - 0.12 * arrows)]
                     arrows += 1
             whole.add_trace(trace, row, column)
         for axis, update in (("xaxis", whole.update_xaxes), ("yaxis", whole.update_yaxes)):
-            own = figure.layout[axis].to_plotly_json()
-            own.pop("scaleanchor", None)
+            own = {name: value for name, value in figure.layout[axis].items() if name != "scaleanchor"}
             update(own | {"automargin": True}, row=row, col=column)
             if own.get("type") == "log":  # Plotly writes powers of ten a quarter larger
                 update(tickfont_size=TEXT / 1.25, row=row, col=column)

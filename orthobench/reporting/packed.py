@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import plotly.graph_objects as go
 from numpy.typing import ArrayLike
 
-from orthobench.reporting.decimate import LIMIT, thinned
+from orthobench.reporting.decimate import LIMIT, is_line, slim
+from orthobench.reporting.figure_record import Figure
 
 MANY_RUNS = 200
 """Runs from which a page has fewer points and digits, so that it stays below 6 MB with 1,000 runs."""
 FEW_POINTS, FEW_DIGITS = 60, 4
 
 
-def figure_json(figure: go.Figure, runs: int) -> dict[str, Any]:
+def figure_json(figure: Figure, runs: int) -> dict[str, Any]:
     """Return a figure as Plotly's JSON: long lines thinned, numbers in single precision or with four digits.
 
     A curve and the edges of its band keep the same points.
@@ -28,27 +28,18 @@ def figure_json(figure: go.Figure, runs: int) -> dict[str, Any]:
         runs: the runs of the page; from `MANY_RUNS` on the figure gets shorter.
     """
     short = runs >= MANY_RUNS
-    record: dict[str, Any] = figure.to_plotly_json()
-    curves: dict[str, list[dict[str, Any]]] = {}
-    for number, trace in enumerate(record["data"]):
-        if trace.get("type") == "scatter" and trace.get("mode") in ("lines", "lines+markers"):
-            curves.setdefault(f"{trace.get('legendgroup') or number} {len(trace['x'])}", []).append(trace)
-    for traces in curves.values():
-        for trace in traces:
-            trace["x"], trace["y"] = numbers(trace["x"]), numbers(trace["y"])
-        points = thinned([trace["y"] for trace in traces], FEW_POINTS if short else LIMIT)
-        for trace in traces:
-            for axis in ("x", "y"):
-                values = np.asarray(trace[axis], dtype=np.float32)[points]
-                trace[axis] = digits(values, FEW_DIGITS + (axis == "x")) if short else packed(values)
-    result: dict[str, Any] = _plain({"data": record["data"], "layout": {**record["layout"], "template": None}})
+    slimmer = slim(figure, FEW_POINTS if short else LIMIT)
+    for trace in slimmer.data:
+        if short and is_line(trace):
+            trace["x"], trace["y"] = digits(trace["x"], FEW_DIGITS + 1), digits(trace["y"], FEW_DIGITS)
+    result: dict[str, Any] = _plain({"data": slimmer.data, "layout": slimmer.layout})
     return result
 
 
 def _plain(value: Any) -> Any:
     """Return a value of lists, records, texts and numbers, with arrays packed and null where there is no number."""
     if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items() if name != "template"}
+        return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
         return packed(value)
     if isinstance(value, (list, tuple, np.ndarray)):

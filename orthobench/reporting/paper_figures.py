@@ -57,7 +57,7 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
         metric = panel.metric_named(artifact.metric)
         figure = figures.learning_curves(panel, styles, artifact.x, artifact.metric, artifact.split)
         what = f"{figures.SPLITS[artifact.split]} {metric.label or metric.name} over {artifact.x}s"
-        if not any(trace.meta for trace in figure.data):
+        if not any(trace.get("meta") for trace in figure.data):
             figure = None
     if figure is None:
         return {}

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup, escape
 
+from orthobench.reporting.colormap import viridis
 from orthobench.reporting.decimate import thinned
 from orthobench.reporting.packed import numbers
 from orthobench.reporting.sparks import path
@@ -186,8 +187,6 @@ def _sample(trace: Mapping[str, Any]) -> str:
 
 
 def _heat_map(trace: Mapping[str, Any], y: Axis) -> str:
-    from plotly.colors import sample_colorscale
-
     values = (
         np.atleast_2d(numbers(trace["z"]))
         if isinstance(trace["z"], Mapping)
@@ -195,8 +194,7 @@ def _heat_map(trace: Mapping[str, Any], y: Axis) -> str:
     )
     low, high = (float(trace.get(name, bound(values))) for name, bound in (("zmin", np.nanmin), ("zmax", np.nanmax)))
     share = np.clip((values - low) / ((high - low) or 1), 0, 1)
-    scale = sample_colorscale("Viridis", [index / 255 for index in range(256)], colortype="tuple")
-    table = np.vstack([(255 * np.array(scale)).round(), [255, 255, 255]]).astype(np.uint8)
+    table = np.vstack([viridis(np.arange(256) / 255), np.full((1, 3), 255, dtype=np.uint8)])
     pixels = table[np.where(np.isfinite(share), np.nan_to_num(share) * 255, 256).astype(int)]
     pixels = pixels if y.low > y.high else pixels[::-1]
     data = base64.b64encode(_png(pixels)).decode()

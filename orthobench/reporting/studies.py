@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import plotly.graph_objects as go
-
 from orthobench.analysis.conditions import Condition, collect
 from orthobench.papers import Artifact, Study, studies
 from orthobench.reporting import study_figures
+from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.styles import Styles
 from orthobench.store import Benchmark, Run, Status, Store
 
@@ -62,7 +61,7 @@ class Section:
 
     study: Study
     remark: str
-    figures: dict[str, tuple[str, go.Figure]]
+    figures: dict[str, tuple[str, Figure]]
     tables: list[StudyTable]
     panels: bool = False
 
@@ -87,7 +86,7 @@ def study_results(store: Store) -> list[StudyResult]:
 
 def draw(result: StudyResult, styles: Styles) -> Section:
     """Draw the figures and tables of a study that have data."""
-    drawings: dict[str, tuple[str, go.Figure]] = {}
+    drawings: dict[str, tuple[str, Figure]] = {}
     tables = []
     if result.study.drawing == "trajectories":
         return Section(result.study, "", study_figures.trajectories(result.record.results["panels"]), [], panels=True)
@@ -101,7 +100,7 @@ def draw(result: StudyResult, styles: Styles) -> Section:
     return Section(result.study, _remark(result), drawings, tables)
 
 
-def figures_of(artifact: Artifact, section: Section) -> dict[str, tuple[str, go.Figure]]:
+def figures_of(artifact: Artifact, section: Section) -> dict[str, tuple[str, Figure]]:
     """Return the drawings of a study that belong to a paper's figure."""
     word = f" {artifact.panel} " if artifact.panel else ""
     return {name: drawn for name, drawn in section.figures.items() if word in f" {name} "}

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import plotly.graph_objects as go
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.courses import Course, course
 from orthobench.reporting import figures
 from orthobench.reporting.captions import BAND, caption
+from orthobench.reporting.colormap import COLOR_SCALE
 from orthobench.reporting.drawing import GREY, add_course, empty_figure, show_gaps
+from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn, step_matrices, styled
 from orthobench.reporting.styles import PALETTE, Style, Styles
 
@@ -79,7 +80,7 @@ def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
                 z=np.log10(values),
                 zmin=highest - 6,
                 zmax=highest,
-                colorscale="Viridis",
+                colorscale=COLOR_SCALE,
                 hovertemplate="input %{x}, state %{y}: 10^%{z:.2f}<extra></extra>",
                 colorbar={"title": {"text": "log<sub>10</sub>"}},
             )
@@ -174,7 +175,7 @@ def trajectories(panels: list[dict[str, Any]]) -> Drawn:
     return drawn
 
 
-def minutes(results: dict[str, Any], styles: Styles) -> tuple[str, go.Figure]:
+def minutes(results: dict[str, Any], styles: Styles) -> tuple[str, Figure]:
     """Draw measured over printed minutes; points on a parallel to the diagonal have the table's shape."""
     rows = [row for entry in results["shapes"] for row in entry["rows"] if row["printed"] is not None]
     figure = empty_figure("printed minutes per epoch", "measured minutes per epoch", logarithmic=True)
@@ -232,7 +233,7 @@ def _readings(variant: VariantData, name: str) -> Iterator[tuple[bool, npt.NDArr
         yield iteration == rows["iteration"].max(), np.mean(same["values"].tolist(), axis=0)
 
 
-def _add_moduli(figure: go.Figure, variant: VariantData, style: Style) -> None:
+def _add_moduli(figure: Figure, variant: VariantData, style: Style) -> None:
     vectors = [_readings(variant, f"jacobian/{name}") for name in ("steps", "modulus_mean", "modulus_std")]
     for (last, steps), (_, mean), (_, deviation) in zip(*vectors, strict=True):
         name = html.escape(variant.label)
@@ -249,7 +250,7 @@ def _add_moduli(figure: go.Figure, variant: VariantData, style: Style) -> None:
         )
 
 
-def _plane() -> go.Figure:
+def _plane() -> Figure:
     figure = empty_figure("Re λ", "Im λ")
     figure.update_yaxes(scaleanchor="x", rangemode="normal")
     figure.add_scatter(
@@ -264,7 +265,7 @@ def _plane() -> go.Figure:
     return figure
 
 
-def _add_cloud(figure: go.Figure, clouds: list[list[float]], label: str, style: Style) -> None:
+def _add_cloud(figure: Figure, clouds: list[list[float]], label: str, style: Style) -> None:
     points = np.array(clouds).reshape(-1, 2)
     figure.add_scatter(
         x=points[:, 0],

@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
+
 from orthobench.metric import run_columns
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -25,9 +27,17 @@ def block(text: str, name: str) -> Any:
 
 
 def figures(text: str) -> dict[str, dict[str, Any]]:
-    """All figures of a page, by the key of their data and their name."""
+    """All figures of a page, by the key of their data and their name.
+
+    Raises:
+        ValueError: Plotly refuses a figure.
+    """
     names = re.findall(r'<script type="text/plain" id="data-figures-([\w-]+)">', text)
-    return {name: block(text, f"figures-{name}")["figures"] for name in names}
+    named = {name: block(text, f"figures-{name}")["figures"] for name in names}
+    for drawn in named.values():
+        for figure in drawn.values():
+            go.Figure(figure)
+    return named
 
 
 def table_of_runs(page: Path) -> list[dict[str, Any]]:

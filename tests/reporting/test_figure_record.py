@@ -1,0 +1,72 @@
+"""Figures are plain records: valid for Plotly, which the page does not import, and with Plotly's script and colours."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from plotly.colors import sample_colorscale
+from plotly.offline import get_plotlyjs
+from support.pages import figures
+
+from orthobench.planning.paper import variant_keys
+from orthobench.plugins import Catalog
+from orthobench.reporting.blocks import plotly_script
+from orthobench.reporting.colormap import COLOR_SCALE, viridis
+from orthobench.reporting.figure_record import Figure
+from orthobench.reporting.html import write_html
+from orthobench.reporting.scope import Scope
+from orthobench.store import open_store
+
+SHIPPED = Path(__file__).parents[2] / "results.db"
+
+
+def test_every_figure_of_the_shipped_results_is_valid_for_plotly(tmp_path):
+    """`test_studies.py` tests the figures of studies of which the shipped results have none."""
+    database = tmp_path / "results.db"
+    shutil.copy(SHIPPED, database)
+    with open_store(str(database)) as store:
+        page = write_html(store, tmp_path / "page.html", Scope(), variant_keys(Catalog())[0])
+    drawn = figures(page.read_text("utf-8")).values()  # raises ValueError for a figure that Plotly refuses
+    kinds = {trace["type"] for named in drawn for figure in named.values() for trace in figure["data"]}
+    assert kinds == {"scatter", "heatmap"}
+
+
+def test_plotly_refuses_what_the_record_does_not_check():
+    figure = Figure({"xaxis": {"title": {"text": "x"}}})
+    figure.add_scatter(x=[1], y=[2], stroke="red")
+    with pytest.raises(ValueError, match="stroke"):
+        figure.to_plotly()
+
+
+def test_a_record_changes_as_plotlys_own_figures_do():
+    layout = {"xaxis": {"title": {"text": "x"}, "automargin": True}, "yaxis": {"type": "log"}}
+    record, plotly = Figure(layout), go.Figure(layout={"template": "none", **layout})
+    for figure in (record, plotly):
+        figure.add_scatter(x=[1, 2], y=[3, 4], mode="lines", line={"width": 1}, marker=None)
+        figure.add_heatmap(x=[1], y=[1], z=[[0.5]])
+        figure.update_xaxes(range=[0, 1], title={"standoff": 4})
+        figure.update_yaxes(type="linear")
+        figure.update_layout(hovermode="closest", margin={"t": 8})
+    assert record.to_plotly().to_plotly_json() == plotly.to_plotly_json()
+
+
+def test_figures_of_one_layout_stay_apart():
+    layout = {"xaxis": {"automargin": True}}
+    first, second = Figure(layout), Figure(layout)
+    first.update_xaxes(range=[0, 1])
+    assert second.layout == layout == {"xaxis": {"automargin": True}}
+
+
+def test_the_script_is_that_of_plotlys_package():
+    assert plotly_script() == get_plotlyjs()
+
+
+def test_maps_have_plotlys_colours():
+    shares = np.linspace(0, 1, 256)
+    expected = 255 * np.array(sample_colorscale("Viridis", shares.tolist(), colortype="tuple"))
+    np.testing.assert_allclose(viridis(shares).astype(float), expected, atol=0.5 + 1e-6)
+    assert [list(stop) for stop in go.Heatmap(colorscale="Viridis").colorscale] == COLOR_SCALE
