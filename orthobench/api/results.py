@@ -20,6 +20,8 @@ from orthobench.training.locks import lock, status_in
 if TYPE_CHECKING:
     import pandas as pd
 
+    from orthobench.sinks.export import Exported
+
     Runs = pd.DataFrame | Run | str | Sequence[Run] | Sequence[str] | None
 
 RUN_COLUMNS = (
@@ -208,6 +210,22 @@ class Results:
                 self.store.delete(number)
                 checkpoints_at(root, key).clear()
         return copy
+
+    def export(self, to: str, runs: Runs = None) -> Exported:
+        """Send runs to TensorBoard, MLflow or Weights & Biases; a second export adds nothing twice.
+
+        Args:
+            to: "tensorboard[:DIR]", "mlflow[:DIR|URI]" or "wandb[:DIR]".
+
+        Raises:
+            UsageError: the destination is unknown or its package is not installed, or a key is unknown or ambiguous.
+            StorageError: the destination cannot be written.
+        """
+        from orthobench.sinks.export import export
+        from orthobench.sinks.targets import parse_target
+
+        target, keys = parse_target(to), list(self._keys(runs).values())
+        return export(self.store, self.store.runs(keys=keys), target, status_in(self.store, self.db))
 
     def table(self, paper: str, name: str) -> pd.DataFrame:
         """Return a table of a paper, printed beside measured: one row per printed number.

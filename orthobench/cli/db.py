@@ -168,25 +168,46 @@ def merge(
 @app.command()
 @filtered()
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the files runs.*, segments.*, metrics.*.")],
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Folder for the files runs.*, segments.*, metrics.*.")
+    ] = None,
     form: Annotated[Literal["csv", "json", "parquet"], typer.Option("--format", help="Format of the files.")] = "csv",
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="DESTINATION", help="In place of DIR: tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]."
+        ),
+    ] = None,
     filters: Filters = NO_FILTERS,
     vectors: Annotated[
         bool, typer.Option("--vectors", help="Write the vectors too: gradient norms through time, heat maps.")
     ] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Write runs, segments and metrics as tables for other programs; `orthobench ls --help` explains the filters."""
+    """Write runs, segments and metrics as tables, or send the runs to another program's place.
+
+    A second export with --to adds nothing twice; see docs/sinks.md. `orthobench ls --help` explains the filters.
+    """
     from orthobench.analysis.selection import select_runs
     from orthobench.errors import UsageError
+    from orthobench.sinks.export import export as send
+    from orthobench.sinks.targets import parse_target
     from orthobench.store.export import export as write
     from orthobench.store.merge import reading
     from orthobench.training.locks import status_in
 
-    selected = filters.conditions()
+    if to is not None and (folder is not None or form != "csv" or vectors):
+        raise UsageError("--to names the destination: leave DIR, --format and --vectors out")
+    target, selected = None if to is None else parse_target(to), filters.conditions()
     with reading(db) as store:
-        runs = select_runs(store.runs(), selected, status_in(store, db))
+        status_of = status_in(store, db)
+        runs = select_runs(store.runs(), selected, status_of)
         if not runs:
             raise UsageError(f"{db} holds no runs to export: make one with `orthobench run`")
+        if target is not None:
+            typer.echo(send(store, runs, target, status_of))
+            return
+        if folder is None:
+            raise UsageError("name a folder for the tables, or a destination: orthobench db export --to tensorboard")
         files = write(store, runs, folder, form, vectors)
     typer.echo(f"{len(runs)} runs in {', '.join(map(str, files))}")

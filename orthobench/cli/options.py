@@ -121,6 +121,25 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the runs and their
 NoProfile = Annotated[
     bool, typer.Option("--no-profile", help="Estimate from the database's runs alone; try no steps of new runs.")
 ]
+
+
+def _check_destinations(texts: list[str] | None) -> list[str] | None:
+    from orthobench.sinks.targets import parse_target
+
+    for text in texts or ():
+        parse_target(text)
+    return texts
+
+
+LogTo = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log-to",
+        metavar="DESTINATION",
+        callback=_check_destinations,
+        help="Send the runs while they train to tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]; may be repeated.",
+    ),
+]
 Backend = Annotated[
     Literal["auto", "reference", "cpu", "cuda"],
     typer.Option("--backend", help="Kernels of the recurrence; auto: the fastest that serve."),

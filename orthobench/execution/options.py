@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from orthobench.errors import UsageError
+from orthobench.sinks.targets import Target, parse_target
 from orthobench.training.devices import BackendName, DeviceName
 from orthobench.training.graph import GraphMode
 from orthobench.training.loop import OnDivergence
@@ -31,6 +32,7 @@ class ExecutionOptions:
         checkpoints: with a database server, the folder or URL of the checkpoints.
         data_folder: the folder of the data sets; None for $ORTHOBENCH_DATA or the user's cache folder.
         budget: seconds within which runs start; None for no limit.
+        log_to: destinations of the runs while they train: "tensorboard[:DIR]", "mlflow[:DIR|URI]", "wandb[:DIR]".
         profile: estimate runs without similar ones in the database from a few of their steps.
 
     Raises:
@@ -52,6 +54,7 @@ class ExecutionOptions:
     data_folder: Path | None = None
     budget: float | None = None
     profile: bool = True
+    log_to: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if self.executor != "local" and self.executor != "ray" and not self.executor.startswith("ray://"):
@@ -64,3 +67,12 @@ class ExecutionOptions:
             raise UsageError(
                 "-j 0 is for runs in this process (jobs=0): leave it out with --executor ray, or give a limit"
             )
+        self.destinations()
+
+    def destinations(self) -> list[Target]:
+        """Return the destinations of `log_to`, each once.
+
+        Raises:
+            UsageError: a destination is unknown, or its package is not installed.
+        """
+        return list(dict.fromkeys(map(parse_target, self.log_to)))

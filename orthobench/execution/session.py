@@ -20,7 +20,7 @@ from orthobench.errors import UsageError
 from orthobench.execution.budget import Budget, by_priority
 from orthobench.execution.display import Display, JobsDisplay
 from orthobench.execution.estimate import Estimate, Estimator, profile_job
-from orthobench.execution.job import Ending, Executor, Job, Outcome, train_job
+from orthobench.execution.job import Ending, Executor, Job, Outcome, SinkFactory, train_job
 from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.output import leave_terminal
 from orthobench.execution.planner import SweepPlan, make_plan
@@ -30,6 +30,7 @@ from orthobench.execution.serial import SerialExecutor
 from orthobench.execution.signals import HANGUP, stop_signals
 from orthobench.planning.match import MatchedSize
 from orthobench.planning.plan import PlannedRun, SweepRun, plan
+from orthobench.sinks.live import LiveSinks
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store, open_store
 from orthobench.store.default import named_or_default
@@ -38,6 +39,7 @@ from orthobench.store.open import DatabaseNotFoundError, check_writable
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
 from orthobench.training.devices import check_backend, pick_device
 from orthobench.training.earlier_checkpoints import adopt_checkpoints
+from orthobench.training.events import EventSink, Tee
 from orthobench.training.fit import check_fit
 from orthobench.training.graph import check_graph
 from orthobench.training.locks import lock
@@ -140,6 +142,7 @@ class Session:
     display: Display = field(default_factory=Display)
     cluster: RayCluster | None = None
     budget: Budget | None = None
+    logs: LiveSinks | None = None
     stop: StopRequest = field(init=False)
 
     def __post_init__(self) -> None:
@@ -217,7 +220,7 @@ class Session:
         with (
             stop_on_signals(self.stop),
             self.display.open_jobs(1, True) as display,
-            display.open_sink(job) as sink,
+            self._sinks(display)(job) as sink,
         ):
             try:
                 return train_job(job, sink, self.stop, store)
@@ -283,6 +286,8 @@ class Session:
         with self.display.open_jobs(len(jobs), in_process) as display, self.open_store.waiting(self.stop):
             executor = self._executor(display, at_once)
             for outcome in executor.run(jobs, lambda: not self.is_over_budget()):
+                if self.logs is not None and outcome.ending not in (Ending.BUSY, Ending.REFUSED):
+                    self.logs.settle(outcome.job.spec.key)
                 display.on_outcome(outcome)
                 yield outcome
 
@@ -291,14 +296,27 @@ class Session:
         return self.budget is not None and self.budget.is_spent()
 
     def _executor(self, display: JobsDisplay, at_once: int | None) -> Executor:
-        store, options = self.open_store, self.options
+        store, options, open_sink = self.open_store, self.options, self._sinks(display)
         if self.cluster is not None:
-            return RayExecutor(self.cluster, store, display.open_sink, self.stop, display.print_line)
+            return RayExecutor(self.cluster, store, open_sink, self.stop, display.print_line)
         if options.jobs == 0:
-            return SerialExecutor(display.open_sink, self.stop, store)
+            return SerialExecutor(open_sink, self.stop, store)
         cores = torch.get_num_threads()
         slots = worker_slots(self.device, at_once or options.jobs, options.gpu_share, cores)
-        return ProcessExecutor(store, slots, cores, display.open_sink, self.stop, display.print_line)
+        return ProcessExecutor(store, slots, cores, open_sink, self.stop, display.print_line)
+
+    def _sinks(self, display: JobsDisplay) -> SinkFactory:
+        """Return what opens the sink of a job: the display's, and the destinations of the option `log_to`."""
+        logs = self.logs
+        if logs is None:
+            return display.open_sink
+
+        @contextmanager
+        def open_both(job: Job) -> Iterator[EventSink]:
+            with display.open_sink(job) as shown:
+                yield Tee(shown, logs.sink(job.spec.key))
+
+        return open_both
 
     def _records(self, runs: Sequence[SweepRun]) -> list[Run]:
         return self.store.runs(keys=[config.spec.key for config, _ in runs]) if self.store else []
@@ -378,7 +396,10 @@ def open_session(
             store = stack.enter_context(open_store(database, create=True))
             adopt_checkpoints(database, store)
         budget = None if options.budget is None else Budget(options.budget)
-        yield Session(store, database, options, device, at_once, display or Display(), cluster, budget)
+        logs = None
+        if options.log_to and not dry_run and store is not None:
+            logs = stack.enter_context(LiveSinks(store, options.destinations()))
+        yield Session(store, database, options, device, at_once, display or Display(), cluster, budget, logs)
 
 
 def _connect(database: str, options: ExecutionOptions) -> RayCluster:

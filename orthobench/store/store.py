@@ -419,10 +419,13 @@ class Store:
                 row.value = float(row.kind)
         return rows
 
-    def metric_values(self, run_ids: Sequence[int]) -> list[tuple[int, str, str, int, int, float]]:
+    def metric_values(self, run_ids: Sequence[int], since: int = 0) -> list[tuple[int, str, str, int, int, float]]:
         """Return run id, split, name, epoch, iteration and value of each metric value, in the order of `metrics`.
 
         The rows are plain tuples, because a report reads hundreds of thousands.
+
+        Args:
+            since: the first iteration.
         """
         columns = (
             MetricValue.run_id,
@@ -434,6 +437,8 @@ class Store:
             MetricValue.kind,
         )
         query = select(*columns).where(MetricValue.run_id.in_(run_ids))
+        if since:
+            query = query.where(MetricValue.iteration >= since)
         query = query.order_by(MetricValue.run_id, MetricValue.split, MetricValue.name, MetricValue.iteration)
         with self._read() as session:
             return [
@@ -441,9 +446,13 @@ class Store:
                 for run, split, name, epoch, iteration, value, kind in session.execute(query)
             ]
 
-    def traces(self, run_ids: Sequence[int], name: str | None = None, iteration: int | None = None) -> list[Trace]:
-        """Return the vectors of these runs, sorted by run, name and iteration."""
+    def traces(
+        self, run_ids: Sequence[int], name: str | None = None, iteration: int | None = None, since: int = 0
+    ) -> list[Trace]:
+        """Return the vectors of these runs from iteration `since` on, sorted by run, name and iteration."""
         query = select(Trace).where(Trace.run_id.in_(run_ids))
+        if since:
+            query = query.where(Trace.iteration >= since)
         if name is not None:
             query = query.where(Trace.name == name)
         if iteration is not None:

@@ -154,6 +154,37 @@ class EventSink:
         """Receive the end of the run in this process."""
 
 
+class Tee(EventSink):
+    """A sink that passes each event on to several sinks, in their order."""
+
+    def __init__(self, *sinks: EventSink) -> None:
+        self.sinks = sinks
+
+    def on_start(self, start: RunStart) -> None:
+        for sink in self.sinks:
+            sink.on_start(start)
+
+    def on_resume(self, iteration: int) -> None:
+        for sink in self.sinks:
+            sink.on_resume(iteration)
+
+    def on_iteration(self, iteration: int) -> None:
+        for sink in self.sinks:
+            sink.on_iteration(iteration)
+
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        for sink in self.sinks:
+            sink.on_evaluation(evaluation)
+
+    def on_final_metrics(self, done: int, total: int) -> None:
+        for sink in self.sinks:
+            sink.on_final_metrics(done, total)
+
+    def on_end(self, end: RunEnd) -> None:
+        for sink in self.sinks:
+            sink.on_end(end)
+
+
 class Relay(EventSink):
     """A sink that turns each event into a message: a dictionary of JSON values with the event's `kind`.
 

@@ -1,0 +1,174 @@
+"""Send runs to destinations while they train, from threads of their own: what fails there never reaches a run."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal, Self
+
+from orthobench.errors import one_line
+from orthobench.sinks.destination import Destination, RunWriter
+from orthobench.sinks.record import Points, RunRecord, equal, read_points
+from orthobench.sinks.targets import Target
+from orthobench.store import Run, Status, Store
+from orthobench.training.events import Evaluation, EventSink, RunEnd
+
+CLOSE_SECONDS = 30.0
+"""Time at the end of a session for what is not yet sent."""
+
+Sign = Literal["started", "evaluated", "ended", "settled"]
+
+_logger = logging.getLogger("orthobench")
+
+
+class LiveSinks:
+    """The destinations of a session's runs. As a context manager it sends what is left at the end.
+
+    Args:
+        store: the database of the runs.
+        targets: the destinations; a thread serves each.
+    """
+
+    def __init__(self, store: Store, targets: Sequence[Target]) -> None:
+        self.channels = [_Channel(store, target) for target in targets]
+
+    def __enter__(self) -> Self:
+        for channel in self.channels:
+            channel.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        for channel in self.channels:
+            channel.messages.put(None)
+        for channel in self.channels:
+            channel.join(CLOSE_SECONDS)
+            if channel.is_alive() and not channel.has_failed:
+                channel.warn(f"it has not taken everything within {CLOSE_SECONDS:g} s")
+
+    def sink(self, key: str) -> EventSink:
+        """Return the sink of a run's events."""
+        return _Notifier(self, key)
+
+    def settle(self, key: str) -> None:
+        """Send what the database has of a run that left without an end, for example because its process died."""
+        self.notify(key, "settled")
+
+    def notify(self, key: str, sign: Sign) -> None:
+        """Ask every destination to read the new rows of a run."""
+        for channel in self.channels:
+            if not channel.has_failed:
+                channel.messages.put((key, sign))
+
+
+class _Notifier(EventSink):
+    """A sink that keeps no event: each one is a sign that the database has new rows."""
+
+    def __init__(self, sinks: LiveSinks, key: str) -> None:
+        self.sinks, self.key = sinks, key
+
+    def on_resume(self, iteration: int) -> None:
+        self.sinks.notify(self.key, "started")
+
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        self.sinks.notify(self.key, "evaluated")
+
+    def on_end(self, end: RunEnd) -> None:
+        self.sinks.notify(self.key, "ended")
+
+
+@dataclass
+class _OpenRun:
+    """A run that a destination has open, with the points that it holds."""
+
+    writer: RunWriter
+    points: Points = field(default_factory=dict)
+    iteration: int = 0
+
+
+class _Channel(threading.Thread):
+    """The thread of one destination. After its first failure it warns once, and does nothing more."""
+
+    def __init__(self, store: Store, target: Target) -> None:
+        super().__init__(name=f"orthobench {target.kind}", daemon=True)
+        self.store, self.target = store, target
+        self.messages: queue.SimpleQueue[tuple[str, Sign] | None] = queue.SimpleQueue()
+        self.has_failed = False
+        self._destination: Destination | None = None
+        self._open: dict[str, _OpenRun] = {}
+        self._ended: set[str] = set()
+
+    def run(self) -> None:
+        """Serve the messages until the session ends, and then end the runs that are open."""
+        try:
+            while (message := self.messages.get()) is not None:
+                self._serve(*message)
+            for key in list(self._open):
+                self._end(key)
+        except Exception as error:
+            self.has_failed = True
+            self.warn(one_line(error))
+
+    def warn(self, reason: str) -> None:
+        """Tell the user that this destination gets nothing more, and how it gets the rest."""
+        self.has_failed = True
+        _logger.warning(
+            "%s gets nothing more: %s. The training goes on; mend it and send the runs with "
+            "`orthobench db export --to %s`",
+            self.target,
+            reason,
+            self.target,
+        )
+
+    def _serve(self, key: str, sign: Sign) -> None:
+        if sign == "started" and (earlier := self._open.pop(key, None)):  # its rows may have been rewound
+            earlier.writer.end(RunRecord.of(self._stored_run(key)))
+        if sign in ("started", "evaluated"):
+            self._ended.discard(key)
+            self._bring_up_to_date(key)
+        elif sign == "ended" or key not in self._ended:
+            self._end(key)
+            self._ended.add(key)
+
+    def _bring_up_to_date(self, key: str) -> RunRecord | None:
+        """Send the new rows of a run, and return its record; None if the database has no such run."""
+        run = self.store.find(key)
+        if run is None:
+            return None
+        record, opened = RunRecord.of(run), self._open.get(key)
+        if opened is not None:
+            points = read_points(self.store, run, opened.iteration)
+            added = {at: value for at, value in points.items() if at not in opened.points}
+            opened.writer.add(added)
+        else:
+            points = added = read_points(self.store, run)
+            if self._destination is None:
+                self._destination = self.target.open()
+            opened = self._open[key] = _OpenRun(self._destination.open(record, points))
+        opened.points |= added
+        opened.iteration = max((iteration for _, iteration in added), default=opened.iteration)
+        return record
+
+    def _stored_run(self, key: str) -> Run:
+        run = self.store.find(key)
+        assert run is not None, "runs are not deleted while they train"
+        return run
+
+    def _end(self, key: str) -> None:
+        """Send a run's last rows and its state. If it was rewound meanwhile, its points are compared and replaced."""
+        record = self._bring_up_to_date(key)
+        if record is None:
+            return
+        if record.status == Status.RUNNING:  # its process died, or the session ends before it does
+            record = RunRecord.of(self._stored_run(key), Status.INTERRUPTED)
+        opened = self._open.pop(key)
+        points = read_points(self.store, self._stored_run(key))
+        if not equal(opened.points, points) and self._destination is not None:
+            with suppress(Exception):
+                opened.writer.end(record)
+            opened.writer = self._destination.open(record, points)
+        opened.writer.end(record)

@@ -1,0 +1,89 @@
+"""Where runs are sent: the notation `tensorboard[:DIR]`, `mlflow[:DIR|URI]` and `wandb[:DIR]`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from orthobench.errors import UsageError, unknown, without_passwords
+from orthobench.store.overwrite import refuse_file
+
+if TYPE_CHECKING:
+    from orthobench.sinks.destination import Destination
+
+Kind = Literal["tensorboard", "mlflow", "wandb"]
+KINDS: tuple[Kind, ...] = ("tensorboard", "mlflow", "wandb")
+DEFAULT_LOCATIONS: dict[Kind, str] = {"tensorboard": "runs", "mlflow": "sqlite:///mlflow.db", "wandb": "."}
+"""The default location of each tool itself."""
+QUIET: dict[Kind, dict[str, str]] = {
+    "tensorboard": {},
+    "mlflow": {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+        "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    },
+    "wandb": {"WANDB_ERROR_REPORTING": "false"},
+}
+"""Variables of the environment, unless they are set: no reports to a package's makers, and short waits for a server."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A destination by its name.
+
+    Attributes:
+        location: a folder; for MLflow also a tracking URI, whose password no text shows.
+    """
+
+    kind: Kind
+    location: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{without_passwords(self.location)}"
+
+    def open(self) -> Destination:
+        """Load the package and return the destination.
+
+        Raises:
+            Exception: the package is broken, or the location cannot be used.
+        """
+        for name, value in QUIET[self.kind].items():
+            os.environ.setdefault(name, value)  # the packages read them on import
+        if self.kind == "tensorboard":
+            from orthobench.sinks.tensorboard import TensorBoard
+
+            return TensorBoard(Path(self.location))
+        if self.kind == "mlflow":
+            from orthobench.sinks.mlflow import MLflow
+
+            return MLflow(self.location)
+        from orthobench.sinks.wandb import WeightsAndBiases
+
+        return WeightsAndBiases(Path(self.location))
+
+
+def parse_target(text: str) -> Target:
+    """Read a destination, such as "tensorboard" or "mlflow:http://host:5000".
+
+    Raises:
+        UsageError: the name is unknown, its package is not installed, or the folder is a file.
+    """
+    name, colon, location = text.partition(":")
+    if name not in KINDS:
+        raise unknown("destination", name, KINDS)
+    if colon and not location:
+        raise UsageError(f"'{text}' names no folder: write {name}:DIR, or {name} alone")
+    kind = name
+    if find_spec(kind) is None:
+        raise UsageError(f"{kind} needs a package that is not installed: pip install 'orthobench[{kind}]'")
+    if not location:
+        location = (os.environ.get("MLFLOW_TRACKING_URI") if kind == "mlflow" else None) or DEFAULT_LOCATIONS[kind]
+    elif kind == "mlflow" and ":" not in location:
+        refuse_file(Path(location))
+        location = f"sqlite:///{location.rstrip('/')}/mlflow.db"
+    if kind != "mlflow":
+        refuse_file(Path(location))
+    return Target(kind, location)

@@ -1,0 +1,122 @@
+"""Runs as TensorBoard shows them: one folder a run, named by its key, with event files of `torch.utils.tensorboard`."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator
+from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboard.plugins.hparams import api_pb2, metadata
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo
+from tensorboard.util.tensor_util import make_ndarray
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from orthobench.sinks.destination import Change
+from orthobench.sinks.record import Points, RunRecord, equal
+from orthobench.store import Status
+
+SUFFIX = ".orthobench"
+"""The end of the names of the event files that this module writes, and may replace."""
+RECORD = "orthobench/run"
+"""The text that holds the run's record as JSON."""
+
+
+class TensorBoard:
+    """A folder of runs for `tensorboard --logdir`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open(self, record: RunRecord, points: Points) -> TensorBoardRun:
+        """Return a writer of the run; event files with other points are replaced."""
+        folder = self.folder / record.key
+        earlier = _own_files(folder)
+        if earlier:
+            sent, content = _read(folder)
+            if sent is not None and equal(sent, points):
+                same = content == record.content()
+                return TensorBoardRun(folder, Change.UNCHANGED if same else Change.CONTINUED, record, same)
+        writer = TensorBoardRun(folder, Change.REPLACED if earlier else Change.ADDED, record, False)
+        writer.add(points)
+        for file in earlier:
+            file.unlink(missing_ok=True)
+        return writer
+
+
+class TensorBoardRun:
+    """Writes one run; its event file is made with the first change.
+
+    Args:
+        is_same: whether the folder holds this very record.
+    """
+
+    def __init__(self, folder: Path, change: Change, record: RunRecord, is_same: bool) -> None:
+        self.folder, self.change, self.record, self._is_same = folder, change, record, is_same
+        self._writer: Any = None
+
+    def _open(self) -> Any:
+        if self._writer is None:
+            # A purge from step 0 on makes a running TensorBoard forget the points of replaced files.
+            purge = 0 if self.change == Change.REPLACED else None
+            self._writer = SummaryWriter(str(self.folder), purge_step=purge, filename_suffix=SUFFIX)
+            settings = {name: value for name, value in self.record.settings.items() if value != ""}
+            experiment, start, _ = hparams(settings, {})
+            for summary in (experiment, start):
+                self._writer.file_writer.add_summary(summary)
+            self._write_record(self.record)
+        return self._writer
+
+    def _write_record(self, record: RunRecord) -> None:
+        self._writer.add_text(RECORD, json.dumps(record.content(), sort_keys=True))
+
+    def add(self, points: Points) -> None:
+        writer = self._open()
+        started = self.record.started_at.replace(tzinfo=UTC).timestamp()
+        now = time.time() if self.record.is_running else started
+        for (name, iteration), value in points.items():
+            writer.add_scalar(name, value, iteration, walltime=now, new_style=True, double_precision=True)
+        writer.flush()
+
+    def end(self, record: RunRecord) -> None:
+        if not self._is_same or record.content() != self.record.content():
+            writer = self._open()
+            self._write_record(record)
+            if not record.is_running:
+                writer.file_writer.add_summary(_session_end(record.status == Status.FINISHED))
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _session_end(is_finished: bool) -> Summary:
+    """Return the end of a run for the page of hyper-parameters; TensorBoard's own function needs TensorFlow."""
+    end = SessionEndInfo(status=api_pb2.STATUS_SUCCESS if is_finished else api_pb2.STATUS_FAILURE)
+    content = HParamsPluginData(session_end_info=end, version=metadata.PLUGIN_DATA_VERSION).SerializeToString()
+    plugin = SummaryMetadata.PluginData(plugin_name=metadata.PLUGIN_NAME, content=content)
+    name = metadata.SESSION_END_INFO_TAG
+    return Summary(value=[Summary.Value(tag=name, metadata=SummaryMetadata(plugin_data=plugin))])
+
+
+def _own_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"events.out.tfevents.*{SUFFIX}"))
+
+
+def _read(folder: Path) -> tuple[Points | None, dict[str, Any] | None]:
+    """Return the points of a run's folder, None if one occurs twice, and the run's last record."""
+    events = EventAccumulator(str(folder), size_guidance={TENSORS: 0})
+    events.Reload()
+    points: Points = {}
+    content = None
+    for tag in events.Tags()[TENSORS]:
+        if tag == f"{RECORD}/text_summary":
+            content = json.loads(make_ndarray(events.Tensors(tag)[-1].tensor_proto).item())
+            continue
+        for event in events.Tensors(tag):
+            if (tag, event.step) in points:
+                return None, content
+            points[tag, event.step] = float(make_ndarray(event.tensor_proto))
+    return points, content

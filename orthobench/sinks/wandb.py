@@ -1,0 +1,119 @@
+"""Runs for Weights & Biases: an offline run each, named by its key, which `wandb sync` sends later.
+
+With WANDB_MODE=online the runs go to the server at once, with the login that `wandb login` has stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+import wandb
+
+from orthobench.sinks.destination import Change
+from orthobench.sinks.record import Points, RunRecord
+from orthobench.store import Status, atomic
+
+PROJECT = os.environ.get("WANDB_PROJECT") or "orthobench"
+MARK = "orthobench.json"
+"""The file beside an offline run that says that it was made here, and what it holds."""
+REPLACED = "replaced-"
+
+
+class WeightsAndBiases:
+    """A folder, in which the package writes to the folder `wandb`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mode: Literal["online", "offline"] = "online" if os.environ.get("WANDB_MODE") == "online" else "offline"
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def open(self, record: RunRecord, points: Points) -> WandbRun:
+        """Return a writer of the run. An offline run always holds the whole series, and replaces an earlier one."""
+        earlier = self._own_folders(record.key)
+        if [_digest_in(folder) for folder in earlier] == [_digest(record, points)]:
+            return WandbRun(None, record, points, Change.UNCHANGED)
+        change = Change.REPLACED if earlier else Change.ADDED
+        # A new offline run of the same second has the same name. `wandb sync` does not see the name of a replaced one.
+        moved = [folder.rename(folder.with_name(REPLACED + folder.name)) for folder in earlier]
+        run: Any = wandb.init(
+            project=PROJECT,
+            id=record.key,
+            name=record.key,
+            group=str(record.facts["variant"]),
+            tags=[tag[:64] for tag in record.tags],
+            config=dict(record.settings) | {f"orthobench.{name}": value for name, value in record.facts.items()},
+            mode=self.mode,
+            dir=str(self.folder),
+            resume="allow" if self.mode == "online" else None,
+            settings=_settings(),
+        )
+        if self.mode == "offline":
+            atomic.write_bytes(Path(run.settings.sync_dir) / MARK, b"{}")
+        elif run.resumed:  # the server keeps its points, and takes later ones
+            points = {(name, iteration): value for (name, iteration), value in points.items() if iteration >= run.step}
+        writer = WandbRun(run, record, {}, change)
+        writer.add(points)
+        for folder in moved:
+            shutil.rmtree(folder, ignore_errors=True)
+        return writer
+
+    def _own_folders(self, key: str) -> list[Path]:
+        folders = sorted((self.folder / "wandb").glob(f"offline-run-*-{key}"))
+        return [folder for folder in folders if (folder / MARK).exists()]
+
+
+class WandbRun:
+    """Writes one run; `run` is None where nothing has to be written."""
+
+    def __init__(self, run: Any, record: RunRecord, points: Points, change: Change) -> None:
+        self.run, self.record, self.points, self.change = run, record, points, change
+
+    def add(self, points: Points) -> None:
+        self.points = self.points | points
+        for iteration, rows in groupby(points.items(), key=lambda point: point[0][1]):
+            self.run.log({name: value for (name, _), value in rows}, step=iteration)
+
+    def end(self, record: RunRecord) -> None:
+        if self.run is None:
+            return
+        self.run.tags = tuple(tag[:64] for tag in record.tags)
+        self.run.summary.update({"status": record.status, "message": record.message})
+        self.run.finish(exit_code=0 if record.status == Status.FINISHED else 1)
+        if self.run.offline:
+            mark = json.dumps({"holds": _digest(record, self.points)}).encode()
+            atomic.write_bytes(Path(self.run.settings.sync_dir) / MARK, mark)
+
+
+def _settings() -> wandb.Settings:
+    """Return settings by which the package prints nothing, and records nothing of this machine."""
+    return wandb.Settings(
+        silent=True,
+        console="off",
+        reinit="create_new",
+        symlink=False,
+        disable_git=True,
+        disable_code=True,
+        disable_job_creation=True,
+        x_disable_stats=True,
+        x_disable_meta=True,
+        x_disable_machine_info=True,
+        x_save_requirements=False,
+        init_timeout=20,
+        login_timeout=5,
+    )
+
+
+def _digest_in(folder: Path) -> str:
+    return str(json.loads((folder / MARK).read_bytes()).get("holds", ""))
+
+
+def _digest(record: RunRecord, points: Points) -> str:
+    """Return the hash of a run's record and points."""
+    rows = [[name, iteration, repr(value)] for (name, iteration), value in points.items()]
+    return hashlib.sha256(json.dumps([record.content(), sorted(rows)], sort_keys=True).encode()).hexdigest()

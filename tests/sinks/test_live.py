@@ -1,0 +1,165 @@
+"""Runs at TensorBoard, MLflow and W&B while they train: the database's numbers, and a training that nothing stops."""
+
+from __future__ import annotations
+
+import logging
+import math
+import socket
+from contextlib import suppress
+
+import pytest
+import torch
+from support.destinations import read_back, stored
+
+from orthobench.plugins import Catalog
+from orthobench.sinks import live
+from orthobench.sinks.live import LiveSinks
+from orthobench.sinks.targets import Target, parse_target
+from orthobench.spec import resolve
+from orthobench.store import open_store
+from orthobench.training.checkpoint import CheckpointFolder
+from orthobench.training.lifecycle import train
+from orthobench.training.loop import Interrupted
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def config(tiny):
+    return resolve(Catalog(), "adding", "scornn", tiny | {"epochs": "4"})
+
+
+def train_to(config, folder, *targets, stop_after=None, clear=False):
+    """Train a run with destinations, up to a number of iterations, and return its points in the database."""
+    iterations = 0
+
+    def should_stop():
+        nonlocal iterations
+        iterations += 1
+        return stop_after is not None and iterations > stop_after
+
+    with open_store(str(folder / "r.db"), create=True) as store:
+        checkpoints = CheckpointFolder(folder / "c", config.spec.key)
+        if clear:
+            checkpoints.clear()
+        with LiveSinks(store, [parse_target(target) for target in targets]) as sinks, suppress(Interrupted):
+            train(
+                config,
+                store,
+                checkpoints,
+                CPU,
+                sinks=[sinks.sink(config.spec.key)],
+                should_stop=should_stop,
+                tags=["first", "a tag"],
+            )
+        return stored(store, config.spec.key)
+
+
+def test_a_destination_holds_the_points_of_the_database(config, kind, location, tmp_path):
+    points = train_to(config, tmp_path, f"{kind}:{location}")
+    sent = read_back(kind, location, config.spec.key)
+    assert sent.points == points
+    assert sent.doubles == []
+    assert {"mse/test", "loss/train", "orthogonality/W", "gradient_norm/h/first"} <= {name for name, _ in points}
+    assert sent.name == config.spec.key
+    assert sorted(sent.tags) == ["a tag", "first"]
+    assert sent.status == "finished"
+    expected = {"hidden_size": "8", "seed": "0", "model": "scornn", "task": "adding", "learning_rate": "0.001"}
+    assert expected.items() <= sent.settings.items()
+
+
+def test_destinations_do_not_change_the_numbers(config, kind, location, tmp_path):
+    (tmp_path / "with").mkdir()
+    (tmp_path / "without").mkdir()
+    assert train_to(config, tmp_path / "with", f"{kind}:{location}") == train_to(config, tmp_path / "without")
+
+
+def test_a_resumed_run_continues_its_series(config, kind, location, tmp_path):
+    first = train_to(config, tmp_path, f"{kind}:{location}", stop_after=6)
+    assert read_back(kind, location, config.spec.key).points == first
+    assert read_back(kind, location, config.spec.key).status == "interrupted"
+    points = train_to(config, tmp_path, f"{kind}:{location}")
+    sent = read_back(kind, location, config.spec.key)
+    assert len(points) > len(first)
+    assert sent.points == points
+    assert sent.doubles == []
+    assert sent.status == "finished"
+
+
+def test_points_that_a_restart_drops_are_dropped(config, kind, location, tmp_path):
+    """Without its checkpoint the run starts over, and stops earlier than before."""
+    first = train_to(config, tmp_path, f"{kind}:{location}", stop_after=12)
+    points = train_to(config, tmp_path, f"{kind}:{location}", stop_after=4, clear=True)
+    assert len(points) < len(first)
+    sent = read_back(kind, location, config.spec.key)
+    assert sent.points == points
+    assert sent.doubles == []
+
+
+def test_numbers_that_are_not_finite_arrive(kind, location, tmp_path, tiny):
+    config = resolve(Catalog(), "adding", "rnn", tiny | {"learning_rate": "1e30"})
+    points = train_to(config, tmp_path, f"{kind}:{location}")
+    assert not all(map(math.isfinite, points.values()))
+    sent = read_back(kind, location, config.spec.key)
+    assert sent.status == "diverged"
+    assert sent.points.keys() == points.keys()
+    for at, value in points.items():
+        largest = math.inf if kind != "mlflow" else 1.7976931348623157e308
+        assert repr(sent.points[at]) == repr(max(-largest, min(largest, value)) if value == value else value)
+
+
+class Failing:
+    """A destination that fails at a step: "open" or "add"."""
+
+    def __init__(self, step):
+        self.step, self.change = step, ""
+
+    def open(self, *_):
+        if self.step == "open":
+            raise RuntimeError("broken at http://user:hidden@host/x")
+        return self
+
+    def add(self, *_):
+        raise OSError(28, "No space left on device")
+
+    def end(self, *_):
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("step", ["import", "open", "add"])
+def test_a_failure_gives_one_warning_and_stops_nothing(config, tmp_path, monkeypatch, caplog, step):
+    def open_failing(target):
+        if step == "import":
+            raise ImportError("No module named 'missing'")
+        return Failing(step)
+
+    monkeypatch.setattr(Target, "open", open_failing)
+    (tmp_path / "without").mkdir()
+    with caplog.at_level(logging.WARNING, logger="orthobench"):
+        points = train_to(config, tmp_path, f"tensorboard:{tmp_path / 'logs'}")
+    (warning,) = caplog.messages
+    assert "orthobench db export --to tensorboard" in warning
+    assert "hidden" not in warning
+    monkeypatch.undo()
+    assert points == train_to(config, tmp_path / "without")
+
+
+def test_a_server_that_is_away_gives_one_warning_without_its_password(config, tmp_path, caplog):
+    pytest.importorskip("mlflow", reason="the extra orthobench[mlflow] is not installed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with caplog.at_level(logging.WARNING):
+        assert train_to(config, tmp_path, f"mlflow:http://user:hidden@127.0.0.1:{port}")
+    (warning,) = caplog.messages
+    assert "gets nothing more" in warning
+    assert "hidden" not in caplog.text
+
+
+def test_a_destination_that_hangs_is_left(config, tmp_path, monkeypatch, caplog):
+    pytest.importorskip("mlflow", reason="the extra orthobench[mlflow] is not installed")
+    monkeypatch.setattr(live, "CLOSE_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent, caplog.at_level(logging.WARNING):
+        assert train_to(config, tmp_path, f"mlflow:http://127.0.0.1:{silent.getsockname()[1]}")
+    (warning,) = caplog.messages
+    assert "has not taken everything within 0.2 s" in warning
