@@ -233,7 +233,7 @@ def check(
     baseline = Path(baseline)
     content = read_baseline(baseline)
     selected = content.select(only)
-    options = replace(options or ExecutionOptions(), jobs=0)
+    options = replace(options or ExecutionOptions(), jobs=0, keep_weights="none")
     catalog = Catalog(options.plugins)
     checked = [_with_seeds(run, seeds, first_seed) for run in selected]
     configs = {run.name: _resolve(catalog, run) for run in checked}

@@ -16,6 +16,7 @@ from orthobench.store.location import sqlite_file
 from orthobench.store.tables import utc_now
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
 from orthobench.training.locks import lock, status_in
+from orthobench.weights.folder import remove as remove_weights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,7 +183,9 @@ class Results:
         return pd.DataFrame([list(trace.values) for trace in selected], index=iterations)
 
     def delete(self, runs: Runs) -> Path | None:
-        """Delete runs with all their rows and checkpoints; return the copy of the database made before.
+        """Delete runs with all their rows, checkpoints and weights; return the copy of the database made before.
+
+        The copy does not contain the weights.
 
         Args:
             runs: None is no selection here.
@@ -207,8 +210,10 @@ class Results:
                 copy = file.with_name(f"{file.name}.backup-{utc_now():%Y%m%dT%H%M%S%f}")
                 back_up(file, copy)
             for number, key in keys.items():
+                weights = self.store.weights([number])
                 self.store.delete(number)
                 checkpoints_at(root, key).clear()
+                remove_weights(self.db, key, weights)
         return copy
 
     def export(self, to: str, runs: Runs = None) -> Exported:

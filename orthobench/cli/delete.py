@@ -20,7 +20,7 @@ def command(
     yes: Annotated[bool, typer.Option("--yes", help="Delete without a question.")] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Delete runs with all their rows and checkpoints: those named, or those that meet all filters.
+    """Delete runs with all their rows, checkpoints and weights: those named, or those that meet all filters.
 
     A SQLite database is copied before; `orthobench ls --help` explains the filters.
     """

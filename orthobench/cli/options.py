@@ -74,6 +74,20 @@ CheckpointPlace = Annotated[
         "--checkpoints", metavar="PLACE", help="With a database server: folder or URL that all its machines see."
     ),
 ]
+KeepWeights = Annotated[
+    Literal["none", "last", "best", "both"],
+    typer.Option(
+        "--keep-weights",
+        help="Weights that a finished run keeps: those of its best test, the last ones with the training state that "
+        "a longer run continues from, both, or none.",
+    ),
+]
+WeightsAt = Annotated[
+    str | None,
+    typer.Option(
+        "--weights-at", metavar="PLACE", help="Folder or URL of kept weights; else the folder beside the database."
+    ),
+]
 MatchParameters = Annotated[
     str | None,
     typer.Option(

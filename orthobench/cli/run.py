@@ -16,11 +16,13 @@ from orthobench.cli.options import (
     DataFolder,
     Device,
     Given,
+    KeepWeights,
     LogTo,
     OnDivergence,
     PluginFiles,
     PresetName,
     Tags,
+    WeightsAt,
     WrittenDatabase,
     asks_for_results_alone,
     check_names,
@@ -43,6 +45,8 @@ def command(
     log_to: LogTo = None,
     checkpoints: CheckpointPlace = None,
     checkpoint_every: CheckpointEvery = 30.0,
+    keep_weights: KeepWeights = "best",
+    weights_at: WeightsAt = None,
     on_divergence: OnDivergence = "stop",
     force: Annotated[bool, typer.Option("--force", help="Delete the run's results and train it again.")] = False,
 ) -> None:
@@ -75,6 +79,8 @@ def command(
         log_to=tuple(log_to or ()),
         plugins=tuple(plugin or ()),
         checkpoints=checkpoints,
+        keep_weights=keep_weights,
+        weights=weights_at,
         data_folder=data_dir,
     )
     with resumable() as display:

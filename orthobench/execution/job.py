@@ -28,10 +28,12 @@ from orthobench.training.checkpoint import checkpoints_at
 from orthobench.training.devices import BackendName, DeviceName, pick_device
 from orthobench.training.events import EventSink, RunStart
 from orthobench.training.graph import GraphMode
+from orthobench.training.keep import KeepWeights, WeightsKeeper
 from orthobench.training.lifecycle import OutOfMemory, train
 from orthobench.training.locks import lock
 from orthobench.training.loop import Interrupted, OnDivergence
 from orthobench.training.recording import DatabaseSink
+from orthobench.weights.folder import weights_folder
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class Job:
         checkpoints: the folder or URL of all runs' checkpoints.
         plugins: the user's plugin files with their text: another machine or a later edit does not change the run.
         data_folder: None for the usual folder.
+        keep_weights: which weights the run keeps at its end.
+        weights: the folder or URL of kept weights; None for the usual place.
         threads: None for torch's own number.
         rule: the rule by which a search prunes the run.
         config: the resolved run, for use in this process; a pickled job loses it.
@@ -57,6 +61,8 @@ class Job:
     device: DeviceName = "cpu"
     backend: BackendName = "auto"
     cuda_graph: GraphMode = "auto"
+    keep_weights: KeepWeights = "none"
+    weights: str | None = None
     threads: int | None = None
     checkpoint_every: float = 30.0
     on_divergence: OnDivergence = "stop"
@@ -160,6 +166,7 @@ def train_job(
                     cuda_graph=job.cuda_graph,
                     on_divergence=job.on_divergence,
                     tags=job.tags,
+                    keeper=WeightsKeeper(job.keep_weights, weights_folder(job.database, job.weights, job.checkpoints)),
                 )
             except Interrupted:
                 if pruning is not None:

@@ -9,6 +9,7 @@ from orthobench.errors import UsageError
 from orthobench.sinks.targets import Target, parse_target
 from orthobench.training.devices import BackendName, DeviceName
 from orthobench.training.graph import GraphMode
+from orthobench.training.keep import KEEP_WEIGHTS, KeepWeights
 from orthobench.training.loop import OnDivergence
 
 
@@ -30,6 +31,9 @@ class ExecutionOptions:
         tags: names added to the runs.
         plugins: Python files with tasks, models and probes.
         checkpoints: with a database server, the folder or URL of the checkpoints.
+        keep_weights: the weights that a run keeps at its end: "best" at its best test, "last" with the training state
+            that a longer run continues from, "both", or "none".
+        weights: the folder or URL of the kept weights; None for the folder beside the database file.
         data_folder: the folder of the data sets; None for $ORTHOBENCH_DATA or the user's cache folder.
         budget: seconds within which runs start; None for no limit.
         log_to: destinations of the runs while they train: "tensorboard[:DIR]", "mlflow[:DIR|URI]", "wandb[:DIR]".
@@ -51,12 +55,16 @@ class ExecutionOptions:
     tags: tuple[str, ...] = ()
     plugins: tuple[Path, ...] = ()
     checkpoints: str | None = None
+    keep_weights: KeepWeights = "best"
+    weights: str | None = None
     data_folder: Path | None = None
     budget: float | None = None
     profile: bool = True
     log_to: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
+        if self.keep_weights not in KEEP_WEIGHTS:
+            raise UsageError(f"keep_weights='{self.keep_weights}' is not known: give {', '.join(KEEP_WEIGHTS)}")
         if self.executor != "local" and self.executor != "ray" and not self.executor.startswith("ray://"):
             raise UsageError(f"executor '{self.executor}' is not known: give local, ray, or ray://host:10001")
         if self.executor == "local" and self.threads is not None:

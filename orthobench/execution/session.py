@@ -45,6 +45,8 @@ from orthobench.training.graph import check_graph
 from orthobench.training.locks import lock
 from orthobench.training.loop import Interrupted
 from orthobench.training.profiling import RunProfile
+from orthobench.weights.folder import remove as remove_weights
+from orthobench.weights.folder import weights_folder
 
 
 class Stopped(KeyboardInterrupt):
@@ -214,8 +216,10 @@ class Session:
         if force and (existing_run := store.find(key)):
             checkpoints = checkpoints_at(self.checkpoints, key)
             with lock(store, checkpoints):
+                weights = store.weights([existing_run.id])
                 store.delete(existing_run.id)
                 checkpoints.clear()
+                remove_weights(self.database, key, weights)
         job = self.job(config, label)
         with (
             stop_on_signals(self.stop),
@@ -254,6 +258,8 @@ class Session:
             checkpoint_every=options.checkpoint_every,
             on_divergence=options.on_divergence,
             tags=tuple(options.tags),
+            keep_weights=options.keep_weights,
+            weights=options.weights,
             config=config,
         )
 
@@ -369,7 +375,7 @@ def open_session(
     database = named_or_default(database, writes=True)
     with ExitStack() as stack:
         stack.enter_context(use_data_folder(options.data_folder))
-        checkpoint_root(database, options.checkpoints)
+        weights_folder(database, options.weights, checkpoint_root(database, options.checkpoints)).check()
         cluster = None
         if options.executor != "local" and not dry_run:
             cluster = _connect(database, options)

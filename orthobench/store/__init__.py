@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orthobench.store.open import open_store
     from orthobench.store.result import Status
-    from orthobench.store.store import MetricRow, Store, TraceRow
-    from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Segment, Tag, Trace
+    from orthobench.store.store import MetricRow, Store, TraceRow, WeightsRow
+    from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Segment, Tag, Trace, Weights
 
 __all__ = [
     "Benchmark",
@@ -24,9 +24,18 @@ __all__ = [
     "Tag",
     "Trace",
     "TraceRow",
+    "Weights",
+    "WeightsRow",
     "open_store",
 ]
-_MODULES = {"open_store": "open", "MetricRow": "store", "Store": "store", "Status": "result", "TraceRow": "store"}
+_MODULES = {
+    "open_store": "open",
+    "MetricRow": "store",
+    "Store": "store",
+    "Status": "result",
+    "TraceRow": "store",
+    "WeightsRow": "store",
+}
 
 if not TYPE_CHECKING:  # a type checker reports names that do not exist
 

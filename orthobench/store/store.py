@@ -22,7 +22,7 @@ from orthobench.errors import RunLockedError, UsageError
 from orthobench.store.damage import explain, explained
 from orthobench.store.result import Status
 from orthobench.store.server import Server
-from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Segment, Source, Tag, Trace
+from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Segment, Source, Tag, Trace, Weights
 
 T = TypeVar("T")
 
@@ -46,6 +46,17 @@ class TraceRow:
     epoch: int
     iteration: int
     values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class WeightsRow:
+    """A file of weights or of training state to record; the fields are those of `Weights`."""
+
+    kind: str
+    iteration: int
+    path: str
+    sha256: str
+    bytes: int
 
 
 class Store:
@@ -203,6 +214,9 @@ class Store:
             run = self._own(session, run_id)
             for table in (MetricValue, Trace):
                 session.execute(delete(table).where(table.run_id == run_id, table.iteration > iteration))
+            session.execute(delete(Weights).where(Weights.run_id == run_id))
+            if iteration < 0:
+                run.continued_from = None
             session.execute(delete(Segment).where(Segment.run_id == run_id, Segment.iteration >= first))
             columns = {"environment_id": run.environment_id, "write_token": token}
             session.add(Segment(run_id=run_id, iteration=first, **columns))
@@ -216,17 +230,20 @@ class Store:
         traces: Iterable[TraceRow],
         progress: Mapping[str, Any],
         segment_backend: str | None = None,
+        weights: Iterable[WeightsRow] = (),
     ) -> None:
         """Add rows, and update the run's own columns (`progress`).
 
         Args:
             segment_backend: back ends that served the run's last segment; None leaves the stored ones.
+            weights: the run's kept files, in place of those recorded before; none leave these.
 
         Raises:
             RunLockedError: another process has taken over the run.
         """
         rows = [_metric_columns(run_id, row) for row in metrics]
         vectors = [{"run_id": run_id, **vars(row)} for row in traces]
+        files = [{"run_id": run_id, **vars(row)} for row in weights]
         token = uuid4().hex
 
         def add(session: Session) -> None:
@@ -237,6 +254,9 @@ class Store:
                 session.execute(insert(MetricValue), rows)
             if vectors:
                 session.execute(insert(Trace), vectors)
+            if files:
+                session.execute(delete(Weights).where(Weights.run_id == run_id))
+                session.execute(insert(Weights), files)
             for name, value in progress.items():
                 setattr(run, name, value)
             run.write_token = token
@@ -281,6 +301,40 @@ class Store:
     def delete(self, run_id: int) -> None:
         """Remove a run with all its rows."""
         self._write(lambda session: session.execute(delete(Run).where(Run.id == run_id)))
+
+    def drop_weights(self, run_id: int, kinds: Sequence[str]) -> None:
+        """Remove the records of a run's files of these kinds; the files stay."""
+        chosen = delete(Weights).where(Weights.run_id == run_id, Weights.kind.in_(kinds))
+        self._write(lambda session: session.execute(chosen))
+
+    def fork(self, run_id: int, columns: Mapping[str, Any], logged: int, iteration: int) -> None:
+        """Create a run with the rows and the segments that another one had at an iteration.
+
+        Args:
+            run_id: the other run.
+            columns: columns of the new run that differ, among them its key; an existing run of this key stays.
+            logged: the iteration of the newest rows to copy.
+            iteration: the iteration before which the segments to copy began.
+        """
+
+        def copy(session: Session) -> None:
+            if session.scalar(select(Run.id).where(Run.key == columns["key"])) is not None:
+                return  # committed before the server was lost, or made by another process
+            parent = session.get_one(Run, run_id)
+            new = ("id", "created_at", "updated_at", "write_token")
+            names = [column.name for column in Run.__table__.columns if column.name not in new]
+            run = Run(**{name: getattr(parent, name) for name in names} | dict(columns))
+            session.add(run)
+            session.flush()
+            for table in (MetricValue, Trace, Segment):
+                own = [column for column in table.__table__.columns if column.name not in ("id", "run_id")]
+                rows = select(*own).where(table.run_id == run_id)
+                rows = rows.where(Segment.iteration < iteration if table is Segment else table.iteration <= logged)
+                copies = [{"run_id": run.id, **row} for row in session.execute(rows).mappings()]
+                if copies:
+                    session.execute(insert(table), copies)
+
+        self._write(copy)
 
     def add_benchmark(
         self, name: str, results: Mapping[str, Any], environment_digest: str, environment: Mapping[str, Any]
@@ -463,6 +517,14 @@ class Store:
     def segments(self, run_ids: Sequence[int]) -> list[Segment]:
         """Return the segments of these runs, sorted by run and iteration."""
         query = select(Segment).where(Segment.run_id.in_(run_ids)).order_by(Segment.run_id, Segment.iteration)
+        with self._read() as session:
+            return list(session.scalars(query))
+
+    def weights(self, run_ids: Sequence[int] | None = None) -> list[Weights]:
+        """Return the records of kept files, of these runs or of all, sorted by run and kind."""
+        query = select(Weights).order_by(Weights.run_id, Weights.kind)
+        if run_ids is not None:
+            query = query.where(Weights.run_id.in_(run_ids))
         with self._read() as session:
             return list(session.scalars(query))
 

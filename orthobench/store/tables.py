@@ -74,7 +74,8 @@ class Run(Base):
 
     The environment is that of the last segment, and `write_token` names the last transaction that wrote to the run.
     `preset` is that of the last start; None in runs older than this column. `request` is the hash of the last command
-    that asked for the run (`orthobench.planning.requests`).
+    that asked for the run (`orthobench.planning.requests`). `continued_from` is the key of the run whose training state
+    this run began with; None if it began with untrained weights.
     """
 
     __tablename__ = "run"
@@ -110,6 +111,7 @@ class Run(Base):
     created_at: Mapped[datetime] = mapped_column(default=utc_now)
     updated_at: Mapped[datetime] = mapped_column(default=utc_now, onupdate=utc_now)
     write_token: Mapped[str | None]
+    continued_from: Mapped[str | None]
 
     environment: Mapped[Environment] = relationship(lazy="joined")
     tag_rows: Mapped[list[Tag]] = relationship(lazy="selectin", order_by="Tag.name", viewonly=True)
@@ -165,6 +167,23 @@ class Segment(Base):
     started_at: Mapped[datetime] = mapped_column(default=utc_now)
 
     environment: Mapped[Environment] = relationship(lazy="joined")
+
+
+class Weights(Base):
+    """A file of a run's weights or of its training state; `kind` is best, last or state, and `bytes` its size.
+
+    `path` is the name of a file in the folder of weights beside the database file, an absolute path, or a URL.
+    `iteration` counts the iterations that made the weights, and `sha256` is the hash of the file's content.
+    """
+
+    __tablename__ = "weights"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    iteration: Mapped[int]
+    path: Mapped[str]
+    sha256: Mapped[str]
+    bytes: Mapped[int] = mapped_column(Bytes)
 
 
 class MetricValue(Base):

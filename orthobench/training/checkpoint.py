@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
 from orthobench.errors import RunLockedError, StorageError, UsageError
 from orthobench.store.atomic import storage_error, write_bytes
 from orthobench.store.location import sqlite_file
+from orthobench.store.remote import RemoteFolder
 
 NEWEST, PREVIOUS = "checkpoint.pt", "checkpoint.before.pt"
 GUARD = ".guard"
@@ -191,14 +191,8 @@ class RemoteCheckpoints(Checkpoints):
         Raises:
             UsageError: no installed file system supports the URL.
         """
-        from fsspec.core import url_to_fs
-
         self.key = key
-        self.url = f"{url.rstrip('/')}/{key}"
-        try:
-            self.files, self.folder = url_to_fs(self.url)
-        except (ImportError, ValueError) as error:
-            raise UsageError(f"checkpoints cannot be kept at {url}: {error}") from error
+        self.files = RemoteFolder(url, key, "checkpoints")
 
     def lock(self) -> AbstractContextManager[None]:
         raise UsageError("checkpoints at a URL need a database server, which locks the runs: --db postgresql://...")
@@ -207,42 +201,25 @@ class RemoteCheckpoints(Checkpoints):
         return False
 
     def exists(self) -> bool:
-        self.files.invalidate_cache()
-        return any(self.files.exists(f"{self.folder}/{name}") for name in (NEWEST, PREVIOUS))
+        return self.files.exists(NEWEST, PREVIOUS)
 
     def clear(self) -> None:
-        with suppress(OSError):
-            self.files.rm(self.folder, recursive=True)
+        self.files.clear()
 
     def _put(self, content: memoryview) -> None:
-        newest, previous, part = (f"{self.folder}/{name}" for name in (NEWEST, PREVIOUS, f"{NEWEST}.{uuid4().hex}"))
         try:
-            self.files.makedirs(self.folder, exist_ok=True)
-            self.files.pipe_file(part, bytes(content))
-            self.files.invalidate_cache()
-            if self.files.exists(newest):
-                self._move(newest, previous)
-            self._move(part, newest)
+            self.files.put(NEWEST, bytes(content), backup=PREVIOUS)
         except OSError as error:
-            raise storage_error(f"checkpoint {self.url}/{NEWEST}", error) from error
-
-    def _move(self, file: str, to: str) -> None:
-        if self.files.exists(to):  # some file systems do not replace files
-            self.files.rm_file(to)
-        self.files.mv(file, to)
+            raise storage_error(f"checkpoint {self.files.url}/{NEWEST}", error) from error
 
     def _get(self, name: str) -> bytes | None:
-        self.files.invalidate_cache()  # another machine may have written
         try:
-            content: bytes = self.files.cat_file(f"{self.folder}/{name}")
-        except FileNotFoundError:
-            return None
+            return self.files.get(name)
         except OSError as error:
-            raise UsageError(f"checkpoint {self.url}/{name} cannot be read: {error}") from error
-        return content
+            raise UsageError(f"checkpoint {self.files.url}/{name} cannot be read: {error}") from error
 
     def _remove(self, name: str) -> None:
-        self.files.rm_file(f"{self.folder}/{name}")
+        self.files.remove(name)
 
 
 def checkpoints_at(location: Path | str, key: str) -> Checkpoints:

@@ -58,7 +58,7 @@ class Evaluator:
         rows += probe_rows
         value = test[self.metric]
         if self._improves(value, state.best and state.best[0]):
-            state.best = (value, state.iteration)
+            trainer.set_best(value)
         finite = value if math.isfinite(value) else None
         return Evaluation(state.iteration, epoch, rows, vectors, finite, self.progress())
 

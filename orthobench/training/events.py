@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from orthobench.metric import run_columns
 from orthobench.spec import RunConfig, RunSpec
-from orthobench.store import MetricRow, Run, Status, TraceRow
+from orthobench.store import MetricRow, Run, Status, TraceRow, WeightsRow
 
 
 @dataclass(frozen=True)
@@ -114,19 +114,25 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """The end of a run, or of its part in this process: status, cause, and the metrics measured at the very end."""
+    """The end of a run, or of its part in this process: status, cause, the metrics measured at the very end, and files.
+
+    Attributes:
+        weights: the files of the run's weights and training state.
+    """
 
     status: Status
     message: str | None
     rows: Sequence[MetricRow]
     progress: RunProgress
+    weights: Sequence[WeightsRow] = ()
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
         """Return the end of which `asdict` made this message."""
         rows = [MetricRow(**row) for row in message["rows"]]
         status, progress = Status(message["status"]), RunProgress(**message["progress"])
-        return cls(**{**message, "status": status, "rows": rows, "progress": progress})
+        weights = [WeightsRow(**row) for row in message["weights"]]
+        return cls(**{**message, "status": status, "rows": rows, "progress": progress, "weights": weights})
 
 
 class EventSink:

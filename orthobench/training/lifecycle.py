@@ -16,6 +16,7 @@ from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.devices import BackendName
 from orthobench.training.events import EventSink
 from orthobench.training.graph import GraphMode
+from orthobench.training.keep import WeightsKeeper
 from orthobench.training.locks import lock
 from orthobench.training.loop import CheckpointSchedule, Interrupted, OnDivergence, TrainingLoop
 from orthobench.training.out_of_memory import explain_memory
@@ -41,6 +42,7 @@ def train(
     cuda_graph: GraphMode = "auto",
     on_divergence: OnDivergence = "stop",
     tags: Sequence[str] = (),
+    keeper: WeightsKeeper | None = None,
 ) -> Run:
     """Train a run and return its record. A settled run is only looked up; an interrupted run resumes.
 
@@ -52,6 +54,7 @@ def train(
         cuda_graph: whether the training step runs as a CUDA graph; "auto" where device and model allow it.
         on_divergence: "stop" ends a diverged run; "continue" trains for as long as its weights are finite.
         tags: names added to the run's own; they do not change its key.
+        keeper: keeps the run's weights at its end; None keeps nothing.
 
     Raises:
         RunLockedError: another process trains this run.
@@ -72,7 +75,7 @@ def train(
         database = DatabaseSink(store, device, config.sources, tags, cuda_graph=trainer.graph is not None)
         trainer.state.segments.append((trainer.rows_end if checkpoint else 0, database.segment_token))
         schedule = CheckpointSchedule(checkpoint_every)
-        loop = TrainingLoop(trainer, [database, *sinks], checkpoints, schedule, should_stop, on_divergence)
+        loop = TrainingLoop(trainer, [database, *sinks], checkpoints, schedule, should_stop, on_divergence, keeper)
         loop.start()
         kind, memory_error = "", None
         try:

@@ -13,17 +13,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal
+from contextlib import suppress
+from typing import Literal, TypeVar
 
 import torch
 
-from orthobench.store import MetricRow, Status
+from orthobench.errors import StorageError
+from orthobench.store import MetricRow, Status, WeightsRow
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.evaluation import Evaluator
 from orthobench.training.events import EventSink, RunEnd, RunStart
+from orthobench.training.keep import WeightsKeeper
 from orthobench.training.trainer import Trainer
 
 OnDivergence = Literal["stop", "continue"]
+T = TypeVar("T")
 
 
 class Interrupted(Exception):
@@ -60,6 +64,7 @@ class TrainingLoop:
         sinks: receive every event, in this order.
         should_stop: called after every iteration and between the batches of an evaluation; if true, a checkpoint is
             written and Interrupted raised.
+        keeper: keeps the weights at the end; None keeps nothing.
 
     Attributes:
         keep_checkpoint: whether the run has diverged but could continue.
@@ -73,7 +78,10 @@ class TrainingLoop:
         schedule: CheckpointSchedule,
         should_stop: Callable[[], bool],
         on_divergence: OnDivergence,
+        keeper: WeightsKeeper | None = None,
     ) -> None:
+        self.keeper = keeper or WeightsKeeper()
+        trainer.keeps_best = self.keeper.keeps_any
         self.trainer, self.evaluator = trainer, Evaluator(trainer, self._check_stop)
         self.sinks, self.checkpoints, self.schedule = sinks, checkpoints, schedule
         self.should_stop, self.on_divergence = should_stop, on_divergence
@@ -119,9 +127,15 @@ class TrainingLoop:
                 self._save()
         self._finish()
 
-    def end(self, status: Status, message: str | None = None, rows: Sequence[MetricRow] = ()) -> None:
+    def end(
+        self,
+        status: Status,
+        message: str | None = None,
+        rows: Sequence[MetricRow] = (),
+        weights: Sequence[WeightsRow] = (),
+    ) -> None:
         """Send the end of the run to the sinks."""
-        end = RunEnd(status, message, rows, self.evaluator.progress())
+        end = RunEnd(status, message, rows, self.evaluator.progress(), weights)
         for sink in self.sinks:
             sink.on_end(end)
 
@@ -132,13 +146,15 @@ class TrainingLoop:
     def _evaluate_and_end(self) -> bool:
         """Evaluate; end the run if it has diverged, and return whether it has ended."""
         trainer = self.trainer
+        if trainer.state.iteration == trainer.total_iterations:
+            self._storing(lambda: self.keeper.keep_state(trainer))
         cause = self._evaluate(probe=trainer.ends_epoch)
         if not cause:
             return False
         can_continue = trainer.state.iteration < trainer.total_iterations and trainer.weights_are_finite()
         if can_continue and self.on_divergence == "continue":
             return False
-        self.end(Status.DIVERGED, cause)
+        self.end(Status.DIVERGED, cause, weights=self._storing(lambda: self.keeper.keep(trainer, finished=False)))
         if can_continue:
             self._save()
             self.keep_checkpoint = True
@@ -173,7 +189,22 @@ class TrainingLoop:
         iteration = trainer.state.iteration
         epoch = iteration // trainer.iterations_per_epoch
         rows = [MetricRow("test", name, epoch, iteration, value) for name, value in metrics.items()]
-        self.end(Status.FINISHED, rows=rows)
+        weights = self._storing(lambda: self.keeper.keep(trainer, finished=True))
+        self.end(Status.FINISHED, rows=rows, weights=weights)
+
+    def _storing(self, keep: Callable[[], T]) -> T:
+        """Return the result of a function that stores weights; if it fails, a checkpoint keeps the run's state.
+
+        Raises:
+            StorageError: the weights cannot be written.
+        """
+        try:
+            with self.trainer.timer("checkpoint"):
+                return keep()
+        except StorageError:
+            with suppress(StorageError):
+                self._save()
+            raise
 
     def _on_final_metrics(self, done: int, total: int) -> None:
         for sink in self.sinks:

@@ -68,7 +68,7 @@ class DatabaseSink(EventSink):
     def on_end(self, end: RunEnd) -> None:
         self._record_self_tests()
         columns = vars(end.progress) | {"status": end.status, "message": end.message}
-        self.store.log(self.run_id, end.rows, [], columns, backend_names(last_used()))
+        self.store.log(self.run_id, end.rows, [], columns, backend_names(last_used()), end.weights)
 
     def _record_self_tests(self) -> None:
         """Add the self-tests of the CUDA kernels to the environment, which are made while the run trains."""

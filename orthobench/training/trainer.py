@@ -54,6 +54,7 @@ class TrainingState:
         loss_count: number of the losses in it.
         last_logged: iteration of the newest rows; -1 before the first.
         best: best test metric and its iteration.
+        best_weights: the model's state at the best test, if the trainer keeps it.
         best_validation: best validation metric at the end of an epoch.
         plateaus: epochs without a better validation metric.
         carried: the state after the last batch, for a task that carries it on.
@@ -66,6 +67,7 @@ class TrainingState:
     iteration: int = 0
     last_logged: int = -1
     best: tuple[float, int] | None = None
+    best_weights: dict[str, Tensor] | None = None
     best_validation: float | None = None
     plateaus: int = 0
     carried: State | None = None
@@ -100,6 +102,7 @@ class Checkpoint:
     random: Tensor
     random_cuda: Tensor | None
     best_valid: float | None = None
+    best_weights: dict[str, Tensor] | None = None
     plateaus: int = 0
     threads: int = 0
     key: str | None = None
@@ -123,6 +126,7 @@ class Trainer:
     Attributes:
         state: counters and sums, see `TrainingState`.
         timer: seconds by phase.
+        keeps_best: whether the state holds the weights of the best test.
         total_iterations, iterations_per_epoch, evaluate_every: the course of the run, in iterations.
 
     Raises:
@@ -148,6 +152,7 @@ class Trainer:
         self.evaluate_every = self.training.evaluate_every or self.iterations_per_epoch
         self.state = TrainingState(torch.zeros((), dtype=torch.float64, device=device))
         self.timer = PhaseTimer()
+        self.keeps_best = False
         self.graph: StepGraph | None = None
         self._rate_factor: float | None = None  # that of the optimisers' learning rates
 
@@ -218,6 +223,15 @@ class Trainer:
         state.loss_count = 0
         return loss
 
+    def set_best(self, value: float) -> None:
+        """Note the test metric of the present weights as the best one."""
+        self.state.best = (value, self.state.iteration)
+        if self.keeps_best:
+            weights = self.model.state_dict()
+            self.state.best_weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
+        else:
+            self.state.best_weights = None
+
     def weights_are_finite(self) -> bool:
         """Return whether every weight is a finite number."""
         return all(bool(parameter.isfinite().all()) for parameter in self.model.parameters())
@@ -239,6 +253,7 @@ class Trainer:
             loss_count=state.loss_count,
             best=state.best,
             best_valid=state.best_validation,
+            best_weights=state.best_weights,
             plateaus=state.plateaus,
             seconds=dict(self.timer.seconds),
             threads=torch.get_num_threads(),
@@ -267,6 +282,7 @@ class Trainer:
             last_logged=checkpoint.logged,
             best=checkpoint.best,
             best_validation=checkpoint.best_valid,
+            best_weights=checkpoint.best_weights,
             plateaus=checkpoint.plateaus,
             carried=carried and tuple(part.to(self.device) for part in carried),
             earlier_backends=frozenset((checkpoint.kernels or {}).get("backends", ())),

@@ -75,6 +75,7 @@ def test_all_runs_of_both_are_there_once(databases, tmp_path):
         "trace": 4,
         "tag": 3,
         "source": 0,
+        "weights": 0,
     }
     assert [target.get(key).tags for key in "bd"] == [["both", "mine", "theirs"], ["both", "theirs"]]
     assert [benchmark.environment.facts for benchmark in target.benchmarks()] == [{"cpu": "other"}]
