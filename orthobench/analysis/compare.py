@@ -121,11 +121,11 @@ def contrasts(
     check_count(selections)
     first, *others = [select(store, text, shared, status_of) for text in selections]
     runs = {run.key: run for side in (first, *others) for run in side.runs}
-    values = _values(store, list(runs.values()), which)
-    return [_contrast(first, other, values, paired) for other in others]
+    values = values_of(store, list(runs.values()), which)
+    return [contrast(first, other, (values, values), paired) for other in others]
 
 
-def _values(store: Store, runs: Sequence[Run], which: Value) -> dict[str, float]:
+def values_of(store: Store, runs: Sequence[Run], which: Value) -> dict[str, float]:
     """Return the value of each finished or diverged run by key; a diverged run is infinitely bad.
 
     Raises:
@@ -160,8 +160,13 @@ def ends_of_tests(store: Store, runs: Sequence[Run]) -> dict[int, CurveEnd]:
     return {run: end for run, values in tests.items() if (end := curve_end(values))}
 
 
-def _contrast(first: Selection, second: Selection, values: Mapping[str, float], pairing: bool | None) -> Contrast:
+def contrast(
+    first: Selection, second: Selection, values: tuple[Mapping[str, float], Mapping[str, float]], pairing: bool | None
+) -> Contrast:
     """Compare two selections in their runs' metric.
+
+    Args:
+        values: each side's values by the runs' keys, of `values_of`.
 
     Raises:
         UsageError: the two have different metrics, or their values cannot be paired.
@@ -171,7 +176,7 @@ def _contrast(first: Selection, second: Selection, values: Mapping[str, float], 
         tasks = sorted({run.task for run in first.runs} & {run.task for run in second.runs})
         hint = f"; narrow both to a task: {', '.join(f'task={task}' for task in tasks)}" if tasks else ""
         raise UsageError(f"the selections have different metrics: {', '.join(sorted(metrics))}{hint}")
-    sides = tuple(_by_seed(side, values) for side in (first, second))
+    sides = tuple(_by_seed(side, own) for side, own in zip((first, second), values, strict=True))
     common = _common_seeds(first, second, sides, pairing)
     if common:
         result = compare_paired(*([side[seed][0] for seed in common] for side in sides))

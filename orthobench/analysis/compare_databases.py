@@ -1,0 +1,164 @@
+"""Compare two databases, such as those of two commits: the same settings on both sides, seed by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from orthobench.analysis.compare import Contrast, Selection, Value, adjusted, contrast, values_of
+from orthobench.analysis.selection import Conditions, NoMatchError, select_runs
+from orthobench.analysis.variants import settings_of
+from orthobench.errors import UsageError
+from orthobench.settings import text
+from orthobench.store import Run, Store
+
+VERSIONS = ("task_version", "model_version")
+
+
+@dataclass(frozen=True)
+class Side:
+    """A database of the comparison.
+
+    Attributes:
+        name: its location as the user wrote it.
+        status_of: the status of a run, where the stored one may be out of date.
+    """
+
+    name: str
+    store: Store = field(repr=False)
+    status_of: Callable[[Run], str] = lambda run: run.status
+
+
+@dataclass(frozen=True)
+class Match:
+    """Runs of the same task, model and settings in both databases; the versions of plugins may differ.
+
+    Attributes:
+        label: task, model and the settings that tell it from the others of this task and model.
+        seeds: the seeds that both databases have.
+        identical: the number of these seeds whose runs have the same key and the same value in both.
+        contrast: the test and the differences of settings and environments.
+    """
+
+    label: str
+    seeds: list[int]
+    identical: int
+    contrast: Contrast
+
+
+@dataclass(frozen=True)
+class Lone:
+    """Runs that only one database has: of settings or of seeds.
+
+    Attributes:
+        settings: where the other database has one variant of this task and model, the settings that differ: by name
+            the value here and there.
+    """
+
+    label: str
+    seeds: list[int]
+    settings: dict[str, tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class DatabaseComparison:
+    """Two databases beside each other; `alone` has what only the first and what only the second has."""
+
+    matches: list[Match]
+    alone: tuple[list[Lone], list[Lone]]
+
+    def adjusted(self) -> list[float | None]:
+        """Return the matches' p values, adjusted by Holm for their number."""
+        return adjusted([match.contrast for match in self.matches])
+
+
+def compare_databases(
+    first: Side, second: Side, conditions: Conditions, which: Value = "end", paired: bool | None = None
+) -> DatabaseComparison:
+    """Compare the runs of two databases that have the same task, model and settings.
+
+    Args:
+        conditions: restrict the runs of both.
+        which: the value of each run to compare.
+        paired: pair the values by seed, or do not; None: pair them where six seeds or more are common.
+
+    Raises:
+        UsageError: no database has runs that meet the conditions, a finished run has no number, or values cannot be
+            paired.
+    """
+    selected = [_select(side, conditions) for side in (first, second)]
+    if not any(selected):
+        raise UsageError(f"neither {first.name} nor {second.name} has runs of this selection")
+    labels = _labels([run for runs in selected for run in runs])
+    groups = [_group(runs) for runs in selected]
+    values = (values_of(first.store, selected[0], which), values_of(second.store, selected[1], which))
+    matches = []
+    for identity in groups[0]:
+        if identity not in groups[1]:
+            continue
+        left, right = (group[identity] for group in groups)
+        seeds = sorted({run.seed for run in left} & {run.seed for run in right})
+        keys = {run.key for run in left} & {run.key for run in right}
+        same = sum(_same(values[0].get(key), values[1].get(key)) for key in keys)
+        sides = (Selection(first.name, left), Selection(second.name, right))
+        matches.append(Match(labels[identity], seeds, same, contrast(*sides, values, paired)))
+    alone = tuple(_alone(groups[at], groups[1 - at], labels) for at in (0, 1))
+    return DatabaseComparison(matches, (alone[0], alone[1]))
+
+
+Identity = tuple[str, str, tuple[tuple[str, str], ...]]
+"""Task, model and settings without versions."""
+
+
+def _select(side: Side, conditions: Conditions) -> list[Run]:
+    try:
+        return select_runs(side.store.runs(), conditions, side.status_of)
+    except NoMatchError:
+        return []
+
+
+def _identity(run: Run) -> Identity:
+    settings = {name: text(value) for name, value in settings_of(run).items() if name not in VERSIONS}
+    return run.task, run.model, tuple(sorted(settings.items()))
+
+
+def _group(runs: Sequence[Run]) -> dict[Identity, list[Run]]:
+    groups: dict[Identity, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(_identity(run), []).append(run)
+    return groups
+
+
+def _labels(runs: Sequence[Run]) -> dict[Identity, str]:
+    """Return task, model and the settings that tell each identity from the others of its task and model."""
+    identities = dict.fromkeys(map(_identity, runs))
+    labels = {}
+    for task, model, settings in identities:
+        rivals = [dict(other[2]) for other in identities if other[:2] == (task, model)]
+        differing = [f"{name}={value}" for name, value in settings if len({rival.get(name) for rival in rivals}) > 1]
+        labels[task, model, settings] = " ".join([task, model, *differing])
+    return labels
+
+
+def _same(first: float | None, second: float | None) -> bool:
+    """Return whether two runs have the same value; two diverged runs do."""
+    return first is not None and second is not None and (first == second or (math.isnan(first) and math.isnan(second)))
+
+
+def _alone(own: dict[Identity, list[Run]], other: dict[Identity, list[Run]], labels: dict[Identity, str]) -> list[Lone]:
+    """Return the variants and the seeds that only the first has."""
+    alone = []
+    for identity, runs in own.items():
+        seeds = {run.seed for run in runs} - {run.seed for run in other.get(identity, [])}
+        if not seeds:
+            continue
+        rivals = [rival for rival in other if rival[:2] == identity[:2] and rival not in own]
+        changed = {}
+        if identity not in other and len(rivals) == 1:
+            here, there = dict(identity[2]), dict(rivals[0][2])
+            names = dict.fromkeys((*here, *there))
+            changed = {name: (here.get(name, "–"), there.get(name, "–")) for name in names}
+            changed = {name: pair for name, pair in changed.items() if pair[0] != pair[1]}
+        alone.append(Lone(labels[identity], sorted(seeds), changed))
+    return alone

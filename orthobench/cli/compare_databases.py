@@ -1,0 +1,167 @@
+"""`orthobench compare a.db b.db`: two databases beside each other."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orthobench.analysis.compare import Value
+    from orthobench.analysis.compare_databases import DatabaseComparison, Lone
+    from orthobench.cli.filters import Filters
+
+COLUMNS = (
+    "where",
+    "runs",
+    "seeds",
+    "metric",
+    "first",
+    "second",
+    "difference",
+    "half_width",
+    "p",
+    "identical",
+    "changed",
+)
+
+
+def are_databases(selections: Sequence[str]) -> bool:
+    """Return whether the words name databases and not selections of runs.
+
+    Raises:
+        UsageError: only some of them do, or there are not two.
+    """
+    from orthobench.errors import UsageError
+
+    databases = [text for text in selections if "://" in text or Path(text).suffix == ".db" or Path(text).is_file()]
+    if databases and len(databases) < len(selections):
+        raise UsageError(
+            f"{databases[0]} is a database, and another word is not: name two databases, or selections of --db"
+        )
+    if databases and len(databases) != 2:
+        raise UsageError(f"{len(databases)} databases: name two, such as orthobench compare before.db after.db")
+    return bool(databases)
+
+
+def compare_two(
+    locations: Sequence[str], filters: Filters, value: Value, paired: bool | None, json: bool, as_csv: bool
+) -> None:
+    """Compare two databases, and print the result as text, JSON or CSV.
+
+    Raises:
+        UsageError: the options contradict each other, both names are one database, or nothing can be compared.
+    """
+    from orthobench.analysis.compare_databases import Side, compare_databases
+    from orthobench.cli import records
+    from orthobench.errors import UsageError, without_passwords
+    from orthobench.store.location import is_same
+    from orthobench.store.merge import reading
+    from orthobench.training.locks import status_in
+
+    if json and as_csv:
+        raise UsageError("--json and --csv are different outputs: give one of them")
+    if is_same(*locations):
+        raise UsageError(f"{locations[0]} and {locations[1]} are the same database: name two")
+    with ExitStack() as opened:
+        sides = []
+        for location in locations:
+            store = opened.enter_context(reading(location))
+            sides.append(Side(without_passwords(location), store, status_in(store, location)))
+        compared = compare_databases(sides[0], sides[1], filters.conditions(), value, paired)
+    names = [side.name for side in sides]
+    if json:
+        records.print_json(_record(compared, names, value))
+    elif as_csv:
+        writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_rows(compared, names))
+    else:
+        _print(compared, names, value)
+
+
+def _record(compared: DatabaseComparison, names: Sequence[str], value: str) -> dict[str, Any]:
+    from orthobench.cli.compare import record_of
+
+    matches = [
+        {"runs_of": match.label, "seeds": match.seeds, "identical": match.identical}
+        | record_of(match.contrast, p, value)
+        for match, p in zip(compared.matches, compared.adjusted(), strict=True)
+    ]
+    alone = [
+        [{"runs_of": lone.label, "seeds": lone.seeds, "settings": lone.settings} for lone in side]
+        for side in compared.alone
+    ]
+    return {"databases": list(names), "both": matches, "only_first": alone[0], "only_second": alone[1]}
+
+
+def _rows(compared: DatabaseComparison, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Return a row for each match, and for each variant that only one database has."""
+    rows: list[dict[str, Any]] = []
+    for match, p in zip(compared.matches, compared.adjusted(), strict=True):
+        contrast, result = match.contrast, match.contrast.result
+        difference = result.difference if result else None
+        first, second = (None if median is None else median.value for median in contrast.medians)
+        rows.append(
+            {
+                "where": "both",
+                "runs": match.label,
+                "seeds": len(match.seeds),
+                "metric": contrast.metric,
+                "first": first,
+                "second": second,
+                "difference": difference.mean if difference else None,
+                "half_width": difference.half_width if difference else None,
+                "p": p,
+                "identical": match.identical,
+                "changed": _changes(contrast.settings | contrast.environment),
+            }
+        )
+    for name, side in zip(names, compared.alone, strict=True):
+        rows += [
+            {"where": name, "runs": lone.label, "seeds": len(lone.seeds), "changed": _changes(lone.settings)}
+            for lone in side
+        ]
+    return rows
+
+
+def _changes(changes: dict[str, tuple[str, str]]) -> str:
+    return "; ".join(f"{name} {first} -> {second}" for name, (first, second) in changes.items())
+
+
+def _print(compared: DatabaseComparison, names: Sequence[str], value: str) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from orthobench.cli.compare import result_lines
+    from orthobench.cli.records import console
+
+    out = console()
+    for match, p in zip(compared.matches, compared.adjusted(), strict=True):
+        contrast = match.contrast
+        table = Table(escape(match.label), *map(escape, names), box=None)
+        table.add_row("runs", *(", ".join(f"{n} {status}" for status, n in each.items()) for each in contrast.counts))
+        table.add_row(f"{contrast.metric}, {value}, median", *("–" if m is None else str(m) for m in contrast.medians))
+        for name, (left, right) in (contrast.settings | contrast.environment).items():
+            table.add_row(name, escape(left), escape(right))
+        out.print(table)
+        out.print(f"{match.identical} of {len(match.seeds)} common seeds have the same run and number", markup=False)
+        for line in result_lines(contrast, p if len(compared.matches) > 1 else None, value):
+            out.print(line, markup=False, soft_wrap=True)
+        out.print()
+    for name, side in zip(names, compared.alone, strict=True):
+        if side:
+            out.print(f"only in {name}:", markup=False)
+        for lone in side:
+            out.print(f"  {_shown(lone)}", markup=False, soft_wrap=True)
+    if not compared.matches:
+        out.print("no settings are in both databases", markup=False)
+
+
+def _shown(lone: Lone) -> str:
+    seeds = ", ".join(map(str, lone.seeds))
+    differing = f" (here -> there: {_changes(lone.settings)})" if lone.settings else ""
+    return f"{lone.label}, seed {seeds}{differing}"

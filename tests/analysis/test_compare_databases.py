@@ -1,0 +1,121 @@
+"""`orthobench compare a.db b.db`: what both have, what changed, and what only one has."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from scipy.stats import ttest_ind, wilcoxon
+from support.records import make_run_record
+
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.store import MetricRow, Status, open_store
+
+BEFORE = [0.30, 0.31, 0.29, 0.33, 0.35, 0.28]
+AFTER = [0.20, 0.21, 0.19, 0.22, 0.24, 0.17]
+
+
+def add(file, model, values, *, first_seed=0, commit="abc", version=None, **settings):
+    with open_store(str(file), create=True) as store:
+        for seed, value in enumerate(values, first_seed):
+            config = resolve(Catalog(), "adding", model, settings, seed=seed)
+            record = make_run_record(config.spec)
+            if version is not None:
+                record["spec"] = record["spec"] | {"model_version": version}
+                record["key"] = f"{version}{seed}{model}"
+            run = store.start(record, commit, {"commit": commit, "packages": {"torch": "2"}})
+            progress = {"status": Status.FINISHED, "final_value": value, "best_value": value, "iterations": 10}
+            store.log(run.id, [MetricRow("test", "mse", 1, 10, value)], [], progress)
+
+
+@pytest.fixture
+def databases(tmp_path):
+    before, after = tmp_path / "before.db", tmp_path / "after.db"
+    add(before, "lstm", BEFORE)
+    add(after, "lstm", AFTER, commit="def")
+    add(before, "rnn", [0.5, 0.6], version="1")
+    add(after, "rnn", [0.5, 0.6], version="2")
+    add(before, "scornn", [0.1], hidden_size=170)
+    add(after, "scornn", [0.1], hidden_size=190)
+    add(after, "lstm", [0.2], first_seed=6, commit="def")
+    return "before.db", "after.db"
+
+
+def test_the_test_is_that_of_the_statistics_and_the_commits_are_named(databases, orthobench):
+    done = orthobench("compare", *databases, "--json")
+    assert done.code == 0, done.err
+    record = json.loads(done.out)
+    (lstm, rnn) = record["both"]
+    assert lstm["runs_of"] == "adding lstm"
+    assert lstm["seeds"] == list(range(6))
+    assert lstm["identical"] == 0
+    assert lstm["environment"]["commit"] == ["abc", "def"]
+    assert lstm["paired"]
+    assert lstm["result"]["difference"] == pytest.approx(sum(BEFORE) / 6 - sum(AFTER) / 6)
+    assert lstm["result"]["p"] == pytest.approx(wilcoxon(BEFORE, AFTER, method="exact").pvalue)
+    assert (rnn["runs_of"], rnn["settings"]) == ("adding rnn", {"model_version": ["1", "2"]})
+
+
+def test_runs_of_one_database_alone_are_listed_with_their_settings(databases, orthobench):
+    record = json.loads(orthobench("compare", *databases, "--json").out)
+    (scornn,) = record["only_first"]
+    assert scornn["runs_of"].startswith("adding scornn")
+    assert scornn["settings"]["hidden_size"] == ["170", "190"]
+    lstm, other = record["only_second"]
+    assert (lstm["runs_of"], lstm["seeds"], lstm["settings"]) == ("adding lstm", [6], {})
+    assert other["settings"]["hidden_size"] == ["190", "170"]
+
+
+def test_identical_runs_are_counted(tmp_path, orthobench):
+    for name in ("a.db", "b.db"):
+        add(tmp_path / name, "lstm", [0.1, 0.2, 0.3 if name == "a.db" else 0.4])
+    (match,) = json.loads(orthobench("compare", "a.db", "b.db", "--json").out)["both"]
+    assert (match["seeds"], match["identical"]) == ([0, 1, 2], 2)
+    welch = ttest_ind([0.1, 0.2, 0.3], [0.1, 0.2, 0.4], equal_var=False).confidence_interval(0.95)
+    half = match["result"]["half_width"]
+    assert match["result"]["difference"] + half == pytest.approx(welch.high)
+
+
+def test_csv_and_text_say_the_same(databases, orthobench):
+    rows = list(csv.DictReader(io.StringIO(orthobench("compare", *databases, "--csv").out)))
+    assert [(row["where"], row["runs"].split()[1]) for row in rows] == [
+        ("both", "lstm"),
+        ("both", "rnn"),
+        ("before.db", "scornn"),
+        ("after.db", "lstm"),
+        ("after.db", "scornn"),
+    ]
+    assert float(rows[0]["difference"]) == pytest.approx(0.105)
+    assert "commit abc -> def" in rows[0]["changed"]
+    text = orthobench("compare", *databases).out
+    assert "6 common seeds" in text
+    assert "only in before.db:" in text
+    assert "only in after.db:" in text
+
+
+def test_filters_restrict_both(databases, orthobench):
+    record = json.loads(
+        orthobench("compare", *databases, "--model", "scornn", "--where", "hidden_size=170", "--json").out
+    )
+    assert (record["both"], len(record["only_first"]), record["only_second"]) == ([], 1, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["before.db", "model=rnn"], "before.db is a database, and another word is not"),
+        (["before.db", "after.db", "before.db"], "3 databases: name two"),
+        (["before.db", "./before.db"], "are the same database: name two"),
+        (["before.db", "missing.db"], "missing.db"),
+        (["before.db", "after.db", "--json", "--csv"], "--json and --csv are different outputs"),
+        (["before.db", "after.db", "--where", "seed=77"], "neither before.db nor after.db has runs"),
+        (["model=rnn", "model=lstm", "--csv", "--db", "before.db"], "--csv is for two databases"),
+    ],
+)
+def test_a_wrong_command_is_one_line(databases, orthobench, words, message):
+    done = orthobench("compare", *words)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert message in done.err
