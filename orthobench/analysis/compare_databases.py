@@ -156,9 +156,9 @@ def _alone(own: dict[Identity, list[Run]], other: dict[Identity, list[Run]], lab
         rivals = [rival for rival in other if rival[:2] == identity[:2] and rival not in own]
         changed = {}
         if identity not in other and len(rivals) == 1:
-            here, there = dict(identity[2]), dict(rivals[0][2])
-            names = dict.fromkeys((*here, *there))
-            changed = {name: (here.get(name, "–"), there.get(name, "–")) for name in names}
+            left, right = dict(identity[2]), dict(rivals[0][2])
+            names = dict.fromkeys((*left, *right))
+            changed = {name: (left.get(name, "–"), right.get(name, "–")) for name in names}
             changed = {name: pair for name, pair in changed.items() if pair[0] != pair[1]}
         alone.append(Lone(labels[identity], sorted(seeds), changed))
     return alone
