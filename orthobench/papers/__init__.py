@@ -348,8 +348,12 @@ def find_paper(key: str) -> Paper:
 
 @cache
 def studies() -> tuple[Study, ...]:
-    """Return the studies of all papers, each with its paper's citation."""
-    return tuple(study.model_copy(update={"source": paper.citation}) for paper in papers() for study in paper.study)
+    """Return the studies of all papers, each with its paper's citation and names of models."""
+    return tuple(
+        study.model_copy(update={"source": paper.citation, "names": paper.names})
+        for paper in papers()
+        for study in paper.study
+    )
 
 
 def find_study(name: str) -> Study:

@@ -58,6 +58,7 @@ class Study(_Record):
     benchmark: str = Field("", description="the name of a benchmark of `orthobench bench`")
     other_seconds: dict[str, float] = Field({}, description="seconds per epoch that another source prints")
     source: str = Field("", description="the paper's citation")
+    names: dict[str, str] = Field({}, description="the paper's names of models, by their names here")
 
     def runs(self, preset: Preset) -> list[StudyRun]:
         """Return the runs at the paper's sizes, or in the quick version."""

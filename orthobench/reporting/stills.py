@@ -19,9 +19,12 @@ from orthobench.reporting.colormap import viridis
 from orthobench.reporting.decimate import thinned
 from orthobench.reporting.packed import numbers
 from orthobench.reporting.sparks import path
+from orthobench.reporting.symbols import markers
 
 WIDTH, HEIGHT = 1440, 720
 LEFT, RIGHT, TOP, BOTTOM = 144, 24, 20, 92
+SCALE = 2
+"""Units of the picture in a pixel of Plotly's sizes."""
 POINTS, FEW_POINTS, MANY_LINES = 60, 24, 24
 """Points of a line: of a few lines, and of more lines than `MANY_LINES`."""
 DASHES = {"dash": "14 8", "dot": "4 6", "dashdot": "14 6 4 6", "longdash": "22 8", "longdashdot": "22 6 4 6"}
@@ -48,13 +51,30 @@ class Axis:
 
     def ticks(self) -> list[tuple[float, str]]:
         """Return the position and the text of each tick."""
-        step = _nice((self.high - self.low) / 5)
-        if self.logarithmic:
-            step = max(1, math.ceil(step))
-        values = np.arange(math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9) + 1) * step
-        texts = [f"1e{value:.0f}" if self.logarithmic else f"{value:.6g}" for value in values]
+        low, high = sorted((self.low, self.high))
+        if not self.logarithmic:
+            values = _round_numbers(low, high)
+            texts = [f"{value:.6g}" for value in values]
+        elif high - low > 2:
+            values = _round_numbers(low, high, least_step=1)
+            texts = [f"1e{value:.0f}" for value in values]
+        else:
+            decades = 10.0 ** np.arange(math.floor(low), math.ceil(high) + 1)
+            numbers_between = [
+                value for value in np.outer(decades, (1, 2, 5)).ravel() if low <= np.log10(value) <= high
+            ]
+            values = np.array(numbers_between if len(numbers_between) > 1 else _round_numbers(10.0**low, 10.0**high))
+            texts = [f"{value:.6g}" for value in values]
+            values = np.log10(values)
         positions = self.start + (values - self.low) / ((self.high - self.low) or 1) * (self.end - self.start)
         return list(zip(positions.tolist(), texts, strict=True))
+
+
+def _round_numbers(low: float, high: float, least_step: float = 0) -> Floats:
+    """Return about five multiples of 1, 2 or 5 times a power of ten within a range."""
+    step = max(least_step, _nice((high - low) / 5))
+    counts: Floats = np.arange(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1, dtype=float)
+    return counts * step
 
 
 def _nice(step: float) -> float:
@@ -73,8 +93,10 @@ def still(figure: Mapping[str, Any]) -> Markup:
     """
     layout = figure["layout"]
     traces = [{**trace, "x": numbers(trace.get("x")), "y": numbers(trace.get("y"))} for trace in figure["data"]]
-    x = _axis(layout.get("xaxis", {}), [trace["x"] for trace in traces], LEFT, WIDTH - RIGHT)
-    y = _axis(layout.get("yaxis", {}), [trace["y"] for trace in traces], HEIGHT - BOTTOM, TOP)
+    margin = 0.05 if all(trace.get("mode") == "markers" for trace in traces) else 0.0
+    across, up = [trace["x"] for trace in traces], [part for trace in traces for part in _with_errors(trace)]
+    x = _axis(layout.get("xaxis", {}), across, LEFT, WIDTH - RIGHT, margin)
+    y = _axis(layout.get("yaxis", {}), up, HEIGHT - BOTTOM, TOP, margin)
     parts = [_grid(layout, x, y)]
     before: dict[str, Any] | None = None
     limit = POINTS if len(traces) <= MANY_LINES else FEW_POINTS
@@ -94,13 +116,25 @@ def still(figure: Mapping[str, Any]) -> Markup:
     )
 
 
-def _axis(layout: Mapping[str, Any], values: Sequence[Floats], start: float, end: float) -> Axis:
+def _with_errors(trace: Mapping[str, Any]) -> list[Floats]:
+    """Return a trace's values, and the ends of its error bars where it has them."""
+    errors = numbers((trace.get("error_y") or {}).get("array"))
+    return [trace["y"], trace["y"] - errors, trace["y"] + errors] if len(errors) else [trace["y"]]
+
+
+def _axis(layout: Mapping[str, Any], values: Sequence[Floats], start: float, end: float, margin: float) -> Axis:
+    """Return an axis over these values.
+
+    Args:
+        margin: a share of the range that stays free at either end, so that no symbol is cut.
+    """
     logarithmic = layout.get("type") == "log"
     drawn = np.concatenate([array.ravel() for array in values]) if values else np.zeros(0)
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = np.log10(drawn) if logarithmic else drawn
     drawn = drawn[np.isfinite(drawn)]
     low, high = (float(drawn.min()), float(drawn.max())) if len(drawn) else (0.0, 1.0)
+    low, high = low - margin * (high - low), high + margin * (high - low)
     if layout.get("rangemode") == "tozero" and not logarithmic:
         low, high = min(low, 0.0), max(high, 0.0)
     if given_range := layout.get("range"):
@@ -159,17 +193,21 @@ def _scatter(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis
     color, width = _color(line, _color(marker)), line.get("width", 2)
     if "lines" in mode and width:
         dash = DASHES.get(str(line.get("dash")), "")
-        pen = f'fill="none" stroke="{color}" stroke-width="{2 * float(width):g}"'
+        pen = f'fill="none" stroke="{color}" stroke-width="{SCALE * float(width):g}"'
         pen += f' stroke-dasharray="{dash}"' if dash else ""
         parts.append(f'<path clip-path="url(#f)" {pen} d="{path(*spots)}"/>')
     if "markers" in mode:
+        _, *ends = _with_errors(trace)
+        if ends:
+            bars = zip(spots[0], *(y.locate(end[chosen]) for end in ends), strict=True)
+            drawn = "".join(
+                f"M{a:.0f} {low:.0f}V{high:.0f}" for a, low, high in bars if np.isfinite((a, low, high)).all()
+            )
+            parts.append(f'<path stroke="{_color(marker, color)}" stroke-width="{SCALE}" d="{drawn}"/>')
         every = max(1, len(chosen) // int(marker.get("maxdisplayed") or len(chosen)))
-        dots = "".join(
-            f"M{a:.0f} {b:.0f}h0"
-            for a, b in list(zip(*spots, strict=True))[::every]
-            if math.isfinite(a) and math.isfinite(b)
-        )
-        parts.append(f'<path stroke="{_color(marker, color)}" stroke-width="14" stroke-linecap="round" d="{dots}"/>')
+        points = list(zip(chosen.tolist(), *(axis.tolist() for axis in spots), strict=True))[::every]
+        shown = [point for point in points if all(map(math.isfinite, point))]
+        parts.append(markers(marker, shown, _color(marker, color), SCALE))
     if "text" in mode and isinstance(trace.get("text"), list | tuple):
         for a, b, words in zip(*(axis.tolist() for axis in spots), trace["text"], strict=False):
             if words and math.isfinite(a) and math.isfinite(b):
@@ -182,8 +220,11 @@ def _sample(trace: Mapping[str, Any]) -> str:
     line, marker = trace.get("line") or {}, trace.get("marker") or {}
     dash = DASHES.get(str(line.get("dash")), "")
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    stroke = _color(line, _color(marker))
-    return f'<svg viewBox="0 0 56 16"><path stroke="{stroke}" stroke-width="6"{dashes} d="M0 8H56"/></svg>'
+    stroke, mode = _color(line, _color(marker)), trace.get("mode") or "lines"
+    drawn = f'<path stroke="{stroke}" stroke-width="4"{dashes} d="M0 10H56"/>' if "lines" in mode else ""
+    if "markers" in mode and not isinstance(marker.get("symbol"), list | tuple):
+        drawn += markers({**marker, "size": 8}, [(0, 28, 10)], _color(marker, stroke), SCALE)
+    return f'<svg viewBox="0 0 56 20">{drawn}</svg>'
 
 
 def _heat_map(trace: Mapping[str, Any], y: Axis) -> str:

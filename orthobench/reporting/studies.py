@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from orthobench.analysis.conditions import Condition, collect
@@ -91,13 +92,29 @@ def draw(result: StudyResult, styles: Styles) -> Section:
     if result.study.drawing == "trajectories":
         return Section(result.study, "", study_figures.trajectories(result.record.results["panels"]), [], panels=True)
     if result.study.drawing == "times":
-        drawings["table 3"] = study_figures.minutes(result.record.results, styles)
-        tables = [_table_3(result.record), _lstms(result), _equal_size(result.record)]
+        names = result.study.names
+        drawings["table 3"] = study_figures.minutes(result.record.results, styles, names)
+        tables = [_table_3(result.record, names), _lstms(result), _equal_size(result.record, names)]
     else:
         for number, (figure, condition) in enumerate(result.conditions):
-            for name, drawn in study_figures.DRAWINGS[result.study.drawing](figure, condition, styles).items():
+            named = _with_printed_names(condition, result.study.names)
+            for name, drawn in study_figures.DRAWINGS[result.study.drawing](figure, named, styles).items():
                 drawings[f"{number} {name}"] = drawn
     return Section(result.study, _remark(result), drawings, tables)
+
+
+def _with_printed_names(condition: Condition, names: Mapping[str, str]) -> Condition:
+    """Return a condition whose variants have the paper's names of their models in their labels."""
+    variants = [
+        replace(
+            variant,
+            label=names.get(variant.run.model, variant.run.model) + variant.label.removeprefix(variant.run.model),
+        )
+        if variant.label.startswith(variant.run.model)
+        else variant
+        for variant in condition.variants
+    ]
+    return replace(condition, variants=variants)
 
 
 def figures_of(artifact: Artifact, section: Section) -> dict[str, tuple[str, Figure]]:
@@ -123,7 +140,7 @@ def _remark(result: StudyResult) -> str:
     return " ".join(parts)
 
 
-def _table_3(record: Benchmark) -> StudyTable:
+def _table_3(record: Benchmark, names: Mapping[str, str]) -> StudyTable:
     rows = [row for row in _rows(record, "table 3") if row["printed"] is not None]
     base = next(row for row in rows if row["model"] == "rnn")
     return StudyTable(
@@ -132,7 +149,7 @@ def _table_3(record: Benchmark) -> StudyTable:
         ("model", "n", "measured", "printed", "x RNN, measured", "x RNN, printed"),
         [
             (
-                row["model"],
+                names.get(row["model"], row["model"]),
                 str(row["hidden_size"]),
                 f"{row['minutes']:.3g}",
                 f"{row['printed']:.3g}",
@@ -155,13 +172,16 @@ def _lstms(result: StudyResult) -> StudyTable:
     )
 
 
-def _equal_size(record: Benchmark) -> StudyTable:
+def _equal_size(record: Benchmark, names: Mapping[str, str]) -> StudyTable:
     rows = _rows(record, "equal size")
     base = next(row for row in rows if row["model"] == "rnn")
     return StudyTable(
         f"The same for every model at one size, n = {base['hidden_size']}.",
         ("model", "minutes", "x RNN"),
-        [(row["model"], f"{row['minutes']:.3g}", f"{row['minutes'] / base['minutes']:.2f}") for row in rows],
+        [
+            (names.get(row["model"], row["model"]), f"{row['minutes']:.3g}", f"{row['minutes'] / base['minutes']:.2f}")
+            for row in rows
+        ],
     )
 
 

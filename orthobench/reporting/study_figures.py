@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -109,7 +109,11 @@ def sizes(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
         short_sizes = np.array(list(points), dtype=float)
         style = styles.of_model(ordered[0].run.model)
         add_course(
-            ends, Course(short_sizes, middle, low, high, len(ordered[0].runs)), short_sizes, ordered[0].run.model, style
+            ends,
+            Course(short_sizes, middle, low, high, len(ordered[0].runs)),
+            short_sizes,
+            ordered[0].label.partition(" ")[0],
+            style,
         )
         ends.update_yaxes(type="log", rangemode="normal")
         show_gaps(ends)
@@ -175,8 +179,12 @@ def trajectories(panels: list[dict[str, Any]]) -> Drawn:
     return drawn
 
 
-def minutes(results: dict[str, Any], styles: Styles) -> tuple[str, Figure]:
-    """Draw measured over printed minutes; points on a parallel to the diagonal have the table's shape."""
+def minutes(results: dict[str, Any], styles: Styles, names: Mapping[str, str]) -> tuple[str, Figure]:
+    """Draw measured over printed minutes; points on a parallel to the diagonal have the table's shape.
+
+    Args:
+        names: the paper's names of models, by their names here.
+    """
     rows = [row for entry in results["shapes"] for row in entry["rows"] if row["printed"] is not None]
     figure = empty_figure("printed minutes per epoch", "measured minutes per epoch", logarithmic=True)
     figure.update_xaxes(type="log")
@@ -190,7 +198,7 @@ def minutes(results: dict[str, Any], styles: Styles) -> tuple[str, Figure]:
             text=[f"n = {row['hidden_size']}" for row in own],
             mode="markers+text",
             textposition="top center",
-            name=html.escape(model),
+            name=html.escape(names.get(model, model)),
             marker={"color": styles.of_model(model).color, "symbol": styles.of_model(model).symbol, "size": 9},
         )
     figure.add_scatter(

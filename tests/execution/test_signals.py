@@ -26,6 +26,14 @@ LONG = {"train_size": "4000", "epochs": "1000", "evaluate_every": "50"}
 WAIT_SECONDS = 120
 
 
+@pytest.fixture(autouse=True)
+def hangup():
+    """Give each test, and the processes that it starts, the usual hangup: `nohup make test` ignores it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def wait_for_rows(folder: Path) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:

@@ -169,27 +169,28 @@ def test_a_heat_map_shows_the_databases_numbers(orthobench, tmp_path):
 def test_clouds_and_moduli_show_the_databases_numbers(orthobench, tmp_path):
     _, data = page(orthobench("study", "jacobians", "--preset", "quick"))
     along, single, whole = (figure["data"] for figure in data["study-jacobians"].values())
-    for model in ("lstm", "antisymmetric", "scornn"):
+    for model, printed in (("lstm", "LSTM"), ("antisymmetric", "AntisymmetricRNN"), ("scornn", "scornn")):
         traces = last_traces(tmp_path, model)
-        (cloud,) = [trace for trace in whole if trace["name"] == model]
+        (cloud,) = [trace for trace in whole if trace["name"] == printed]
         points = np.stack((array(cloud["x"]), array(cloud["y"])), axis=1)
         np.testing.assert_allclose(points.ravel(), traces["jacobian/end_to_end"])
-        (steps,) = [trace for trace in single if trace["name"] == model]
+        (steps,) = [trace for trace in single if trace["name"] == printed]
         clouds = [values for name, values in traces.items() if name.startswith("jacobian/eigenvalues/")]
         assert len(array(steps["x"])) == sum(len(values) for values in clouds) / 2
-        (line,) = [trace for trace in along if trace.get("name") == model]
+        (line,) = [trace for trace in along if trace.get("name") == printed]
         np.testing.assert_allclose(array(line["y"]), traces["jacobian/modulus_mean"], rtol=1e-6)
         np.testing.assert_allclose(array(line["x"]), traces["jacobian/steps"])
 
 
-@pytest.mark.usefixtures("small")
-def test_both_precisions_are_shown(orthobench, tmp_path):
+def test_both_precisions_are_shown(orthobench, small, tmp_path):
     _, data = page(orthobench("study", "orthogonality", "--preset", "quick"))
     (figure,) = data["study-orthogonality"].values()
     lines = {trace["name"]: array(trace["y"]) for trace in figure["data"] if "name" in trace}
     with open_store(str(tmp_path / "results.db")) as store:
         for run in store.runs():
-            for label, name in ((run.model, ""), (f"{run.model} W, own precision", "_own_precision")):
+            printed = small["orthogonality"].names[run.model]
+            assert printed != run.model
+            for label, name in ((printed, ""), (f"{printed} W, own precision", "_own_precision")):
                 logged_rows = store.metrics([run.id], "probe", f"orthogonality{name}/W")
                 np.testing.assert_allclose(lines[label], [row.value for row in logged_rows], rtol=1e-6)
 
@@ -301,12 +302,12 @@ def test_times_stand_beside_the_printed_ones(orthobench, tmp_path, monkeypatch):
     assert calls == [True, False]  # asked again in the same place, nothing is measured
 
     rows = [re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", text, re.S)]
-    assert ["scornn", "170", "2", "5.3", "4.00", "2.30"] in rows
+    assert ["scoRNN", "170", "2", "5.3", "4.00", "2.30"] in rows
     assert ["gru", "0.5", "2.00"] in rows
     assert ["here, n = 128", "60"] in rows
     assert ["printed, PyTorch", "71.86"] in rows
     (figure,) = data["study-time"].values()
-    assert {trace["name"] for trace in figure["data"]} >= {"rnn", "scornn", "lstm"}
+    assert {trace["name"] for trace in figure["data"]} >= {"RNN", "scoRNN", "LSTM"}
     dashed = figure["data"][-1]
     np.testing.assert_allclose(array(dashed["y"]) / array(dashed["x"]), 0.5 / 2.3, rtol=1e-6)
 

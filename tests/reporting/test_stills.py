@@ -1,0 +1,112 @@
+"""Still pictures: the places of symbols, error bars and ticks, beside the figure's numbers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from orthobench.reporting.stills import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, still
+from orthobench.reporting.styles import ALL_SYMBOLS
+from orthobench.reporting.symbols import STROKES, outline
+
+NUMBER = r"-?\d+(?:\.\d+)?"
+
+
+def corners(shape: str) -> list[tuple[float, float]]:
+    """Return the corners of a path of relative lines that begins at the origin."""
+    at, result = (0.0, 0.0), []
+    for right, down in re.findall(rf"[ml]({NUMBER}) ?({NUMBER})", shape):
+        at = at[0] + float(right), at[1] + float(down)
+        result.append(at)
+    return result
+
+
+def scatter(**trace):
+    return {"type": "scatter", "mode": "markers", "name": "a", **trace}
+
+
+def drawn(*traces, **layout) -> str:
+    return str(still({"data": list(traces), "layout": layout}))
+
+
+def paths_of(picture: str) -> list[str]:
+    """Return the paths of the picture itself, without frame, grid and legend."""
+    return re.findall(r"<path (?!class)[^>]*>", picture.partition("<ul>")[0])
+
+
+def test_every_symbol_has_a_shape_of_its_own():
+    shapes = {outline(symbol, 20) for symbol in ALL_SYMBOLS if not symbol.endswith("-open")}
+    assert len(shapes) == len(ALL_SYMBOLS) / 2
+
+
+@pytest.mark.parametrize(
+    "symbol", [name.removesuffix("-open") for name in ALL_SYMBOLS[1:6]] + ["triangle-right", "arrow-up", *STROKES]
+)
+def test_a_symbol_surrounds_its_point(symbol):
+    across, down = zip(*corners(outline(symbol, 20)), strict=True)
+    assert min(down) < 0 < max(down)
+    assert max(map(abs, across + down)) <= 14
+    assert symbol == "line-ns" or min(across) < 0 < max(across)
+
+
+def test_open_symbols_are_lines_and_others_areas():
+    [full] = paths_of(drawn(scatter(x=[1, 2], y=[1, 2], marker={"symbol": "square", "color": "#123456"})))
+    [hollow] = paths_of(drawn(scatter(x=[1, 2], y=[1, 2], marker={"symbol": "square-open", "color": "#123456"})))
+    assert 'fill="#123456"' in full
+    assert 'fill="none"' in hollow
+    assert 'stroke="#123456"' in hollow
+
+
+def test_marks_of_one_trace_have_their_own_symbols_and_words():
+    marker = {"symbol": ["x-thin-open", "square"], "size": [13, 9], "color": "#123456"}
+    trace = scatter(x=[1, 2], y=[1, 2], mode="markers+text", marker=marker, text=["2 of 3 seeds left", ""])
+    picture = drawn(trace)
+    assert len(paths_of(picture)) == 2
+    assert ">2 of 3 seeds left</text>" in picture
+
+
+def test_symbols_and_error_bars_lie_where_the_axes_say():
+    trace = scatter(x=[1, 3], y=[10, 20], error_y={"array": [5, 0]}, marker={"symbol": "diamond", "color": "#123456"})
+    bars, symbols = paths_of(drawn(trace, xaxis={"range": [0, 4]}, yaxis={"range": [0, 30]}))
+    width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    spots = [tuple(map(int, spot)) for spot in re.findall(r"M(\d+) (\d+)m", symbols)]
+    assert spots == [
+        (round(LEFT + width / 4), round(TOP + height * 2 / 3)),
+        (round(LEFT + width * 3 / 4), round(TOP + height / 3)),
+    ]
+    first = re.search(r"M(\d+) (\d+)V(\d+)", bars)
+    assert first is not None
+    assert [int(part) for part in first.groups()] == [
+        spots[0][0],
+        round(TOP + height * 5 / 6),
+        round(TOP + height / 2),
+    ]
+
+
+def test_symbols_at_the_ends_of_the_axes_are_not_cut():
+    [symbols] = paths_of(drawn(scatter(x=[1, 2], y=[5, 6], marker={"symbol": "circle"})))
+    for across, down in re.findall(r"M(\d+) (\d+)", symbols):
+        assert LEFT + 20 < int(across) < WIDTH - RIGHT - 20
+        assert TOP + 20 < int(down) < HEIGHT - BOTTOM - 20
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "texts"),
+    [
+        (0, 6, ["1e0", "1e2", "1e4", "1e6"]),
+        (0, 1.5, ["1", "2", "5", "10", "20"]),
+        (4.9182, 4.92, ["82900", "83000", "83100"]),
+    ],
+)
+def test_a_logarithmic_axis_has_round_numbers_at_any_range(low, high, texts):
+    ticks = Axis(low, high, logarithmic=True, start=0, end=100).ticks()
+    assert [text for _, text in ticks] == texts
+    assert all(0 <= spot <= 100 for spot, _ in ticks)
+
+
+def test_the_legend_shows_dash_and_symbol():
+    trace = scatter(x=[1, 2], y=[1, 2], mode="lines+markers", line={"color": "#123456", "dash": "dash"})
+    sample = drawn({**trace, "marker": {"symbol": "square"}}).partition("<ul>")[2]
+    assert "stroke-dasharray" in sample
+    assert outline("square", 16) in sample
