@@ -6,19 +6,27 @@
     results = ob.open_results()
 
 Nothing is printed: pass a `Display` to follow the progress. Errors that the user can mend are `OrthobenchError`.
+A name's module is imported on first use: training needs torch, and results and reports do not.
 """
 
-from orthobench.api.analysis import CheckResult, check, compare, report
-from orthobench.api.diagnosis import doctor, gpu_report
-from orthobench.api.papers import SmallResult, StudyResult, reproduce, reproduce_file, reproduce_small, study
-from orthobench.api.results import Results, open_results
-from orthobench.api.runs import run, sweep, sweep_file, tune
-from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
-from orthobench.execution.display import Display, JobsDisplay
-from orthobench.execution.options import ExecutionOptions
-from orthobench.execution.session import Stopped, SweepResult
-from orthobench.execution.tuner import TuningResult
-from orthobench.training.events import EventSink
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orthobench.api.analysis import CheckResult, check
+    from orthobench.api.diagnosis import doctor, gpu_report
+    from orthobench.api.papers import SmallResult, StudyResult, reproduce, reproduce_file, reproduce_small, study
+    from orthobench.api.reports import compare, report
+    from orthobench.api.results import Results, open_results
+    from orthobench.api.runs import run, sweep, sweep_file, tune
+    from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
+    from orthobench.execution.display import Display, JobsDisplay
+    from orthobench.execution.options import ExecutionOptions
+    from orthobench.execution.session import Stopped, SweepResult
+    from orthobench.execution.tuner import TuningResult
+    from orthobench.training.events import EventSink
 
 __all__ = [
     "CheckResult",
@@ -51,3 +59,32 @@ __all__ = [
     "sweep_file",
     "tune",
 ]
+
+NAMES = {
+    "api.analysis": ("CheckResult", "check"),
+    "api.diagnosis": ("doctor", "gpu_report"),
+    "api.papers": ("SmallResult", "StudyResult", "reproduce", "reproduce_file", "reproduce_small", "study"),
+    "api.reports": ("compare", "report"),
+    "api.results": ("Results", "open_results"),
+    "api.runs": ("run", "sweep", "sweep_file", "tune"),
+    "errors": ("OrthobenchError", "RunLockedError", "StorageError", "UsageError"),
+    "execution.display": ("Display", "JobsDisplay"),
+    "execution.options": ("ExecutionOptions",),
+    "execution.session": ("Stopped", "SweepResult"),
+    "execution.tuner": ("TuningResult",),
+    "training.events": ("EventSink",),
+}
+"""The names that each module defines."""
+
+if not TYPE_CHECKING:  # a type checker reports names that do not exist
+
+    def __getattr__(name: str) -> Any:
+        for module, names in NAMES.items():
+            if name in names:
+                value = globals()[name] = getattr(import_module(f"orthobench.{module}"), name)
+                return value
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""Analyse results: the report, comparisons of runs, and the check against a baseline."""
+"""Check every model against the baseline."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from orthobench import environment
-from orthobench.api.results import Results
 from orthobench.errors import MissingDataError, UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.job import Ending, Job
@@ -22,130 +21,13 @@ from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Store, open_store
 from orthobench.store.default import named_or_default
 from orthobench.training.devices import check_backend, pick_device
-from orthobench.training.locks import status_in
 
 if TYPE_CHECKING:
     import torch
 
-    from orthobench.analysis.compare import Contrast
     from orthobench.gate.baseline import CheckedRun
     from orthobench.gate.results import SeedResult
     from orthobench.gate.verdict import Finding
-    from orthobench.reporting import ReportFormat
-
-
-@overload
-def report(
-    results: Results | str,
-    out: str | Path | None = None,
-    *,
-    form: Literal["html"] = "html",
-    paper: str | None = None,
-    table: str | None = None,
-    figure: str | None = None,
-    account: str | Path | None = None,
-    where: Sequence[str] = (),
-    **conditions: Any,
-) -> Path: ...
-
-
-@overload
-def report(
-    results: Results | str,
-    out: str | Path | None = None,
-    *,
-    form: ReportFormat,
-    paper: str | None = None,
-    table: str | None = None,
-    figure: str | None = None,
-    account: str | Path | None = None,
-    where: Sequence[str] = (),
-    **conditions: Any,
-) -> Path | list[Path] | str: ...
-
-
-def report(
-    results: Results | str,
-    out: str | Path | None = None,
-    *,
-    form: ReportFormat = "html",
-    paper: str | None = None,
-    table: str | None = None,
-    figure: str | None = None,
-    account: str | Path | None = None,
-    where: Sequence[str] = (),
-    **conditions: Any,
-) -> Path | list[Path] | str:
-    """Write measured results beside the papers': one page of all results, or tables or figures.
-
-    Args:
-        results: open results, or a database.
-        out: the file of the page or the tables, or the folder of the figures; None: in reports/, and tables as text.
-        form: "html" for the page, a format of tables or figures, or "reproduction".
-        paper: restrict to this paper.
-        table: restrict to this table of the paper.
-        figure: restrict to this figure of the paper.
-        account: a Markdown file in which you tell what was reproduced; the page shows it.
-        where: restrict to runs that meet these conditions, such as ["n=170", "tag=none"].
-        conditions: likewise by name, such as `task="adding"`.
-
-    Returns:
-        The absolute path of the file, the paths of the figures, or tables as text.
-
-    Raises:
-        UsageError: no run meets the conditions, the database, paper, table or figure is unknown, or a file cannot be
-            written.
-    """
-    from orthobench.analysis.selection import make_conditions
-    from orthobench.planning.paper import variant_keys
-    from orthobench.reporting import Scope, write_report
-
-    scope = Scope(make_conditions(where, **conditions), paper, table, figure)
-    with _opened(results) as opened:
-        scope = replace(scope, status_of=status_in(opened.store, opened.db))
-        keys, _ = variant_keys(Catalog())
-        written = write_report(
-            opened.store,
-            form,
-            scope,
-            keys,
-            None if out is None else Path(out),
-            None if account is None else Path(account),
-        )
-    return written[0] if isinstance(written, list) and form not in ("svg", "png", "pdf") else written
-
-
-def compare(
-    results: Results | str,
-    *selections: str,
-    value: Literal["end", "final", "best"] = "end",
-    paired: bool | None = None,
-    where: Sequence[str] = (),
-    **conditions: Any,
-) -> list[Contrast]:
-    """Compare a selection of runs with others: settings, environment, and the metric by a test over seeds.
-
-    Args:
-        results: open results, or a database.
-        selections: each a run's key, or conditions such as "model=scornn,hidden_size=170"; the first is the reference.
-        value: of each run's tests the end, which is the median of the last tenth, or the last or the best.
-        paired: pair the runs by seed, or do not; None: pair them where six seeds or more are common.
-        where: conditions that restrict all selections.
-        conditions: likewise by name, such as `task="adding"`.
-
-    Returns:
-        The contrast of the first selection with each other one.
-
-    Raises:
-        UsageError: a selection is empty, the selections have different metrics, a finished run has no number, or the
-            runs cannot be paired.
-    """
-    from orthobench.analysis.compare import contrasts
-    from orthobench.analysis.selection import make_conditions
-
-    with _opened(results) as opened:
-        shared = make_conditions(where, **conditions)
-        return contrasts(opened.store, selections, shared, status_in(opened.store, opened.db), value, paired)
 
 
 @dataclass(frozen=True)
@@ -352,13 +234,3 @@ def _resolve(catalog: Catalog, run: CheckedRun) -> list[RunConfig]:
     except UsageError as error:
         raise UsageError(f"run {run.name}: {error}") from error
     return [first.with_seed(seed) for seed in run.seeds]
-
-
-@contextmanager
-def _opened(results: Results | str) -> Iterator[Results]:
-    """Open a database given by its name."""
-    if isinstance(results, Results):
-        yield results
-    else:
-        with Results(results) as opened:
-            yield opened

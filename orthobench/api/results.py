@@ -245,12 +245,10 @@ class Results:
         Raises:
             UsageError: the paper or the table is unknown.
         """
-        from orthobench.planning.paper import variant_keys
-        from orthobench.plugins import Catalog
+        from orthobench.planning.paper_variants import paper_variants
         from orthobench.reporting.export import paper_table
 
-        keys, _ = variant_keys(Catalog())
-        return paper_table(self.store, paper, name, keys)
+        return paper_table(self.store, paper, name, paper_variants())
 
     def _record(self, run: Run, status: str) -> dict[str, Any]:
         return {

@@ -15,6 +15,7 @@ import pytest
 from support.pages import table_of_runs
 
 import orthobench as ob
+from orthobench import api
 from orthobench.store import open_store
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +47,19 @@ def test_every_name_is_exported():
         assert getattr(ob, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = ob.nothing
+
+
+def test_every_name_of_the_api_has_its_module():
+    assert sorted(name for names in api.NAMES.values() for name in names) == api.__all__ == ob_names()
+    for module, names in api.NAMES.items():
+        for name in names:
+            assert getattr(api, name).__module__ == f"orthobench.{module}"
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = api.nothing
+
+
+def ob_names() -> list[str]:
+    return [name for name in ob.__all__ if name != "__version__"]
 
 
 def test_no_room_of_the_package_hides_a_name_of_the_api():

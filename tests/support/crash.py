@@ -23,7 +23,7 @@ FORKS.set_forkserver_preload(
         "torch._dynamo",  # which every optimiser imports
         "alembic.command",
         "sqlalchemy.dialects.sqlite",
-        "orthobench.api",
+        "orthobench.api.papers",
         "orthobench.cli.display",
         "orthobench.data",
         "orthobench.probes.jacobian",

@@ -1,0 +1,49 @@
+"""Reports and comparisons load neither torch nor Plotly: only training and images need them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from support.pages import add_run
+
+from orthobench.store import open_store
+
+UNWANTED = {"torch", "plotly", "alembic", "kaleido", "optuna"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    with open_store(str(folder / "results.db"), create=True) as store:
+        for seed in range(2):
+            add_run(store, "lstm", seed)
+            add_run(store, "rnn", seed)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "--html"],
+        ["report", "--format", "csv"],
+        ["report", "--format", "reproduction"],
+        ["compare", "model=lstm", "model=rnn"],
+        ["ls"],
+    ],
+    ids=" ".join,
+)
+def test_stored_results_are_read_without_torch_and_plotly(folder, words):
+    code = (
+        f"import sys; sys.argv = {['orthobench', *words]}\nfrom orthobench.cli import main\n"
+        f"try: main()\nexcept SystemExit as end: assert not end.code, end.code\n"
+        f"print(*sorted(set(sys.modules) & {UNWANTED}))"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == ""
