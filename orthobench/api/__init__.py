@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from orthobench.api.reports import compare, report
     from orthobench.api.results import Results, open_results
     from orthobench.api.runs import run, sweep, sweep_file, tune
+    from orthobench.api.trained import evaluate, export, load_model
     from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
     from orthobench.execution.display import Display, JobsDisplay
     from orthobench.execution.options import ExecutionOptions
@@ -47,7 +48,10 @@ __all__ = [
     "check",
     "compare",
     "doctor",
+    "evaluate",
+    "export",
     "gpu_report",
+    "load_model",
     "open_results",
     "report",
     "reproduce",
@@ -67,6 +71,7 @@ NAMES = {
     "api.reports": ("compare", "report"),
     "api.results": ("Results", "open_results"),
     "api.runs": ("run", "sweep", "sweep_file", "tune"),
+    "api.trained": ("evaluate", "export", "load_model"),
     "errors": ("OrthobenchError", "RunLockedError", "StorageError", "UsageError"),
     "execution.display": ("Display", "JobsDisplay"),
     "execution.options": ("ExecutionOptions",),

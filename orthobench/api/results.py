@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.errors import UsageError, unknown
 from orthobench.settings import merged_settings
-from orthobench.store import Run, open_store
+from orthobench.store import Run, Weights, open_store
 from orthobench.store.backup import back_up
 from orthobench.store.default import named_or_default
 from orthobench.store.location import sqlite_file
 from orthobench.store.tables import utc_now
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
 from orthobench.training.locks import lock, status_in
+from orthobench.weights.content import KINDS
 from orthobench.weights.folder import remove as remove_weights
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ RUN_COLUMNS = (
     "tags",
     "message",
     "created_at",
+    "continued_from",
     "environment",
 )
 METRIC_COLUMNS = ("run", "split", "name", "epoch", "iteration", "value")
@@ -232,6 +235,47 @@ class Results:
         target, keys = parse_target(to), list(self._keys(runs).values())
         return export(self.store, self.store.runs(keys=keys), target, status_in(self.store, self.db))
 
+    def weights(
+        self, where: Sequence[str] = (), *, kinds: Sequence[str] | None = None, older_than: float | None = None
+    ) -> list[tuple[Run, Weights]]:
+        """Return the kept files of runs, with the runs' records.
+
+        Args:
+            where: conditions on runs, as for `runs`.
+            kinds: restrict to "best", "last" or "state".
+            older_than: restrict to runs that have not changed for this number of days.
+
+        Raises:
+            UsageError: a condition or a kind is unknown.
+        """
+        from orthobench.analysis.selection import NoMatchError, make_conditions, select_runs
+
+        for kind in kinds or ():
+            if kind not in KINDS:
+                raise unknown("kind of weights", kind, KINDS)
+        try:
+            conditions = make_conditions(where)
+            runs = select_runs(self.store.runs(brief=True), conditions, status_in(self.store, self.db))
+        except NoMatchError:
+            return []
+        newest = None if older_than is None else utc_now() - timedelta(days=older_than)
+        by_id = {run.id: run for run in runs if newest is None or run.updated_at <= newest}
+        return [
+            (by_id[row.run_id], row)
+            for row in self.store.weights()
+            if row.run_id in by_id and (kinds is None or row.kind in kinds)
+        ]
+
+    def drop_weights(self, chosen: Sequence[tuple[Run, Weights]]) -> None:
+        """Remove kept files, such as those that `weights` returns; the runs' results stay.
+
+        Raises:
+            StorageError: a file cannot be removed.
+        """
+        for run, row in chosen:
+            self.store.drop_weights(run.id, [row.kind])
+            remove_weights(self.db, run.key, [row])
+
     def table(self, paper: str, name: str) -> pd.DataFrame:
         """Return a table of a paper, printed beside measured: one row per printed number.
 
@@ -273,6 +317,7 @@ class Results:
             "tags": ", ".join(run.tags),
             "message": run.message,
             "created_at": run.created_at,
+            "continued_from": run.continued_from,
             "environment": run.environment.facts,
         }
 

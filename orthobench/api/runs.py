@@ -41,6 +41,7 @@ def run(
     seed: int = 0,
     db: str | None = None,
     force: bool = False,
+    extend: bool = False,
     settings: Mapping[str, Any] | None = None,
     options: ExecutionOptions | None = None,
     display: Display | None = None,
@@ -57,6 +58,8 @@ def run(
         db: a database file or an SQLAlchemy URL; a missing file is created. None: results.db, or runs.db where
             results.db is protected.
         force: delete the run's results and train it again.
+        extend: begin with the training state that a shorter run of the same settings has kept, if there is one. The
+            numbers are those of a run that trains from the beginning.
         settings: hyper-parameters by name; for names that are no Python identifiers or arguments of this function.
         overrides: hyper-parameters by name, such as `hidden_size=64`.
 
@@ -71,7 +74,7 @@ def run(
     catalog = Catalog(options.plugins)
     config = resolve(catalog, task, model, settings, preset, seed)
     with open_session(db, options, display, runs=[[config]]) as session:
-        trained = session.train(config, f"{task} {model} seed {seed}", force)
+        trained = session.train(config, f"{task} {model} seed {seed}", force, extend)
         _keep_requests(session, [trained], {trained.key: request_of(catalog, task, model, settings, preset)})
         return trained
 

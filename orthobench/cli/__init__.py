@@ -20,6 +20,8 @@ from orthobench.cli import (
     db,
     delete,
     doctor,
+    evaluate,
+    export,
     ls,
     plugins,
     report,
@@ -37,6 +39,7 @@ from orthobench.execution.signals import stop_while_torch_is_loaded
 GROUPS = {
     "Train": ("run", "sweep", "tune", "reproduce", "study"),
     "Results": ("ls", "show", "compare", "report", "check", "delete"),
+    "Trained models": ("evaluate", "export"),
     "Plugins, data and machine": ("plugins", "data", "db", "bench", "doctor"),
 }
 """The commands as the help lists them."""
@@ -92,7 +95,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (run, sweep, tune, reproduce, study, ls, show, compare, report, check, delete, plugins, bench, doctor):
+for module in (
+    run,
+    sweep,
+    tune,
+    reproduce,
+    study,
+    ls,
+    show,
+    compare,
+    report,
+    check,
+    delete,
+    plugins,
+    bench,
+    doctor,
+    evaluate,
+    export,
+):
     app.command(module.__name__.rpartition(".")[2])(module.command)
 app.add_typer(data.app, name="data")
 app.add_typer(db.app, name="db")

@@ -39,13 +39,21 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from orthobench.store.open import HEAD, make_engine
     from orthobench.training.checkpoint import checkpoint_root
     from orthobench.training.locks import current_status
+    from orthobench.weights.copy import is_elsewhere
+    from orthobench.weights.folder import weights_folder
 
     content, shown = describe(db), without_passwords(db)
     root = checkpoint_root(db)
     with Store(make_engine(db)) as store:
         states = Counter(str(current_status(store, root, key, status)) for key, status in content.runs)
+        weights = store.weights() if "weights" in content.rows else []
+    folders = {weights_folder(db).root if not is_elsewhere(row) else row.path.rpartition("/")[0] for row in weights}
+    kept_in = without_passwords(", ".join(sorted(folders)))
     if json:
-        records.print_json({**asdict(content), "database": shown, "newest_schema": HEAD, "runs": dict(states)})
+        files = {"files": len(weights), "bytes": sum(row.bytes for row in weights), "folders": sorted(folders)}
+        records.print_json(
+            {**asdict(content), "database": shown, "newest_schema": HEAD, "runs": dict(states), "weights": files}
+        )
     else:
         age = {-1: ", older than this program's: `orthobench db upgrade`", 0: "", 1: ", newer than this program's"}
         order = (content.schema > HEAD) - (content.schema < HEAD)
@@ -56,6 +64,8 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
             typer.echo(f"size: {decimal(content.bytes)}")
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         typer.echo(f"runs: {len(content.runs)}" + (f" ({counts})" if counts else ""))
+        if weights:
+            typer.echo(f"weights: {len(weights)} files, {decimal(sum(row.bytes for row in weights))}, in {kept_in}")
         others = ", ".join(f"{count} {name}" for name, count in content.rows.items() if name != "run")
         typer.echo(f"rows: {others}")
         for machine in content.machines:
@@ -110,14 +120,27 @@ def protect(
 @app.command()
 def backup(
     file: Annotated[Path, typer.Argument(help="The new file.")],
+    weights: Annotated[bool, typer.Option("--weights", help="Copy the kept weights beside the database, too.")] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Copy the database to a new SQLite file in one consistent state, also while runs are training."""
     from orthobench.errors import without_passwords
-    from orthobench.store.merge import copy_to_file
+    from orthobench.store import open_store
+    from orthobench.store.merge import copy_to_file, reading
+    from orthobench.weights.copy import copy_weights, is_elsewhere
+    from orthobench.weights.folder import weights_folder
 
     copy_to_file(db, file)
     typer.echo(f"{without_passwords(db)} is copied to {file}")
+    if weights:
+        with open_store(str(file)) as store:
+            copied, missing = copy_weights(db, str(file), store, [run.key for run in store.runs(brief=True)])
+        typer.echo(_copied_weights(copied, missing))
+        return
+    with reading(str(file)) as store:
+        count = sum(not is_elsewhere(record) for record in store.weights())
+    if count:
+        typer.echo(f"{count} files of weights stay in {weights_folder(db).root}: --weights copies them, too")
 
 
 @app.command()
@@ -130,7 +153,8 @@ def merge(
     """Add the runs of other databases to this one; the other databases do not change.
 
     Each run is added once. If both databases have a run, the more advanced copy is kept. Finished copies come first,
-    then diverged ones, then those with more iterations, then the copy in this database.
+    then diverged ones, then those with more iterations, then the copy in this database. The files of weights beside
+    the other databases are copied.
     """
     from orthobench.errors import UsageError, without_passwords
     from orthobench.store import open_store
@@ -142,6 +166,7 @@ def merge(
     from orthobench.store.sqlite import damaged
     from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
     from orthobench.training.locks import is_locked
+    from orthobench.weights.copy import copy_weights
 
     for location in sources:
         if is_same(location, db):
@@ -163,6 +188,54 @@ def merge(
                 f"{shown}: {len(result.added)} runs added, {len(result.replaced)} replaced by one that got "
                 f"further, {len(result.unchanged)} known" + (f"; rows: {rows}" if rows else "")
             )
+            copied, missing = copy_weights(location, db, store, [*result.added, *result.replaced])
+            if copied or missing:
+                typer.echo(f"{shown}: {_copied_weights(copied, missing)}")
+
+
+def _copied_weights(copied: int, missing: int) -> str:
+    lost = f", {missing} are missing or were changed, and are not copied" if missing else ""
+    return f"{copied} files of weights copied{lost}"
+
+
+@app.command()
+@filtered()
+def drop_weights(
+    filters: Filters = NO_FILTERS,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", metavar="best|last|state", help="Restrict to these files; may be repeated."),
+    ] = None,
+    older_than: Annotated[
+        int | None, typer.Option("--older-than", min=0, metavar="DAYS", help="Restrict to runs without change since.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, and remove nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without a question.")] = False,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Remove kept weights of runs that meet all filters, and keep the runs' results.
+
+    `orthobench ls --help` explains the filters.
+    """
+    from rich.filesize import decimal
+
+    from orthobench.api import open_results
+    from orthobench.cli import records
+
+    with open_results(db) as results:
+        chosen = results.weights(filters.texts(), kinds=kind, older_than=older_than)
+        headings = ("run", "kind", "iteration", "bytes", "path")
+        if chosen:
+            rows = [[run.key, *(str(getattr(row, name)) for name in headings[1:])] for run, row in chosen]
+            records.print_columns(headings, rows)
+        total = f"{len(chosen)} files, {decimal(sum(row.bytes for _, row in chosen))}"
+        if dry_run or not chosen:
+            typer.echo(f"{total} would be removed" if chosen else "there are no such weights: nothing is removed")
+            return
+        if not yes:
+            typer.confirm(f"Remove these {total}?", abort=True)
+        results.drop_weights(chosen)
+    typer.echo(f"{total} removed")
 
 
 @app.command()

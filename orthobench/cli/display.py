@@ -228,6 +228,8 @@ def _estimate_cells(estimate: Estimate | None) -> list[str]:
 def _in_words(totals: Totals) -> str:
     """Return the number of runs, their time and their memory in one line."""
     runs = f"{totals.runs} run{'s' if totals.runs != 1 else ''}"
+    from rich.filesize import decimal
+
     if totals.seconds is None:
         return runs if not totals.runs else f"{runs}, of which nothing is known"
     parts = [runs, f"about {show_duration(totals.seconds)} one after the other"]
@@ -235,6 +237,8 @@ def _in_words(totals: Totals) -> str:
         parts.append(f"{show_duration(totals.seconds_at_once)} with {totals.at_once} at once")
     if totals.memory is not None:
         parts.append(f"at most {totals.memory / 2**20:.0f} MiB")
+    if totals.weights:
+        parts.append(f"about {decimal(totals.weights)} of weights to keep")
     if totals.unknown:
         parts.append(f"and {totals.unknown} more of which nothing is known")
     return ", ".join(parts)

@@ -43,12 +43,21 @@ def command(
         except NoMatchError as error:
             runs, remark = [], str(error)
         differing = differing_settings(runs, lambda run: f"{run.task} {run.model}")
-        listed = [records.brief(run, status_of(run)) | {"settings": differing[run.key]} for run in runs]
+        kinds: dict[int, list[str]] = {}
+        for row in store.weights():
+            kinds.setdefault(row.run_id, []).append(row.kind)
+        listed = [
+            records.brief(run, status_of(run)) | {"weights": kinds.get(run.id, []), "settings": differing[run.key]}
+            for run in runs
+        ]
     if json:
         records.print_json(listed)
     elif not listed:
         empty = f"{without_passwords(db)} holds no runs yet. Make one: orthobench run adding scornn --preset quick"
         typer.echo(remark or empty)
     else:
-        headings = [*HEADINGS, *(name for name in ("tags", "settings") if any(record[name] for record in listed))]
+        headings = [
+            *HEADINGS,
+            *(name for name in ("tags", "weights", "settings") if any(record[name] for record in listed)),
+        ]
         records.print_columns(headings, [[records.cell(record[name]) for name in headings] for record in listed])

@@ -88,6 +88,17 @@ WeightsAt = Annotated[
         "--weights-at", metavar="PLACE", help="Folder or URL of kept weights; else the folder beside the database."
     ),
 ]
+TrainedRun = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="The run's key, or its first digits; `orthobench ls` lists them. Or a file of weights.",
+    ),
+]
+Which = Annotated[
+    Literal["best", "last"] | None,
+    typer.Option("--weights", help="Which of the run's weights [the best ones, if they are kept]."),
+]
 MatchParameters = Annotated[
     str | None,
     typer.Option(

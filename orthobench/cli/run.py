@@ -35,6 +35,16 @@ def command(
     set_: Given = None,
     preset: PresetName = "paper",
     seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of data, start and order.")] = 0,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            "--epochs",
+            min=1,
+            metavar="N",
+            help="Train to this epoch, from the end of a shorter run of the same settings if --keep-weights last "
+            "kept its training state.",
+        ),
+    ] = None,
     device: Device = "auto",
     backend: Backend = "auto",
     cuda_graph: CudaGraph = "auto",
@@ -58,7 +68,7 @@ def command(
 
     from orthobench.settings import parse_assignments
 
-    settings = parse_assignments(set_ or ())
+    settings = parse_assignments([*(set_ or ()), *([] if epochs is None else [f"epochs={epochs}"])])
     if not force and asks_for_results_alone(device, backend, on_divergence, checkpoints, plugin, tag):
         from orthobench.cli.finished import answer_run
 
@@ -91,6 +101,7 @@ def command(
             seed=seed,
             db=db,
             force=force,
+            extend=epochs is not None,
             settings=settings,
             options=options,
             display=display,

@@ -11,7 +11,7 @@ import typer
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
 
 if TYPE_CHECKING:
-    from orthobench.store import Segment, Store
+    from orthobench.store import Segment, Store, Weights
 
 
 def command(
@@ -36,6 +36,7 @@ def command(
         stored = store.get(run)
         metrics = store.metrics([stored.id])
         segments = store.segments([stored.id])
+        weights = [_weights_record(db, stored.key, row) for row in store.weights([stored.id])]
         brief = records.brief(stored, status_in(store, db)(stored))
         if save_plugins is not None:
             for file in _save_plugins(store, stored.environment.facts, save_plugins):
@@ -59,13 +60,14 @@ def command(
         "seconds_per_epoch": stored.seconds_per_epoch,
         "peak_memory": stored.peak_memory,
         "created_at": stored.created_at.isoformat(timespec="seconds"),
+        "continued_from": stored.continued_from,
         "reproduce": reproduce(stored.spec, _plugin_files(stored.environment.facts)),
         "spec": stored.spec,
         "environment": stored.environment.facts,
         "metrics": series,
     }
     if json:
-        records.print_json(record | {"segments": [_segment(segment) for segment in segments]})
+        records.print_json(record | {"weights": weights, "segments": [_segment(segment) for segment in segments]})
         return
     console = records.console()
     for name, value in record.items():
@@ -81,10 +83,29 @@ def command(
         elif value is not None:
             console.print(f"[bold]{name:<32}[/bold] ", end="")
             console.print(records.cell(value), markup=False, soft_wrap=True)
+    console.print("[bold]weights[/bold]" if weights else f"[bold]{'weights':<32}[/bold] none are kept")
+    for kept_file in weights:
+        missing = "" if kept_file["exists"] else ", MISSING"
+        size = f"iteration {kept_file['iteration']}, {kept_file['bytes']} bytes, sha256 {kept_file['sha256']}"
+        console.print(f"    {kept_file['kind']:<28} {kept_file['file']}: {size}{missing}", markup=False, soft_wrap=True)
     if len(segments) > 1:
         console.print("[bold]segments[/bold]")
         for text in _segment_lines(segments):
             console.print(f"    {text}", markup=False, soft_wrap=True)
+
+
+def _weights_record(db: str, key: str, row: Weights) -> dict[str, Any]:
+    """Return a kept file with its whole path or URL, and whether it exists."""
+    from orthobench.errors import UsageError
+    from orthobench.weights.folder import find
+
+    try:
+        folder, name = find(db, key, row)
+        file, exists = folder.shown(name), folder.exists(name)
+    except UsageError:
+        file, exists = row.path, False
+    names = ("kind", "iteration", "bytes", "sha256")
+    return {"file": file, "exists": exists} | {name: getattr(row, name) for name in names}
 
 
 def _segment(segment: Segment) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from orthobench.errors import OrthobenchError, without_passwords
 from orthobench.store.default import is_protected, named_or_default
 from orthobench.store.describe import describe
 from orthobench.store.location import sqlite_file
-from orthobench.store.open import HEAD, DatabaseNotFoundError
+from orthobench.store.open import HEAD, DatabaseNotFoundError, open_store
+from orthobench.weights.folder import exists, weights_folder
 
 LITTLE_ROOM = 1 << 30
 
@@ -53,8 +54,26 @@ def database(db: str | None) -> Iterator[Finding]:
     if description.schema < HEAD:
         fix = "nothing: the next command upgrades it, after a copy"
         yield Finding(section, "schema", f"{description.schema}, this version has {HEAD}", Level.NOTE, fix)
+    elif not description.problems:
+        yield from _weights(location)
     for problem in description.problems:
         yield Finding(section, "damage", problem, Level.ACTION, "restore a backup; orthobench db --help")
+
+
+def _weights(location: str) -> Iterator[Finding]:
+    """Yield the place and the size of the kept weights, and their missing files."""
+    with open_store(location) as store:
+        rows, keys = store.weights(), {run.id: run.key for run in store.runs(brief=True)}
+    if not rows:
+        return
+    folder = without_passwords(weights_folder(location).root)
+    megabytes = sum(row.bytes for row in rows) / 1e6
+    yield Finding("database", "weights", f"{len(rows)} files, {megabytes:.1f} MB, by default in {folder}")
+    missing = [row.path for row in rows if not exists(location, keys[row.run_id], row)]
+    if missing:
+        text = f"{len(missing)} files are missing, such as {without_passwords(missing[0])}"
+        fix = "move them back, or remove their records with orthobench db drop-weights"
+        yield Finding("database", "weights", text, Level.NOTE, fix)
 
 
 def folder_finding(section: str, subject: str, folder: Path, otherwise: str) -> Finding:

@@ -30,6 +30,7 @@ from orthobench.settings import merged_settings
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Store
 from orthobench.training.devices import pick_device
+from orthobench.training.keep import KeepWeights
 from orthobench.training.profiling import RunProfile, profile_run
 
 NEAR = math.log(2)
@@ -38,36 +39,56 @@ NEAR = math.log(2)
 LENGTH = {"epochs", "max_iterations", "train_size"}
 """Settings that change the number of iterations, not the time of one."""
 
+FLOAT = 4
+"""Bytes of a float32 number."""
+COPIES: dict[KeepWeights, int] = {"none": 0, "best": 1, "last": 5, "both": 6}
+"""About how many copies of the weights a run keeps; a training state has the last ones, the best ones and averages."""
+
 
 @dataclass(frozen=True)
 class Estimate:
     """The remaining seconds of a run, the peak memory of its process in bytes, and the source of the estimate.
 
-    None stands for unknown; `source` then has the reason.
+    None stands for unknown; `source` then has the reason. `weights` is the size in bytes of the files that the run
+    keeps.
     """
 
     seconds: float | None
     memory: int | None
     source: str
+    weights: int = 0
 
 
 @dataclass(frozen=True)
 class Experience:
-    """The settings, time and memory of an earlier run or of a profile; `name` says which."""
+    """The settings, time and memory of an earlier run or of a profile; `name` says which.
+
+    `weights` is the size of the model's weights in bytes.
+    """
 
     settings: dict[str, Any]
     seconds_per_iteration: float
     iterations_per_epoch: int
     memory: int | None
     name: str
+    weights: int
 
 
 class Estimator:
-    """Estimates runs on one device from a database's runs and, if `profile` is set, from profiles."""
+    """Estimates runs on one device from a database's runs and, if `profile` is set, from profiles.
+
+    Args:
+        keep_weights: which weights the runs keep.
+    """
 
     def __init__(
-        self, store: Store | None, device: torch.device, profile: Callable[[PlannedRun], RunProfile] | None = None
+        self,
+        store: Store | None,
+        device: torch.device,
+        profile: Callable[[PlannedRun], RunProfile] | None = None,
+        keep_weights: KeepWeights = "none",
     ) -> None:
+        self.copies = COPIES[keep_weights]
         self.store, self.device, self.profile = store, device.type, profile
         self.hardware = "cpu" if self.device == "cpu" else "accelerator"
         self.hardware_name = environment.describe(device)[self.hardware]
@@ -80,7 +101,8 @@ class Estimator:
         if run is not None and self._is_comparable(run):
             left = run.total_iterations - run.iterations
             source = f"its own {run.iterations} of {run.total_iterations} iterations"
-            return Estimate(left * _seconds_per_iteration(run), run.peak_memory, source)
+            weights = self.copies * FLOAT * run.parameter_count
+            return Estimate(left * _seconds_per_iteration(run), run.peak_memory, source, weights)
         settings, known = planned.config.spec.settings, self._known(planned.config)
         near = min(known, key=lambda other: distance(settings, other.settings), default=None)
         if near is None or distance(settings, near.settings) >= NEAR:
@@ -97,7 +119,9 @@ class Estimator:
             known.append(near)
         longer = _longer(settings, near.settings)
         seconds = _iterations(settings, near) * near.seconds_per_iteration * longer
-        return Estimate(seconds, None if near.memory is None else round(near.memory * max(1.0, longer)), near.name)
+        memory = None if near.memory is None else round(near.memory * max(1.0, longer))
+        wider = (settings["hidden_size"] / near.settings["hidden_size"]) ** 2
+        return Estimate(seconds, memory, near.name, round(self.copies * near.weights * wider))
 
     def _known(self, config: RunConfig) -> list[Experience]:
         """Return the earlier runs of this task and model, the newest first."""
@@ -111,6 +135,7 @@ class Estimator:
                     run.iterations_per_epoch,
                     run.peak_memory,
                     f"run {run.key[:8]}",
+                    FLOAT * run.parameter_count,
                 )
                 for run in reversed(runs)
                 if self._is_comparable(run)
@@ -215,6 +240,7 @@ def _experience(config: RunConfig, profile: RunProfile) -> Experience:
         profile.iterations_per_epoch,
         profile.memory,
         f"{profile.steps} steps tried" if profile.steps > 1 else "one step tried",
+        profile.weights,
     )
 
 

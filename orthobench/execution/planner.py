@@ -21,6 +21,7 @@ class Totals:
         at_once: number of runs at the same time.
         seconds_at_once: time if `at_once` runs train at the same time.
         memory: peak memory of the largest `at_once` runs in bytes; None if unknown.
+        weights: size of the weights that the runs keep, in bytes.
     """
 
     runs: int
@@ -29,6 +30,7 @@ class Totals:
     at_once: int
     seconds_at_once: float
     memory: int | None
+    weights: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,4 +84,5 @@ def _totals(estimates: Collection[Estimate], at_once: int) -> Totals:
         at_once=at_once,
         seconds_at_once=span(seconds, at_once),
         memory=sum(memory) if memory else None,
+        weights=sum(estimate.weights for estimate in estimates),
     )

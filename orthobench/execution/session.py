@@ -43,6 +43,7 @@ from orthobench.training.events import EventSink, Tee
 from orthobench.training.fit import check_fit
 from orthobench.training.graph import check_graph
 from orthobench.training.locks import lock
+from orthobench.training.longer import begin_longer
 from orthobench.training.loop import Interrupted
 from orthobench.training.profiling import RunProfile
 from orthobench.weights.folder import remove as remove_weights
@@ -202,11 +203,12 @@ class Session:
         outcomes = self.train_jobs(jobs)
         return SweepResult(sweep_plan, outcomes, len(jobs) - len(outcomes), self._records(runs), sizes)
 
-    def train(self, config: RunConfig, label: str, force: bool = False) -> Run:
+    def train(self, config: RunConfig, label: str, force: bool = False, extend: bool = False) -> Run:
         """Train a run in this process, and return its record; a run with a result is only looked up.
 
         Args:
             force: delete the run's record and train it again.
+            extend: begin with the training state that a shorter run of the same settings has kept, if there is one.
 
         Raises:
             OrthobenchError: the run cannot start, or its results cannot be stored.
@@ -220,6 +222,17 @@ class Session:
                 store.delete(existing_run.id)
                 checkpoints.clear()
                 remove_weights(self.database, key, weights)
+        if extend and store.find(key) is None:
+            checkpoints = checkpoints_at(self.checkpoints, key)
+            with lock(store, checkpoints):
+                shorter = begin_longer(config, store, self.database, checkpoints)
+            if shorter is None:
+                self.display.print_line(
+                    f"run {key} starts at the beginning: no shorter run of these settings has kept its training state "
+                    "with --keep-weights last"
+                )
+            else:
+                self.display.print_line(f"run {key} continues run {shorter.key} from epoch {shorter.epochs:g}")
         job = self.job(config, label)
         with (
             stop_on_signals(self.stop),
@@ -348,7 +361,8 @@ class Session:
                 )
             )
 
-        estimator = Estimator(self.store, self.device, profile if self.options.profile else None)
+        profiler = profile if self.options.profile else None
+        estimator = Estimator(self.store, self.device, profiler, self.options.keep_weights)
         return {run.key: estimator.of(run) for run in pending}
 
 

@@ -26,13 +26,15 @@ BATCH = 500  # runs in a query: databases limit the number of values of a query
 
 
 def export(store: Store, runs: Sequence[Run], folder: Path, form: Format, vectors: bool = False) -> list[Path]:
-    """Write the files `runs`, `segments`, `metrics` and `vectors` into a folder, or replace them; return their paths.
+    """Write the files `runs`, `segments`, `metrics`, `weights` and `vectors` into a folder; return their paths.
 
+    Existing files of these names are replaced.
     The table of runs has the columns of `Run`. A column setting_NAME, baseline_NAME, seconds_NAME or environment_NAME
     holds each entry of a record. The table of segments has run, iteration, started_at, backend and environment_NAME.
     The table of metrics has run, split, name, epoch, iteration, value and `kind`. The kind of a value that is not
     finite is nan, inf or -inf, because JSON has no such numbers. The table of vectors has a row for each entry of each
-    vector, at its position from 0.
+    vector, at its position from 0. The table of weights has the path, SHA-256 and size of each kept file, not the
+    numbers in it.
 
     Args:
         vectors: write the vectors too, such as gradient norms through time and heat maps.
@@ -51,6 +53,7 @@ def export(store: Store, runs: Sequence[Run], folder: Path, form: Format, vector
             "runs": lambda: _runs(runs),
             "segments": lambda: _segments(store, runs),
             "metrics": lambda: _metrics(store, runs),
+            "weights": lambda: _weights(store, runs),
         }
         if vectors:
             tables["vectors"] = lambda: _vectors(store, runs)
@@ -124,6 +127,18 @@ def _segments(store: Store, runs: Sequence[Run]) -> pandas.DataFrame:
         for row in store.segments(ids)
     ]
     return pandas.DataFrame(records) if records else pandas.DataFrame(columns=columns)
+
+
+def _weights(store: Store, runs: Sequence[Run]) -> pandas.DataFrame:
+    import pandas
+
+    keys, columns = {run.id: run.key for run in runs}, ["kind", "iteration", "path", "sha256", "bytes"]
+    rows = [
+        (keys[row.run_id], *(getattr(row, name) for name in columns))
+        for ids in _batches(runs)
+        for row in store.weights(ids)
+    ]
+    return pandas.DataFrame(rows, columns=["run", *columns])
 
 
 def _metrics(store: Store, runs: Sequence[Run]) -> pandas.DataFrame:

@@ -53,6 +53,10 @@ def _is_json(file: Path, start: bytes) -> bool:
     return True
 
 
+def _is_safetensors(file: Path, start: bytes) -> bool:
+    return start[8:9] == b"{"  # after the length of the header
+
+
 KINDS = {
     kind.name: kind
     for kind in (
@@ -65,6 +69,9 @@ KINDS = {
         Kind("JSON", ".json", _is_json),
         Kind("CSV", ".csv", _is_text_named(".csv")),
         Kind("Markdown", ".md", _is_text_named(".md", ".markdown")),
+        Kind("safetensors", ".safetensors", _is_safetensors),
+        Kind("ONNX", ".onnx", _begins_with(b"\x08")),
+        Kind("PT2", ".pt2", _begins_with(b"pk\x03\x04")),
         Kind("LaTeX", ".tex", _is_text_named(".tex")),
     )
 }

@@ -27,6 +27,7 @@ class RunProfile:
         seconds: time of all iterations and evaluations, without probes and final metrics.
         steps: number of steps that were timed.
         memory: peak memory of this process in bytes; None where the system does not tell.
+        weights: size of the model's weights in bytes.
     """
 
     seconds: float
@@ -34,6 +35,7 @@ class RunProfile:
     total_iterations: int
     iterations_per_epoch: int
     memory: int | None
+    weights: int = 0
 
 
 def profile_run(
@@ -70,7 +72,12 @@ def profile_run(
     evaluations = 1 + trainer.total_iterations // trainer.evaluate_every
     seconds = trainer.total_iterations * sum(timed) / len(timed) + evaluations * evaluation
     return RunProfile(
-        seconds, len(timed), trainer.total_iterations, trainer.iterations_per_epoch, environment.peak_memory()
+        seconds,
+        len(timed),
+        trainer.total_iterations,
+        trainer.iterations_per_epoch,
+        environment.peak_memory(),
+        sum(tensor.numel() * tensor.element_size() for tensor in trainer.model.state_dict().values()),
     )
 
 

@@ -142,6 +142,15 @@ def find(database: str, key: str, record: Weights) -> tuple[WeightsFolder, str]:
     return (WeightsFolder(parent) if parent else weights_folder(database)), name
 
 
+def exists(database: str, key: str, record: Weights) -> bool:
+    """Return whether a recorded file exists; False also if its place cannot be reached."""
+    try:
+        folder, name = find(database, key, record)
+    except UsageError:
+        return False
+    return folder.exists(name)
+
+
 def read(database: str, key: str, record: Weights) -> bytes:
     """Return the content of a recorded file, whose hash is checked.
 

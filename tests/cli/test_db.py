@@ -149,7 +149,10 @@ def test_export(orthobench, database, tmp_path):
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("INSERT INTO metric VALUES (NULL, 2, 'test', 'x', 0, 0, NULL, '-inf')")
         connection.commit()
-    assert orthobench("db", "export", "out").out == "2 runs in out/runs.csv, out/segments.csv, out/metrics.csv\n"
+    assert (
+        orthobench("db", "export", "out").out
+        == "2 runs in out/runs.csv, out/segments.csv, out/metrics.csv, out/weights.csv\n"
+    )
     runs = list(csv.DictReader((tmp_path / "out" / "runs.csv").read_text().splitlines()))
     assert [run["key"] for run in runs] == [FINISHED, CUT_OFF]
     assert runs[0]["setting_hidden_size"] == "4"

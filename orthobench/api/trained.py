@@ -1,0 +1,139 @@
+"""Load trained models, test them again, and export them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orthobench.api.results import Results
+from orthobench.data import use_data_folder
+from orthobench.errors import UsageError
+from orthobench.store import Run
+from orthobench.store.default import named_or_default
+from orthobench.training.devices import BackendName, DeviceName, pick_device
+
+if TYPE_CHECKING:
+    from orthobench.trained.evaluate import EvaluationResult
+    from orthobench.trained.export import Exported, ExportFormat
+    from orthobench.trained.load import TrainedModel, WhichWeights
+
+
+def load_model(
+    run: Run | str | Path,
+    db: str | None = None,
+    *,
+    weights: WhichWeights | None = None,
+    device: DeviceName = "cpu",
+    plugins: Sequence[Path] = (),
+) -> TrainedModel:
+    """Return the model of a run with its kept weights, and the run's task, whose splits preprocess the data.
+
+    Args:
+        run: a record, a key or its first digits, or a file of weights.
+        db: the database of the run; None for the default one. A file of weights needs none.
+        weights: "best" or "last"; None: the best ones if they are kept.
+        device: the device of the model.
+        plugins: Python files with the run's task and model, if these are not built in.
+
+    Raises:
+        UsageError: the run is unknown, keeps no such weights, or their file is missing, cut off, changed or of another
+            model.
+    """
+    with _loaded(run, db, weights, device, plugins) as (trained, _):
+        return trained
+
+
+def evaluate(
+    run: Run | str | Path,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    seed: int | None = None,
+    db: str | None = None,
+    weights: WhichWeights | None = None,
+    device: DeviceName = "cpu",
+    backend: BackendName = "auto",
+    plugins: Sequence[Path] = (),
+    data_folder: Path | None = None,
+) -> EvaluationResult:
+    """Test the kept weights of a run again, also at other lengths or on other data of its task.
+
+    Without other settings, on the same machine and device, the values are those that the run stored.
+
+    Args:
+        run: as for `load_model`; `db`, `weights`, `device` and `plugins` likewise.
+        settings: settings of the task in place of the run's, such as {"sequence_length": 400}.
+        seed: the seed of the data in place of the run's.
+        backend: the kernels of the recurrence.
+        data_folder: the folder of the data sets; None for the usual one.
+
+    Raises:
+        UsageError: as for `load_model`, a setting is not the task's, data is missing, or does not fit the weights.
+    """
+    from orthobench.trained.evaluate import evaluate as measure
+    from orthobench.trained.evaluate import stored_metrics
+
+    with use_data_folder(data_folder), _loaded(run, db, weights, device, plugins) as (trained, opened):
+        stored = {}
+        if opened is not None:
+            results, record = opened
+            stored = stored_metrics(results.store, record, trained.iteration)
+        return measure(trained, settings, seed, backend, stored)
+
+
+def export(
+    run: Run | str | Path,
+    file: str | Path,
+    form: ExportFormat,
+    *,
+    steps: int | None = None,
+    batch: int | None = None,
+    db: str | None = None,
+    weights: WhichWeights | None = None,
+    plugins: Sequence[Path] = (),
+    data_folder: Path | None = None,
+) -> Exported:
+    """Write the model of a run into a file, for other programs.
+
+    Args:
+        run: as for `load_model`; `db`, `weights` and `plugins` likewise.
+        file: the file; one of the same kind is replaced.
+        form: "safetensors" for the weights, "onnx" or "pt2" for the program.
+        steps: the number of time steps of the program; None for that of the task's test data.
+        batch: the number of sequences in an input; None for inputs `[time, features]` without a batch.
+        data_folder: the folder of the data sets; None for the usual one.
+
+    Raises:
+        UsageError: as for `load_model`, the format is unknown, lacks a package or cannot express the model, or the
+            file exists and is of another kind.
+        StorageError: the file cannot be written.
+    """
+    from orthobench.trained.export import export as write
+
+    with use_data_folder(data_folder), _loaded(run, db, weights, "cpu", plugins) as (trained, _):
+        return write(trained, form, Path(file), steps=steps, batch=batch)
+
+
+@contextmanager
+def _loaded(
+    run: Run | str | Path,
+    db: str | None,
+    weights: WhichWeights | None,
+    device: DeviceName,
+    plugins: Sequence[Path],
+) -> Iterator[tuple[TrainedModel, tuple[Results, Run] | None]]:
+    """Yield a trained model, and the open database with the run's record unless the model comes from a file."""
+    from orthobench.plugins import Catalog
+    from orthobench.trained.load import is_file, load_file, load_run
+
+    catalog, chosen = Catalog(plugins), pick_device(device)
+    if not isinstance(run, Run) and is_file(run):
+        trained = load_file(Path(run), chosen, catalog)
+        if weights not in (None, trained.kind):
+            raise UsageError(f"{run} has the {trained.kind} weights: leave the choice of weights out")
+        yield trained, None
+        return
+    with Results(named_or_default(db, writes=False)) as results:
+        record = results.store.get(run.key if isinstance(run, Run) else str(run))
+        yield load_run(results.store, results.db, record, weights, chosen, catalog), (results, record)

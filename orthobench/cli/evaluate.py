@@ -1,0 +1,74 @@
+"""`orthobench evaluate`: test the kept weights of a run again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from orthobench.cli.options import (
+    DEFAULT_DATABASE,
+    LARGEST_SEED,
+    Backend,
+    Database,
+    DataFolder,
+    Device,
+    Given,
+    Json,
+    PluginFiles,
+    TrainedRun,
+    Which,
+)
+
+
+def command(
+    run: TrainedRun,
+    set_: Given = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of the data [the run's].")
+    ] = None,
+    weights: Which = None,
+    device: Device = "auto",
+    backend: Backend = "auto",
+    db: Database = DEFAULT_DATABASE,
+    data_dir: DataFolder = None,
+    plugin: PluginFiles = None,
+    json: Json = False,
+) -> None:
+    """Test the kept weights of a run again, and show the values beside the stored ones.
+
+    With -s and --seed on other data of the run's task, such as longer sequences.
+    """
+    from orthobench import api
+    from orthobench.cli import records
+    from orthobench.settings import parse_assignments, text
+
+    result = api.evaluate(
+        run,
+        parse_assignments(set_ or ()),
+        seed=seed,
+        db=db,
+        weights=weights,
+        device=device,
+        backend=backend,
+        plugins=tuple(plugin or ()),
+    )
+    if json:
+        records.print_json(asdict(result))
+        return
+    data = " ".join(f"{name}={text(value)}" for name, value in result.changed.items()) or "the run's data"
+    typer.echo(
+        f"run {result.run}: {result.task} {result.model}, {result.weights} weights of iteration "
+        f"{result.iteration}, on {data}"
+    )
+    headings = ("split", "metric", "value", "stored", "baseline")
+    rows = [
+        [metric.split, metric.name, *map(_number, (metric.value, metric.stored, metric.baseline))]
+        for metric in result.metrics
+    ]
+    records.print_columns(headings, rows)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"

@@ -1,0 +1,42 @@
+"""`orthobench export`: write the model of a run into a file for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, PluginFiles, TrainedRun, Which
+
+
+def command(
+    run: TrainedRun,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file; one of the same kind is replaced.")],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", metavar="safetensors|onnx|pt2", help="The weights, or the program as ONNX or for torch.export."
+        ),
+    ],
+    weights: Which = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, metavar="T", help="Time steps of the program [the task's].")
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option("--batch", min=1, metavar="B", help="Sequences in an input [none: inputs without a batch]."),
+    ] = None,
+    db: Database = DEFAULT_DATABASE,
+    data_dir: DataFolder = None,
+    plugin: PluginFiles = None,
+) -> None:
+    """Write the model of a run into a file: its weights, or a program with the weights inside."""
+    from orthobench import api
+
+    written = api.export(run, file, form, steps=steps, batch=batch, db=db, weights=weights, plugins=tuple(plugin or ()))  # type: ignore[arg-type]
+    typer.echo(f"{file} has the weights" if written.inputs is None else f"{file} has the program")
+    if written.inputs is not None and written.outputs is not None:
+        names = "[time, features]" if len(written.inputs) == 2 else "[time, batch, features]"
+        typer.echo(f'its input "inputs" is float32 {list(written.inputs)}: {names}, preprocessed as the task does')
+        typer.echo(f"its output is {list(written.outputs)}")

@@ -1,0 +1,150 @@
+"""Export a trained model: its weights as safetensors, or its program as ONNX or as a PT2 archive of torch."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from orthobench.errors import UsageError
+from orthobench.model import Model
+from orthobench.store.atomic import replacing, storage_error
+from orthobench.store.overwrite import refuse_other_kinds
+from orthobench.trained.load import TrainedModel
+from orthobench.training.batches import as_stream
+
+ExportFormat = Literal["safetensors", "onnx", "pt2"]
+FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+KINDS: dict[ExportFormat, str] = {"safetensors": "safetensors", "onnx": "ONNX", "pt2": "PT2"}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported file.
+
+    Attributes:
+        inputs: the shape of the program's input, None for a file of weights alone.
+        outputs: the shape of its output.
+    """
+
+    file: Path
+    form: ExportFormat
+    inputs: tuple[int, ...] | None = None
+    outputs: tuple[int, ...] | None = None
+
+
+class Program(nn.Module):
+    """The model with its matrices computed, from preprocessed inputs to the task's outputs.
+
+    Inputs are `[time, features]`, or `[time, batch, features]` if `is_batched`; outputs lack the batch likewise.
+    """
+
+    def __init__(self, model: Model, is_batched: bool) -> None:
+        super().__init__()
+        self.model = copy.deepcopy(model).eval()
+        self.is_batched = is_batched
+        with torch.no_grad():
+            self.model.fix_weights()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the outputs."""
+        outputs: Tensor = self.model(inputs if self.is_batched else inputs.unsqueeze(1))[0]
+        return outputs if self.is_batched else outputs.squeeze(-2)
+
+
+def export(
+    trained: TrainedModel, form: ExportFormat, file: Path, *, steps: int | None = None, batch: int | None = None
+) -> Exported:
+    """Write a trained model into a file, or replace a file of the same kind.
+
+    The program has a fixed number of steps. It contains an embedding of the model, and no preprocessing of the task.
+
+    Args:
+        steps: the number of time steps T; None for that of the task's test data, which must be present.
+        batch: the number of sequences B of an input `[T, B, features]`; None for an input `[T, features]`.
+
+    Raises:
+        UsageError: the format is unknown or lacks a package, the model cannot be expressed in it, or the file exists
+            and is of another kind.
+        StorageError: the file cannot be written.
+    """
+    if form not in FORMATS:
+        raise UsageError(f"unknown format '{form}': give {', '.join(FORMATS)}")
+    refuse_other_kinds(file, KINDS[form])
+    if form == "safetensors":
+        if steps is not None or batch is not None:
+            raise UsageError("a file of weights has no number of steps: leave --steps and --batch out")
+        _write(file, trained.content)
+        return Exported(file, form)
+    if form == "onnx":
+        _check_onnx()
+    shape = (steps or _steps(trained), *(() if batch is None else (batch,)), trained.signature.input_size)
+    program = Program(trained.model.cpu(), is_batched=batch is not None)
+    trained.model.to(trained.device)
+    inputs = torch.zeros(shape)
+    with torch.no_grad():
+        outputs = tuple(program(inputs).shape)
+    facts = json.dumps({"spec": vars(trained.config.spec), "kind": trained.kind, "iteration": trained.iteration})
+    _write(file, (_onnx if form == "onnx" else _pt2)(program, inputs, facts))
+    return Exported(file, form, shape, outputs)
+
+
+def _steps(trained: TrainedModel) -> int:
+    """Return the number of time steps of the task's test data."""
+    task = trained.task
+    stream = as_stream(task, task.test)
+    batch = task.test.batch(torch.arange(1, device=trained.device)) if stream is None else stream.piece(0, 1)
+    return len(batch.inputs)
+
+
+def _check_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            f"ONNX needs a package that is not installed ({error.name}): pip install 'orthobench[onnx]'"
+        ) from error
+
+
+def _onnx(program: Program, inputs: Tensor, facts: str) -> bytes:
+    """Return the program as an ONNX file with the weights and the facts inside."""
+    name = type(program.model).__name__
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's notes on its own code
+        try:
+            exported = torch.onnx.export(
+                program, (inputs,), dynamo=True, verbose=False, input_names=["inputs"], output_names=["outputs"]
+            )
+        except torch.onnx.OnnxExporterError as error:
+            raise UsageError(
+                f"{name} cannot be expressed in ONNX: give --format pt2; docs/layers.md lists such models"
+            ) from error
+    assert exported is not None
+    exported.model.metadata_props["orthobench"] = facts
+    return bytes(exported.model_proto.SerializeToString())
+
+
+def _pt2(program: Program, inputs: Tensor, facts: str) -> bytes:
+    """Return the program as an archive that `torch.export.load` reads, with the facts in an extra file."""
+    content = BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exported = torch.export.export(program, (inputs,))
+        torch.export.save(exported, content, extra_files={"orthobench.json": facts})
+    return content.getvalue()
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        with replacing(file) as part:
+            part.write_bytes(content)
+    except OSError as error:
+        raise storage_error(file, error) from error

@@ -1,0 +1,164 @@
+"""Load the model of a run from its kept weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from orthobench.errors import UsageError
+from orthobench.model import Model, Signature
+from orthobench.plugins import Catalog
+from orthobench.spec import RunConfig, RunSpec, resolve_again
+from orthobench.store import Run, Status, Store, Weights
+from orthobench.task import Task
+from orthobench.weights.content import BROKEN, SUFFIX, Content, decode
+from orthobench.weights.folder import read
+
+WhichWeights = Literal["best", "last"]
+
+
+@dataclass
+class TrainedModel:
+    """A model with the weights of a run, and the run's task.
+
+    It is a function of preprocessed inputs `[time, batch, features]`, such as those of the task's batches. The outputs
+    are `[batch, p]`, or `[time, batch, p]` where the task reads all steps.
+
+    Attributes:
+        model: the model, in evaluation mode.
+        config: the run's classes and settings.
+        signature: the shapes of inputs and outputs.
+        kind: "best" or "last".
+        iteration: the number of iterations that made the weights.
+        device: the device of the model and of the task's data.
+        content: the file of the weights.
+    """
+
+    model: Model
+    config: RunConfig
+    signature: Signature
+    kind: str
+    iteration: int
+    device: torch.device
+    content: bytes = field(repr=False)
+
+    @property
+    def key(self) -> str:
+        """The run's key."""
+        return self.config.spec.key
+
+    @cached_property
+    def task(self) -> Task:
+        """The run's task with its data. Its splits preprocess: `task.test.batch(torch.arange(3)).inputs`.
+
+        Raises:
+            UsageError: the data set is missing.
+        """
+        return self.config.task_class(self.config.task_settings, self.config.spec.seed, self.device)
+
+    @torch.no_grad()
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return the outputs for preprocessed inputs."""
+        outputs: Tensor = self.model(inputs.to(self.device))[0]
+        return outputs
+
+
+def load_run(
+    store: Store, database: str, run: Run, which: WhichWeights | None, device: torch.device, catalog: Catalog
+) -> TrainedModel:
+    """Return the model of a stored run.
+
+    Args:
+        which: None: the best weights if they are kept, else the last ones.
+
+    Raises:
+        UsageError: the run keeps no such weights, or its file is missing, cut off, changed or of another model.
+    """
+    record = choose(run, store.weights([run.id]), which)
+    content = read(database, run.key, record)
+    trained = load_content(content, record.path, device, catalog)
+    if trained.key != run.key:
+        raise UsageError(f"weights {record.path} are of run {trained.key}, not of run {run.key}: {BROKEN}")
+    return trained
+
+
+def choose(run: Run, records: Sequence[Weights], which: WhichWeights | None) -> Weights:
+    """Return the record of a run's best or last weights.
+
+    Raises:
+        UsageError: the run keeps no such weights; the line says how to make them.
+    """
+    by_kind = {record.kind: record for record in records if record.kind != "state"}
+    for kind in ("best", "last") if which is None else (which,):
+        if kind in by_kind:
+            return by_kind[kind]
+    if not Status(run.status).is_final:
+        raise UsageError(f"run {run.key} is not finished and has no weights yet: run its command again, which resumes")
+    what = f"only its {' and '.join(by_kind)} weights" if by_kind else "no weights"
+    option = f"--force --keep-weights {which or 'best'}"
+    raise UsageError(
+        f"run {run.key} has kept {what}: train it again with the command that `orthobench show {run.key}` prints, "
+        f"and {option}"
+    )
+
+
+def load_file(file: Path, device: torch.device, catalog: Catalog) -> TrainedModel:
+    """Return the model of a file of weights.
+
+    Raises:
+        UsageError: the file cannot be read, is cut off, or is no file of orthobench's weights.
+    """
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}: name a file of weights, or a run") from error
+    return load_content(content, str(file), device, catalog)
+
+
+def is_file(run: str | Path) -> bool:
+    """Return whether a name is that of a file of weights, not the key of a run."""
+    return isinstance(run, Path) or run.endswith(SUFFIX)
+
+
+def load_content(content: bytes, name: str, device: torch.device, catalog: Catalog) -> TrainedModel:
+    """Return the model of a file's content.
+
+    Args:
+        name: the file, as errors name it.
+
+    Raises:
+        UsageError: the content is cut off, is not of a model, or the run's plugins differ here.
+    """
+    decoded = decode(content, name)
+    spec, signature = _described(decoded, name)
+    config = resolve_again(catalog, spec)
+    model = config.model_class.build(config.model_settings, signature, torch.Generator())
+    try:
+        model.load_state_dict(decoded.tensors)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"weights {name} are not of this {spec.model}: {BROKEN} ({reason})") from error
+    model.to(device).eval()
+    facts = decoded.facts
+    return TrainedModel(model, config, signature, facts["kind"], facts["iteration"], device, content)
+
+
+def _described(decoded: Content, name: str) -> tuple[RunSpec, Signature]:
+    """Return the run and the signature of a file of weights."""
+    facts: dict[str, Any] = decoded.facts
+    if facts.get("kind") == "state":
+        raise UsageError(f"{name} is a training state: give the file of the best or the last weights")
+    try:
+        spec, signature = RunSpec(**facts["spec"]), Signature(**facts["signature"])
+        known = facts["key"] == spec.key and isinstance(facts["iteration"], int)
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{name} lacks facts of its run ({error}): {BROKEN}") from error
+    if not known:
+        raise UsageError(f"{name} names a run that its settings do not make: {BROKEN}")
+    return spec, signature

@@ -1,0 +1,108 @@
+"""The commands show kept weights, and move or remove them with their runs."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def key(orthobench, tiny_options) -> str:
+    orthobench("run", "adding", "rnn", *tiny_options, "--keep-weights", "both")
+    return json.loads(orthobench("ls", "--json").out)[0]["run"]
+
+
+def files(folder="results.db.weights") -> set[str]:
+    return {file.name for file in Path(folder).glob("*")}
+
+
+def names(key, *kinds) -> set[str]:
+    return {f"{key}.{kind}.safetensors" for kind in kinds}
+
+
+def test_ls_and_show_say_what_is_kept(orthobench, key, tiny_options):
+    assert "best, last, state" in orthobench("ls").out
+    shown = orthobench("show", key)
+    assert f"{Path('results.db.weights').resolve()}/{key}.best.safetensors: iteration" in shown.out
+    assert "MISSING" not in shown.out
+    Path("results.db.weights", f"{key}.best.safetensors").unlink()
+    assert orthobench("show", key).out.count("MISSING") == 1
+    content = json.loads(orthobench("show", key, "--json").out)
+    assert {row["kind"]: row["exists"] for row in content["weights"]} == {"best": False, "last": True, "state": True}
+    orthobench("run", "adding", "rnn", *tiny_options, "--seed", "1", "--keep-weights", "none")
+    other = json.loads(orthobench("ls", "--seed", "1", "--json").out)[0]["run"]
+    assert "none are kept" in orthobench("show", other).out
+
+
+def test_a_continued_run_names_the_earlier(orthobench, key, tiny_options):
+    orthobench("run", "adding", "rnn", *tiny_options[:8], *tiny_options[10:], "--epochs", "4")
+    runs = json.loads(orthobench("ls", "--json").out)
+    assert [run["epochs"] for run in runs] == [3, 4]
+    assert json.loads(orthobench("show", runs[1]["run"], "--json").out)["continued_from"] == key
+
+
+def test_the_key_does_not_depend_on_what_is_kept(orthobench, key, tiny_options):
+    again = orthobench("run", "adding", "rnn", *tiny_options, "--keep-weights", "none", "--force")
+    assert f"run {key} finished" in again.out
+    assert files() == set()
+
+
+def test_info_and_doctor(orthobench, key):
+    assert "weights: 3 files, " in orthobench("db", "info").out
+    assert json.loads(orthobench("db", "info", "--json").out)["weights"]["files"] == 3
+    assert "3 files, " in orthobench("doctor").out
+    Path("results.db.weights", f"{key}.best.safetensors").unlink()
+    assert f"1 files are missing, such as {key}.best.safetensors" in orthobench("doctor").out
+
+
+def test_a_merge_copies_the_files(orthobench, key):
+    Path("results.db.weights", f"{key}.last.safetensors").write_bytes(b"changed")
+    done = orthobench("db", "merge", "results.db", "--db", "all.db")
+    assert "2 files of weights copied, 1 are missing or were changed, and are not copied" in done.out
+    assert files("all.db.weights") == names(key, "best", "state")
+    evaluated = json.loads(orthobench("evaluate", key, "--db", "all.db", "--json").out)
+    assert evaluated["metrics"][0]["value"] == evaluated["metrics"][0]["stored"]
+    assert "copied" not in orthobench("db", "merge", "results.db", "--db", "all.db").out
+
+
+def test_a_backup_says_where_the_weights_are(orthobench, key):
+    done = orthobench("db", "backup", "copy.db")
+    assert f"3 files of weights stay in {Path('results.db.weights').resolve()}" in done.out
+    assert not Path("copy.db.weights").exists()
+    assert "3 files of weights copied\n" in orthobench("db", "backup", "whole.db", "--weights").out
+    assert files("whole.db.weights") == names(key, "best", "last", "state")
+
+
+def test_weights_are_dropped_and_results_stay(orthobench, key):
+    assert orthobench("db", "drop-weights", "--older-than", "1", "--yes").out == (
+        "there are no such weights: nothing is removed\n"
+    )
+    done = orthobench("db", "drop-weights", "--kind", "state", "--dry-run")
+    assert "1 files, " in done.out
+    assert "would be removed" in done.out
+    assert len(files()) == 3
+    orthobench("db", "drop-weights", "--kind", "state", "--kind", "last", "--model", "rnn", "--yes")
+    assert files() == names(key, "best")
+    assert [run["weights"] for run in json.loads(orthobench("ls", "--json").out)] == [["best"]]
+    done = orthobench("db", "drop-weights", "--kind", "first", "--yes")
+    assert (done.code, done.err) == (2, "error: unknown kind of weights 'first': known: best, last, state\n")
+
+
+def test_tables_name_the_files(orthobench, key):
+    orthobench("db", "export", "out")
+    rows = list(csv.DictReader(Path("out", "weights.csv").read_text().splitlines()))
+    assert [(row["run"], row["kind"]) for row in rows] == [(key, kind) for kind in ("best", "last", "state")]
+
+
+def test_a_deleted_run_takes_its_files_along(orthobench, key):
+    orthobench("delete", key, "--yes")
+    assert files() == set()
+
+
+@pytest.mark.parametrize(("mode", "is_named"), [("best", True), ("none", False)])
+def test_the_plan_tells_the_size(orthobench, tiny_options, mode, is_named):
+    command = ("sweep", "adding", "--models", "rnn", *tiny_options, "--dry-run", "--keep-weights", mode)
+    assert ("of weights to keep" in orthobench(*command).out) == is_named

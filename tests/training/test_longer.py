@@ -1,0 +1,124 @@
+"""A longer run that begins with the kept state of a shorter one has the numbers of an uninterrupted run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import orthobench as ob
+from orthobench.errors import UsageError
+from orthobench.weights.content import decode
+
+KEEPING = ob.ExecutionOptions(device="cpu", keep_weights="both")
+
+
+def rows(database, key):
+    with ob.open_results(database) as results:
+        run = results.store.get(key)
+        metrics = [
+            (row.split, row.name, row.epoch, row.iteration, row.value) for row in results.store.metrics([run.id])
+        ]
+        traces = [(row.name, row.iteration, list(row.values)) for row in results.store.traces([run.id])]
+        return metrics, traces
+
+
+def weights(database, key, kind):
+    with ob.open_results(database) as results:
+        run = results.store.get(key)
+        (record,) = [row for row in results.store.weights([run.id]) if row.kind == kind]
+    return record.iteration, decode(Path(f"{database}.weights", record.path).read_bytes(), record.path).tensors
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        ("scornn", {"learning_rate_decay": "0.5", "shuffle": "true", "probes": "heat_map"}),
+        ("lstm", {"optimizer": "adam", "evaluate_every": "3"}),
+        ("rnn", {"optimizer": "sgd_momentum"}),
+        ("urnn", {}),
+        ("full_urnn", {}),
+        ("gru", {"learning_rate": "0.3", "optimizer": "adagrad_tf1"}),
+    ],
+)
+def test_the_numbers_are_those_of_a_run_from_the_beginning(tmp_path, tiny, model, settings):
+    settings = tiny | settings
+    fresh_database, database = str(tmp_path / "fresh.db"), str(tmp_path / "r.db")
+    fresh = ob.run("adding", model, db=fresh_database, settings=settings | {"epochs": "5"}, options=KEEPING)
+    short = ob.run("adding", model, db=database, settings=settings | {"epochs": "3"}, options=KEEPING)
+    before = rows(database, short.key)
+    long = ob.run("adding", model, db=database, settings=settings | {"epochs": "5"}, options=KEEPING, extend=True)
+    assert (long.key, long.status, long.iterations) == (fresh.key, "finished", fresh.iterations)
+    assert long.continued_from == short.key
+    assert fresh.continued_from is None
+    assert rows(database, long.key) == rows(fresh_database, fresh.key)
+    assert (long.best_value, long.best_iteration, long.final_value) == (
+        fresh.best_value,
+        fresh.best_iteration,
+        fresh.final_value,
+    )
+    assert rows(database, short.key) == before
+    for kind in ("best", "last", "state"):
+        iteration, tensors = weights(database, long.key, kind)
+        fresh_iteration, fresh_tensors = weights(fresh_database, fresh.key, kind)
+        assert (iteration, tensors.keys()) == (fresh_iteration, fresh_tensors.keys())
+        assert all(torch.equal(tensors[name], fresh_tensors[name]) for name in tensors)
+
+
+def test_a_run_cut_off_inside_an_epoch_is_continued_inside_it(tmp_path, tiny):
+    fresh = ob.run("adding", "scornn", db=str(tmp_path / "f.db"), settings=tiny, options=KEEPING)
+    database = str(tmp_path / "r.db")
+    ob.run("adding", "scornn", db=database, settings=tiny | {"max_iterations": "5"}, options=KEEPING)
+    long = ob.run("adding", "scornn", db=database, settings=tiny, options=KEEPING, extend=True)
+    assert long.continued_from
+    assert rows(database, long.key) == rows(str(tmp_path / "f.db"), fresh.key)
+
+
+def test_only_new_iterations_are_trained(tmp_path, tiny, orthobench):
+    options = [f"{name}={value}" for name, value in tiny.items() if name != "epochs"]
+    options = [word for option in options for word in ("-s", option)]
+    short = orthobench("run", "adding", "rnn", *options, "--epochs", "2", "--keep-weights", "last")
+    assert "starts at the beginning" in short.err
+    long = orthobench("run", "adding", "rnn", *options, "--epochs", "4")
+    assert "from epoch 2" in long.err
+    assert "epoch 1.00" not in long.err
+    assert "epoch 4.00" in long.err
+    again = orthobench("run", "adding", "rnn", *options, "--epochs", "4")
+    assert (again.code, again.out) == (0, long.out)
+
+
+def test_the_longest_shorter_run_of_the_same_settings_is_continued(tmp_path, tiny):
+    database = str(tmp_path / "r.db")
+
+    def run(epochs, extend=True, **more):
+        settings = tiny | {"epochs": str(epochs)} | more
+        return ob.run("adding", "rnn", db=database, settings=settings, options=KEEPING, extend=extend)
+
+    run(1)
+    two = run(2, extend=False)
+    run(3, learning_rate="0.5")
+    run(6, extend=False)
+    assert run(4).continued_from == two.key
+    assert run(2, learning_rate="0.25").continued_from is None
+
+
+def test_a_state_that_is_missing_or_changed_is_named(tmp_path, tiny):
+    database = str(tmp_path / "r.db")
+    short = ob.run("adding", "rnn", db=database, settings=tiny, options=KEEPING)
+    file = tmp_path / "r.db.weights" / f"{short.key}.state.safetensors"
+    content = file.read_bytes()
+    for change, message in ((content[:-9], "cut|bytes"), (None, "are missing")):
+        file.unlink() if change is None else file.write_bytes(change)
+        with pytest.raises(UsageError, match=message):
+            ob.run("adding", "rnn", db=database, settings=tiny | {"epochs": "5"}, options=KEEPING, extend=True)
+    with ob.open_results(database) as results:
+        assert [run.key for run in results.store.runs()] == [short.key]
+
+
+def test_a_longer_run_that_starts_over_continues_nothing(tmp_path, tiny):
+    database = str(tmp_path / "r.db")
+    ob.run("adding", "rnn", db=database, settings=tiny, options=KEEPING)
+    longer = tiny | {"epochs": "5"}
+    assert ob.run("adding", "rnn", db=database, settings=longer, options=KEEPING, extend=True).continued_from
+    assert not ob.run("adding", "rnn", db=database, settings=longer, options=KEEPING, force=True).continued_from

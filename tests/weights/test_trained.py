@@ -1,0 +1,291 @@
+"""Trained models come back bit by bit, are tested again, and leave as programs that compute the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import orthobench as ob
+from orthobench.errors import UsageError
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+from orthobench.training.keep import WeightsKeeper
+from orthobench.weights.content import decode, encode
+
+MODELS = sorted(Catalog().names("model"))
+KEEPING = ob.ExecutionOptions(device="cpu", keep_weights="both")
+
+
+@pytest.fixture
+def database(tmp_path) -> str:
+    return str(tmp_path / "r.db")
+
+
+def train(database, tiny, model="scornn", task="adding", **settings):
+    return ob.run(task, model, db=database, settings=tiny | settings, options=KEEPING)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_comes_back_bit_by_bit(database, tiny, model, monkeypatch):
+    """The weights are those that the trainer had, and the values those that the run stored."""
+    trained = {}
+    keep = WeightsKeeper.keep
+
+    def noting(self, trainer, *, finished):
+        trained.update({name: tensor.clone() for name, tensor in trainer.model.state_dict().items()})
+        return keep(self, trainer, finished=finished)
+
+    monkeypatch.setattr(WeightsKeeper, "keep", noting)
+    more = {"reflections": "4"} if "reflections" in Catalog().load("model", model).Settings.model_fields else {}
+    run = train(database, tiny, model, epochs="1", **more)
+    last = ob.load_model(run, database, weights="last")
+    state = last.model.state_dict()
+    assert state.keys() == trained.keys()
+    assert all(torch.equal(state[name], trained[name]) and state[name].dtype == trained[name].dtype for name in state)
+    for which, value in (("last", run.final_value), ("best", run.best_value)):
+        (metric,) = ob.evaluate(run, db=database, weights=which).metrics
+        assert metric.value == metric.stored == value
+
+
+@pytest.mark.parametrize(
+    ("task", "settings"),
+    [
+        ("ptb", {"batch_size": "2", "evaluation_batch_size": "1"}),
+        ("cifar10", {"batch_size": "2"}),
+        ("timit", {"dataset": "timit_sample", "batch_size": "2"}),
+    ],
+)
+def test_carried_states_images_and_final_metrics_come_back(database, small_data, task, settings):
+    settings = settings | {"hidden_size": "8", "epochs": "1", "max_iterations": "2"}
+    if task == "timit":
+        pytest.importorskip("pesq")
+    run = ob.run(task, "lstm", db=database, settings=settings, options=KEEPING)
+    result = ob.evaluate(run, db=database, weights="last")
+    assert {metric.name for metric in result.metrics} == set(run.metrics)
+    for metric in result.metrics:
+        assert metric.value == pytest.approx(metric.stored, rel=0, abs=0, nan_ok=True)
+
+
+def test_a_model_comes_with_its_task(database, tiny):
+    run = train(database, tiny)
+    trained = ob.load_model(run.key[:6], database)
+    assert (trained.kind, trained.iteration) == ("best", run.best_iteration)
+    batch = trained.task.test.batch(torch.arange(20))
+    outputs = trained(batch.inputs)
+    assert outputs.shape == (20, 1)
+    assert not outputs.requires_grad
+    error = (outputs - batch.targets).square().mean()
+    torch.testing.assert_close(error.item(), run.best_value)
+
+
+def test_other_lengths_and_other_data(database, tiny):
+    run = train(database, tiny)
+    longer = ob.evaluate(run, {"sequence_length": 40}, db=database)
+    assert longer.changed == {"sequence_length": 40}
+    assert longer.metrics[0].value != longer.metrics[0].stored == run.best_value
+    trained = ob.load_model(run, database)
+    config = resolve(Catalog(), "adding", "scornn", tiny | {"sequence_length": "40"})
+    task = config.task_class(config.task_settings, 0, torch.device("cpu"))
+    batch = task.test.batch(torch.arange(20))
+    value = (trained(batch.inputs) - batch.targets).square().mean().item()
+    assert longer.metrics[0].value == pytest.approx(value, rel=1e-5)
+    other = ob.evaluate(run, seed=7, db=database)
+    assert other.changed == {"seed": 7}
+    assert other.metrics[0].value != run.best_value
+
+
+def test_a_file_of_weights_needs_no_database(database, tiny, tmp_path):
+    run = train(database, tiny)
+    ob.export(run, tmp_path / "w.safetensors", "safetensors", db=database)
+    result = ob.evaluate(tmp_path / "w.safetensors")
+    assert result.metrics[0].value == run.best_value
+    assert result.metrics[0].stored is None
+
+
+def test_a_moved_database_has_its_weights(tmp_path, tiny):
+    run = train(str(tmp_path / "a.db"), tiny)
+    (tmp_path / "new").mkdir()
+    (tmp_path / "a.db").rename(tmp_path / "new" / "b.db")
+    (tmp_path / "a.db.weights").rename(tmp_path / "new" / "b.db.weights")
+    assert ob.evaluate(run.key, db=str(tmp_path / "new" / "b.db")).metrics[0].value == run.best_value
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"hidden_size": 9}, "hidden_size belongs to the trained run"),
+        ({"sequence_lenght": 9}, "did you mean sequence_length"),
+        ({"sequence_length": "x"}, "should be a whole number"),
+    ],
+)
+def test_settings_of_others_are_refused(database, tiny, settings, message):
+    run = train(database, tiny)
+    with pytest.raises(UsageError, match=message):
+        ob.evaluate(run, settings, db=database)
+
+
+def test_data_that_do_not_fit_the_weights_are_refused(database, tiny, monkeypatch):
+    run = train(database, tiny)
+    task_class = ob.load_model(run, database).config.task_class
+    make = task_class.__init__
+
+    def wider(self, settings, seed, device):
+        make(self, settings, seed, device)
+        self.signature = replace(self.signature, input_size=3)
+
+    monkeypatch.setattr(task_class, "__init__", wider)
+    with pytest.raises(UsageError, match=r"have 2 inputs and 1 outputs, and the task .* has 3 inputs"):
+        ob.evaluate(run, db=database)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[:-10], "another SHA-256 .*it has \\d+ of \\d+ bytes"),
+        (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "another SHA-256 .*it was changed"),
+        (None, "are missing: move them there, or train the run again with --force --keep-weights best"),
+    ],
+)
+def test_a_damaged_or_missing_file_is_named(database, tiny, damage, message):
+    run = train(database, tiny)
+    file = Path(f"{database}.weights") / f"{run.key}.best.safetensors"
+    if damage is None:
+        file.unlink()
+    else:
+        file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(UsageError, match=message):
+        ob.load_model(run, database)
+
+
+@pytest.mark.parametrize("part", [0, 5, 8, 100, -3])
+def test_a_file_that_is_cut_off_is_named(database, tiny, tmp_path, part):
+    run = train(database, tiny)
+    content = Path(f"{database}.weights", f"{run.key}.best.safetensors").read_bytes()
+    file = tmp_path / "cut.safetensors"
+    file.write_bytes(content[:part])
+    with pytest.raises(UsageError, match=r"cut\.safetensors is cut off"):
+        ob.load_model(file)
+
+
+def test_weights_of_other_programs_and_states_are_refused(database, tiny, tmp_path):
+    save_file({"w": torch.zeros(2)}, tmp_path / "other.safetensors")
+    with pytest.raises(UsageError, match="has no facts of a run"):
+        ob.load_model(tmp_path / "other.safetensors")
+    run = train(database, tiny)
+    with pytest.raises(UsageError, match="is a training state"):
+        ob.load_model(Path(f"{database}.weights", f"{run.key}.state.safetensors"))
+
+
+def test_weights_of_another_model_are_refused(database, tiny, tmp_path):
+    own, other = (train(database, tiny, model) for model in ("scornn", "lstm"))
+    names = [Path(f"{database}.weights", f"{run.key}.best.safetensors") for run in (own, other)]
+    first, second = (decode(name.read_bytes(), name.name) for name in names)
+    (tmp_path / "mixed.safetensors").write_bytes(encode(second.tensors, first.facts))
+    with pytest.raises(UsageError, match="are not of this scornn"):
+        ob.load_model(tmp_path / "mixed.safetensors")
+    (tmp_path / "key.safetensors").write_bytes(encode(first.tensors, first.facts | {"key": "0" * 16}))
+    with pytest.raises(UsageError, match="names a run that its settings do not make"):
+        ob.load_model(tmp_path / "key.safetensors")
+
+
+def test_a_run_without_weights_says_how_to_make_them(database, tiny):
+    options = ob.ExecutionOptions(device="cpu", keep_weights="none")
+    run = ob.run("adding", "rnn", db=database, settings=tiny, options=options)
+    with pytest.raises(UsageError, match=f"`orthobench show {run.key}` prints, and --force --keep-weights best"):
+        ob.load_model(run, database)
+    run = train(database, tiny)
+    with ob.open_results(database) as results:
+        results.store.drop_weights(results.store.get(run.key).id, ["last"])
+    with pytest.raises(UsageError, match=r"has kept only its best weights.*--keep-weights last"):
+        ob.load_model(run, database, weights="last")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("task", ["adding", "copying"])
+@pytest.mark.parametrize("batch", [None, 3])
+def test_a_pt2_file_computes_the_same(database, tiny, tmp_path, task, batch):
+    """`adding` reads the last step, `copying` all steps."""
+    run = train(database, tiny, "scornn", task)
+    trained = ob.load_model(run, database)
+    written = ob.export(run, tmp_path / "m.pt2", "pt2", db=database, batch=batch)
+    inputs = trained.task.test.batch(torch.arange(batch or 1)).inputs
+    inputs = inputs[:, 0] if batch is None else inputs
+    assert written.inputs == tuple(inputs.shape)
+    facts = {"orthobench.json": ""}
+    program = torch.export.load(tmp_path / "m.pt2", extra_files=facts)
+    output = program.module()(inputs)
+    assert written.outputs == tuple(output.shape)
+    expected = trained(inputs[:, None])[..., 0, :] if batch is None else trained(inputs)
+    torch.testing.assert_close(output, expected)
+    assert json.loads(facts["orthobench.json"])["spec"]["model"] == "scornn"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_onnx_file_computes_the_same(database, tiny, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    run = train(database, tiny, "scornn")
+    ob.export(run, tmp_path / "m.onnx", "onnx", db=database, steps=12)
+    inputs = torch.randn(12, 2, generator=torch.Generator().manual_seed(0))
+    session = runtime.InferenceSession(tmp_path / "m.onnx")
+    (output,) = session.run(None, {"inputs": inputs.numpy()})
+    torch.testing.assert_close(torch.from_numpy(output), ob.load_model(run, database)(inputs[:, None])[0])
+    (facts,) = [entry.value for entry in onnx.load(tmp_path / "m.onnx").metadata_props if entry.key == "orthobench"]
+    assert json.loads(facts)["spec"]["task"] == "adding"
+    assert [file.name for file in tmp_path.glob("m.*")] == ["m.onnx"]
+
+
+def test_a_missing_package_is_one_line(database, tiny, tmp_path, monkeypatch):
+    run = train(database, tiny, "rnn")
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(UsageError, match=r"pip install 'orthobench\[onnx\]'"):
+        ob.export(run, tmp_path / "m.onnx", "onnx", db=database)
+    assert not (tmp_path / "m.onnx").exists()
+
+
+@pytest.mark.parametrize("form", ["safetensors", "onnx", "pt2"])
+def test_a_file_of_another_kind_stays(database, tiny, tmp_path, form):
+    run = train(database, tiny, "rnn")
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(UsageError, match="is left as it is"):
+        ob.export(run, tmp_path / "notes", form, db=database)
+    assert (tmp_path / "notes").read_text() == "mine"
+
+
+def test_an_unknown_format_is_refused(database, tiny, tmp_path, orthobench):
+    run = train(database, tiny, "rnn")
+    done = orthobench("export", run.key, "--format", "keras", str(tmp_path / "m"), "--db", database)
+    assert (done.code, done.err.strip()) == (2, "error: unknown format 'keras': give safetensors, onnx, pt2")
+
+
+def test_the_commands(database, tiny, tmp_path, orthobench):
+    run = train(database, tiny, "rnn")
+    done = orthobench("evaluate", run.key, "--db", database, "--json")
+    content = json.loads(done.out)
+    assert content["metrics"][0]["value"] == content["metrics"][0]["stored"] == run.best_value
+    done = orthobench("evaluate", run.key, "-s", "sequence_length=20", "--weights", "last", "--db", database)
+    assert f"run {run.key}: adding rnn, last weights of iteration 12, on sequence_length=20" in done.out
+    done = orthobench("export", run.key, "--format", "pt2", str(tmp_path / "m.pt2"), "--db", database)
+    assert 'its input "inputs" is float32 [10, 2]: [time, features]' in done.out
+    assert "its output is [1]" in done.out
+    done = orthobench("export", run.key, "--format", "safetensors", str(tmp_path / "m.safetensors"), "--db", database)
+    assert (done.code, done.out) == (0, f"{tmp_path / 'm.safetensors'} has the weights\n")
+    done = orthobench("evaluate", str(tmp_path / "m.safetensors"))
+    assert done.code == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_documents_example_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs" / "weights.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    exec(compile(block, "docs/weights.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines()[-1] == "True"
