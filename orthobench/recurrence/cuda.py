@@ -144,25 +144,28 @@ def _cell(parameters: Mapping[str, Any]) -> _Cell:
 
 
 class _Recurrence:
+    takes_runs = True
+
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         cell, weight, (h0,) = _cell(arguments.parameters), arguments.weight, arguments.state
-        steps, batch, n = x.shape[0], *h0.shape
+        steps, (batch, n) = x.shape[-3], h0.shape[-2:]
         bias = arguments.parameters.get("bias")
-        b = x.new_zeros(n) if bias is None else bias
-        states = x.new_empty(steps, batch, n)
+        b = h0.new_zeros(*h0.shape[:-2], n) if bias is None else bias
+        states = x.new_empty(*x.shape[:-1], n)
         saved = torch.empty_like(x) if cell.keeps else states
         plan = cuda_launch.row_plan(n)
         shared = {**cell.scalars(), **cell.constants(), "KEEP": cell.keeps}
         if plan is not None:
-            cuda_launch.kernels().row.row_forward[(batch,)](
-                x, weight.T.contiguous(), h0, b, states, saved, steps, batch, n, **shared, **plan.constants()
+            cuda_launch.kernels().row.row_forward[(h0.numel() // n,)](
+                x, weight.mT.contiguous(), h0, b, states, saved, steps, batch, n, **shared, **plan.constants()
             )
         else:
             kernel, constants = cuda_launch.step_launch("step_forward", x, batch, n)
             for t in range(steps):
                 previous, t_other = (states, t - 1) if t else (h0, 0)
-                kernel(x, weight, previous, b, states, saved, t, t_other, batch, **shared, **constants)
+                held = steps if t else 1
+                kernel(x, weight, previous, b, states, saved, t, t_other, steps, held, batch, **shared, **constants)
         return (states,), (saved if cell.keeps else None,)
 
     @staticmethod
@@ -172,15 +175,15 @@ class _Recurrence:
         bias = arguments.parameters.get("bias")
         final, grad = cuda_launch.loss_gradient(tape)
         norms = tape.norms[0] if tape.norms else None
-        steps, batch, n = states.shape
-        b = states.new_zeros(n) if bias is None else bias
+        steps, batch, n = states.shape[-3:]
+        b = h0.new_zeros(*h0.shape[:-2], n) if bias is None else bias
         dx = torch.empty_like(saved)
-        dbias = states.new_zeros(batch, n)
+        dbias = torch.zeros_like(h0)
         plan = cuda_launch.row_plan(n)
         shared = {**cell.scalars(), **cell.constants(), "BIAS": bias is not None, "FINAL": final}
         if plan is not None:
             dh0 = torch.empty_like(h0)
-            cuda_launch.kernels().row.row_backward[(batch,)](
+            cuda_launch.kernels().row.row_backward[(h0.numel() // n,)](
                 grad, weight, saved, b, dx, dh0, dbias, dbias if norms is None else norms, steps, batch, n,
                 **shared, TRACE=norms is not None, **plan.constants(),
             )  # fmt: skip
@@ -189,20 +192,21 @@ class _Recurrence:
             needs_total = cell.is_residual or norms is not None
             total = torch.empty_like(states) if needs_total else dx
             d_mixed = torch.empty_like(states) if cell.gates == 2 else dx
-            m = weight.T.contiguous()
+            m = weight.mT.contiguous()
             kernel, constants = cuda_launch.step_launch("step_backward", states, batch, n)
             for t in reversed(range(steps)):
                 kernel(
-                    grad, m, saved, b, dx, d_mixed, total, dbias, t, min(t + 1, steps - 1), batch,
+                    grad, m, saved, b, dx, d_mixed, total, dbias, t, min(t + 1, steps - 1), steps, batch,
                     **shared, TOTAL=needs_total, LAST=t == steps - 1, **constants,
                 )  # fmt: skip
-            dh0 = d_mixed[0] @ weight
+            dh0 = cuda_launch.first_gradient(d_mixed, weight)
             if cell.is_residual:
-                dh0 += total[0]
+                dh0 += total.select(-3, 0)
             cuda_launch.record(norms, total)
         db = None
         if bias is not None:
-            db = dbias[:, ::2].sum(0) if cell.is_complex else dbias.sum(0)  # a pair holds its term twice
+            terms = dbias[..., ::2] if cell.is_complex else dbias  # a pair holds its term twice
+            db = cuda_launch.of_each_run(cuda_launch.sum_of_rows, terms)
         return Gradients(dx, cuda_launch.weight_gradient(d_mixed, states, h0), (dh0,), {"bias": db})
 
 

@@ -1,10 +1,15 @@
-"""Shared by the CUDA back end's autograd functions: the choice of a kernel and its tile, launches, weight gradients."""
+"""Shared by the CUDA back end's autograd functions: the choice of a kernel and its tile, launches, weight gradients.
+
+Tensors may have a leading dimension `runs`. Kernels compute all runs in one launch, by the tiles of a run alone.
+Torch's products and sums are made run by run, since their rounding may depend on the shape.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -103,11 +108,12 @@ def _first_line(error: Exception) -> str:
 
 
 def step_launch(name: str, like: Tensor, batch: int, n: int, gates: int = 1) -> tuple[Any, dict[str, Any]]:
-    """Give a step kernel on its grid, and its compile-time constants."""
+    """Give a step kernel on its grid, and its compile-time constants; `like` is a tensor through time."""
     # Not on CUDA means in Triton's interpreter, which has tiles as an H100 would.
     processors = torch.cuda.get_device_properties(like.device).multi_processor_count if like.is_cuda else 132
     plan = step_plan(batch, n, processors, gates)
-    grid = (-(-batch // plan.rows), -(-n * gates // plan.columns))
+    runs = like.shape[0] if like.dim() == 4 else 1
+    grid = (-(-batch // plan.rows), -(-n * gates // plan.columns), runs)
     return getattr(kernels().step, name)[grid], {"n": n, **plan.constants()}
 
 
@@ -116,12 +122,36 @@ def loss_gradient(tape: Tape) -> tuple[bool, Tensor]:
     return (True, tape.last()) if tape.gradient is None else (False, tape.gradient)
 
 
+def of_each_run(function: Callable[..., Tensor], first: Tensor, *others: Tensor) -> Tensor:
+    """Apply a function of one run's matrices `[rows, columns]` and other tensors to the tensors of each run."""
+    if first.dim() == 2:
+        return function(first, *others)
+    return torch.stack([function(*each) for each in zip(first, *others, strict=True)])
+
+
+def sum_of_rows(terms: Tensor) -> Tensor:
+    """Return the sum over the rows of one run's `[B, n]`."""
+    return terms.sum(0)
+
+
 def weight_gradient(d_mixed: Tensor, states: Tensor, h0: Tensor) -> Tensor:
-    """dL/dW = sum_t d_mixed_t^T h_{t-1}, from `[T, B, k]` and `[T, B, n]`."""
+    """dL/dW = sum_t d_mixed_t^T h_{t-1}, from `[T, B, k]`, `[T, B, n]` and `[B, n]`."""
+    return of_each_run(_weight_gradient, h0, d_mixed, states)
+
+
+def _weight_gradient(h0: Tensor, d_mixed: Tensor, states: Tensor) -> Tensor:
     gradient = d_mixed[0].T @ h0
     if len(states) > 1:
         gradient.addmm_(d_mixed[1:].flatten(0, 1).T, states[:-1].flatten(0, 1))
     return gradient
+
+
+def first_gradient(d_mixed: Tensor, weight: Tensor, direct: Tensor | None = None) -> Tensor:
+    """dL/dh_0 `[B, n]`, from dL/d(W h_{t-1}) `[T, B, k]`, W `[k, n]` and a part that bypasses W, `[B, n]`."""
+    first = d_mixed.select(-3, 0)
+    if direct is None:
+        return of_each_run(torch.mm, first, weight)
+    return of_each_run(torch.addmm, direct, first, weight)
 
 
 def record(norms: Tensor | None, total: Tensor) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,10 +28,19 @@ BACKENDS = ("reference", "cpu", "cuda")
 _logger = logging.getLogger("orthobench.recurrence")
 _current: ContextVar[str | None] = ContextVar("recurrence_backend", default=None)
 _default = AUTO
-_used: set[str] = set()
-_self_tests: dict[str, Any] = {}
 _SLOWER = {"cpu": "up to seven times slower", "cuda": "many times slower"}
 _logged: set[str] = set()
+
+
+class _Record(threading.local):
+    """The record of this thread's calls: runs that train together have a thread each."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+        self.self_tests: dict[str, Any] = {}
+
+
+_record = _Record()
 
 
 class BackendError(ValueError):
@@ -59,27 +69,27 @@ def chosen() -> str:
 
 
 def last_used() -> set[str]:
-    """Return the names of the back ends that served calls since `forget_used`, to be stored with a run."""
-    return set(_used)
+    """Return the names of the back ends that served this thread's calls since `forget_used`, for a run's record."""
+    return set(_record.used)
 
 
 def last_self_tests() -> dict[str, Any] | None:
     """Return the machine and the self-tests that calls relied on since `forget_used`, as JSON values, or None."""
-    if not _self_tests:
+    if not _record.self_tests:
         return None
-    described: dict[str, Any] = importlib.import_module("orthobench.recurrence.verdicts").described(_self_tests)
+    described: dict[str, Any] = importlib.import_module("orthobench.recurrence.verdicts").described(_record.self_tests)
     return described
 
 
 def record_self_test(form: str, verdict: Any) -> None:
     """Record a verdict that a call relied on, for `last_self_tests`."""
-    _self_tests[form] = verdict
+    _record.self_tests[form] = verdict
 
 
 def forget_used() -> None:
     """Empty the records of `last_used` and `last_self_tests`."""
-    _used.clear()
-    _self_tests.clear()
+    _record.used.clear()
+    _record.self_tests.clear()
 
 
 def run(call: Call) -> Result:
@@ -89,7 +99,7 @@ def run(call: Call) -> Result:
         BackendError: it cannot serve the call.
     """
     name = choose(call)
-    _used.add(name)
+    _record.used.add(name)
     if isinstance(call.x, Projection) and not (name == "cpu" and cpu.projects(call)):
         call = replace(call, x=project(call.x.inputs, call.x.weight, call.x.bias))
     result: Result = _module(name).run(call)

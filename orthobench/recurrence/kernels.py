@@ -1,8 +1,12 @@
-"""The autograd function of every operation that has kernels: a forward and a hand-written backward pass."""
+"""The autograd function of every operation that has kernels: a forward and a hand-written backward pass.
+
+In a meeting (`meeting`) of runs, the passes of kernels that take runs are run for several runs at once. A traced
+backward pass runs alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,6 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from orthobench.recurrence import meeting
 from orthobench.recurrence.call import Call, Projection, Result, State
 
 
@@ -46,7 +51,7 @@ class Tape:
     def last(self, index: int = 0) -> Tensor:
         """Return the gradient by one state at the last step alone, `[B, n]`, as `final` has it."""
         final = self.final[index]
-        return torch.zeros_like(self.states[index][0]) if final is None else final
+        return torch.zeros_like(self.states[index].select(-3, 0)) if final is None else final
 
     def all_steps(self) -> Tensor:
         """Return the gradient by the first state at every step, `[T, B, n]`, for kernels that read no other form."""
@@ -71,7 +76,12 @@ class Gradients:
 
 
 class Kernel(Protocol):
-    """An operation's passes on one back end."""
+    """An operation's passes on one back end.
+
+    A kernel with a true attribute `takes_runs` also takes tensors with a leading dimension: `[runs, T, B, n]`, a weight
+    `[runs, n, n]`, and so on. Each run's results are those that it has alone, up to `run_tolerance` (see
+    `meeting.Pass`; 0 where it is missing).
+    """
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> tuple[State, tuple[Tensor | None, ...]]:
@@ -100,12 +110,84 @@ def run(kernel: type[Kernel], call: Call) -> Result:
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         outputs, *final = _KernelFunction.apply(kernel, parameters, tuple(vectors), norms, len(state), *tensors)
         return outputs, tuple(final)
-    states, _ = kernel.forward(x, Arguments(weight, tuple(state), parameters | vectors), False)
+    states, _ = _forward(kernel, x, Arguments(weight, tuple(state), parameters | vectors), False)
     return states[0], _final(states)
 
 
 def _final(states: State) -> State:
     return tuple(state[-1].clone() for state in states)
+
+
+def _forward(
+    kernel: type[Kernel], x: Tensor, arguments: Arguments, keep: bool
+) -> tuple[State, tuple[Tensor | None, ...]]:
+    """Run the forward pass: in a meeting together with those of other runs, if the kernel takes runs."""
+    if not (meeting.is_on() and getattr(kernel, "takes_runs", False)):
+        return kernel.forward(x, arguments, keep)
+    form, tensors = _parts(arguments)
+    width = len(arguments.state)
+
+    def run(tensors: meeting.Tensors) -> meeting.Tensors:
+        x, *others = tensors
+        assert x is not None
+        states, saved = kernel.forward(x, _arguments(form, others), keep)
+        return *states, *saved
+
+    results = _meet(kernel, ("forward", keep, form), (x, *tensors), run)
+    return tuple(each for each in results[:width] if each is not None), tuple(results[width:])
+
+
+def _backward(kernel: type[Kernel], arguments: Arguments, tape: Tape) -> Gradients:
+    """Run the backward pass: in a meeting together with those of other runs, if the kernel takes runs."""
+    if tape.norms or not (meeting.is_on() and getattr(kernel, "takes_runs", False)):
+        return kernel.backward(arguments, tape)
+    form, tensors = _parts(arguments)
+    width, length, names = len(tape.states), len(tensors), form[1]
+
+    def run(tensors: meeting.Tensors) -> meeting.Tensors:
+        others, states, rest = tensors[:length], tensors[length : length + width], tensors[length + width :]
+        made = Tape(
+            states=tuple(each for each in states if each is not None),
+            saved=tuple(rest[1 + width :]),
+            gradient=rest[0],
+            final=tuple(rest[1 : 1 + width]),
+            norms=(),
+            needs_weight=tape.needs_weight,
+        )
+        result = kernel.backward(_arguments(form, others), made)
+        return result.x, result.weight, *result.state, *(result.parameters.get(name) for name in names)
+
+    parts = (*tensors, *tape.states, tape.gradient, *tape.final, *tape.saved)
+    dx, dweight, *others = _meet(kernel, ("backward", tape.needs_weight, form), parts, run)
+    state = tuple(each for each in others[:width] if each is not None)
+    return Gradients(dx, dweight, state, dict(zip(names, others[width:], strict=True)))
+
+
+_Form = tuple[int, tuple[str, ...], tuple[tuple[str, Any], ...]]
+"""The number of states, the names of the parameters that are tensors, and the other parameters."""
+
+
+def _parts(arguments: Arguments) -> tuple[_Form, tuple[Tensor, ...]]:
+    """Return the form of a kernel's arguments, and their tensors."""
+    vectors = {name: value for name, value in arguments.parameters.items() if isinstance(value, Tensor)}
+    others = tuple((name, value) for name, value in arguments.parameters.items() if name not in vectors)
+    return (len(arguments.state), tuple(vectors), others), (arguments.weight, *arguments.state, *vectors.values())
+
+
+def _arguments(form: _Form, tensors: meeting.Tensors) -> Arguments:
+    """Return the arguments of a form that have these tensors."""
+    width, names, others = form
+    weight, *rest = (tensor for tensor in tensors if tensor is not None)
+    return Arguments(weight, tuple(rest[:width]), {**dict(others), **dict(zip(names, rest[width:], strict=True))})
+
+
+def _meet(
+    kernel: type[Kernel],
+    form: tuple[Any, ...],
+    tensors: meeting.Tensors,
+    run: Callable[[meeting.Tensors], meeting.Tensors],
+) -> meeting.Tensors:
+    return meeting.run(meeting.Pass((kernel, *form), tensors, run, getattr(kernel, "run_tolerance", 0.0)))
 
 
 class _KernelFunction(Function):
@@ -123,7 +205,7 @@ class _KernelFunction(Function):
     ) -> tuple[Tensor, ...]:
         """Run the kernel. `tensors` are the state's `width` tensors, then the parameters called `names`."""
         state, vectors = tensors[:width], dict(zip(names, tensors[width:], strict=True))
-        states, saved = kernel.forward(x, Arguments(weight, state, {**parameters, **vectors}), True)
+        states, saved = _forward(kernel, x, Arguments(weight, state, {**parameters, **vectors}), True)
         ctx.kernel, ctx.names, ctx.norms, ctx.width = kernel, names, norms, width
         ctx.parameters = {name: value for name, value in parameters.items() if name not in vectors}
         # x is not needed again: kept alive it would be the largest tensor of a training step.
@@ -151,6 +233,6 @@ class _KernelFunction(Function):
             needs_weight=ctx.needs_input_grad[6],
         )
         parameters = ctx.parameters | dict(zip(names, vectors, strict=True))
-        result = ctx.kernel.backward(Arguments(weight, tuple(state), parameters), tape)
+        result = _backward(ctx.kernel, Arguments(weight, tuple(state), parameters), tape)
         by_name = (result.parameters.get(name) for name in names)
         return *(None,) * 5, result.x, result.weight, *result.state, *by_name

@@ -64,20 +64,23 @@ def _module(device: int, *macros: tuple[str, int]) -> nvrtc.Module:
 
 def _launch(name: str, h0: Tensor, macros: dict[str, int], *arguments: Tensor | int | float) -> None:
     assert h0.device.index is not None
-    _module(h0.device.index, *macros.items()).launch(name, h0.shape[0], THREADS, arguments)
+    rows = h0.numel() // h0.shape[-1]  # of all runs
+    _module(h0.device.index, *macros.items()).launch(name, rows, THREADS, arguments)
 
 
 class Row:
     """The kernel of `recurrence`."""
 
+    takes_runs = True
+
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         activation, step_size = arguments.parameters["activation"], arguments.parameters["step_size"]
         (h0,), bias = arguments.state, arguments.parameters["bias"]
-        steps, batch, n = x.shape
+        steps, batch, n = x.shape[-3:]
         states = torch.empty_like(x)
         updates = torch.empty_like(x) if step_size is not None else states
-        b = x.new_zeros(n) if bias is None else bias
+        b = h0.new_zeros(*h0.shape[:-2], n) if bias is None else bias
         _launch(
             "row_forward", h0, constants(activation, n, step_size is not None, False, False),
             *(x, arguments.weight, h0, b, states, updates, steps, batch, n),
@@ -89,7 +92,7 @@ class Row:
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         activation, step_size = arguments.parameters["activation"], arguments.parameters["step_size"]
         (h0,), (states,), bias = arguments.state, tape.states, arguments.parameters["bias"]
-        steps, batch, n = states.shape
+        steps, batch, n = states.shape[-3:]
         saved = states if tape.saved[0] is None else tape.saved[0]
         is_final, gradient = cuda_launch.loss_gradient(tape)
         dx, dh0, dbias = torch.empty_like(states), torch.empty_like(h0), torch.empty_like(h0)
@@ -102,4 +105,5 @@ class Row:
         for norms in tape.norms:
             cuda_launch.record(norms, total)
         weight = cuda_launch.weight_gradient(dx, states, h0)
-        return Gradients(dx, weight, (dh0,), {"bias": None if bias is None else dbias.sum(0)})
+        db = None if bias is None else cuda_launch.of_each_run(cuda_launch.sum_of_rows, dbias)
+        return Gradients(dx, weight, (dh0,), {"bias": db})

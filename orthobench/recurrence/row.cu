@@ -1,4 +1,5 @@
 /* The recurrence h_t = act(x_t + W h_{t-1}; b) of one batch row in one block, all steps in one launch, in float32.
+   A launch may have several runs, each with its own W and b: block r * batch + i has row i of run r.
 
    W stays in registers: a thread holds COLUMNS units with a quarter of their inputs (DEPTH). A warp has four groups of
    eight lanes, and the groups' partial sums are folded by three shuffles. Group c then finishes the units of column c.
@@ -107,7 +108,7 @@ static __device__ __forceinline__ float activate_backward(float g, float u, floa
     return dz;
 }
 
-/* x, states and kept are [steps, batch, n], h0 [batch, n], bias [n]. `kept` receives act(...) in the Euler form. */
+/* Of each run, x, states and kept are [steps, batch, n], h0 [batch, n], bias [n]. `kept` receives act(...) in the Euler form. */
 extern "C" __global__ void __launch_bounds__(THREADS, 1) row_forward(
     const float *x, const float *weight, const float *h0, const float *bias, float *states, float *kept,
     int steps, int batch, int n, float step_size, float slope, float epsilon)
@@ -115,16 +116,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) row_forward(
     __shared__ __align__(16) float vectors[2][GROUPS * STRIDE];
     const int thread = (int)threadIdx.x;
     const place p = place_of(thread, n);
-    const long long slab = (long long)batch * n, start = (long long)blockIdx.x * n + p.unit;
+    const long long run = blockIdx.x / batch, slab = (long long)batch * n;
+    const long long row = (long long)blockIdx.x * n + p.unit, start = row + run * (steps - 1) * slab;
     float w[COLUMNS][DEPTH];
-    load_matrix(w, weight, p, n, n, 1);
+    load_matrix(w, weight + run * n * n, p, n, n, 1);
     for (int i = thread; i < 2 * GROUPS * STRIDE; i += THREADS)
         (&vectors[0][0])[i] = 0.0f;
     __syncthreads();
     float h = 0.0f, b = 0.0f, x0 = 0.0f, x1 = 0.0f; /* inputs are fetched two steps ahead */
     if (p.owns) {
-        h = h0[start];
-        b = bias[p.unit];
+        h = h0[row];
+        b = bias[run * n + p.unit];
         x0 = x[start];
         x1 = steps > 1 ? x[start + slab] : 0.0f;
         vectors[0][p.slot] = h;
@@ -153,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) row_forward(
     }
 }
 
-/* grad is dL/d(states) [steps, batch, n], or with FINAL dL/d(last state) [batch, n]. saved is act(...) at every step.
+/* Of each run, grad is dL/d(states) [steps, batch, n], or with FINAL dL/d(last state) [batch, n]. saved is act(...) at every step.
    dx is dL/dx, total (with TRACE) dL/dh_t at every step; dh0 and dbias [batch, n]. */
 extern "C" __global__ void __launch_bounds__(THREADS, 1) row_backward(
     const float *grad, const float *weight, const float *saved, float *dx, float *total, float *dh0, float *dbias,
@@ -162,10 +164,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) row_backward(
     __shared__ __align__(16) float vectors[2][GROUPS * STRIDE];
     const int thread = (int)threadIdx.x;
     const place p = place_of(thread, n);
-    const long long slab = (long long)batch * n, row = (long long)blockIdx.x * n + p.unit;
-    const long long last = (steps - 1) * slab + row;
+    const long long run = blockIdx.x / batch, slab = (long long)batch * n;
+    const long long row = (long long)blockIdx.x * n + p.unit, last = row + (run + 1) * (steps - 1) * slab;
     float w[COLUMNS][DEPTH];
-    load_matrix(w, weight, p, n, 1, n);
+    load_matrix(w, weight + run * n * n, p, n, 1, n);
     for (int i = thread; i < 2 * GROUPS * STRIDE; i += THREADS)
         (&vectors[0][0])[i] = 0.0f;
     float g0 = 0.0f, g1 = 0.0f, u0 = 0.0f, u1 = 0.0f, carry = 0.0f, sum = 0.0f;
