@@ -19,6 +19,7 @@ from orthobench.cli.options import (
     DryRun,
     ExecutorName,
     Given,
+    GpuBatch,
     GpuShare,
     Jobs,
     KeepWeights,
@@ -87,6 +88,7 @@ def command(
     threads: Threads = None,
     jobs: Jobs = None,
     gpu_share: GpuShare = 1,
+    gpu_batch: GpuBatch = None,
     on_divergence: OnDivergence = "stop",
     budget: BudgetTime = None,
     dry_run: DryRun = False,
@@ -106,7 +108,7 @@ def command(
     from orthobench.settings import parse_assignments
 
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
-    is_plain = not (file or match_parameters or dry_run or budget or threads) and executor == "local"
+    is_plain = not (file or match_parameters or dry_run or budget or threads or gpu_batch) and executor == "local"
     if is_plain and task and names and asks_for_results_alone(device, backend, on_divergence, checkpoints, plugin, tag):
         from orthobench.cli.finished import answer_sweep
 
@@ -119,6 +121,7 @@ def command(
     from orthobench.cli.summaries import print_summary
     from orthobench.errors import UsageError
     from orthobench.execution.budget import parse_duration
+    from orthobench.execution.groups import parse_group_size
 
     options = api.ExecutionOptions(
         device=device,
@@ -127,6 +130,7 @@ def command(
         executor=executor,
         jobs=jobs,
         gpu_share=gpu_share,
+        gpu_batch=None if gpu_batch is None else parse_group_size(gpu_batch),
         threads=threads,
         checkpoint_every=checkpoint_every,
         on_divergence=on_divergence,

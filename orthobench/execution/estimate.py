@@ -143,8 +143,10 @@ class Estimator:
         return self.known[pair]
 
     def _is_comparable(self, run: Run) -> bool:
-        """Return whether a run trained on this hardware and has timed iterations."""
+        """Return whether a run trained on this hardware and has iterations of its own time, not that of a group."""
         same_hardware = run.device == self.device and run.environment.facts.get(self.hardware) == self.hardware_name
+        if "gpu_batch" in run.environment.facts:
+            return False
         return same_hardware and run.iterations > 0 and run.seconds.get("train", 0.0) > 0
 
 

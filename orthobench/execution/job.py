@@ -45,6 +45,7 @@ class Job:
         checkpoints: the folder or URL of all runs' checkpoints.
         plugins: the user's plugin files with their text: another machine or a later edit does not change the run.
         data_folder: None for the usual folder.
+        gpu_batch: number of runs that train together with this one on the GPU, itself included.
         keep_weights: which weights the run keeps at its end.
         weights: the folder or URL of kept weights; None for the usual place.
         threads: None for torch's own number.
@@ -61,6 +62,7 @@ class Job:
     device: DeviceName = "cpu"
     backend: BackendName = "auto"
     cuda_graph: GraphMode = "auto"
+    gpu_batch: int = 1
     keep_weights: KeepWeights = "none"
     weights: str | None = None
     threads: int | None = None
@@ -102,11 +104,16 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The ending of a job, and its cause in one line unless it is a result."""
+    """The ending of a job, and its cause in one line unless it is a result.
+
+    Attributes:
+        lacks_memory: whether the run failed for a lack of memory.
+    """
 
     job: Job
     ending: Ending
     cause: str = ""
+    lacks_memory: bool = False
 
 
 SinkFactory = Callable[[Job], AbstractContextManager[EventSink]]
@@ -164,6 +171,7 @@ def train_job(
                     checkpoint_every=job.checkpoint_every,
                     backend=job.backend,
                     cuda_graph=job.cuda_graph,
+                    gpu_batch=job.gpu_batch,
                     on_divergence=job.on_divergence,
                     tags=job.tags,
                     keeper=WeightsKeeper(job.keep_weights, weights_folder(job.database, job.weights, job.checkpoints)),
@@ -192,7 +200,7 @@ def attempt(
         cause = str(error) if isinstance(error, OutOfMemory) else one_line(error)
         with suppress(Exception), open_store(job.database) as database:  # the database may be what failed
             record_failure(database, job, cause)
-        return Outcome(job, Ending.FAILED, cause)
+        return Outcome(job, Ending.FAILED, cause, isinstance(error, OutOfMemory))
     if run.status == Status.DIVERGED:
         return Outcome(job, Ending.DIVERGED, run.message or "")
     return Outcome(job, Ending.FINISHED)

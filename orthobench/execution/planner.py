@@ -43,6 +43,7 @@ class SweepPlan:
         estimates: by run key, the estimates of all pending runs; None if nothing was estimated.
         at_once: number of runs that train at the same time.
         budget: seconds within which runs start; None for no limit.
+        groups: the selected runs by the groups that train together on a GPU; empty without `gpu_batch`.
     """
 
     runs: list[PlannedRun]
@@ -50,6 +51,7 @@ class SweepPlan:
     estimates: Mapping[str, Estimate] | None
     at_once: int
     budget: float | None
+    groups: Sequence[Sequence[PlannedRun]] = ()
 
     @property
     def left_out(self) -> set[str]:

@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
@@ -20,6 +20,7 @@ from orthobench.errors import UsageError
 from orthobench.execution.budget import Budget, by_priority
 from orthobench.execution.display import Display, JobsDisplay
 from orthobench.execution.estimate import Estimate, Estimator, profile_job
+from orthobench.execution.groups import GroupExecutor, group_size, make_groups
 from orthobench.execution.job import Ending, Executor, Job, Outcome, SinkFactory, train_job
 from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.output import leave_terminal
@@ -171,7 +172,10 @@ class Session:
         planned = plan(runs, self.store, self.checkpoints, self.options.on_divergence)
         budget = self.options.budget
         estimates = self._estimates(by_priority(planned)) if estimate or budget is not None else None
-        return make_plan(planned, estimates, budget, self.at_once)
+        sweep_plan = make_plan(planned, estimates, budget, self.at_once)
+        if self.options.gpu_batch is None:
+            return sweep_plan
+        return replace(sweep_plan, groups=make_groups(sweep_plan.selected, lambda run: run.config, self._group_size))
 
     def sweep(
         self,
@@ -301,7 +305,7 @@ class Session:
 
     def outcomes(self, jobs: Sequence[Job], at_once: int | None = None) -> Iterator[Outcome]:
         """Yield the outcomes of jobs as they end."""
-        in_process = self.cluster is None and self.options.jobs == 0
+        in_process = self.cluster is None and self.options.jobs == 0 and self.options.gpu_batch is None
         with self.display.open_jobs(len(jobs), in_process) as display, self.open_store.waiting(self.stop):
             executor = self._executor(display, at_once)
             for outcome in executor.run(jobs, lambda: not self.is_over_budget()):
@@ -318,6 +322,8 @@ class Session:
         store, options, open_sink = self.open_store, self.options, self._sinks(display)
         if self.cluster is not None:
             return RayExecutor(self.cluster, store, open_sink, self.stop, display.print_line)
+        if options.gpu_batch is not None:
+            return GroupExecutor(self._group_size, open_sink, self.stop, store)
         if options.jobs == 0:
             return SerialExecutor(open_sink, self.stop, store)
         cores = torch.get_num_threads()
@@ -336,6 +342,10 @@ class Session:
                 yield Tee(shown, logs.sink(job.spec.key))
 
         return open_both
+
+    def _group_size(self, config: RunConfig) -> int:
+        assert self.options.gpu_batch is not None
+        return group_size(config, self.options.gpu_batch, self.device)
 
     def _records(self, runs: Sequence[SweepRun]) -> list[Run]:
         return self.store.runs(keys=[config.spec.key for config, _ in runs]) if self.store else []
@@ -397,8 +407,12 @@ def open_session(
         if cluster is None:
             check_backend(options.backend, device)
             check_graph(options.cuda_graph, device)
+            if options.gpu_batch is not None and device.type != "cuda":
+                raise UsageError(
+                    "--gpu-batch is for runs on a GPU, and these are on the CPU (gpu_batch=): leave it out"
+                )
             at_once = 1
-            if options.jobs != 0:
+            if options.jobs != 0 and options.gpu_batch is None:
                 at_once = len(worker_slots(device, options.jobs, options.gpu_share, torch.get_num_threads()))
         else:
             at_once = cluster.room()

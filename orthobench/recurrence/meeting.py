@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -89,7 +89,7 @@ class Meeting(Generic[T]):
         self.turn_is_back = threading.Semaphore(0)
         self._is_trusted: dict[Hashable, bool] = {}
 
-    def run(self, functions: Sequence[Callable[[], T]]) -> Iterator[tuple[int, T]]:
+    def run(self, functions: Sequence[Callable[[], T]]) -> Generator[tuple[int, T], None, None]:
         """Yield the number and the result of each function when it ends. Its exception is raised here.
 
         An exception here, such as KeyboardInterrupt, ends the functions by a KeyboardInterrupt at their next kernel.
@@ -131,7 +131,7 @@ class Meeting(Generic[T]):
             results = together(works)
             if signature not in self._is_trusted:
                 self._is_trusted[signature] = all(map(_agrees, works, results))
-        except (RuntimeError, MemoryError) as error:
+        except Exception as error:
             self._is_trusted[signature] = False
             _logger.warning("a kernel does not run for %d runs at once: %s", len(works), str(error).partition("\n")[0])
             return
@@ -155,7 +155,7 @@ class _Member(Generic[T]):
         self._value: list[T] = []
         self._error: BaseException | None = None
         self._turn = threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._live, daemon=True)
+        self._thread = threading.Thread(target=self._live, name="a run of a group", daemon=True)
         self._thread.start()
 
     def resume(self) -> None:

@@ -116,17 +116,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) row_forward(
     __shared__ __align__(16) float vectors[2][GROUPS * STRIDE];
     const int thread = (int)threadIdx.x;
     const place p = place_of(thread, n);
-    const long long run = blockIdx.x / batch, slab = (long long)batch * n;
+    const int run = (int)blockIdx.x / batch;
+    const long long slab = (long long)batch * n;
     const long long row = (long long)blockIdx.x * n + p.unit, start = row + run * (steps - 1) * slab;
     float w[COLUMNS][DEPTH];
-    load_matrix(w, weight + run * n * n, p, n, n, 1);
+    load_matrix(w, weight + (long long)run * n * n, p, n, n, 1);
     for (int i = thread; i < 2 * GROUPS * STRIDE; i += THREADS)
         (&vectors[0][0])[i] = 0.0f;
     __syncthreads();
     float h = 0.0f, b = 0.0f, x0 = 0.0f, x1 = 0.0f; /* inputs are fetched two steps ahead */
     if (p.owns) {
         h = h0[row];
-        b = bias[run * n + p.unit];
+        b = bias[(long long)run * n + p.unit];
         x0 = x[start];
         x1 = steps > 1 ? x[start + slab] : 0.0f;
         vectors[0][p.slot] = h;
@@ -164,10 +165,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) row_backward(
     __shared__ __align__(16) float vectors[2][GROUPS * STRIDE];
     const int thread = (int)threadIdx.x;
     const place p = place_of(thread, n);
-    const long long run = blockIdx.x / batch, slab = (long long)batch * n;
+    const int run = (int)blockIdx.x / batch;
+    const long long slab = (long long)batch * n;
     const long long row = (long long)blockIdx.x * n + p.unit, last = row + (run + 1) * (steps - 1) * slab;
     float w[COLUMNS][DEPTH];
-    load_matrix(w, weight + run * n * n, p, n, 1, n);
+    load_matrix(w, weight + (long long)run * n * n, p, n, 1, n);
     for (int i = thread; i < 2 * GROUPS * STRIDE; i += THREADS)
         (&vectors[0][0])[i] = 0.0f;
     float g0 = 0.0f, g1 = 0.0f, u0 = 0.0f, u1 = 0.0f, carry = 0.0f, sum = 0.0f;

@@ -92,9 +92,9 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     return compile_case
 
 
-def emulate(program: Path, case: Case, arrays: Sequence[Tensor]) -> subprocess.CompletedProcess[bytes]:
+def emulate(program: Path, case: Case, arrays: Sequence[Tensor], runs: int = 1) -> subprocess.CompletedProcess[bytes]:
     scalars = (case.step_size or 0.0, case.activation.slope, case.activation.epsilon)
-    command = [program, *map(str, (case.steps, case.batch, case.n, *scalars))]
+    command = [program, *map(str, (case.steps, case.batch, case.n, *scalars, runs))]
     content = b"".join(array.float().numpy().tobytes() for array in arrays)
     return subprocess.run(command, input=content, capture_output=True, check=False, timeout=300)
 
@@ -126,6 +126,22 @@ def results(case: Case, output: bytes) -> dict[str, Tensor]:
     by_name["dbias"] = by_name["dbias"].sum(0)
     by_name["norms"] = by_name.pop("total").norm(dim=-1)
     return by_name
+
+
+@emulated
+@pytest.mark.parametrize("form", [CASES[0], CASES[4]], ids=title)
+def test_runs_in_one_launch_have_the_bits_that_they_have_alone(form: Case, build: Callable[..., Path]) -> None:
+    """Each run has its own matrix, bias, inputs and gradients."""
+    arguments, direction = problem(form)
+    first = [*(a.detach() for a in arguments), direction]
+    both = [torch.stack((each, each.flip(0).mul(0.9))) for each in first]
+    program = build(form)
+    together = np.frombuffer(emulate(program, form, both, runs=2).stdout, np.float32)
+    alone = [np.frombuffer(emulate(program, form, [each[run] for each in both]).stdout, np.float32) for run in (0, 1)]
+    sizes = [form.steps, form.steps, 1, 1, form.steps]  # of the states, dx, dh0, dbias and the total, in slabs
+    at = np.cumsum(sizes)[:-1] * form.batch * form.n
+    for actual, *expected in zip(np.split(together, 2 * at), *(np.split(each, at) for each in alone), strict=True):
+        assert np.array_equal(actual, np.concatenate(expected))
 
 
 def sanitizes(folder: Path) -> bool:

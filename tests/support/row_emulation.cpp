@@ -14,20 +14,20 @@ static void write(const std::vector<float> &values) { fwrite(values.data(), size
 
 int main(int count, char **words)
 {
-    if (count != 7)
+    if (count != 8)
         return 2;
-    const int T = atoi(words[1]), B = atoi(words[2]), n = atoi(words[3]);
+    const int T = atoi(words[1]), B = atoi(words[2]), n = atoi(words[3]), runs = atoi(words[7]);
     const float step_size = atof(words[4]), slope = atof(words[5]), epsilon = atof(words[6]);
-    const size_t rows = (size_t)B * n, all = T * rows;
-    const auto x = read(all), weight = read((size_t)n * n), h0 = read(rows), bias = read(n);
+    const size_t rows = (size_t)runs * B * n, all = T * rows;
+    const auto x = read(all), weight = read((size_t)runs * n * n), h0 = read(rows), bias = read((size_t)runs * n);
     const auto grad = read(FINAL ? rows : all);
     std::vector<float> states(all, NAN), kept(all, NAN), dx(all, NAN), total(all, NAN), dh0(rows, NAN), dbias(rows, NAN);
-    launch(B, THREADS, [&] {
+    launch(runs * B, THREADS, [&] {
         row_forward(x.data(), weight.data(), h0.data(), bias.data(), states.data(), kept.data(), T, B, n, step_size,
                     slope, epsilon);
     });
     const auto &saved = RESIDUAL ? kept : states;
-    launch(B, THREADS, [&] {
+    launch(runs * B, THREADS, [&] {
         row_backward(grad.data(), weight.data(), saved.data(), dx.data(), total.data(), dh0.data(), dbias.data(), T, B,
                      n, step_size, slope);
     });
