@@ -11,6 +11,7 @@ results differ, this form is never run together again.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
@@ -130,7 +131,7 @@ class Meeting(Generic[T]):
         try:
             results = together(works)
             if signature not in self._is_trusted:
-                self._is_trusted[signature] = all(map(_agrees, works, results))
+                self._is_trusted[signature] = not _tests_are_on() or all(map(_agrees, works, results))
         except Exception as error:
             self._is_trusted[signature] = False
             _logger.warning("a kernel does not run for %d runs at once: %s", len(works), str(error).partition("\n")[0])
@@ -233,6 +234,11 @@ def _stacked(tensors: list[Tensor]) -> Tensor | None:
     ):
         return first.as_strided((len(tensors), *first.shape), (size, *first.stride()))
     return torch.stack(tensors)
+
+
+def _tests_are_on() -> bool:
+    """Return whether the user has kernels tested; imported here, since the tests import this module."""
+    return bool(importlib.import_module("orthobench.recurrence.verdicts").are_on())
 
 
 def _agrees(work: Pass, results: Tensors) -> bool:
