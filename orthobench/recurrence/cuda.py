@@ -164,8 +164,8 @@ class _Recurrence:
             kernel, constants = cuda_launch.step_launch("step_forward", x, batch, n)
             for t in range(steps):
                 previous, t_other = (states, t - 1) if t else (h0, 0)
-                held = steps if t else 1
-                kernel(x, weight, previous, b, states, saved, t, t_other, steps, held, batch, **shared, **constants)
+                slabs = steps if t else 1
+                kernel(x, weight, previous, b, states, saved, t, t_other, steps, slabs, batch, **shared, **constants)
         return (states,), (saved if cell.keeps else None,)
 
     @staticmethod

@@ -32,8 +32,8 @@ class LSTM:
         h, c, gates = x.new_empty(*x.shape[:-1], n), x.new_empty(*x.shape[:-1], n), torch.empty_like(x)
         kernel, constants = step_launch("lstm_forward", x, batch, n, gates=4)
         for t in range(steps):
-            h_previous, c_previous, t_other, held = (h, c, t - 1, steps) if t else (h0, c0, 0, 1)
-            kernel(x, weight, h_previous, c_previous, h, c, gates, t, t_other, steps, held, batch, **constants)
+            h_previous, c_previous, t_other, slabs = (h, c, t - 1, steps) if t else (h0, c0, 0, 1)
+            kernel(x, weight, h_previous, c_previous, h, c, gates, t, t_other, steps, slabs, batch, **constants)
         return (h, c), (gates,)
 
     @staticmethod
@@ -49,10 +49,10 @@ class LSTM:
         kernel, constants = step_launch("lstm_backward", h, batch, n)
         constants |= {"TRACE": traced, "FINAL": final}
         for t in reversed(range(steps)):
-            c_previous, t_previous, held = (c, t - 1, steps) if t else (c0, 0, 1)
+            c_previous, t_previous, slabs = (c, t - 1, steps) if t else (c0, 0, 1)
             kernel(
                 grad_h, grad_c, m, gates, c, c_previous, dx, dc0, total_h, total_c,
-                t, min(t + 1, steps - 1), t_previous, steps, held, batch, LAST=t == steps - 1, **constants,
+                t, min(t + 1, steps - 1), t_previous, steps, slabs, batch, LAST=t == steps - 1, **constants,
             )  # fmt: skip
         for norms, total in zip(tape.norms, (total_h, total_c), strict=False):
             record(norms, total)
@@ -84,8 +84,8 @@ class _ResetAfter:
         states, gates = x.new_empty(*x.shape[:-1], n), x.new_empty(*x.shape[:-1], 4 * n)
         kernel, constants = step_launch("gru_forward", x, batch, n, gates=4)
         for t in range(steps):
-            previous, t_other, held = (states, t - 1, steps) if t else (h0, 0, 1)
-            kernel(x, weight, previous, b, states, gates, t, t_other, steps, held, batch, **constants)
+            previous, t_other, slabs = (states, t - 1, steps) if t else (h0, 0, 1)
+            kernel(x, weight, previous, b, states, gates, t, t_other, steps, slabs, batch, **constants)
         return (states,), (gates,)
 
     @staticmethod
@@ -101,10 +101,10 @@ class _ResetAfter:
         kernel, constants = step_launch("gru_backward", states, batch, n)
         constants |= {"TRACE": traced, "FINAL": final}
         for t in reversed(range(steps)):
-            previous, t_previous, held = (states, t - 1, steps) if t else (h0, 0, 1)
+            previous, t_previous, slabs = (states, t - 1, steps) if t else (h0, 0, 1)
             kernel(
                 grad, m, gates, previous, dx, d_mixed, carry, total,
-                t, min(t + 1, steps - 1), t_previous, steps, held, batch, LAST=t == steps - 1, **constants,
+                t, min(t + 1, steps - 1), t_previous, steps, slabs, batch, LAST=t == steps - 1, **constants,
             )  # fmt: skip
         for norms in tape.norms:
             record(norms, total)
@@ -129,8 +129,8 @@ class _ResetBefore:
         first, first_constants = step_launch("gru_gates_forward", x, batch, n, gates=4)
         second, second_constants = step_launch("gru_candidate_forward", x, batch, n)
         for t in range(steps):
-            previous, t_other, held = (states, t - 1, steps) if t else (h0, 0, 1)
-            times = (t, t_other, steps, held)
+            previous, t_other, slabs = (states, t - 1, steps) if t else (h0, 0, 1)
+            times = (t, t_other, steps, slabs)
             first(x, weight, previous, gates, reset, *times, batch, **first_constants)
             second(x, candidate_weight, previous, gates, reset, states, *times, batch, **second_constants)
         return (states,), (reset, gates)
@@ -150,12 +150,12 @@ class _ResetBefore:
         first_constants |= {"TRACE": traced, "FINAL": final}
         second, second_constants = step_launch("gru_gates_backward", states, batch, n)
         for t in reversed(range(steps)):
-            previous, t_previous, held = (states, t - 1, steps) if t else (h0, 0, 1)
+            previous, t_previous, slabs = (states, t - 1, steps) if t else (h0, 0, 1)
             first(
                 grad, m_gates, gates, previous, dx, carry, total,
-                t, min(t + 1, steps - 1), t_previous, steps, held, batch, LAST=t == steps - 1, **first_constants,
+                t, min(t + 1, steps - 1), t_previous, steps, slabs, batch, LAST=t == steps - 1, **first_constants,
             )  # fmt: skip
-            second(m_candidate, gates, previous, dx, carry, t, t_previous, steps, held, batch, **second_constants)
+            second(m_candidate, gates, previous, dx, carry, t, t_previous, steps, slabs, batch, **second_constants)
         for norms in tape.norms:
             record(norms, total)
         d_candidate = of_each_run(_candidate_weight_gradient, h0, dx, reset)

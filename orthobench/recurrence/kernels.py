@@ -146,7 +146,7 @@ def _backward(kernel: type[Kernel], arguments: Arguments, tape: Tape) -> Gradien
 
     def run(tensors: meeting.Tensors) -> meeting.Tensors:
         others, states, rest = tensors[:length], tensors[length : length + width], tensors[length + width :]
-        made = Tape(
+        common = Tape(
             states=tuple(each for each in states if each is not None),
             saved=tuple(rest[1 + width :]),
             gradient=rest[0],
@@ -154,7 +154,7 @@ def _backward(kernel: type[Kernel], arguments: Arguments, tape: Tape) -> Gradien
             norms=(),
             needs_weight=tape.needs_weight,
         )
-        result = kernel.backward(_arguments(form, others), made)
+        result = kernel.backward(_arguments(form, others), common)
         return result.x, result.weight, *result.state, *(result.parameters.get(name) for name in names)
 
     parts = (*tensors, *tape.states, tape.gradient, *tape.final, *tape.saved)

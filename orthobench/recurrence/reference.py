@@ -85,8 +85,10 @@ class _Batched:
             final = [each.select(-3, -1) for each in states]
         pairs = [(states[0], tape.gradient), *zip(final, tape.final, strict=True)]
         outputs, gradients = zip(*(pair for pair in pairs if pair[1] is not None), strict=True)
-        made = torch.autograd.grad(outputs, leaves, gradients, allow_unused=True)
-        dx, dweight, *rest = (torch.zeros_like(t) if g is None else g for t, g in zip(leaves, made, strict=True))
+        from_autograd = torch.autograd.grad(outputs, leaves, gradients, allow_unused=True)
+        dx, dweight, *rest = (
+            torch.zeros_like(t) if g is None else g for t, g in zip(leaves, from_autograd, strict=True)
+        )
         return Gradients(dx, dweight, tuple(rest[:width]), dict(zip(names, rest[width:], strict=True)))
 
     def _states(self, x: Tensor, arguments: Arguments) -> State:

@@ -135,9 +135,9 @@ def test_a_common_launch_that_fails_or_differs_is_made_for_each_run(
         call = recurrence.call(x, torch.eye(3), (torch.zeros(1, 3),))
         return [kernels.run(Doubled, call)[0] for _ in range(2)]
 
-    results, made = meet([partial(twice, seed) for seed in range(3)])
+    results, count = meet([partial(twice, seed) for seed in range(3)])
     assert [[float(each.max()) for each in result] for result in results] == [[2.0 * s] * 2 for s in range(3)]
-    assert made == launches
+    assert count == launches
     assert len(caplog.records) == (1 if fault else 0), "one warning, and no second trial"
 
 
