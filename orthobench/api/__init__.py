@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from orthobench.api.analysis import CheckResult, check
+    from orthobench.api.citing import cite
     from orthobench.api.diagnosis import doctor, gpu_report
     from orthobench.api.papers import SmallResult, StudyResult, reproduce, reproduce_file, reproduce_small, study
     from orthobench.api.reports import compare, report
@@ -46,6 +47,7 @@ __all__ = [
     "TuningResult",
     "UsageError",
     "check",
+    "cite",
     "compare",
     "doctor",
     "evaluate",
@@ -66,6 +68,7 @@ __all__ = [
 
 NAMES = {
     "api.analysis": ("CheckResult", "check"),
+    "api.citing": ("cite",),
     "api.diagnosis": ("doctor", "gpu_report"),
     "api.papers": ("SmallResult", "StudyResult", "reproduce", "reproduce_file", "reproduce_small", "study"),
     "api.reports": ("compare", "report"),

@@ -15,6 +15,7 @@ import typer
 from orthobench.cli import (
     bench,
     check,
+    cite,
     compare,
     data,
     db,
@@ -38,7 +39,7 @@ from orthobench.execution.signals import stop_while_torch_is_loaded
 
 GROUPS = {
     "Train": ("run", "sweep", "tune", "reproduce", "study"),
-    "Results": ("ls", "show", "compare", "report", "check", "delete"),
+    "Results": ("ls", "show", "compare", "report", "cite", "check", "delete"),
     "Trained models": ("evaluate", "export"),
     "Plugins, data and machine": ("plugins", "data", "db", "bench", "doctor"),
 }
@@ -105,6 +106,7 @@ for module in (
     show,
     compare,
     report,
+    cite,
     check,
     delete,
     plugins,

@@ -142,11 +142,25 @@ ExecutorName = Annotated[
     str,
     typer.Option(
         "--executor",
-        metavar="local|ray|ray://HOST:PORT",
-        help="Where runs train: in processes here, on the Ray cluster of this machine, or on another one.",
+        metavar="local|ray|ray://HOST:PORT|slurm",
+        help="Where runs train: in processes here, on the Ray cluster of this machine or another one, or on SLURM.",
     ),
 ]
-Threads = Annotated[int | None, typer.Option("--threads", min=1, help="With Ray: threads, and CPUs, of each run [1].")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, help="On a cluster: threads, and CPUs, of each run [1].")
+]
+SlurmOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slurm",
+        metavar="KEY=VALUE,...|FILE.toml",
+        help="With SLURM: options of sbatch, such as partition=gpu,time=2:00:00; may be repeated; see docs/slurm.md.",
+    ),
+]
+GroupMinutes = Annotated[
+    float | None,
+    typer.Option("--group-minutes", metavar="N", help="With SLURM: minutes of estimated training in one task [60]."),
+]
 BudgetTime = Annotated[
     str | None,
     typer.Option("--budget", metavar="TIME", help="Train the runs that fit into 8h, 90m or 1h30m, by priority."),

@@ -21,6 +21,7 @@ from orthobench.cli.options import (
     Given,
     GpuBatch,
     GpuShare,
+    GroupMinutes,
     Jobs,
     KeepWeights,
     LogTo,
@@ -29,6 +30,7 @@ from orthobench.cli.options import (
     OnDivergence,
     PluginFiles,
     PresetName,
+    SlurmOptions,
     Tags,
     Threads,
     WeightsAt,
@@ -86,6 +88,8 @@ def command(
     weights_at: WeightsAt = None,
     executor: ExecutorName = "local",
     threads: Threads = None,
+    slurm: SlurmOptions = None,
+    group_minutes: GroupMinutes = None,
     jobs: Jobs = None,
     gpu_share: GpuShare = 1,
     gpu_batch: GpuBatch = None,
@@ -108,7 +112,8 @@ def command(
     from orthobench.settings import parse_assignments
 
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
-    is_plain = not (file or match_parameters or dry_run or budget or threads or gpu_batch) and executor == "local"
+    of_devices = executor != "local" or threads or slurm or group_minutes or gpu_batch
+    is_plain = not (file or match_parameters or dry_run or budget or of_devices)
     if is_plain and task and names and asks_for_results_alone(device, backend, on_divergence, checkpoints, plugin, tag):
         from orthobench.cli.finished import answer_sweep
 
@@ -132,6 +137,8 @@ def command(
         gpu_share=gpu_share,
         gpu_batch=None if gpu_batch is None else parse_group_size(gpu_batch),
         threads=threads,
+        slurm=tuple(slurm or ()),
+        group_minutes=group_minutes,
         checkpoint_every=checkpoint_every,
         on_divergence=on_divergence,
         tags=tuple(tag or ()),

@@ -1,9 +1,10 @@
 """Estimate the time and memory of a plan's runs: from the database's runs, or from a few steps.
 
 A run that was interrupted is judged by its own iterations. Another run is judged by the nearest earlier run of the same
-task and model on the same hardware: the seconds of an iteration there, times the iterations here. Distance is measured
-in the ratios of sizes. Without an earlier run within a factor of two, a few steps are profiled in another process.
-Their result serves the rest of the plan. The time of an iteration is taken as proportional to the sequence length.
+task and model on the same hardware: the seconds of an iteration there, times the iterations here. On a cluster, the
+same kind of device is enough. Distance is measured in the ratios of sizes. Without an earlier run within a factor of
+two, a few steps are profiled in another process. Their result serves the rest of the plan. The time of an iteration is
+taken as proportional to the sequence length.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class Estimator:
 
     Args:
         keep_weights: which weights the runs keep.
+        is_on_cluster: the runs train on other machines: earlier runs on any hardware of this kind of device count.
     """
 
     def __init__(
@@ -87,11 +89,12 @@ class Estimator:
         device: torch.device,
         profile: Callable[[PlannedRun], RunProfile] | None = None,
         keep_weights: KeepWeights = "none",
+        is_on_cluster: bool = False,
     ) -> None:
         self.copies = COPIES[keep_weights]
         self.store, self.device, self.profile = store, device.type, profile
         self.hardware = "cpu" if self.device == "cpu" else "accelerator"
-        self.hardware_name = environment.describe(device)[self.hardware]
+        self.hardware_name = None if is_on_cluster else environment.describe(device)[self.hardware]
         self.known: dict[tuple[str, str], list[Experience]] = {}
         self.failures: dict[str, Estimate] = {}  # by variant
 
@@ -143,8 +146,10 @@ class Estimator:
         return self.known[pair]
 
     def _is_comparable(self, run: Run) -> bool:
-        """Return whether a run trained on this hardware and has iterations of its own time, not that of a group."""
-        same_hardware = run.device == self.device and run.environment.facts.get(self.hardware) == self.hardware_name
+        """Return whether a run trained on comparable hardware and has iterations of its own time, not that of a group."""
+        same_hardware = run.device == self.device and (
+            self.hardware_name is None or run.environment.facts.get(self.hardware) == self.hardware_name
+        )
         if "gpu_batch" in run.environment.facts:
             return False
         return same_hardware and run.iterations > 0 and run.seconds.get("train", 0.0) > 0

@@ -22,13 +22,15 @@ class ExecutionOptions:
         device: "auto" is CUDA where it is available.
         backend: the kernels of the recurrence; "auto" takes the fastest.
         cuda_graph: whether a training step runs as a CUDA graph; "auto" where device and model allow it.
-        executor: "local", "ray", or "ray://HOST:PORT".
+        executor: "local", "ray", "ray://HOST:PORT", or "slurm".
         jobs: runs at once, each in its own process; 0: one after the other in this process; None: one per core, or as
             many as the GPUs take.
         gpu_share: runs on one GPU at once; without NVIDIA's MPS they take turns on it.
         gpu_batch: runs that train together on one GPU, in this process and with common launches, or "auto"; None: each
             run has a process.
-        threads: with Ray, the threads and CPUs of each run.
+        threads: with Ray and SLURM, the threads and CPUs of each run.
+        slurm: with SLURM, options of sbatch such as "partition=gpu,time=2:00:00", or names of TOML files with them.
+        group_minutes: with SLURM, the minutes of estimated training in one task; None for 60.
         checkpoint_every: seconds between checkpoints.
         on_divergence: "stop" ends a diverged run; "continue" trains it for as long as its weights are finite.
         tags: names added to the runs.
@@ -54,6 +56,8 @@ class ExecutionOptions:
     gpu_share: int = 1
     gpu_batch: GroupSize | None = None
     threads: int | None = None
+    slurm: tuple[str, ...] = ()
+    group_minutes: float | None = None
     checkpoint_every: float = 30.0
     on_divergence: OnDivergence = "stop"
     tags: tuple[str, ...] = ()
@@ -69,17 +73,23 @@ class ExecutionOptions:
     def __post_init__(self) -> None:
         if self.keep_weights not in KEEP_WEIGHTS:
             raise UsageError(f"keep_weights='{self.keep_weights}' is not known: give {', '.join(KEEP_WEIGHTS)}")
-        if self.executor != "local" and self.executor != "ray" and not self.executor.startswith("ray://"):
-            raise UsageError(f"executor '{self.executor}' is not known: give local, ray, or ray://host:10001")
+        if self.executor not in ("local", "ray", "slurm") and not self.executor.startswith("ray://"):
+            raise UsageError(f"executor '{self.executor}' is not known: give local, ray, ray://host:10001, or slurm")
         if self.executor == "local" and self.threads is not None:
             raise UsageError(
-                "--threads is for --executor ray (threads=, executor=): here the runs share the cores, leave it out"
+                "--threads is for --executor ray and slurm (threads=, executor=): here the runs share the cores, leave "
+                "it out"
             )
         if self.executor != "local" and self.jobs == 0:
             raise UsageError(
-                "-j 0 is for runs in this process (jobs=0): leave it out with --executor ray, or give a limit"
+                f"-j 0 is for runs in this process (jobs=0): leave it out with --executor {self.executor}, or give a "
+                "limit"
             )
         self._check_gpu_batch()
+        if self.executor != "slurm" and (self.slurm or self.group_minutes is not None):
+            raise UsageError("--slurm and --group-minutes are for --executor slurm (slurm=, group_minutes=)")
+        if self.group_minutes is not None and not self.group_minutes > 0:
+            raise UsageError(f"--group-minutes {self.group_minutes:g} (group_minutes=): give a positive number")
         self.destinations()
 
     def destinations(self) -> list[Target]:

@@ -1,8 +1,7 @@
 """Train runs on a Ray cluster, one task per run.
 
 A run whose machine or process is lost starts again elsewhere from its last checkpoint, as long as it makes progress.
-Only a run that is lost repeatedly at the same iteration counts as failed; Ray's own retries cannot tell the two apart.
-The progress of the runs is read from the database.
+Ray's own retries cannot tell whether it does. The progress of the runs is read from the database.
 
 Every machine imports this module before the environment of its threads is set: heavy imports come later.
 """
@@ -16,25 +15,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, fields, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.errors import OrthobenchError, UsageError, one_line, without_passwords
+from orthobench.execution.cluster import LOCK_GRACE, WatchedJob, check_shared, show
 from orthobench.store.location import is_server
 
 if TYPE_CHECKING:
     from orthobench.execution.job import Job, Outcome, SinkFactory
-    from orthobench.store import Run, Store
+    from orthobench.store import Store
     from orthobench.training.devices import DeviceName
-    from orthobench.training.events import Evaluation, EventSink
 
-MAX_LOSSES = 2
-"""Losses of a run without progress in between, after which it counts as failed."""
-LOCK_GRACE = 120.0
-"""Seconds for which a lost run may stay locked, until its machine is known to be gone."""
 POLL_SECONDS = 0.5
 """Time between two looks at the tasks and their progress."""
 
@@ -109,16 +104,8 @@ class RayCluster:
         return max(1, min(slots, self.at_once or slots))
 
     def _check(self, database: str, checkpoints: str | None, *, several: bool) -> None:
-        if several and not is_server(database):
-            raise UsageError(
-                f"runs on several machines cannot share the database {database}: SQLite's locks and its log work on "
-                "one machine alone; name a server with --db (db=), postgresql://user@host/name"
-            )
-        if several and checkpoints is None:
-            raise UsageError(
-                "runs may resume on another machine, and need their checkpoints there: name a folder that all machines "
-                "see, or a URL, with --checkpoints (checkpoints=)"
-            )
+        if several:
+            check_shared(database, checkpoints)
         if self.device == "cpu" and self.gpu_share > 1:
             raise UsageError("--gpu-share is for runs on GPUs (gpu_share=): leave it out, or give --device cuda")
 
@@ -134,24 +121,6 @@ class RayCluster:
         folder = None if self.data_folder is None else str(self.data_folder.absolute())
         job = replace(job, device=self.device, threads=self.threads, data_folder=folder)
         return self.ray.remote(**options)(train_remotely).remote(job, resumed)
-
-
-@dataclass
-class _Task:
-    """A job under way.
-
-    Attributes:
-        losses: how often it was lost since its last progress.
-        lost_at: its iteration when it was lost.
-        shown_at: the iteration shown last.
-    """
-
-    job: Job
-    losses: int = 0
-    lost_at: int = -1
-    shown_at: int = -1
-    sink: EventSink | None = None
-    display: ExitStack = field(default_factory=ExitStack)
 
 
 class RayExecutor:
@@ -174,7 +143,7 @@ class RayExecutor:
 
     def run(self, jobs: Sequence[Job], may_start: Callable[[], bool] = lambda: True) -> Iterator[Outcome]:
         """Yield every job's outcome. Closing the iterator early cancels the tasks."""
-        waiting, tasks = deque(jobs), dict[Any, _Task]()
+        waiting, tasks = deque(jobs), dict[Any, WatchedJob]()
         stopping = over = False
         try:
             while tasks or waiting:
@@ -191,15 +160,15 @@ class RayExecutor:
                             self.ray.cancel(reference, force=False)
                 while waiting and (self.cluster.at_once is None or len(tasks) < self.cluster.at_once):
                     job = waiting.popleft()
-                    tasks[self.cluster.submit(job, resumed=False)] = _Task(job)
+                    tasks[self.cluster.submit(job, resumed=False)] = WatchedJob(job)
                 if not tasks:
                     break
                 done, _ = self.ray.wait(list(tasks), num_returns=1, timeout=POLL_SECONDS)
-                self._show(list(tasks.values()))
+                show(tasks.values(), self.store, self.open_sink)
                 for reference in done:
                     task = tasks.pop(reference)
                     outcome = self._outcome(task, reference, stopping)
-                    if isinstance(outcome, _Task):
+                    if isinstance(outcome, WatchedJob):
                         tasks[self.cluster.submit(task.job, resumed=True)] = task
                         continue
                     task.display.close()
@@ -211,7 +180,7 @@ class RayExecutor:
                     self.ray.cancel(reference, force=True)
                 task.display.close()
 
-    def _outcome(self, task: _Task, reference: Any, stopping: bool) -> Outcome | _Task | None:
+    def _outcome(self, task: WatchedJob, reference: Any, stopping: bool) -> Outcome | WatchedJob | None:
         """Return a job's outcome, the task itself if it has to start again, or None if it never started."""
         from ray import exceptions
 
@@ -230,55 +199,13 @@ class RayExecutor:
             if stopping:
                 return Outcome(job, Ending.INTERRUPTED)
             iteration = run.iterations if run is not None else 0
-            task.losses = task.losses + 1 if iteration <= task.lost_at else 1
-            task.lost_at = iteration
-            if task.losses <= MAX_LOSSES:
+            if task.may_resume_after_loss(iteration):
                 self.print_line(
                     f"{job.label} was lost at iteration {iteration} and resumes from its last checkpoint: {cause}"
                 )
                 return task
         record_failure(self.store, job, cause)
         return Outcome(job, Ending.FAILED, cause)
-
-    def _show(self, tasks: Sequence[_Task]) -> None:
-        """Send the jobs' sinks the state that the database has of their runs."""
-        from orthobench.store import Status
-        from orthobench.training.events import RunStart
-
-        runs = {run.key: run for run in self.store.runs(keys=[task.job.spec.key for task in tasks])}
-        for task in tasks:
-            run = runs.get(task.job.spec.key)
-            if run is None or run.iterations == task.shown_at or (task.sink is None and run.status != Status.RUNNING):
-                continue
-            if task.sink is None:
-                task.sink = task.display.enter_context(self.open_sink(task.job))
-                task.sink.on_start(RunStart.of_run(run))
-            task.sink.on_iteration(run.iterations)
-            if run.iterations > task.shown_at and run.final_value is not None:
-                task.sink.on_evaluation(_newest_evaluation(self.store, run))
-            task.shown_at = run.iterations
-
-
-def _newest_evaluation(store: Store, run: Run) -> Evaluation:
-    """Return the newest evaluation that the database has of a run, with every row and vector."""
-    from orthobench.store import MetricRow, TraceRow
-    from orthobench.training.events import Evaluation, RunProgress
-
-    iteration = store.last_iteration(run.id)
-    metrics = store.metrics([run.id], iteration=iteration)
-    vectors = store.traces([run.id], iteration=iteration)
-    return Evaluation(
-        iteration,
-        iteration // run.iterations_per_epoch,
-        [
-            MetricRow(row.split, row.name, row.epoch, row.iteration, row.value)
-            for row in metrics
-            if row.value is not None
-        ],
-        [TraceRow(row.name, row.epoch, row.iteration, list(row.values)) for row in vectors],
-        run.final_value,
-        RunProgress(**{column.name: getattr(run, column.name) for column in fields(RunProgress)}),
-    )
 
 
 def train_remotely(job: Job, resumed: bool) -> tuple[str, str]:

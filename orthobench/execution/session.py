@@ -29,6 +29,9 @@ from orthobench.execution.processes import ProcessExecutor, worker_slots
 from orthobench.execution.ray import RayCluster, RayExecutor
 from orthobench.execution.serial import SerialExecutor
 from orthobench.execution.signals import HANGUP, stop_signals
+from orthobench.execution.slurm import SlurmCluster
+from orthobench.execution.slurm_executor import SlurmExecutor
+from orthobench.execution.slurm_settings import read_settings
 from orthobench.planning.match import MatchedSize
 from orthobench.planning.plan import PlannedRun, SweepRun, plan
 from orthobench.sinks.live import LiveSinks
@@ -136,6 +139,7 @@ class Session:
     Attributes:
         store: None in a dry run without a database.
         at_once: number of runs that train at the same time.
+        seconds: the estimated time of each run of the newest plan that has estimates, by key.
     """
 
     store: Store | None
@@ -144,10 +148,11 @@ class Session:
     device: torch.device
     at_once: int
     display: Display = field(default_factory=Display)
-    cluster: RayCluster | None = None
+    cluster: RayCluster | SlurmCluster | None = None
     budget: Budget | None = None
     logs: LiveSinks | None = None
     stop: StopRequest = field(init=False)
+    seconds: dict[str, float | None] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self.stop = StopRequest(self.display.on_stop_request)
@@ -167,11 +172,13 @@ class Session:
         """Plan a sweep.
 
         Args:
-            estimate: estimate the pending runs' time and memory; always done with a budget.
+            estimate: estimate the pending runs' time and memory; always done with a budget, and for groups on SLURM.
         """
         planned = plan(runs, self.store, self.checkpoints, self.options.on_divergence)
         budget = self.options.budget
-        estimates = self._estimates(by_priority(planned)) if estimate or budget is not None else None
+        needs_estimates = estimate or budget is not None or isinstance(self.cluster, SlurmCluster)
+        estimates = self._estimates(by_priority(planned)) if needs_estimates else None
+        self.seconds = {key: entry.seconds for key, entry in (estimates or {}).items()}
         sweep_plan = make_plan(planned, estimates, budget, self.at_once)
         if self.options.gpu_batch is None:
             return sweep_plan
@@ -320,6 +327,8 @@ class Session:
 
     def _executor(self, display: JobsDisplay, at_once: int | None) -> Executor:
         store, options, open_sink = self.open_store, self.options, self._sinks(display)
+        if isinstance(self.cluster, SlurmCluster):
+            return SlurmExecutor(self.cluster, store, self.seconds, open_sink, self.stop, display.print_line)
         if self.cluster is not None:
             return RayExecutor(self.cluster, store, open_sink, self.stop, display.print_line)
         if options.gpu_batch is not None:
@@ -371,8 +380,10 @@ class Session:
                 )
             )
 
-        profiler = profile if self.options.profile else None
-        estimator = Estimator(self.store, self.device, profiler, self.options.keep_weights)
+        can_profile = self.options.profile and (self.device.type == "cpu" or torch.cuda.is_available())
+        profiler = profile if can_profile else None
+        is_on_cluster = self.cluster is not None
+        estimator = Estimator(self.store, self.device, profiler, self.options.keep_weights, is_on_cluster)
         return {run.key: estimator.of(run) for run in pending}
 
 
@@ -436,12 +447,25 @@ def open_session(
         yield Session(store, database, options, device, at_once, display or Display(), cluster, budget, logs)
 
 
-def _connect(database: str, options: ExecutionOptions) -> RayCluster:
-    """Connect to the options' Ray cluster.
+def _connect(database: str, options: ExecutionOptions) -> RayCluster | SlurmCluster:
+    """Connect to the options' cluster.
 
     Raises:
         UsageError: there is no cluster, or its machines cannot share the database or the checkpoints.
     """
+    if options.executor == "slurm":
+        return SlurmCluster(
+            read_settings(options.slurm),
+            database,
+            options.checkpoints,
+            checkpoint_root(database, options.checkpoints),
+            options.device,
+            options.threads or 1,
+            options.gpu_share,
+            options.jobs,
+            options.data_folder,
+            options.group_minutes or 60.0,
+        )
     return RayCluster(
         None if options.executor == "ray" else options.executor,
         database,

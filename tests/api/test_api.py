@@ -187,7 +187,7 @@ def test_a_study_writes_its_page():
         (lambda: ob.sweep("adding", "rnn", seeds=0), "at least one seed"),
         (lambda: ob.sweep("adding", "rnn", grid={"epochs": []}), "empty"),
         (lambda: ob.sweep("adding", "rnn", options=ob.ExecutionOptions(threads=2)), "--executor ray"),
-        (lambda: ob.ExecutionOptions(executor="slurm"), "is not known"),
+        (lambda: ob.ExecutionOptions(executor="lsf"), "is not known"),
         (lambda: ob.reproduce("helfrich"), "unknown paper"),
         (lambda: ob.open_results("none.db"), "none.db"),
     ],

@@ -8,8 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +15,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from support.sweeps import iterations, numbers, wait_for
 
 from orthobench.errors import UsageError
 from orthobench.execution.job import Job
@@ -93,15 +92,6 @@ def sweep(tmp_path):
         process.stdout.close()
 
 
-def wait_for(what: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 300
-    while not what():
-        if time.monotonic() > deadline or process.poll() is not None:
-            process.kill()
-            pytest.fail(f"it ended or stood still: {process.communicate()[0]}")
-        time.sleep(0.1)
-
-
 def lose(raylet: int) -> None:
     """What a machine's end looks like: all its processes stop at once."""
     node = psutil.Process(raylet)
@@ -119,27 +109,6 @@ def seeds_on(raylet: int) -> list[int]:
         with suppress(psutil.Error):  # it has just ended
             titles.append(" ".join(worker.cmdline()))
     return [int(title.split("seed ")[1].split()[0]) for title in titles if "scornn seed" in title]
-
-
-def numbers(url: str):
-    """Everything that was logged, by run; but how long it took."""
-    with open_store(url) as store:
-        return {
-            run.key: (
-                run.status,
-                run.iterations,
-                run.final_value,
-                [(m.split, m.name, m.epoch, m.iteration, m.value) for m in store.metrics([run.id])],
-                [(t.name, t.epoch, t.iteration, list(t.values)) for t in store.traces([run.id])],
-            )
-            for run in store.runs()
-        }
-
-
-def iterations(url: str) -> dict[int, int]:
-    """How far the run of each seed is."""
-    with open_store(url, create=True) as store:
-        return {run.seed: run.iterations for run in store.runs()}
 
 
 @on_a_cluster
@@ -231,9 +200,9 @@ def _endings(database: Path):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("--executor", "slurm"), "give local, ray, or ray://host:10001"),
+        (("--executor", "lsf"), "give local, ray, ray://host:10001, or slurm"),
         (("--executor", "ray", "-j", "0"), "-j 0 is for runs in this process"),
-        (("--threads", "2"), "--threads is for --executor ray"),
+        (("--threads", "2"), "--threads is for --executor ray and slurm"),
         (("--executor", "ray", "-j", "1"), "pip install -e '.[ray]' in the checkout"),
     ],
 )

@@ -1,0 +1,78 @@
+"""The papers behind runs, models and tasks, as BibTeX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from orthobench.errors import UsageError, unknown
+from orthobench.papers.citations import cited, references
+from orthobench.plugins import Catalog, PluginKind
+from orthobench.settings import merged_settings
+from orthobench.store import Run, open_store
+from orthobench.store.default import named_or_default
+from orthobench.version import __version__
+
+KINDS: tuple[PluginKind, ...] = ("model", "task")
+
+
+def cite(*names: str, db: str | None = None, plugins: Sequence[Path] = ()) -> list[str]:
+    """Return the BibTeX entries of the papers behind models, tasks and runs, each entry once.
+
+    A run brings the papers of its model, task and data set, and an entry of the version of orthobench that trained it.
+    A plugin from outside has no entry: a comment has the paper that its class names.
+
+    Args:
+        names: names of models and tasks, also as "model/lstm", and keys of runs or their first digits.
+        db: the database of the runs; None for the default database.
+        plugins: Python files with more models and tasks.
+
+    Raises:
+        UsageError: a name is neither a model nor a task nor the key of a run.
+    """
+    catalog = Catalog(plugins)
+    entries: list[str] = []
+    for name in names:
+        kind, slash, own_name = name.partition("/")
+        if slash and kind in KINDS:
+            catalog.find(kind, own_name)
+            entries += _of_plugin(catalog, kind, own_name)
+        elif kinds := [kind for kind in KINDS if name in catalog.names(kind)]:
+            entries += [entry for kind in kinds for entry in _of_plugin(catalog, kind, name)]
+        elif re.fullmatch("[0-9a-f]+", name):
+            with open_store(named_or_default(db, writes=False)) as store:
+                entries += _of_run(catalog, store.get(name))
+        else:
+            raise unknown("model, task or run", name, [other for kind in KINDS for other in catalog.names(kind)])
+    return list(dict.fromkeys(entries))
+
+
+def _of_plugin(catalog: Catalog, kind: PluginKind, name: str) -> list[str]:
+    if keys := cited(kind, name) if catalog.find(kind, name).is_built_in else ():
+        return [references()[key] for key in keys]
+    paper = getattr(catalog.load(kind, name), "paper", "") or "its class names no paper"
+    return [f"% {kind} {name}: {' '.join(paper.split())}"]
+
+
+def _of_run(catalog: Catalog, run: Run) -> list[str]:
+    entries = []
+    for kind, name in (("model", run.model), ("task", run.task)):
+        try:
+            entries += _of_plugin(catalog, kind, name)  # type: ignore[arg-type]
+        except UsageError:
+            entries.append(f"% {kind} {name}: its plugin is not here, name its file with --plugin")
+    entries += [references()[key] for key in cited("dataset", str(merged_settings(run.spec).get("dataset", "")))]
+    return [*entries, _program(run)]
+
+
+def _program(run: Run) -> str:
+    """Return the entry of the version of orthobench that trained a run."""
+    facts = run.environment.facts
+    version = facts.get("packages", {}).get("orthobench", __version__)
+    commit = f", commit {facts['commit'][:12]}" if facts.get("commit") else ""
+    return (
+        "@misc{orthobench,\n  author = {{the orthobench developers}},\n"
+        "  title = {orthobench: a benchmark harness for recurrent networks},\n"
+        f"  note = {{Version {version}{commit}}}\n}}"
+    )

@@ -1,0 +1,25 @@
+"""`orthobench cite`: the papers behind a run, model or task, as BibTeX."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orthobench.cli.options import DEFAULT_DATABASE, Database, PluginFiles
+
+
+def command(
+    names: Annotated[
+        list[str], typer.Argument(metavar="RUN|MODEL|TASK...", help="Models, tasks, or keys of runs; model/lstm also.")
+    ],
+    plugin: PluginFiles = None,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Print BibTeX of the papers behind runs, models and tasks, each entry once.
+
+    A run brings its model, its task, its data set and the version of orthobench that trained it.
+    """
+    from orthobench import api
+
+    typer.echo("\n\n".join(api.cite(*names, db=db, plugins=plugin or ())))

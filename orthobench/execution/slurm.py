@@ -1,0 +1,257 @@
+"""A SLURM cluster: groups of runs are the tasks of few array jobs, which submitit submits.
+
+This module speaks with SLURM; `orthobench.execution.slurm_executor` decides what is submitted and when.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from orthobench.errors import UsageError
+from orthobench.execution.cluster import check_shared
+from orthobench.execution.slurm_settings import SlurmSettings
+from orthobench.execution.slurm_task import Group
+
+if TYPE_CHECKING:
+    from orthobench.execution.job import Job
+    from orthobench.training.devices import DeviceName
+
+WARNING_SECONDS = 90
+"""Seconds before the time limit at which SLURM asks the runs for their checkpoints."""
+
+
+class SlurmCluster:
+    """The SLURM cluster of this machine.
+
+    Attributes:
+        device: the kind of device that trains the runs.
+        group_minutes: minutes of estimated training in one task.
+    """
+
+    def __init__(
+        self,
+        settings: SlurmSettings,
+        database: str,
+        checkpoints: str | None,
+        checkpoint_folder: Path | str,
+        device: DeviceName = "auto",
+        threads: int = 1,
+        gpu_share: int = 1,
+        at_once: int | None = None,
+        data_folder: Path | None = None,
+        group_minutes: float = 60.0,
+    ) -> None:
+        """Check that SLURM would accept the runs, and that its machines can share the database and the checkpoints.
+
+        Args:
+            settings: options of sbatch.
+            checkpoints: folder or URL of the checkpoints, if the user named it.
+            checkpoint_folder: folder or URL of the checkpoints.
+            device: "auto" takes a GPU if the settings ask for one.
+            threads: threads of each run, and the CPUs of a task if the settings name no other number.
+            gpu_share: runs on one GPU at once.
+            at_once: largest number of tasks under way; None for all that the cluster has room for.
+            data_folder: folder of the data sets on every machine; None for each machine's usual one.
+
+        Raises:
+            UsageError: submitit or SLURM is missing, SLURM refuses the options, or the machines cannot share the files.
+        """
+        try:
+            import submitit
+        except ImportError as error:
+            raise UsageError("--executor slurm (executor=) needs submitit: pip install 'orthobench[slurm]'") from error
+        for program in ("sbatch", "squeue", "scancel", "srun"):
+            if shutil.which(program) is None:
+                raise UsageError(
+                    f"--executor slurm (executor=) needs SLURM's {program}, which is not on this machine: run the "
+                    "command on a login node of the cluster"
+                )
+        self.submitit = submitit
+        self.threads, self.gpu_share, self.at_once, self.data_folder = threads, gpu_share, at_once, data_folder
+        self.group_minutes = group_minutes
+        options = {"cpus_per_task": str(threads), "job_name": "orthobench", **settings.options}
+        self.device: DeviceName = device
+        if device == "auto":
+            self.device = "cuda" if settings.asks_for_gpus else "cpu"
+        if self.device == "cuda" and not settings.asks_for_gpus:
+            options["gpus_per_node"] = "1"
+        if self.device == "cpu" and settings.asks_for_gpus:
+            raise UsageError("--device cpu uses no GPU: leave it out, or the GPUs of --slurm")
+        if self.device == "cpu" and gpu_share > 1:
+            raise UsageError("--gpu-share is for runs on GPUs (gpu_share=): leave it out, or give --device cuda")
+        self.settings = replace(settings, options=options)
+        nodes = self._nodes()
+        if nodes != {socket.gethostname().partition(".")[0]}:
+            check_shared(database, checkpoints)
+        self._check_options()
+        usual = Path("slurm") if "://" in str(checkpoint_folder) else Path(checkpoint_folder, "slurm")
+        self.folder = (settings.folder or usual).absolute()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        pass
+
+    def room(self) -> int:
+        """Return how many tasks may be under way at once."""
+        return self.at_once or max(1, self._largest_array())
+
+    def _nodes(self) -> set[str]:
+        """Return the short host names of the nodes on which the runs may train."""
+        partition = str(self.settings.options.get("partition", ""))
+        known = _call("sinfo", "--noheader", "--format=%R").split()
+        for name in filter(None, partition.split(",")):
+            if name not in known:
+                choice = " or ".join(sorted(set(known)))
+                raise UsageError(f"SLURM has no partition '{name}': give --slurm partition={choice}")
+        chosen = [f"--partition={partition}"] if partition else []
+        names = _call("sinfo", "--noheader", "--Node", "--format=%n", *chosen).split()
+        return {name.partition(".")[0] for name in names}
+
+    def _check_options(self) -> None:
+        """Ask sbatch whether it would accept the options; nothing is submitted."""
+        try:
+            _call("sbatch", "--test-only", *self.settings.arguments(), "--wrap=true")
+        except UsageError as error:
+            raise UsageError(f"SLURM refuses {' '.join(self.settings.arguments())}: {error}: change --slurm") from error
+
+    def _largest_array(self) -> int:
+        with suppress(UsageError):
+            for line in _call("scontrol", "show", "config").splitlines():
+                name, _, value = line.partition("=")
+                if name.strip() == "MaxArraySize":
+                    return int(value) - 1
+        return 1000
+
+    def groups(self, jobs: Sequence[Job], seconds: Mapping[str, float | None]) -> list[list[Job]]:
+        """Return the jobs in groups, in order, of at most `group_minutes` of training each.
+
+        A job without an estimate is a group of its own.
+
+        Args:
+            seconds: the estimated time of each run by key.
+        """
+        groups: list[list[Job]] = []
+        left = 0.0
+        for job in jobs:
+            cost = seconds.get(job.spec.key)
+            if cost is None or cost > left or not groups:
+                groups.append([])
+                left = 0.0 if cost is None else 60 * self.group_minutes
+            groups[-1].append(job)
+            left -= cost or 0.0
+        return groups
+
+    def submit(
+        self, groups: Sequence[Sequence[Job]], resumed: frozenset[str], no_more: Path, longest: float
+    ) -> list[Any]:
+        """Submit groups as array jobs, and return submitit's job of each group.
+
+        Args:
+            resumed: the keys of runs that were lost elsewhere.
+            no_more: the file that says that no further run starts.
+            longest: seconds of the longest group, as estimated.
+
+        Raises:
+            UsageError: sbatch refuses the jobs.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)  # the tasks' files may hold the URL of the database with its password
+        executor = self.submitit.SlurmExecutor(self.folder, python=f"{shlex.quote(sys.executable)} -P")
+        minutes = math.ceil(2 * max(self.group_minutes, longest / 60)) + 5
+        executor.update_parameters(
+            time=minutes,
+            wckey=None,
+            array_parallelism=self.at_once or 100_000,
+            additional_parameters={"signal": f"TERM@{WARNING_SECONDS}", **self.settings.options},
+        )
+        tasks, size = [], self._largest_array()
+        folder = None if self.data_folder is None else str(self.data_folder.absolute())
+        for start in range(0, len(groups), size):
+            calls = [
+                Group(
+                    tuple(replace(job, device=self.device, data_folder=folder) for job in group),
+                    self.threads,
+                    self.gpu_share,
+                    resumed,
+                    no_more,
+                )
+                for group in groups[start : start + size]
+            ]
+            printed = io.StringIO()  # submitit prints sbatch's error as well
+            try:
+                with redirect_stderr(printed):
+                    tasks += executor.submit_array(calls) if len(calls) > 1 else [executor.submit(calls[0])]
+            except Exception as error:
+                raise UsageError(f"sbatch refused the runs: {_last_line(str(error))}") from error
+        return tasks
+
+    def active(self, tasks: Sequence[Any]) -> set[str] | None:
+        """Return the ids of the tasks that are in SLURM's queue; None if SLURM does not answer."""
+        numbers = ",".join(sorted({task.job_id.partition("_")[0] for task in tasks}))
+        try:
+            listed = _call("squeue", "--noheader", "--array", "--format=%F_%K %T %F", f"--jobs={numbers}")
+        except UsageError as error:
+            return set() if "Invalid job id" in str(error) else None
+        ids = set[str]()
+        for line in listed.splitlines():
+            element, state, number = line.split()
+            if state in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "STOPPED"):
+                ids.add(number if element.endswith("_N/A") else element)
+        return ids
+
+    def cancel(self, tasks: Sequence[Any], pending_only: bool = False) -> None:
+        """Cancel tasks; SLURM asks those that run to stop."""
+        if tasks:
+            with suppress(UsageError):  # they ended meanwhile
+                _call("scancel", *(["--state=PENDING"] if pending_only else []), *(task.job_id for task in tasks))
+
+    def state(self, task: Any) -> str:
+        """Return SLURM's word for the end of a task, such as TIMEOUT or NODE_FAIL."""
+        with suppress(UsageError):
+            for word in _call("scontrol", "--oneliner", "show", "job", task.job_id).split():
+                if word.startswith("JobState="):
+                    return word.removeprefix("JobState=")
+        return "lost"
+
+    def end(self, task: Any) -> tuple[list[tuple[str, str, str]], str]:
+        """Return the endings that a task reported, and in one line why there are none."""
+        from submitit.core.utils import pickle_load
+
+        log = task.paths.stderr
+        if not task.paths.result_pickle.exists():
+            return [], f"SLURM job {task.job_id} ended without a result ({self.state(task)}): see {log}"
+        kind, content = pickle_load(task.paths.result_pickle)
+        if kind == "success":
+            return content, ""
+        return [], f"SLURM job {task.job_id} failed: {_last_line(content)}: see {log}"
+
+
+def _call(*command: str) -> str:
+    """Return the output of one of SLURM's programs.
+
+    Raises:
+        UsageError: the program refuses its arguments, or SLURM does not answer.
+    """
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip() and "warning: " not in line]
+        raise UsageError(lines[0].strip() if lines else f"{command[0]} ended with exit code {done.returncode}")
+    return done.stdout
+
+
+def _last_line(text: str) -> str:
+    return text.strip().rpartition("\n")[2].strip()

@@ -1,0 +1,89 @@
+"""The options of sbatch that `--slurm` names, in words or in a TOML file."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from orthobench.errors import UsageError
+
+GPU_OPTIONS = ("gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket")
+"""The options of sbatch that request GPUs; `gres=gpu:1` does so too."""
+RESERVED = ("array", "error", "nodes", "ntasks", "ntasks_per_node", "open_mode", "output", "signal", "wrap", "parsable")
+"""The options of sbatch that orthobench sets itself: each group of runs is one task on one node."""
+
+
+@dataclass(frozen=True)
+class SlurmSettings:
+    """The options of sbatch for a sweep.
+
+    Attributes:
+        options: by sbatch's name with underscores, the value; True for an option without a value.
+        folder: the folder of SLURM's scripts and logs; None for `slurm` in the folder of the checkpoints.
+    """
+
+    options: Mapping[str, str | bool] = field(default_factory=dict)
+    folder: Path | None = None
+
+    @property
+    def asks_for_gpus(self) -> bool:
+        """Whether the options request GPUs."""
+        return any(name in self.options for name in GPU_OPTIONS) or "gpu" in str(self.options.get("gres", ""))
+
+    def arguments(self) -> list[str]:
+        """Return the options as arguments of sbatch."""
+        pairs = {name.replace("_", "-"): value for name, value in self.options.items()}
+        return [f"--{name}" if value is True else f"--{name}={value}" for name, value in pairs.items()]
+
+
+def read_settings(texts: Iterable[str]) -> SlurmSettings:
+    """Read the values of `--slurm`: `partition=gpu,time=2:00:00`, or the name of a TOML file with the same words.
+
+    A comma separates two options where a name and `=` follow it, so `exclude=n1,n2` is one option. A later text
+    replaces the values of an earlier one.
+
+    Raises:
+        UsageError: a text is no option, a file cannot be read, or orthobench sets the option itself.
+    """
+    values: dict[str, str | bool] = {}
+    for text in texts:
+        values |= _from_file(Path(text)) if text.endswith(".toml") else _from_words(text)
+    for name in values:
+        if name in RESERVED:
+            raise UsageError(f"--slurm {name}: orthobench sets this option of sbatch itself, leave it out")
+    folder = values.pop("folder", None)
+    return SlurmSettings(values, None if folder is None else Path(str(folder)))
+
+
+def _from_words(text: str) -> dict[str, str | bool]:
+    words = re.split(r",(?=[A-Za-z][\w-]*=)|,(?=exclusive\b)", text)
+    values: dict[str, str | bool] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not re.fullmatch(r"[A-Za-z][\w-]*", name.strip()) or (equals and not value.strip()):
+            raise UsageError(
+                f"--slurm '{text}': write options of sbatch, partition=gpu,time=2:00:00, or name a .toml file"
+            )
+        values[_name(name)] = value.strip() if equals else True
+    return values
+
+
+def _from_file(file: Path) -> dict[str, str | bool]:
+    try:
+        content = tomllib.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--slurm {file} cannot be read: {error}") from error
+    values: dict[str, str | bool] = {}
+    for name, value in content.items():
+        if not isinstance(value, str | int | float):
+            raise UsageError(f"--slurm {file}: write {name} as one word or number, as sbatch takes it")
+        if value is not False:
+            values[_name(name)] = True if value is True else str(value)
+    return values
+
+
+def _name(word: str) -> str:
+    return word.strip().replace("-", "_")

@@ -1,0 +1,37 @@
+"""The papers behind each model and task, as BibTeX.
+
+`references.bib` has the entries, `citations.csv` the keys of each model, task and data set, the defining paper first.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+ENTRY = re.compile(r"^@\w+\{(?P<key>[\w-]+),$.*?^\}$", re.M | re.S)
+
+
+@cache
+def references() -> dict[str, str]:
+    """Return the BibTeX entries by key."""
+    text = files(__package__).joinpath("references.bib").read_text("utf-8")
+    return {match["key"]: match[0] for match in ENTRY.finditer(text)}
+
+
+@cache
+def citations() -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return the keys of the papers by kind ("model", "task" or "dataset") and name."""
+    keys: dict[tuple[str, str], tuple[str, ...]] = {}
+    lines = files(__package__).joinpath("citations.csv").read_text("utf-8").splitlines()
+    for row in csv.DictReader(lines):
+        pair = row["kind"], row["name"]
+        keys[pair] = (*keys.get(pair, ()), row["key"])
+    return keys
+
+
+def cited(kind: Literal["model", "task", "dataset"], name: str) -> tuple[str, ...]:
+    """Return the keys of the papers behind a model, task or data set; none for a plugin from outside."""
+    return citations().get((kind, name), ())

@@ -1,0 +1,121 @@
+"""`orthobench cite`: each entry is valid BibTeX, parsed by pybtex, and agrees with what the plugins say."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from importlib.resources import files
+
+import pytest
+from pybtex.database import BibliographyData, parse_string
+
+from orthobench.papers import papers
+from orthobench.papers.citations import citations, references
+from orthobench.plugins import Catalog
+
+REQUIRED = {
+    "article": {"title", "journal", "volume", "pages", "year"},
+    "inproceedings": {"title", "booktitle", "year"},
+    "misc": {"title", "eprint", "archiveprefix", "year"},
+    "techreport": {"title", "institution", "year"},
+}
+"""The fields of each kind of entry, beside its authors."""
+SHIPPED = [(kind, name) for kind in ("model", "task") for name in Catalog().names(kind)]
+
+
+def parsed(text: str) -> BibliographyData:
+    return parse_string(text, "bibtex")
+
+
+def text_of_references() -> str:
+    return files("orthobench.papers").joinpath("references.bib").read_text("utf-8")
+
+
+def plain(text: str) -> str:
+    """Return a name or a title without LaTeX's accents and braces, in small letters."""
+    return re.sub(r"\\[\"'v^`~c](?![a-z]{2})|[{}\\]", "", text).lower()
+
+
+def test_entries_parse_and_their_keys_are_unique():
+    text = text_of_references()
+    keys = re.findall(r"^@\w+\{([^,]+),", text, re.M)
+    assert max(Counter(keys).values()) == 1
+    entries = parsed(text).entries
+    assert list(entries) == keys == sorted(keys) == list(references())
+    for key, entry in entries.items():
+        assert entry.persons["author"], key
+        assert set(entry.fields) >= REQUIRED[entry.type], key
+        assert key.startswith(plain(str(entry.persons["author"][0].last_names[0])).replace("-casado", "")), key
+        assert entry.fields["year"] in key, key
+
+
+@pytest.mark.parametrize(("kind", "name"), SHIPPED)
+def test_every_shipped_model_and_task_has_an_entry(kind, name):
+    assert set(citations()[kind, name]) <= set(references())
+
+
+def test_every_entry_and_every_line_is_used():
+    shipped = {*SHIPPED, ("dataset", "fashion")}
+    assert set(citations()) == shipped
+    used = {key for keys in citations().values() for key in keys}
+    assert set(references()) - used == {"helfrich2017"}  # an earlier version, whose runs `reproduce` has
+
+
+@pytest.mark.parametrize("name", Catalog().names("model"))
+def test_a_models_entry_agrees_with_its_class(name):
+    """The class names the authors, the title and the year in short."""
+    entry = parsed(references()[citations()["model", name][0]]).entries.popitem()[1]
+    paper = plain(Catalog().load("model", name).paper.replace("č", "c").replace("ć", "c"))
+    first = plain(str(entry.persons["author"][0].last_names[0]))
+    assert paper.startswith(first)
+    assert paper.rstrip(".").endswith(entry.fields["year"])
+
+
+def test_entries_agree_with_the_papers_that_are_reproduced():
+    for paper in papers():
+        entry = parsed(references()[paper.key]).entries[paper.key]
+        assert int(entry.fields["year"]) == paper.year
+        assert len(entry.persons["author"]) == paper.authors.count(",") + 1
+        assert plain(entry.fields["title"])[:40] == paper.title.lower()[:40]
+
+
+def test_cite_prints_each_entry_once(orthobench):
+    done = orthobench("cite", "lstm", "adding", "task/copying")
+    assert done.code == 0
+    assert list(parsed(done.out).entries) == ["hochreiter1997", "arjovsky2016"]
+
+
+def test_a_run_brings_its_model_its_task_and_the_program(orthobench, tiny_options):
+    assert orthobench("run", "adding", "scornn", *tiny_options).code == 0
+    key = orthobench("ls", "--json").out.split('"run": "')[1][:12]
+    entries = parsed(orthobench("cite", key).out).entries
+    assert list(entries) == ["helfrich2018", "hochreiter1997", "orthobench"]
+    assert "Version 0.1.0" in entries["orthobench"].fields["note"]
+
+
+def test_a_run_on_another_data_set_brings_its_paper(orthobench, small_data):
+    settings = ("dataset=fashion", "train_size=20", "validation_size=10", "batch_size=10", "epochs=1", "hidden_size=4")
+    assert orthobench("run", "mnist", "rnn", *(word for text in settings for word in ("-s", text))).code == 0
+    key = orthobench("ls", "--json").out.split('"run": "')[1][:12]
+    assert "xiao2017" in parsed(orthobench("cite", key).out).entries
+
+
+def test_a_plugin_from_outside_is_a_comment_with_its_paper(orthobench, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from orthobench.models.rnn import RNN\nclass Mine(RNN):\n    paper = 'Mine. A Paper. 2030'\n"
+    )
+    assert orthobench("cite", "mine", "--plugin", "mine.py").out == "% model mine: Mine. A Paper. 2030\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("scorn", "unknown model, task or run 'scorn': did you mean scornn"),
+        ("model/adding", "unknown model 'adding'"),
+        ("abc", "there is no database results.db"),
+    ],
+)
+def test_unknown_names_are_one_line(orthobench, name, line):
+    done = orthobench("cite", name)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert line in done.err

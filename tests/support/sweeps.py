@@ -1,0 +1,42 @@
+"""Sweeps in processes of their own: wait for their progress, and read their numbers."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+
+import pytest
+
+from orthobench.store import open_store
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Wait until a condition holds; a process that ends before fails the test."""
+    deadline = time.monotonic() + 300
+    while not condition():
+        if time.monotonic() > deadline or process.poll() is not None:
+            process.kill()
+            pytest.fail(f"it ended or stood still: {process.communicate()[0]}")
+        time.sleep(0.1)
+
+
+def numbers(database: str):
+    """Return all that was logged, by run, without the times."""
+    with open_store(database) as store:
+        return {
+            run.key: (
+                run.status,
+                run.iterations,
+                run.final_value,
+                [(m.split, m.name, m.epoch, m.iteration, m.value) for m in store.metrics([run.id])],
+                [(t.name, t.epoch, t.iteration, list(t.values)) for t in store.traces([run.id])],
+            )
+            for run in store.runs()
+        }
+
+
+def iterations(database: str) -> dict[int, int]:
+    """Return the iteration of the run of each seed."""
+    with open_store(database, create=True) as store:
+        return {run.seed: run.iterations for run in store.runs()}
