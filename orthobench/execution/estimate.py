@@ -146,7 +146,7 @@ class Estimator:
         return self.known[pair]
 
     def _is_comparable(self, run: Run) -> bool:
-        """Return whether a run trained on comparable hardware and has iterations of its own time, not that of a group."""
+        """Return whether a run trained on such hardware and has iterations of its own time, not that of a group."""
         same_hardware = run.device == self.device and (
             self.hardware_name is None or run.environment.facts.get(self.hardware) == self.hardware_name
         )
