@@ -9,7 +9,6 @@ import csv
 import re
 from functools import cache
 from importlib.resources import files
-from typing import Literal
 
 ENTRY = re.compile(r"^@\w+\{(?P<key>[\w-]+),$.*?^\}$", re.M | re.S)
 
@@ -32,6 +31,6 @@ def citations() -> dict[tuple[str, str], tuple[str, ...]]:
     return keys
 
 
-def cited(kind: Literal["model", "task", "dataset"], name: str) -> tuple[str, ...]:
-    """Return the keys of the papers behind a model, task or data set; none for a plugin from outside."""
+def cited(kind: str, name: str) -> tuple[str, ...]:
+    """Return the keys of the papers behind a "model", "task" or "dataset"; none for a plugin from outside."""
     return citations().get((kind, name), ())
