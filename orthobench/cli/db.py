@@ -47,10 +47,14 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     with Store(make_engine(db)) as store:
         states = Counter(str(current_status(store, root, key, status)) for key, status in content.runs)
         weights = store.weights() if "weights" in content.rows else []
-    folders = {weights_folder(db).root if not is_elsewhere(row) else row.path.rpartition("/")[0] for row in weights}
-    kept_in = without_passwords(", ".join(sorted(folders)))
+    folders = sorted(
+        {
+            without_passwords(row.path.rpartition("/")[0] if is_elsewhere(row) else weights_folder(db).root)
+            for row in weights
+        }
+    )
     if json:
-        files = {"files": len(weights), "bytes": sum(row.bytes for row in weights), "folders": sorted(folders)}
+        files = {"files": len(weights), "bytes": sum(row.bytes for row in weights), "folders": folders}
         records.print_json(
             {**asdict(content), "database": shown, "newest_schema": HEAD, "runs": dict(states), "weights": files}
         )
@@ -65,7 +69,9 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
         typer.echo(f"runs: {len(content.runs)}" + (f" ({counts})" if counts else ""))
         if weights:
-            typer.echo(f"weights: {len(weights)} files, {decimal(sum(row.bytes for row in weights))}, in {kept_in}")
+            typer.echo(
+                f"weights: {len(weights)} files, {decimal(sum(row.bytes for row in weights))}, in {', '.join(folders)}"
+            )
         others = ", ".join(f"{count} {name}" for name, count in content.rows.items() if name != "run")
         typer.echo(f"rows: {others}")
         for machine in content.machines:
@@ -221,12 +227,16 @@ def drop_weights(
 
     from orthobench.api import open_results
     from orthobench.cli import records
+    from orthobench.errors import without_passwords
 
     with open_results(db) as results:
         chosen = results.weights(filters.texts(), kinds=kind, older_than=older_than)
         headings = ("run", "kind", "iteration", "bytes", "path")
         if chosen:
-            rows = [[run.key, *(str(getattr(row, name)) for name in headings[1:])] for run, row in chosen]
+            rows = [
+                [run.key, row.kind, str(row.iteration), str(row.bytes), without_passwords(row.path)]
+                for run, row in chosen
+            ]
             records.print_columns(headings, rows)
         total = f"{len(chosen)} files, {decimal(sum(row.bytes for _, row in chosen))}"
         if dry_run or not chosen:

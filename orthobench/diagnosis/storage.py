@@ -71,7 +71,7 @@ def _weights(location: str) -> Iterator[Finding]:
     yield Finding("database", "weights", f"{len(rows)} files, {megabytes:.1f} MB, by default in {folder}")
     missing = [row.path for row in rows if not exists(location, keys[row.run_id], row)]
     if missing:
-        text = f"{len(missing)} files are missing, such as {without_passwords(missing[0])}"
+        text = f"missing files: {len(missing)}, such as {without_passwords(missing[0])}"
         fix = "move them back, or remove their records with orthobench db drop-weights"
         yield Finding("database", "weights", text, Level.NOTE, fix)
 

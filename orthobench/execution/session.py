@@ -410,7 +410,9 @@ def open_session(
     database = named_or_default(database, writes=True)
     with ExitStack() as stack:
         stack.enter_context(use_data_folder(options.data_folder))
-        weights_folder(database, options.weights, checkpoint_root(database, options.checkpoints)).check()
+        checkpoints = checkpoint_root(database, options.checkpoints)
+        if options.keep_weights != "none":
+            weights_folder(database, options.weights, checkpoints).check()
         cluster = None
         if options.executor != "local" and not dry_run:
             cluster = _connect(database, options)

@@ -38,7 +38,7 @@ class WeightsFolder:
         return "://" in self.root
 
     def check(self) -> None:
-        """Refuse a URL that no file system supports, and a file in place of the folder.
+        """Refuse a URL that no file system supports, and a folder that cannot be written.
 
         Raises:
             UsageError: with the fix.
@@ -47,6 +47,13 @@ class WeightsFolder:
             self._remote()
         elif Path(self.root).is_file():
             raise UsageError(f"weights cannot be kept in {self.root}, which is a file: name a folder with --weights-at")
+        elif not self.is_beside:  # the folder of checkpoints shows whether the database's folder can be written
+            folder = next(path for path in (Path(self.root), *Path(self.root).parents) if path.exists())
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise UsageError(
+                    f"weights cannot be kept in {self.root}: {folder} is not writable; make it writable, name another "
+                    "folder with --weights-at, or give --keep-weights none"
+                )
 
     def recorded(self, name: str) -> str:
         """Return the path of a file as the database records it."""

@@ -55,7 +55,7 @@ def test_info_and_doctor(orthobench, key):
     assert json.loads(orthobench("db", "info", "--json").out)["weights"]["files"] == 3
     assert "3 files, " in orthobench("doctor").out
     Path("results.db.weights", f"{key}.best.safetensors").unlink()
-    assert f"1 files are missing, such as {key}.best.safetensors" in orthobench("doctor").out
+    assert f"missing files: 1, such as {key}.best.safetensors" in orthobench("doctor").out
 
 
 def test_a_merge_copies_the_files(orthobench, key):

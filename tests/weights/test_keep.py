@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -111,6 +112,26 @@ def test_a_url_takes_the_weights(tmp_path, tiny, memory):
     content = memory.cat_file(f"/bucket/w/{done.key}.best.safetensors")
     assert hashlib.sha256(content).hexdigest() == row.sha256
     assert not (tmp_path / "r.db.weights").exists()
+
+
+def test_weights_at_a_url_are_evaluated_and_removed(tmp_path, tiny, memory):
+    done = run(tmp_path, tiny, weights="memory://bucket/w", keep_weights="last")
+    (metric,) = ob.evaluate(done, db=str(tmp_path / "r.db")).metrics
+    assert metric.value == metric.stored == done.final_value
+    longer = dict(tiny, epochs="5")
+    options = ob.ExecutionOptions(device="cpu", keep_weights="none")
+    again = ob.run("adding", "scornn", db=str(tmp_path / "r.db"), settings=longer, options=options, extend=True)
+    assert again.continued_from == done.key
+    with ob.open_results(str(tmp_path / "r.db")) as results:
+        results.delete(done.key)
+    assert memory.find("/bucket") == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_a_folder_that_cannot_be_written_is_refused_before_the_training(tmp_path, tiny):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    with pytest.raises(UsageError, match="closed is not writable"):
+        run(tmp_path, tiny, weights=str(tmp_path / "closed" / "w"))
 
 
 def test_a_file_url_takes_the_weights(tmp_path, tiny):
