@@ -26,11 +26,11 @@ from orthobench.matrices.skew import skew, upper_entries
 class _ScaledCayley(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, upper: Tensor, signs: Tensor) -> Tensor:
-        a = skew(upper.double(), signs.numel())
-        identity = torch.eye(signs.numel(), dtype=a.dtype, device=a.device)
-        inverse = inverse_of_shifted(a)
-        weight: Tensor = ((2 * inverse - identity) * signs.double()).to(upper.dtype).contiguous()
-        ctx.save_for_backward(inverse.to(upper.dtype), signs.to(upper.dtype))
+        inverse = inverse_of_shifted(skew(upper, signs.numel()).double())
+        ctx.save_for_backward(inverse.to(upper.dtype, copy=True), signs.to(upper.dtype))
+        inverse *= 2 * signs.double()  # in place: fresh memory would cost more time than the arithmetic
+        inverse.diagonal().sub_(signs)
+        weight: Tensor = inverse.to(upper.dtype).contiguous()
         return weight
 
     @staticmethod

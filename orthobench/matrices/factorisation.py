@@ -21,9 +21,11 @@ def lu_factors(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 def inverse_of_shifted(a: Tensor) -> Tensor:
     """Return (I + A)^{-1} `[n, n]` of a skew-Hermitian A; the Hermitian part of I + A is I."""
-    identity = torch.eye(len(a), dtype=a.dtype, device=a.device)
+    shifted = a.clone()
+    shifted.diagonal().add_(1)
     if not a.is_cuda:
-        inverse: Tensor = torch.linalg.inv_ex(identity + a).inverse
+        inverse: Tensor = torch.linalg.inv_ex(shifted).inverse
         return inverse
-    solved: Tensor = torch.linalg.lu_solve(*lu_factors(identity + a), identity)
+    identity = torch.eye(len(a), dtype=a.dtype, device=a.device)
+    solved: Tensor = torch.linalg.lu_solve(*lu_factors(shifted), identity)
     return solved
