@@ -68,8 +68,12 @@ def interleave(
     clock: Clock,
     shortest: float = SHORTEST,
     patience: float = PATIENCE,
+    warm: bool = False,
 ) -> dict[str, list[Sample]]:
     """Time all steps in every round, one after the other.
+
+    With `warm` an untimed step comes before each sample. It pays for memory that was given back during the other
+    implementations' turns; in training only the first step does.
 
     The first step of each pays for fresh memory and for compilation. The second gives the number of steps in a sample,
     and the number of samples that fit into `patience`. A step that takes longer than that is the only sample.
@@ -86,6 +90,8 @@ def interleave(
     for done in range(rounds):
         for name, step in steps.items():
             if done < counts[name]:
+                if warm:
+                    step()
                 samples[name].append(_sample(step, repeats[name], clock))
     return samples
 

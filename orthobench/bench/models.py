@@ -109,7 +109,7 @@ def _compare(
         for (name, hidden_size), label in labels.items()
     }
     plan.tell(f"{shape}: {', '.join(steps)}")
-    timed = interleave(steps, plan.rounds, plan.clock, plan.shortest)
+    timed = interleave(steps, plan.rounds, plan.clock, plan.shortest, warm=True)
     measured_rows = []
     for (name, hidden_size), label in labels.items():
         measured = timing(timed[label])

@@ -44,6 +44,14 @@ def test_steps_take_turns_and_the_first_two_of_each_do_not_count():
     assert summarise(samples["b"]) == summarise([Sample(3, 0)] * 3)
 
 
+def test_an_untimed_step_may_come_before_each_sample():
+    clock = FakeClock()
+    steps = {"a": clock.step("a", 9, 1, 7, 1, 7, 1), "b": clock.step("b", 3)}
+    samples = interleave(steps, 2, clock, shortest=0, patience=100, warm=True)
+    assert clock.calls == [*"aabb", *"aabb" * 2]
+    assert [sample.seconds for sample in samples["a"]] == [1, 1]
+
+
 def test_short_steps_are_repeated_and_counted_one_by_one():
     clock = FakeClock()
     samples = interleave({"a": clock.step("a", 0.125)}, 2, clock, shortest=1)
