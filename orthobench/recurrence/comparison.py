@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from orthobench.recurrence import cpu, native, operations, reference
 from orthobench.recurrence.activations import LEAKY_RELU, MODRELU, Activation, Kind
-from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.call import Call, Projection, Result
 from orthobench.recurrence.operation import Operation
 from orthobench.recurrence.trace import GradientTrace
 
@@ -63,6 +64,7 @@ def comparisons() -> dict[str, Callable[[], bool]]:
 
 
 def _operation_agrees(forms: list[_Form]) -> bool:
+    """Return whether the kernels agree in each form, and with inputs that the kernel projects."""
     with torch.inference_mode(False), torch.enable_grad():
         for operation, parameters, vectors in forms:
             for weight_shape in _weight_shapes(operation):
@@ -74,7 +76,38 @@ def _operation_agrees(forms: list[_Form]) -> bool:
                     return False
                 if not all(_is_close(actual[name], value) for name, value in expected.items()):
                     return False
-    return True
+        return _projected_form_agrees(forms[0][0], forms[0][1])
+
+
+def _projected_form_agrees(operation: Operation[...], parameters: Mapping[str, Any]) -> bool:
+    """Return whether the kernel that makes x from a projection agrees, or True if the operation has none."""
+    n, width, inputs = _FEATURES, len(operation.states), 5
+    shapes = [(_STEPS, _BATCH, inputs), (operation.gates * n, inputs), (operation.gates * n,)]
+    shapes += [(operation.rows * n, operation.sources * n), *[(_BATCH, n)] * width]
+    arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    arguments[3] /= n**0.5
+
+    def gradients(run: Callable[[Call], Result], dtype: torch.dtype) -> list[Tensor] | None:
+        u, *leaves = (argument.to(dtype) for argument in arguments)
+        input_weight, bias, weight, *state = (leaf.requires_grad_() for leaf in leaves)
+        x = torch.nn.functional.linear(u, input_weight, bias)
+        call = operation.call(x, weight, tuple(state), **parameters)
+        if run is cpu.run:
+            call = replace(call, x=Projection(u, input_weight, bias))
+            if not cpu.projects(call):
+                return None
+        outputs, final = run(call)
+        results = [outputs, *final]
+        directions = [normal(*result.shape, seed=20 + i).to(dtype) for i, result in enumerate(results)]
+        by_leaf = torch.autograd.grad(results, [input_weight, bias, weight, *state], directions)
+        return [*(result.detach() for result in results), *by_leaf]
+
+    try:
+        actual = None if operation.diagonal else gradients(cpu.run, torch.float32)
+    except MemoryError:
+        return False
+    expected = [] if actual is None else gradients(reference.run, torch.float64)
+    return actual is None or all(map(_is_close, actual, expected or []))
 
 
 def _projection_agrees() -> bool:

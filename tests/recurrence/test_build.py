@@ -426,6 +426,17 @@ def test_the_comparison_sees_a_wrong_weight_product(monkeypatch: pytest.MonkeyPa
     assert failed == set(comparison.comparisons()) - {"diagonal_recurrence"}
 
 
+def test_the_comparison_sees_wrong_gradients_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradients = cpu._weight_gradients
+
+    def wrong(*args: Any) -> Any:
+        weight, by_name = gradients(*args)
+        return weight, {name: None if value is None else value * 1.001 for name, value in by_name.items()}
+
+    monkeypatch.setattr(cpu, "_weight_gradients", wrong)
+    assert {name for name, agrees in comparison.comparisons().items() if not agrees()} == {"recurrence", "lstm"}
+
+
 def test_a_kernel_that_reports_an_error_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: Any) -> None:
         raise MemoryError("lstm_forward")
