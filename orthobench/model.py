@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from orthobench.matrices.initial import glorot_vector_, torch_linear_
 from orthobench.recurrence import GradientTrace, project
 from orthobench.recurrence import State as State
+from orthobench.recurrence.stopwatch import READOUT
 from orthobench.settings import Settings
 
 OptimizerName = Literal[
@@ -193,7 +194,8 @@ class Model(nn.Module, ABC):
         if self.embedding is not None:
             inputs = project(inputs, self.embedding)
         outputs, final = self.states(inputs, state or self.initial_state(inputs.shape[1]), trace)
-        return nn.functional.linear(self.readout(outputs, final), self.output_weight, self.output_bias), final
+        read = self.readout(outputs, final)
+        return project(read, self.output_weight, self.output_bias, part=READOUT), final
 
     def penalty(self) -> Tensor | None:
         """Return a scalar that training adds to the task's loss, or None."""

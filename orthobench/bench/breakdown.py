@@ -15,10 +15,10 @@ from orthobench.bench.shapes import Shape
 from orthobench.bench.suite import PEAK, MultiplyAdd, Plan, flushed_denormals, timing
 from orthobench.errors import UsageError
 from orthobench.recurrence import native
-from orthobench.recurrence.stopwatch import BACKWARD, FORWARD, PROJECTION, WEIGHT_GRADIENT, part, record
+from orthobench.recurrence.stopwatch import BACKWARD, FORWARD, PROJECTION, READOUT, WEIGHT_GRADIENT, part, record
 
 MAKING_W, OPTIMISER, REST, WHOLE = "making W", "optimiser", "rest", "whole step"
-PARTS = (FORWARD, BACKWARD, WEIGHT_GRADIENT, PROJECTION, MAKING_W, OPTIMISER, REST)
+PARTS = (FORWARD, BACKWARD, WEIGHT_GRADIENT, PROJECTION, READOUT, MAKING_W, OPTIMISER, REST)
 
 
 class TimedStep:

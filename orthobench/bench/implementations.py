@@ -12,8 +12,9 @@ from torch.nn.functional import cross_entropy, linear, mse_loss
 
 from orthobench.bench.constraints import Constraint, cayley
 from orthobench.bench.shapes import Shape
-from orthobench.recurrence import MODRELU, Projection, lstm, recurrence, use_backend
+from orthobench.recurrence import MODRELU, Projection, lstm, project, recurrence, use_backend
 from orthobench.recurrence.cuda_launch import MAX_ROW_FEATURES
+from orthobench.recurrence.stopwatch import READOUT
 from orthobench.training.optimizers import make_optimizer
 
 SEED = 0
@@ -24,6 +25,7 @@ class Network(nn.Module):
     """y = V h + c over the states of a subclass: h_T `[B, n]`, or all states `[T, B, n]` where the shape reads all."""
 
     gates = 1
+    output_map: Callable[..., Tensor] = staticmethod(linear)
 
     def __init__(self, shape: Shape, device: torch.device, backend: str = "auto") -> None:
         super().__init__()
@@ -47,10 +49,13 @@ class Network(nn.Module):
         raise NotImplementedError
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return linear(self.states(inputs), self.output_weight, self.output_bias)
+        with use_backend(self.backend):
+            return self.output_map(self.states(inputs), self.output_weight, self.output_bias)
 
 
 class ScoRNN(Network):
+    output_map = staticmethod(partial(project, part=READOUT))
+
     def __init__(
         self, shape: Shape, device: torch.device, backend: str = "auto", constraint: Constraint = cayley
     ) -> None:
@@ -71,6 +76,8 @@ class ScoRNN(Network):
 class EagerScoRNN(ScoRNN):
     """The loop at its best: one projection of all inputs, then unbound (indexing costs T times T), and one W^T."""
 
+    output_map = staticmethod(linear)
+
     def states(self, inputs: Tensor) -> Tensor:
         transposed = self.recurrent_weight(self.parameter).T.contiguous()
         h, states = self.start(inputs), []
@@ -83,6 +90,7 @@ class EagerScoRNN(ScoRNN):
 
 class LSTM(Network):
     gates = 4
+    output_map = staticmethod(partial(project, part=READOUT))
 
     def __init__(self, shape: Shape, device: torch.device, backend: str = "auto") -> None:
         super().__init__(shape, device, backend)
@@ -98,6 +106,8 @@ class LSTM(Network):
 
 
 class EagerLSTM(LSTM):
+    output_map = staticmethod(linear)
+
     def states(self, inputs: Tensor) -> Tensor:
         transposed = self.recurrent_weight.T.contiguous()
         h, states = self.start(inputs), []

@@ -1,7 +1,7 @@
-"""The input projection x_t = U u_t + b of all steps in one product.
+"""The input projection x_t = U u_t + b, or the output map y_t = V h_t + c, of all steps in one product.
 
-`torch.nn.functional.linear` in value and gradient. On the CPU the result is in reused memory. It is as large as
-all states and unused after the recurrence, and fresh pages would cost more time than the product.
+`torch.nn.functional.linear` in value and gradient. On the CPU the large tensors are in reused memory: x, and the
+gradient of h. They are as large as all states and soon unused, and fresh pages would cost more time than the product.
 """
 
 from __future__ import annotations
@@ -16,30 +16,32 @@ from torch.autograd.function import once_differentiable
 from orthobench.recurrence import dispatch, native, stopwatch, workspace
 
 
-def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: str = stopwatch.PROJECTION) -> Tensor:
     """Return x = U u + b.
 
     Args:
         inputs: `[T, B, m]`.
         weight: U `[n, m]`.
         bias: b `[n]`.
+        part: the part of a training step that it is timed as.
 
     Returns:
-        x `[T, B, n]`.
+        x `[T, B, n]`; for inputs of another number of axes as `torch.nn.functional.linear`.
     """
     tensors = [inputs, weight] if bias is None else [inputs, weight, bias]
     has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and inputs.numel()
     in_torch = torch.compiler.is_exporting() or dispatch.chosen() == "reference"
     if in_torch or not has_kernel or inputs.dim() != 3 or native.unusable("project"):
         return torch.nn.functional.linear(inputs, weight, bias)
-    with stopwatch.part(stopwatch.PROJECTION):
-        result: Tensor = _Project.apply(inputs, weight, bias)
+    with stopwatch.part(part):
+        result: Tensor = _Project.apply(inputs, weight, bias, part)
     return result
 
 
 class _Project(Function):
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, part: str) -> Tensor:
+        ctx.part = part
         ctx.save_for_backward(inputs, weight)
         ctx.has_bias = bias is not None
         x = workspace.take(*inputs.shape[:2], weight.shape[0])
@@ -52,11 +54,11 @@ class _Project(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dx: Tensor) -> Any:
-        with stopwatch.part(stopwatch.PROJECTION):
-            return _Project._gradients(ctx, dx)
+        with stopwatch.part(ctx.part):
+            return (*_Project._gradients(ctx, dx), None)
 
     @staticmethod
-    def _gradients(ctx: Any, dx: Tensor) -> Any:
+    def _gradients(ctx: Any, dx: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight = ctx.saved_tensors
         m = inputs.shape[-1]
         dinputs = None
@@ -66,8 +68,6 @@ class _Project(Function):
         if not any(ctx.needs_input_grad[1:]):
             return dinputs, None, None
         # The bias is the weight of an additional input 1: one pass over dx gives both gradients.
-        if ctx.has_bias:
-            inputs = torch.cat((inputs, inputs.new_ones(*inputs.shape[:2], 1)), dim=-1)
-        dweight = native.weight_gradient(dx.contiguous(), inputs.contiguous(), None)
-        dbias = dweight[:, m].contiguous() if ctx.has_bias else None
-        return dinputs, dweight[:, :m].contiguous(), dbias
+        constant = inputs.new_ones(*inputs.shape[:2], 1) if ctx.has_bias else None
+        sums = native.outer_sums(dx.contiguous(), inputs.contiguous(), None, constant)
+        return dinputs, sums[:, :m].contiguous(), sums[:, m].contiguous() if ctx.has_bias else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 FORWARD, BACKWARD = "forward", "backward"
-WEIGHT_GRADIENT, PROJECTION = "weight gradient", "input projection"
+WEIGHT_GRADIENT, PROJECTION, READOUT = "weight gradient", "input projection", "output map"
 
 _recorded: dict[str, float] | None = None
 

@@ -51,6 +51,12 @@ def test_json_is_what_is_kept(orthobench):
                 assert row["ratio"] == pytest.approx(eager["seconds"] / row["seconds"])
 
 
+def test_an_output_map_of_all_steps_is_a_part(orthobench):
+    outcome = orthobench("bench", "--breakdown", "--quick", "--rounds", "2", "--json", "--shape", "copying-2000")
+    (printed,) = json.loads(outcome.out)["shapes"]
+    assert {row["part"]: row["seconds"] for row in printed["rows"]}["output map"] > 0
+
+
 def test_the_parts_of_a_step_are_the_step(orthobench):
     outcome = orthobench("bench", "--breakdown", "--quick", "--rounds", "2", "--json", "--shape", "adding-200")
     (printed,) = json.loads(outcome.out)["shapes"]
@@ -59,7 +65,9 @@ def test_the_parts_of_a_step_are_the_step(orthobench):
     assert sum(row["seconds"] for row in parts) == pytest.approx(whole["seconds"])
     assert sum(row["share"] for row in parts) == pytest.approx(whole["share"]) == 1
     rows = {row["part"]: row for row in parts}
-    assert all(row["seconds"] > 0 for name, row in rows.items() if name != "input projection")
+    # The kernels project the inputs, and a loss of the last step alone reads [B, n], for which linear serves.
+    assert all(row["seconds"] > 0 for name, row in rows.items() if name not in ("input projection", "output map"))
+    assert rows["output map"]["seconds"] == 0
     for name in ("forward", "backward", "weight gradient"):
         assert rows[name]["gflops"] * rows[name]["seconds"] == pytest.approx(2 * 4 * 6 * 12**2 / 1e9)
     assert rows["input projection"] == {
