@@ -73,7 +73,9 @@ struct step {
     int64_t t, first;
     const float *prev;      /* h_{t-1} of the batch rows from `first`, [rows, n] */
     const float *prev_cell; /* c_{t-1}, likewise */
-    float *dz;              /* [rows, gates * n]: dL/dz of the present step */
+    float *dz;              /* [rows, gates * n], rows dz_row floats apart: dL/dz of the present step */
+    int64_t dz_row;
+    float *dx;              /* dL/dz of all steps, [T, B, gates * n], if it is kept beside dz, or NULL */
     float *direct;          /* [rows, n]: the part of dL/dh_t outside the product */
     float *cell;            /* [rows, n]: the part of dL/dc_t from c_{t+1} */
     float *squares, *cell_squares; /* [rows, VL]: partial sums of squares for the norms, or NULL */
@@ -277,7 +279,8 @@ INLINE void activation_backward(const int kind, const int euler, const struct st
             }
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
             const struct derivative d = differentiate(kind, euler ? g * p->step_size : g, a, bias, p);
-            store(s->dz + local, d.z, count);
+            store(s->dz + (row + i) * s->dz_row + at, d.z, count);
+            if (s->dx) store(s->dx + here, d.z, count);
             if (p->dbias) {
                 float *const sum = p->dbias + s->first * n + local;
                 store(sum, load(sum, count) + d.bias, count);
@@ -341,8 +344,9 @@ static int forward(const struct problem *p, int64_t first, int64_t last, int gat
 struct sums {
     int64_t rows, width; /* batch rows of this thread; columns of dz */
     int64_t chunk;       /* steps between additions */
-    float *ring;         /* dz of `chunk` steps where p->dx is NULL */
-    float *memory;       /* of accumulate_outer */
+    int64_t ld;          /* floats between dz of a row's steps: whole cache lines, an odd number of them */
+    float *ring;         /* dz [rows, chunk, ld], a group's steps and rows equally far apart; NULL if no sums are made */
+    int64_t row;         /* floats between dz of a step's rows */
     int64_t started, spent; /* nanoseconds */
 };
 
@@ -354,16 +358,16 @@ INLINE int64_t nanoseconds(void) {
 
 static int start_sums(struct sums *sums, const struct problem *p, int64_t rows, int64_t width) {
     const int64_t group = p->groups ? (p->batch + p->groups - 1) / p->groups : p->batch;
-    *sums = (struct sums){.rows = rows, .width = width, .chunk = DEPTH / group > 2 ? DEPTH / group : 2};
+    *sums = (struct sums){.rows = rows, .width = width, .ld = width, .chunk = DEPTH / group > 2 ? DEPTH / group : 2};
     if (sums->chunk > p->steps) sums->chunk = p->steps > 2 ? p->steps : 2;
     if (p->weight_time) sums->started = nanoseconds();
-    const int64_t ring = p->dx ? 0 : (sums->chunk * rows * width + 15) / 16 * 16;
-    if (p->dweights || ring) {
-        sums->ring = scratch(ring + outer_memory(width, p->features + p->inputs));
-        if (!sums->ring) return 0;
-        sums->memory = sums->ring + ring;
-    }
-    return 1;
+    sums->row = width;
+    if (!p->dweights) return 1;
+    sums->ld = (width + 15) / 16 * 16;
+    if (sums->ld % 32 == 0) sums->ld += 16;
+    sums->row = sums->chunk * sums->ld;
+    sums->ring = scratch(rows * sums->row);
+    return sums->ring != NULL;
 }
 
 static void end_sums(struct sums *sums, const struct problem *p) {
@@ -373,31 +377,33 @@ static void end_sums(struct sums *sums, const struct problem *p) {
     __atomic_fetch_add(p->weight_time + 1, nanoseconds() - sums->started, __ATOMIC_RELAXED);
 }
 
-/* dL/dz of step t, [rows, width] from batch row `first`. */
+/* dL/dz of step t, [rows, width] from batch row `first`, its rows sums->row floats apart. */
 INLINE float *dz_at(const struct sums *sums, const struct problem *p, int64_t t, int64_t first) {
-    if (p->dx) return p->dx + (t * p->batch + first) * sums->width;
-    return sums->ring + t % sums->chunk * sums->rows * sums->width;
+    if (sums->ring) return sums->ring + t % sums->chunk * sums->ld;
+    return p->dx + (t * p->batch + first) * sums->width;
 }
 
-/* Adds the products of the steps [t, t + chunk), if t starts a chunk. */
+/* Adds the products of the steps [t, t + chunk), if t starts a chunk. Of the steps behind the last, dz is still 0. */
 static void add_products(struct sums *sums, const struct problem *p, int64_t t, int64_t first) {
     if (!p->dweights || t % sums->chunk) return;
     const int64_t start_time = p->weight_time ? nanoseconds() : 0;
-    const int64_t n = p->features, m = p->inputs, last = first + sums->rows;
-    const int64_t end = t + sums->chunk < p->steps ? t + sums->chunk : p->steps;
-    const int64_t size = sums->width * padded(n + m);
+    const int64_t n = p->features, m = p->inputs, last = first + sums->rows, chunk = sums->chunk;
     for (int64_t group = 0; group < p->groups; group++) {
         const int64_t start_row = p->batch * group / p->groups, end_row = p->batch * (group + 1) / p->groups;
         if (start_row < first || end_row > last) continue;
-        struct pair pairs[DEPTH];
+        struct factor factors[DEPTH];
         int64_t depth = 0;
-        for (int64_t step = t; step < end; step++)
-            for (int64_t row = start_row; row < end_row; row++) {
-                const float *const state = state_before(p, p->h, p->h0, step, row);
-                const float *const dz = dz_at(sums, p, step, first) + (row - first) * sums->width;
-                pairs[depth++] = (struct pair){dz, state, p->u + (step * p->batch + row) * m};
-                if (depth < DEPTH && (step < end - 1 || row < end_row - 1)) continue;
-                accumulate_outer(pairs, depth, 0, sums->width, n, m, p->dweights + group * size, sums->memory);
+        const float *dz = sums->ring + (start_row - first) * sums->row;
+        for (int64_t row = start_row; row < end_row; row++)
+            for (int64_t i = 0; i < chunk; i++) {
+                const int64_t step = t + i < p->steps ? t + i : p->steps - 1;
+                factors[depth++] = (struct factor){state_before(p, p->h, p->h0, step, row),
+                                                   p->u + (step * p->batch + row) * m};
+                if (depth < DEPTH && (i < chunk - 1 || row < end_row - 1)) continue;
+                const struct rows rows = {dz, depth, sums->ld};
+                accumulate_outer(&rows, factors, 0, sums->width, n, m,
+                                 p->dweights + group * sums->width * padded(n + m), NULL);
+                dz += depth * sums->ld;
                 depth = 0;
             }
     }
@@ -419,11 +425,13 @@ static int backward(const struct problem *p, int64_t first, int64_t last, int64_
     struct step s = {.p = p, .first = first};
     s.direct = p->euler ? memory + rows * VL : NULL;
     s.squares = p->norms ? memory : NULL;
+    s.dz_row = sums.row;
+    s.dx = sums.ring ? p->dx : NULL;
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
         const int count = s.t == p->steps - 1 ? 0 : p->packed_candidate ? 2 : 1;
         const int64_t later = offset(&s, 0, n) + p->batch * n;
         const struct operand carried[] = {
-            {dmixed ? dmixed + later : dz_at(&sums, p, s.t + 1, first), n, n, p->packed},
+            {dmixed ? dmixed + later : dz_at(&sums, p, s.t + 1, first), dmixed ? n : sums.row, n, p->packed},
             {p->dx + later, n, n, p->packed_candidate},
         };
         if (s.t >= 0) s.dz = dz_at(&sums, p, s.t, first);
@@ -609,11 +617,16 @@ static void lstm_finish_backward(const struct step *s, int64_t row, int rows, in
                 *(vf *)(s->squares + (row + i) * VL) += dh * dh;
                 *(vf *)(s->cell_squares + (row + i) * VL) += dc * dc;
             }
-            float *const dz = s->dz + (row + i) * 4 * n + at;
-            store(dz, dc * g * input * (1.0f - input), count);
-            store(dz + n, dc * load(s->prev_cell + local, count) * forget * (1.0f - forget), count);
-            store(dz + 2 * n, dc * input * (1.0f - g * g), count);
-            store(dz + 3 * n, dh * squashed * output * (1.0f - output), count);
+            const vf dz[] = {
+                dc * g * input * (1.0f - input),
+                dc * load(s->prev_cell + local, count) * forget * (1.0f - forget),
+                dc * input * (1.0f - g * g),
+                dh * squashed * output * (1.0f - output),
+            };
+            for (int gate = 0; gate < 4; gate++) {
+                store(s->dz + (row + i) * s->dz_row + at + gate * n, dz[gate], count);
+                if (s->dx) store(s->dx + here + gate * n, dz[gate], count);
+            }
             store(s->cell + local, dc * forget, count);
         }
 }
@@ -660,9 +673,11 @@ int lstm_backward(const struct problem *p, int64_t first, int64_t last) {
         return 1;
     }
     const uint64_t denormals = flush_denormals();
+    s.dz_row = sums.row;
+    s.dx = sums.ring ? p->dx : NULL;
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
         const int more = s.t < p->steps - 1;
-        const struct operand carried = {dz_at(&sums, p, s.t + 1, first), 4 * n, 4 * n, p->packed};
+        const struct operand carried = {dz_at(&sums, p, s.t + 1, first), sums.row, 4 * n, p->packed};
         if (s.t >= 0) {
             s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
             s.dz = dz_at(&sums, p, s.t, first);
@@ -1063,22 +1078,23 @@ int lem_backward(const struct problem *p, int64_t first, int64_t last) {
  * [T * B]; the states before the first step's are in `initial`. */
 int weight_gradient(int64_t first, int64_t last, int64_t batch, int64_t width, int64_t n, int64_t m, const float *dz,
                     int64_t ldz, const float *states, const float *initial, const float *inputs, float *out) {
-    float *const memory = scratch(outer_memory(width, n + m));
-    if (!memory) return 1;
+    float *const copy = scratch(copy_size(width));
+    if (!copy) return 1;
     const uint64_t denormals = flush_denormals();
     memset(out, 0, (size_t)(width * padded(n + m)) * 4);
-    struct pair pairs[2 * DEPTH];
+    struct factor factors[2 * DEPTH];
     for (int64_t start = first; start < last; start += DEPTH) {
         const int64_t left = last - start, depth = left < DEPTH ? left : DEPTH;
         const int64_t ahead = left - depth < DEPTH ? left - depth : DEPTH;
         for (int64_t r = 0; r < depth + ahead; r++) {
             const int64_t k = start + r;
             const float *const state = k < batch ? initial + k * n : states + (k - batch) * n;
-            pairs[r] = (struct pair){dz + k * ldz, state, inputs + k * m};
+            factors[r] = (struct factor){state, inputs + k * m};
         }
-        accumulate_outer(pairs, depth, ahead, width, n, m, out, memory);
+        const struct rows rows = {dz + start * ldz, depth, ldz};
+        accumulate_outer(&rows, factors, ahead, width, n, m, out, copy);
     }
-    free(memory);
+    free(copy);
     restore_denormals(denormals);
     return 0;
 }

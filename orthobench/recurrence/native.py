@@ -17,6 +17,8 @@ from torch import Tensor
 from orthobench.recurrence import build, stopwatch, threads, workspace
 
 _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
+_CACHED = 1 << 20  # bytes of a packed matrix that stays in a core's cache; a larger one is read once for all batch rows
+_FORWARD_ROWS, _BACKWARD_ROWS = 32, 25  # batch rows whose states of a few steps stay in a core's cache
 _POINTERS = (
     *(
         "x",
@@ -136,7 +138,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def loop(function: str, settings: Mapping[str, int | float] | None = None, **fields: Any) -> None:
-    """Run one direction of an operation over all steps, the batch rows split over the threads.
+    """Run one direction of an operation over all steps, the batch rows split over the threads and into blocks.
 
     Args:
         function: its name in cpu.c.
@@ -152,8 +154,11 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
     for name, value in fields.items():
         setattr(problem, name, value.data_ptr() if isinstance(value, Tensor) else value)
     library = kernels()
-    work = steps * fields["packed"].numel() * batch
-    parts = threads.ranges(groups or batch, torch.get_num_threads() if work > _SMALL else 1)
+    packed: Tensor = fields["packed"]
+    count = torch.get_num_threads() if steps * packed.numel() * batch > _SMALL else 1
+    if 4 * packed.numel() <= _CACHED:
+        count *= max(1, batch // (count * (_FORWARD_ROWS if function.endswith("_forward") else _BACKWARD_ROWS)))
+    parts = threads.ranges(groups or batch, count)
     if groups:
         parts = [(batch * first // groups, batch * last // groups) for first, last in parts]
     kernel = getattr(library, function)

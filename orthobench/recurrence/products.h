@@ -24,6 +24,21 @@ struct operand {
     const float *packed;
 };
 
+enum {
+    FAR = 768,  /* a panel of this depth stays in no L1 cache: it is fetched AHEAD rows before its use */
+    AHEAD = 24,
+};
+
+/* sums[rows][vecs] += a[rows] w[vecs], a's elements lda apart. */
+INLINE void add_column(const int rows, const int vecs, vf sums[ROWS][2], const float *a, int64_t lda, const float *w) {
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        const vf value = splat(a[i * lda]);
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++) sums[i][v] += value * ((const vf *)w)[v];
+    }
+}
+
 /* out[rows][vecs] = sum over the operands of a[row : row + rows][depth] packed[depth][column : ...]: one block of
  * accumulators. `column` counts the floats of a packed row before the panel. */
 INLINE void tile(const int rows, const int vecs, const struct operand *operands, int count, int64_t row,
@@ -36,16 +51,16 @@ INLINE void tile(const int rows, const int vecs, const struct operand *operands,
     for (const struct operand *at = operands; at < operands + count; at++) {
         const int64_t lda = at->lda, depth = at->depth;
         const float *restrict a = at->a + row * lda, *restrict panel = at->packed + column * depth;
+        if (depth < FAR)
 #pragma GCC unroll 2
-        for (int64_t k = 0; k < depth; k++) {
-            const vf *w = (const vf *)(panel + k * vecs * VL);
-#pragma GCC unroll 16
-            for (int i = 0; i < rows; i++) {
-                const vf value = splat(a[i * lda + k]);
+            for (int64_t k = 0; k < depth; k++) add_column(rows, vecs, sums, a + k, lda, panel + k * vecs * VL);
+        else
 #pragma GCC unroll 2
-                for (int v = 0; v < vecs; v++) sums[i][v] += value * w[v];
+            for (int64_t k = 0; k < depth; k++) {
+                for (int v = 0; v < vecs; v++)
+                    __builtin_prefetch(panel + (k + AHEAD) * vecs * VL + v * VL, 0, 3);
+                add_column(rows, vecs, sums, a + k, lda, panel + k * vecs * VL);
             }
-        }
     }
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
@@ -83,55 +98,67 @@ static void pack_vector(float *to, int64_t stride, int64_t depth, const float *f
 
 enum {
     DEPTH = 128, /* rows summed in registers: a panel of them, DEPTH x 2 vectors, stays in L1 */
-    BLOCK = (ROWS + VL - 1) / VL * VL, /* floats of a packed row of at most ROWS columns of dz */
+    BLOCK = (ROWS + VL - 1) / VL * VL, /* floats of a copied row of at most ROWS columns of dz */
 };
 
-/* One addend of a weight's gradient, dz^T [state, input]; `input` is NULL where no input is summed beside the state. */
-struct pair {
-    const float *dz, *state, *input;
+/* Rows of dL/dz, `ld` floats apart. */
+struct rows {
+    const float *first;
+    int64_t depth, ld;
+};
+
+/* What a row of dL/dz is multiplied with: [state, input]. Without inputs, `input` is not read. */
+struct factor {
+    const float *state, *input;
 };
 
 /* The columns of [state, input] rounded up to whole vectors: the row length of a sum of outer products. */
 INLINE int64_t padded(int64_t columns) { return (columns + VL - 1) / VL * VL; }
 
-/* Floats of memory that accumulate_outer needs. */
-INLINE int64_t outer_memory(int64_t width, int64_t columns) {
-    return ((width / ROWS + 1) * BLOCK + padded(columns) + 2 * VL) * DEPTH;
-}
-
-/* out[rows][vecs] += sum over k of a[k][rows] b[k][vecs], a's rows BLOCK apart. */
-INLINE void outer_tile(const int rows, const int vecs, int64_t depth, const float *restrict a, const float *restrict b,
-                       float *restrict out, int64_t ldo) {
-    vf sums[ROWS][2] = {{{0}}};
-    for (int i = 0; i < rows; i++)
-        for (int v = 0; v < vecs; v++) __builtin_prefetch(out + i * ldo + v * VL, 1, 3);
-#pragma GCC unroll 2
-    for (int64_t k = 0; k < depth; k++) {
-        const vf *w = (const vf *)(b + k * vecs * VL);
+/* out[height][vecs] += sum over the rows k of dz[k][column : column + height] panel[k][vecs]. */
+INLINE void outer_tile(const int height, const int vecs, const struct rows *dz, int64_t column,
+                       const float *restrict panel, float *restrict out, int64_t ldo) {
+    vf sums[ROWS][2];
+    const int64_t ld = dz->ld, depth = dz->depth;
+    const float *restrict a = dz->first + column;
 #pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            const vf value = splat(a[k * BLOCK + i]);
-#pragma GCC unroll 2
-            for (int v = 0; v < vecs; v++) sums[i][v] += value * w[v];
-        }
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < height; i++)
 #pragma GCC unroll 2
         for (int v = 0; v < vecs; v++) {
-            *(vf *)(out + i * ldo + v * VL) += sums[i][v];
+            sums[i][v] = (vf){0};
+            __builtin_prefetch(out + i * ldo + v * VL, 1, 3);
         }
+#pragma GCC unroll 2
+    for (int64_t k = 0; k < depth; k++, a += ld, panel += vecs * VL) add_column(height, vecs, sums, a, 1, panel);
+#pragma GCC unroll 16
+    for (int i = 0; i < height; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++) *(vf *)(out + i * ldo + v * VL) += sums[i][v];
 }
 
-static void multiply_outer(int rows, int vecs, int64_t depth, const float *a, const float *b, float *out, int64_t ldo) {
-    switch (rows * 2 + vecs - 1) {
-#define CASE(N)                                                            \
-    case N * 2: outer_tile(N, 1, depth, a, b, out, ldo);       \
-        return;                                                            \
-    case N * 2 + 1: outer_tile(N, 2, depth, a, b, out, ldo);   \
+static void multiply_outer(int height, int vecs, const struct rows *dz, int64_t column, const float *panel, float *out,
+                           int64_t ldo) {
+    switch (height * 2 + vecs - 1) {
+#define CASE(N)                                                       \
+    case N * 2: outer_tile(N, 1, dz, column, panel, out, ldo);        \
+        return;                                                       \
+    case N * 2 + 1: outer_tile(N, 2, dz, column, panel, out, ldo);    \
         return;
         EACH_ROWS(CASE)
 #undef CASE
+    }
+}
+
+/* Columns [col, col + vecs * VL) of [state, input], 0 behind the last. */
+INLINE void copy_panel(const int vecs, float *panel, const struct factor *factors, int64_t depth, int64_t col,
+                       int64_t n, int64_t m) {
+    for (int64_t r = 0; r < depth; r++, panel += vecs * VL) {
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL;
+            *(vf *)(panel + v * VL) = at < n ? load(factors[r].state + at, lanes(n - at)) : (vf){0};
+        }
+        for (int64_t at = col > n ? col : n; at < n + m && at < col + vecs * VL; at++)
+            panel[at - col] = factors[r].input[at - n];
     }
 }
 
@@ -139,44 +166,45 @@ INLINE void prefetch_row(const float *row, int64_t floats) {
     for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(row + i, 0, 2);
 }
 
-/* out [width, padded(n + m)] += the sum over `depth` <= DEPTH pairs of dz [width] times [state [n], input [m]]. The rows
- * are copied into blocks first. Read in place, rows a power of two apart fall on the same few cache sets. The `ahead`
- * pairs behind them are fetched meanwhile. */
-static void accumulate_outer(const struct pair *pairs, int64_t depth, int64_t ahead, int64_t width, int64_t n, int64_t m,
-                             float *out, float *memory) {
-    const int64_t columns = n + m, ldo = padded(columns), blocks = (width + ROWS - 1) / ROWS;
-    float *const packed_b = memory, *const packed_a = memory + (ldo + VL) * DEPTH;
-    int64_t starts[blocks + 1]; /* of the blocks of dz's columns; a division for each row would cost more than its copy */
-    for (int64_t block = 0; block <= blocks; block++) starts[block] = width * block / blocks;
-    for (int64_t r = 0; r < depth; r++) {
-        for (int64_t col = 0; col < ldo; col += VL) {
-            const int64_t panel = col / (2 * VL), vecs = ldo - panel * 2 * VL > VL ? 2 : 1;
-            float *const to = packed_b + panel * 2 * VL * DEPTH + r * vecs * VL + col % (2 * VL);
-            *(vf *)to = col < n ? load(pairs[r].state + col, lanes(n - col)) : (vf){0};
-        }
-        for (int64_t j = 0; j < m; j++) {
-            const int64_t col = n + j, panel = col / (2 * VL), vecs = ldo - panel * 2 * VL > VL ? 2 : 1;
-            packed_b[panel * 2 * VL * DEPTH + r * vecs * VL + col % (2 * VL)] = pairs[r].input[j];
-        }
-        for (int64_t block = 0; block < blocks; block++) {
-            const float *const from = pairs[r].dz + starts[block];
-            const int height = (int)(starts[block + 1] - starts[block]);
-            for (int i = 0; i < BLOCK; i += VL)
-                *(vf *)(packed_a + (block * DEPTH + r) * BLOCK + i) = load(from + i, lanes(height > i ? height - i : 0));
-        }
+/* Floats of memory for a copy of DEPTH rows of dz. */
+INLINE int64_t copy_size(int64_t width) { return (width / ROWS + 1) * DEPTH * BLOCK; }
+
+/* The rows of dz, cut into the blocks of columns that a tile reads, one block after the other. */
+static void copy_blocks(float *to, const struct rows *dz, int64_t width, int64_t blocks) {
+    for (int64_t block = 0; block < blocks; block++, to += DEPTH * BLOCK) {
+        const int64_t start = width * block / blocks, height = width * (block + 1) / blocks - start;
+        for (int64_t r = 0; r < dz->depth; r++)
+            for (int64_t i = 0; i < height; i += VL)
+                *(vf *)(to + r * BLOCK + i) = load(dz->first + r * dz->ld + start + i, lanes(height - i));
     }
+}
+
+/* out [width, padded(n + m)] += the sum over at most DEPTH rows of dz [width] times their factor, [state [n],
+ * input [m]]. A panel of the factors is copied before its use. Read in place, its vectors would cross cache lines, and
+ * rows a power of two apart would fall on the same few cache sets. For the same reason dz is copied too if there is
+ * memory for it, `copy`. The `ahead` rows of dz behind these, and their factors, are fetched meanwhile. */
+static void accumulate_outer(const struct rows *dz, const struct factor *factors, int64_t ahead, int64_t width,
+                             int64_t n, int64_t m, float *out, float *copy) {
+    _Alignas(64) float panel[DEPTH * 2 * VL];
+    const int64_t depth = dz->depth, ldo = padded(n + m), blocks = (width + ROWS - 1) / ROWS;
     const int64_t tiles = blocks * ((ldo + 2 * VL - 1) / (2 * VL));
     int64_t fetched = 0, done = 0;
-    for (int64_t col = 0; col < ldo; col += 2 * VL)
+    if (copy) copy_blocks(copy, dz, width, blocks);
+    for (int64_t col = 0; col < ldo; col += 2 * VL) {
+        const int vecs = ldo - col > VL ? 2 : 1;
+        if (vecs == 2) copy_panel(2, panel, factors, depth, col, n, m);
+        else copy_panel(1, panel, factors, depth, col, n, m);
         for (int64_t block = 0; block < blocks; block++) {
-            const int64_t row = starts[block];
+            const int64_t row = width * block / blocks;
             for (done++; fetched < ahead * done / tiles; fetched++) {
-                prefetch_row(pairs[depth + fetched].state, n);
-                prefetch_row(pairs[depth + fetched].dz, width);
+                prefetch_row(factors[depth + fetched].state, n);
+                prefetch_row(dz->first + (depth + fetched) * dz->ld, width);
             }
-            multiply_outer((int)(starts[block + 1] - row), ldo - col > VL ? 2 : 1, depth,
-                           packed_a + block * DEPTH * BLOCK, packed_b + col * DEPTH, out + row * ldo + col, ldo);
+            const struct rows copied = {copy + block * DEPTH * BLOCK, depth, BLOCK};
+            multiply_outer((int)(width * (block + 1) / blocks - row), vecs, copy ? &copied : dz, copy ? 0 : row, panel,
+                           out + row * ldo + col, ldo);
         }
+    }
 }
 
 #endif

@@ -66,10 +66,6 @@ INLINE vf mask(vi condition, vf value) { return (vf)(condition & (vi)value); }
 
 INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
 
-INLINE vf with_sign_of(vf magnitude_of, vf sign) {
-    return (vf)(((vi)magnitude_of & 0x7fffffff) | ((vi)sign & (int32_t)0x80000000));
-}
-
 INLINE vf relu(vf x) { return select_lanes(x < 0, (vf){0}, x); }
 
 INLINE vf square_root(vf x) {
@@ -99,10 +95,19 @@ INLINE float sum_of(vf x) {
     return total;
 }
 
+/* x held in [low, high]; NaN stays. */
+INLINE vf clamp(vf x, float low, float high) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_max_ps((__m512)splat(low), _mm512_min_ps((__m512)splat(high), (__m512)x));
+#else
+    x = select_lanes(x > high, splat(high), x);
+    return select_lanes(x < low, splat(low), x);
+#endif
+}
+
 /* e^x, relative error below 2e-7; the argument is held in [-87, 88], outside of which float32 has nothing to say. */
 INLINE vf exponential(vf x) {
-    x = select_lanes(x > 88.0f, splat(88.0f), x);
-    x = select_lanes(x < -87.0f, splat(-87.0f), x);
+    x = clamp(x, -87.0f, 88.0f);
     const vf magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer, held in the low bits */
     const vf shifted = x * 1.44269504088896341f + magic;
     const vf whole = shifted - magic;
@@ -120,17 +125,21 @@ INLINE vf exponential(vf x) {
 
 INLINE vf sigmoid(vf x) { return 1.0f / (1.0f + exponential(-x)); }
 
-/* The exponential form loses relative accuracy near 0, the odd polynomial takes over there. Error below 2 ulp. */
+/* x P(x^2) / Q(x^2) on [-9, 9], outside of which tanh is 1 to the rounding. The polynomials are a least squares fit of
+ * relative error 1.3e-9, weighted anew until the error is level; with the rounding it stays below 3.5e-7. */
 INLINE vf hyperbolic_tangent(vf x) {
-    const vf size = magnitude(x), square = x * x;
-    const vf far = with_sign_of(1.0f - 2.0f / (exponential(2.0f * size) + 1.0f), x);
-    vf series = splat(-5.70498872745e-3f);
-    series = series * square + 2.06390887954e-2f;
-    series = series * square + -5.37397155531e-2f;
-    series = series * square + 1.33314422036e-1f;
-    series = series * square + -3.33332819422e-1f;
-    const vf near = series * square * x + x;
-    return select_lanes(size < 0.625f, near, far);
+    const vf held = clamp(x, -9.0f, 9.0f), square = held * held;
+    vf p = splat(-1.224506156e-11f), q = splat(1.288988911e-6f);
+    p = p * square + 3.064093106e-8f;
+    q = q * square + 3.940656388e-4f;
+    p = p * square + 2.803065414e-5f;
+    q = q * square + 2.725003951e-2f;
+    p = p * square + 3.869475863e-3f;
+    q = q * square + 4.701416305e-1f;
+    p = p * square + 1.368083096e-1f;
+    q = q * square + 1.0f;
+    p = p * square + 1.0f;
+    return clamp(held * (p / q), -1.0f, 1.0f);
 }
 
 /* Denormal numbers cost a hundred cycles each and appear in every vanishing gradient: off while a kernel runs. */

@@ -232,3 +232,10 @@ def _poison() -> Iterator[None]:
         patch.setattr(torch, "empty_like", poisoned(empty_like))
         patch.setattr(Tensor, "new_empty", poisoned(new_empty))
         yield
+
+
+@pytest.fixture
+def restored_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)

@@ -137,15 +137,8 @@ def test_without_gradients_the_same_states(case: Any, evaluate: Any, call: Any) 
         assert torch.equal(output, expected[f"output {i}"])
 
 
-@pytest.fixture
-def restored_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.usefixtures("restored_threads")
-@pytest.mark.parametrize(("steps", "batch", "n"), [(70, 37, 40), (3, 19, 400)])
+@pytest.mark.parametrize(("steps", "batch", "n"), [(70, 37, 40), (3, 19, 400), (9, 131, 24)])
 def test_threads_change_no_number(case: Any, evaluate: Any, steps: int, batch: int, n: int) -> None:
     arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(steps, batch, n, 0)]
     results = []
@@ -252,7 +245,8 @@ def test_functions_are_accurate() -> None:
     n = len(z)
     tanh = on_cpu(recurrence, z.view(n, 1, 1), torch.zeros(1, 1), (torch.zeros(1, 1),))[0].flatten()
     exact = z.double().tanh()
-    assert float(((tanh - exact) / exact.where(exact != 0, 1.0)).abs().max()) < 3e-7
+    assert float(((tanh - exact) / exact.where(exact != 0, 1.0)).abs().max()) < 3.5e-7
+    assert float(tanh.abs().max()) == 1
     gates = torch.zeros(1, n, 4)
     gates[0, :, 0], gates[0, :, 2], gates[0, :, 1] = z, 20.0, -200.0
     _, (_, c) = on_cpu(lstm, gates, torch.zeros(4, 1), (torch.zeros(n, 1), torch.zeros(n, 1)))

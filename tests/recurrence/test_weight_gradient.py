@@ -23,6 +23,7 @@ SIZES = [
     (2, 1100, 6, 2),
     (40, 20, 47, 40),
     (5, 9, 400, 7),
+    (19, 131, 24, 1),
 ]
 
 
@@ -94,7 +95,7 @@ def test_each_gradient_alone(operation: Any, trained: tuple[int, ...]) -> None:
         torch.testing.assert_close(actual[name].double(), value, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("steps", "batch", "n"), [(70, 37, 40), (70, 6, 190), (3, 19, 400)])
+@pytest.mark.parametrize(("steps", "batch", "n"), [(70, 37, 40), (70, 6, 190), (3, 19, 400), (17, 131, 24)])
 def test_threads_change_no_sum(steps: int, batch: int, n: int) -> None:
     before = torch.get_num_threads()
     tensors = [tensor.float() for tensor in projected(recurrence, 1, steps, batch, n, 2, True)]
@@ -107,6 +108,24 @@ def test_threads_change_no_sum(steps: int, batch: int, n: int) -> None:
         torch.set_num_threads(before)
     for result in results[1:]:
         assert all(torch.equal(result[name], value) for name, value in results[0].items())
+
+
+@pytest.mark.parametrize(
+    ("batch", "n", "threads", "forward", "backward"),
+    [(128, 40, 1, 4, 5), (128, 40, 2, 4, 4), (20, 40, 1, 1, 1), (128, 40, 8, 8, 8), (128, 520, 1, 1, 1)],
+)
+@pytest.mark.usefixtures("restored_threads")
+def test_a_thread_runs_blocks_of_rows(
+    batch: int, n: int, threads: int, forward: int, backward: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks whose states stay in the cache, unless the packed matrix itself does not."""
+    counts = []
+    run = native.threads.run
+    monkeypatch.setattr(native.threads, "run", lambda tasks: (counts.append(len(tasks)), run(tasks)))
+    torch.set_num_threads(threads)
+    tensors = [tensor.float() for tensor in projected(recurrence, 1, 20, batch, n, 1, False)]
+    outcome(recurrence, tensors, "cpu", (1, 2) if n < 500 else (3,))
+    assert counts[:2] == [forward, backward]
 
 
 def test_groups_of_rows_depend_on_the_batch_alone() -> None:
