@@ -6,12 +6,18 @@ from typing import Annotated
 
 import typer
 
+from orthobench.cli import completion
 from orthobench.cli.options import DEFAULT_DATABASE, Database, PluginFiles
 
 
 def command(
     names: Annotated[
-        list[str], typer.Argument(metavar="RUN|MODEL|TASK...", help="Models, tasks, or keys of runs; model/lstm also.")
+        list[str],
+        typer.Argument(
+            metavar="RUN|MODEL|TASK...",
+            help="Models, tasks, or keys of runs; model/lstm also.",
+            autocompletion=completion.cited,
+        ),
     ],
     plugin: PluginFiles = None,
     db: Database = DEFAULT_DATABASE,

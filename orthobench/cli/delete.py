@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from orthobench.cli import completion
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.options import DEFAULT_DATABASE, Database
 
@@ -13,7 +14,8 @@ from orthobench.cli.options import DEFAULT_DATABASE, Database
 @filtered()
 def command(
     runs: Annotated[
-        list[str] | None, typer.Argument(metavar="[RUN]...", help="Keys of runs, or their first digits.")
+        list[str] | None,
+        typer.Argument(metavar="[RUN]...", help="Keys of runs, or their first digits.", autocompletion=completion.runs),
     ] = None,
     filters: Filters = NO_FILTERS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs, and delete nothing.")] = False,

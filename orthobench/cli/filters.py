@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orthobench.cli import completion
+
 if TYPE_CHECKING:
     from orthobench.analysis.selection import Conditions
 
@@ -79,7 +81,12 @@ def _options(names: Sequence[str]) -> list[inspect.Parameter]:
     kinds: dict[str, Any] = {}
     for name in names:
         metavar, text = SHORT_FORMS[name]
-        option = typer.Option(f"--{name}", metavar=metavar, help=f"{text}; short for --where {name}={metavar}.")
+        option = typer.Option(
+            f"--{name}",
+            metavar=metavar,
+            help=f"{text}; short for --where {name}={metavar}.",
+            autocompletion=completion.column(name),
+        )
         kinds[name] = Annotated[str | None, option]
     kinds["where"] = Annotated[
         list[str] | None,

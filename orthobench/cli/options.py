@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from orthobench.cli import completion
+
 LARGEST_SEED = 2**32 - 1
 
 DEFAULT_DATABASE = "results.db"
@@ -43,7 +45,14 @@ PluginFiles = Annotated[
     typer.Option("--plugin", metavar="FILE", help="A Python file with a task, model or probe of yours."),
 ]
 Given = Annotated[
-    list[str] | None, typer.Option("-s", "--set", metavar="KEY=VALUE", help="A hyper-parameter; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "-s",
+        "--set",
+        metavar="KEY=VALUE",
+        help="A hyper-parameter; may be repeated.",
+        autocompletion=completion.settings,
+    ),
 ]
 PresetName = Annotated[
     Literal["paper", "quick"],
@@ -93,6 +102,7 @@ TrainedRun = Annotated[
     typer.Argument(
         metavar="RUN",
         help="The run's key, or its first digits; `orthobench ls` lists them. Or a file of weights.",
+        autocompletion=completion.runs,
     ),
 ]
 Which = Annotated[

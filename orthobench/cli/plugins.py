@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from orthobench.cli import completion
 from orthobench.cli.options import DataFolder, Json, PluginFiles
 
 if TYPE_CHECKING:
@@ -19,7 +20,11 @@ PAPER_VALUES = 6
 def command(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="A task, model or probe to explain, or `training` for its settings."),
+        typer.Argument(
+            metavar="[NAME]",
+            help="A task, model or probe to explain, or `training` for its settings.",
+            autocompletion=completion.plugins,
+        ),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Test every plugin against the contract. Exit code 1: one fails.")

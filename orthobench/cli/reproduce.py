@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orthobench.cli import completion
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
@@ -40,11 +41,17 @@ if TYPE_CHECKING:
 
 def command(
     paper: Annotated[
-        str | None, typer.Argument(metavar="[PAPER]", help="The paper's key, such as helfrich2018.")
+        str | None,
+        typer.Argument(
+            metavar="[PAPER]", help="The paper's key, such as helfrich2018.", autocompletion=completion.papers
+        ),
     ] = None,
     table: Annotated[str | None, typer.Option("--table", metavar="N", help="Restrict to this table.")] = None,
     figure: Annotated[str | None, typer.Option("--figure", metavar="N", help="Restrict to this figure.")] = None,
-    models: Annotated[str | None, typer.Option("--models", metavar="A,B", help="Restrict to these models.")] = None,
+    models: Annotated[
+        str | None,
+        typer.Option("--models", metavar="A,B", help="Restrict to these models.", autocompletion=completion.model_list),
+    ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from orthobench.cli import completion
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
     LARGEST_SEED,
@@ -30,8 +31,10 @@ from orthobench.cli.options import (
 
 
 def command(
-    task: Annotated[str, typer.Argument(help="The task; `orthobench plugins` lists them.")],
-    model: Annotated[str, typer.Argument(help="The model.")],
+    task: Annotated[
+        str, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
+    ],
+    model: Annotated[str, typer.Argument(help="The model.", autocompletion=completion.models)],
     set_: Given = None,
     preset: PresetName = "paper",
     seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of data, start and order.")] = 0,

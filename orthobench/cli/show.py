@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from orthobench.cli import completion
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
 
 if TYPE_CHECKING:
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
 
 def command(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="The run's key, or its first digits; `orthobench ls` lists them.")
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="The run's key, or its first digits; `orthobench ls` lists them.",
+            autocompletion=completion.runs,
+        ),
     ],
     db: Database = DEFAULT_DATABASE,
     save_plugins: Annotated[

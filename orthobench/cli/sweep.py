@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from orthobench.cli import completion
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
@@ -51,9 +52,14 @@ def _print_schema(requested: bool) -> None:
 
 
 def command(
-    task: Annotated[str | None, typer.Argument(help="The task; `orthobench plugins` lists them.")] = None,
+    task: Annotated[
+        str | None, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
+    ] = None,
     models: Annotated[
-        str | None, typer.Option("--models", metavar="A,B", help="The models, separated by commas.")
+        str | None,
+        typer.Option(
+            "--models", metavar="A,B", help="The models, separated by commas.", autocompletion=completion.model_list
+        ),
     ] = None,
     file: Annotated[
         Path | None,

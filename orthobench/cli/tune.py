@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orthobench.cli import completion
 from orthobench.cli.options import (
     DEFAULT_DATABASE,
     Backend,
@@ -47,9 +48,17 @@ SEEDS = 5
 
 
 def command(
-    task: Annotated[str | None, typer.Argument(help="The task; `orthobench plugins` lists them.")] = None,
+    task: Annotated[
+        str | None, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
+    ] = None,
     models: Annotated[
-        str | None, typer.Option("--models", metavar="A,B", help="The models, separated by commas; one search each.")
+        str | None,
+        typer.Option(
+            "--models",
+            metavar="A,B",
+            help="The models, separated by commas; one search each.",
+            autocompletion=completion.model_list,
+        ),
     ] = None,
     grid: Annotated[
         list[str] | None,

@@ -1,0 +1,116 @@
+"""Shell completion of names: tasks, models, settings and runs. It imports neither torch nor SQLAlchemy."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+import typer
+
+HELP_WIDTH = 60
+"""The largest width of a help: typer wraps longer ones, and fish takes each line as a word."""
+NEWEST = 500
+"""The largest number of runs that a completion reads."""
+
+Choice = str | tuple[str, str]
+"""A word, perhaps with its help."""
+
+
+def _starting(choices: Iterable[Choice], incomplete: str) -> list[Choice]:
+    return [choice for choice in choices if (choice if isinstance(choice, str) else choice[0]).startswith(incomplete)]
+
+
+def tasks(incomplete: str) -> list[Choice]:
+    """Return the tasks that begin with the typed text."""
+    return _starting(_names("task"), incomplete)
+
+
+def models(incomplete: str) -> list[Choice]:
+    """Return the models that begin with the typed text."""
+    return _starting(_names("model"), incomplete)
+
+
+def model_list(incomplete: str) -> list[Choice]:
+    """Return the models that continue a list such as `scornn,ls`."""
+    before, comma, last = incomplete.rpartition(",")
+    taken = before.split(",")
+    return [f"{before}{comma}{name}" for name in _names("model") if name.startswith(last) and name not in taken]
+
+
+def settings(context: typer.Context, incomplete: str) -> list[Choice]:
+    """Return `NAME=` for the settings of the command's task and models, or `NAME=VALUE` where the values are known."""
+    from orthobench.plugins import Catalog, PluginKind
+    from orthobench.plugins.static import plugin_settings, training_settings
+
+    kinds: tuple[PluginKind, ...] = ("task", "model")
+    catalog, known = Catalog(), training_settings()
+    words = [*context.args, *(context.params.get(name) or "" for name in ("task", "model", "models"))]
+    for word in [
+        word for text in words for word in str(text).split(",")
+    ]:  # an incomplete option leaves words in `args`
+        for kind in kinds:
+            if word in catalog.names(kind):
+                known |= plugin_settings(catalog, kind, word)
+    name, equals, _ = incomplete.partition("=")
+    if equals and name in known:
+        return _starting([f"{name}={value}" for value in known[name].values], incomplete)
+    return _starting([(f"{name}=", shorten(known[name].description, HELP_WIDTH)) for name in sorted(known)], incomplete)
+
+
+def runs(context: typer.Context, incomplete: str) -> list[Choice]:
+    """Return the keys of the newest runs in the database that `--db` names, with what they are.
+
+    A server's database is not asked: its driver and the network are too slow for a completion.
+    """
+    from orthobench.store.connect import connect
+
+    database = str(context.params.get("db") or "results.db")
+    if "://" in database or not Path(database).is_file():
+        return []
+    columns = "key, task, model, seed, status"
+    query = f"SELECT {columns} FROM run WHERE substr(key, 1, ?) = ? ORDER BY created_at DESC LIMIT ?"
+    with suppress(sqlite3.Error, OSError), connect(Path(database), mode="ro") as connection:
+        rows = connection.execute(query, (len(incomplete), incomplete, NEWEST))
+        return [(key, f"{task} {model} seed {seed} {status}") for key, task, model, seed, status in rows]
+    return []
+
+
+def cited(context: typer.Context, incomplete: str) -> list[Choice]:
+    """Return the tasks, models and runs that begin with the typed text."""
+    return [*tasks(incomplete), *models(incomplete), *runs(context, incomplete)]
+
+
+def plugins(incomplete: str) -> list[Choice]:
+    """Return the tasks, models and probes that begin with the typed text."""
+    return _starting([*_names("task"), *_names("model"), *_names("probe"), "training"], incomplete)
+
+
+def papers(incomplete: str) -> list[Choice]:
+    """Return the keys of the papers that `orthobench reproduce` knows."""
+    folder = Path(__file__).parent.parent / "papers"
+    return _starting(sorted(file.stem for file in folder.glob("*.toml")), incomplete)
+
+
+def column(name: str) -> Callable[[str], list[Choice]] | None:
+    """Return the completion of a filter's value."""
+    return {"task": tasks, "model": models, "status": _statuses, "preset": _presets}.get(name)
+
+
+def _statuses(incomplete: str) -> list[Choice]:
+    from orthobench.store.result import Status
+
+    return _starting([status.value for status in Status], incomplete)
+
+
+def _presets(incomplete: str) -> list[Choice]:
+    return _starting(["paper", "quick"], incomplete)
+
+
+def _names(kind: Any) -> list[str]:
+    from orthobench.plugins import Catalog
+
+    return Catalog().names(kind)

@@ -1,0 +1,152 @@
+"""Read the settings of plugins from their source code, without importing it: imports load torch, which takes seconds.
+
+The shell's completion uses this. A class whose code this reader does not understand has no settings here.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from orthobench.plugins.catalog import Catalog, PluginKind
+
+TRAINING = "orthobench.task"
+"""The module whose class `TrainingSettings` has the settings of training."""
+
+
+@dataclass(frozen=True)
+class SettingName:
+    """A setting: its name, its description, and its values if they are a few words."""
+
+    name: str
+    description: str = ""
+    values: tuple[str, ...] = ()
+
+
+def plugin_settings(catalog: Catalog, kind: PluginKind, name: str) -> dict[str, SettingName]:
+    """Return the settings of a built-in plugin by name; none for another one."""
+    file = catalog.find(kind, name).file
+    if file is None:
+        return {}
+    pairs = [pair for name in _module(file).classes if (pair := _settings_class(file, name)) is not None]
+    return _fields(*pairs[-1]) if pairs else {}
+
+
+def training_settings() -> dict[str, SettingName]:
+    """Return the settings of training by name."""
+    file = _file_of(TRAINING)
+    return {} if file is None else _fields(file, "TrainingSettings")
+
+
+@dataclass(frozen=True)
+class _Module:
+    """The classes of a file, and for each imported name the module that defines it."""
+
+    classes: dict[str, ast.ClassDef]
+    imports: dict[str, str]
+
+
+@cache
+def _module(file: Path) -> _Module:
+    tree = ast.parse(file.read_text("utf-8"))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    imports = {
+        alias.asname or alias.name: "." * node.level + node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    return _Module(classes, imports)
+
+
+@cache
+def _file_of(module: str, importer: Path | None = None) -> Path | None:
+    """Return the file of a module of this package; its parent package is imported, the module is not.
+
+    Args:
+        importer: the file that imports the module, for a relative import.
+    """
+    if module.startswith(".") and importer is not None:
+        file = importer.with_name(f"{module.lstrip('.')}.py")
+        return file if file.is_file() else None
+    if module.partition(".")[0] != "orthobench":
+        return None
+    spec = find_spec(module)
+    return None if spec is None or spec.origin is None else Path(spec.origin)
+
+
+def _find_class(file: Path, name: str) -> tuple[Path, ast.ClassDef] | None:
+    """Return a class by its name in a file, and the file that defines it."""
+    module = _module(file)
+    if name in module.classes:
+        return file, module.classes[name]
+    source = _file_of(module.imports[name], file) if name in module.imports else None
+    return None if source is None or source == file else _find_class(source, name)
+
+
+def _bases(node: ast.ClassDef) -> list[str]:
+    return [base.id for base in node.bases if isinstance(base, ast.Name)]
+
+
+def _settings_class(file: Path, name: str) -> tuple[Path, str] | None:
+    """Return the file and the name of the class that a plugin's class names as `Settings`, perhaps in a base."""
+    pair = _find_class(file, name)
+    if pair is None:
+        return None
+    file, node = pair
+    for statement in node.body:
+        if isinstance(statement, ast.Assign):
+            for target in statement.targets:
+                names = target.elts if isinstance(target, ast.Tuple) else [target]
+                values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
+                for left, right in zip(names, values, strict=False):
+                    if isinstance(left, ast.Name) and left.id == "Settings" and isinstance(right, ast.Name):
+                        return file, right.id
+        elif (
+            isinstance(statement, ast.AnnAssign)
+            and ast.unparse(statement.target) == "Settings"
+            and isinstance(statement.value, ast.Name)
+        ):
+            return file, statement.value.id
+    for base in _bases(node):
+        if (settings := _settings_class(file, base)) is not None:
+            return settings
+    return None
+
+
+def _fields(file: Path, name: str) -> dict[str, SettingName]:
+    """Return the annotated fields of a class and its bases, those of the bases first."""
+    pair = _find_class(file, name)
+    if pair is None:
+        return {}
+    file, node = pair
+    settings: dict[str, SettingName] = {}
+    for base in _bases(node):
+        settings |= _fields(file, base)
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            field = statement.target.id
+            annotation = ast.unparse(statement.annotation)
+            if not field.startswith("_") and not annotation.startswith("ClassVar") and field != "model_config":
+                settings[field] = SettingName(field, _description(statement.value), _values(statement.annotation))
+    return settings
+
+
+def _description(value: ast.expr | None) -> str:
+    for keyword in value.keywords if isinstance(value, ast.Call) else ():
+        if keyword.arg == "description" and isinstance(keyword.value, ast.Constant):
+            return str(keyword.value.value)
+    return ""
+
+
+def _values(annotation: ast.expr) -> tuple[str, ...]:
+    """Return the words of a `Literal` annotation, and those of a truth value."""
+    if isinstance(annotation, ast.Name) and annotation.id == "bool":
+        return ("true", "false")
+    if not isinstance(annotation, ast.Subscript) or ast.unparse(annotation.value) != "Literal":
+        return ()
+    words = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+    return tuple(str(word.value) for word in words if isinstance(word, ast.Constant))
