@@ -7,6 +7,7 @@ model's row is its whole training step.
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -37,6 +38,7 @@ from orthobench.recurrence import (
 )
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cuda_launch import RowPlan, StepPlan
+from orthobench.recurrence.meeting import Meeting
 
 Run = Callable[[], Any]
 Values = Mapping[str, Any]
@@ -97,6 +99,7 @@ def rows_on(device: Device, sizes: Sizes) -> Iterator[Row]:
     yield from _machine(device, sizes)
     for n in (*sizes.row[1:], *sizes.step[1:]):
         yield from _recurrences(device, n, sizes)
+    yield from _groups(device, sizes)
     for n in sizes.row:
         yield from _row_plans(device, n, sizes)
     for n in sizes.step:
@@ -174,6 +177,26 @@ def _models(device: Device, models: Any, sizes: Sizes) -> Iterator[Row]:
             return device.timed(step)
 
         yield Row(f"training step of {name}, n={n}, B=50", measure)
+
+
+def _groups(device: Device, sizes: Sizes) -> Iterator[Row]:
+    """Yield ten training steps of runs that train together, for some numbers of runs: `sweep --gpu-batch`."""
+    for runs in (1, 2, 4, 8):
+
+        def measure(runs: int = runs) -> Values:
+            (entry,) = (entry for entry in Catalog() if entry.kind == "model" and entry.name == "scornn")
+            steps = [step_on_noise(entry.load(), device.torch_device, 170, sizes.model_steps) for _ in range(runs)]
+            functions = [functools.partial(_ten_times, step) for step in steps]
+            together: Meeting[None] = Meeting()
+            values = device.timed(lambda: list(together.run(functions)))
+            return {**values, "common_launches": together.launches}
+
+        yield Row(f"training together: ten steps of {runs} scornn, n=170, B=50", measure)
+
+
+def _ten_times(step: Run) -> None:
+    for _ in range(10):
+        step()
 
 
 def _problem(device: Device, n: int, sizes: Sizes, gates: int = 1) -> tuple[Tensor, Tensor, Tensor]:

@@ -77,7 +77,7 @@ def apart() -> Iterator[None]:
 
 
 class Meeting(Generic[T]):
-    """Runs functions at the same time, so that equal passes of their kernels meet.
+    """Runs functions at the same time, so that equal passes of their kernels meet; it may run again.
 
     Attributes:
         is_cancelled: whether the caller of `run` has left; functions should end soon.
@@ -95,6 +95,7 @@ class Meeting(Generic[T]):
 
         An exception here, such as KeyboardInterrupt, ends the functions by a KeyboardInterrupt at their next kernel.
         """
+        self.is_cancelled = False
         members = [_Member(self, function) for function in functions]
         numbers = {id(member): number for number, member in enumerate(members)}
         living, ready = list(members), list(members)

@@ -6,6 +6,9 @@ other. The reference batches its products.
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,12 +18,12 @@ import torch
 
 from orthobench.errors import UsageError
 from orthobench.execution import groups
-from orthobench.execution.display import Display
+from orthobench.execution.display import Display, JobsDisplay
 from orthobench.execution.groups import GroupExecutor, group_size, make_groups, parse_group_size
 from orthobench.execution.job import Ending, Job
 from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.serial import SerialExecutor
-from orthobench.execution.session import Session
+from orthobench.execution.session import Session, Stopped
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.recurrence import cpu
@@ -392,3 +395,37 @@ def test_the_command_says_in_one_line_what_does_not_fit(orthobench, tiny_options
     assert outcome.err.splitlines()[-1].startswith("error: ")
     assert line in outcome.err.splitlines()[-1]
     assert not Path("results.db").exists()
+
+
+def test_a_session_trains_groups_and_a_signal_stops_them_with_their_checkpoints(tmp_path, tiny, catalog, looped):
+    """The main thread waits for its runs and takes the signal; the same sweep ends with the numbers of an uncut one."""
+    settings = [tiny | {"epochs": "6"}] * 3
+    expected = alone(tmp_path / "alone", catalog, settings)
+    runs = [SweepRun(job.resolve(), {}) for job in jobs_of(tmp_path, catalog, settings)]
+    options = ExecutionOptions(device="cpu", gpu_batch=2, checkpoint_every=0.0, keep_weights="none")
+
+    class Signalling(Watched):
+        def on_evaluation(self, evaluation: object) -> None:
+            super().on_evaluation(evaluation)
+            if self.evaluations == 7:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    class Shown(Display):
+        def __init__(self, sink: Watched) -> None:
+            self.sink = sink
+
+        def open_jobs(self, count: int, in_this_process: bool) -> nullcontext[JobsDisplay]:
+            assert not in_this_process, "a row for each of the runs that train at the same time"
+            display = JobsDisplay()
+            display.open_sink = lambda job: self.sink  # type: ignore[method-assign]
+            return nullcontext(display)
+
+    def sweep(sink: Watched) -> None:
+        with open_store(str(tmp_path / "r.db"), create=True) as store:
+            Session(store, str(tmp_path / "r.db"), options, CPU, at_once=1, display=Shown(sink)).sweep(runs)
+
+    with pytest.raises(Stopped):
+        sweep(Signalling())
+    assert [status for status, _ in stored(tmp_path).values()] == [Status.INTERRUPTED] * 2, "the third has not started"
+    sweep(Watched())
+    assert stored(tmp_path) == expected
