@@ -32,6 +32,11 @@ def train(database, tiny, model="scornn", task="adding", **settings):
     return ob.run(task, model, db=database, settings=tiny | settings, options=KEEPING)
 
 
+def few_reflections(model: str) -> dict[str, str]:
+    """A number of reflections that fits the hidden size, for models with this setting."""
+    return {"reflections": "4"} if "reflections" in Catalog().load("model", model).Settings.model_fields else {}
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_comes_back_bit_by_bit(database, tiny, model, monkeypatch):
     """The weights are those that the trainer had, and the values those that the run stored."""
@@ -43,8 +48,7 @@ def test_every_model_comes_back_bit_by_bit(database, tiny, model, monkeypatch):
         return keep(self, trainer, finished=finished)
 
     monkeypatch.setattr(WeightsKeeper, "keep", noting)
-    more = {"reflections": "4"} if "reflections" in Catalog().load("model", model).Settings.model_fields else {}
-    run = train(database, tiny, model, epochs="1", **more)
+    run = train(database, tiny, model, epochs="1", **few_reflections(model))
     last = ob.load_model(run, database, weights="last")
     state = last.model.state_dict()
     assert state.keys() == trained.keys()
@@ -225,6 +229,31 @@ def test_a_pt2_file_computes_the_same(database, tiny, tmp_path, task, batch):
     expected = trained(inputs[:, None])[..., 0, :] if batch is None else trained(inputs)
     torch.testing.assert_close(output, expected)
     assert json.loads(facts["orthobench.json"])["spec"]["model"] == "scornn"
+
+
+QUICK = {"eurnn", "lru"}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "model", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+)
+def test_every_model_has_a_pt2_file(database, tiny, tmp_path, model):
+    run = train(database, tiny, model, epochs="1", **few_reflections(model))
+    trained = ob.load_model(run, database)
+    ob.export(run, tmp_path / "m.pt2", "pt2", db=database, steps=7)
+    inputs = torch.randn(7, 2, generator=torch.Generator().manual_seed(0))
+    output = torch.export.load(tmp_path / "m.pt2").module()(inputs)
+    torch.testing.assert_close(output, trained(inputs[:, None])[0])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_that_onnx_cannot_express_is_one_line(database, tiny, tmp_path):
+    pytest.importorskip("onnxscript")
+    run = train(database, tiny, "lru", epochs="1")
+    with pytest.raises(UsageError, match="LRU cannot be expressed in ONNX: give --format pt2"):
+        ob.export(run, tmp_path / "m.onnx", "onnx", db=database)
+    assert list(tmp_path.glob("m*")) == []
 
 
 @pytest.mark.filterwarnings("ignore")
