@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -165,6 +166,8 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
         assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
         if words[0] == "db":
             assert orthobench("db", "backup", "other.db").code == 0
+        if words[0] in ("evaluate", "export"):
+            words[1] = json.loads(orthobench("ls", "--json").out)[0]["run"]
     outcome = orthobench(*words)
     if words[0] == "show":
         assert "no run '3fa9'" in outcome.err
