@@ -1,13 +1,19 @@
-"""How long the report and the list take on a large database: generated runs of the papers' experiments.
+"""Measure the report, its page and the list on large databases: generated runs of the papers' experiments.
 
-python benchmarks/report_speed.py [RUNS]        (1 000, each with 100 epochs of five metrics)
+python benchmarks/report_speed.py [RUNS ...]        (1 000 and 3 000, each with 100 epochs of five metrics)
+
+It prints seconds of CPU, the largest memory in GB and the page in MB. In headless Chromium it measures the seconds
+until the page can be used, and the frames of the table of runs while it scrolls, in ms. The first command of changed
+code also resolves the papers' experiments, so the report is written twice and the second one is measured.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -73,24 +79,73 @@ def enter(store: Store, spec: RunSpec, metrics: tuple[Metric, ...], draw: random
     store.log(run.id, rows, vectors, progress | {"best_value": best, "seconds": {"train": draw.uniform(100, 900)}})
 
 
-def timed(*arguments: str) -> tuple[float, float]:
-    """Seconds, and the largest memory of all commands so far in GB."""
-    import resource
+def measured(*arguments: str) -> dict[str, float]:
+    """Seconds of CPU and of time, and the largest memory in GB, of one command."""
+    before = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "orthobench", *arguments], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"orthobench {' '.join(arguments)} failed")
+    seconds = {"cpu_seconds": usage.ru_utime + usage.ru_stime, "seconds": time.perf_counter() - before}
+    return {**seconds, "memory_gb": usage.ru_maxrss / 1e6}
 
-    start_time = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "orthobench", *arguments], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - start_time, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
+
+SCROLL = """
+const done = arguments[0], box = document.getElementById("run-table"), frames = [];
+let last = null;
+const step = (now) => {
+  if (last !== null) frames.push(now - last);
+  last = now;
+  box.scrollTop += 400;
+  if (frames.length < 200) requestAnimationFrame(step);
+  else done(frames);
+};
+requestAnimationFrame(step);
+"""
+
+
+def in_browser(page: Path) -> dict[str, float]:
+    """Seconds until the page can be used, and the median and the 95th percentile of the table's frames in ms."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium") or ""
+    for argument in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1200,1600",
+    ):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    try:
+        start_time = time.perf_counter()
+        driver.get(f"{page.as_uri()}#runs")
+        ready = "return 'ready' in document.documentElement.dataset && !!document.querySelector('tr[data-run]')"
+        WebDriverWait(driver, 120, 0.02).until(lambda _: driver.execute_script(ready))
+        seconds = time.perf_counter() - start_time
+        driver.set_script_timeout(120)
+        frames = sorted(driver.execute_async_script(SCROLL))
+    finally:
+        driver.quit()
+    part = {name: frames[int(share * (len(frames) - 1))] for name, share in (("median", 0.5), ("p95", 0.95))}
+    return {"interactive_seconds": seconds, **{f"frame_{name}_ms": value for name, value in part.items()}}
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
-    with tempfile.TemporaryDirectory() as folder:
-        database, page = Path(folder) / "results.db", Path(folder) / "report.html"
-        fill(database, count)
-        listing = timed("ls", "--db", str(database))
-        report = timed("report", "--html", "--db", str(database), "-o", str(page))
-        measurements = {"runs": count, "ls": listing, "report": report, "page_mb": page.stat().st_size / 1e6}
-        print(json.dumps(measurements, indent=2))
+    for count in [int(word) for word in sys.argv[1:]] or [1_000, 3_000]:
+        with tempfile.TemporaryDirectory() as folder:
+            database, page = Path(folder) / "results.db", Path(folder) / "report.html"
+            fill(database, count)
+            results = {"runs": count, "ls": measured("ls", "--db", str(database))}
+            report = ("report", "--html", "--db", str(database), "-o", str(page))
+            measured(*report)
+            results |= {"report": measured(*report), "page_mb": page.stat().st_size / 1e6, "browser": in_browser(page)}
+            print(json.dumps(results, indent=2))
 
 
 if __name__ == "__main__":

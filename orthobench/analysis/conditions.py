@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from orthobench.analysis.statistics import CurveEnd, Median, Side, Summary, curve_end, median, side, summarize
@@ -16,8 +17,8 @@ from orthobench.metric import Metric
 from orthobench.papers import Experiment, experiments
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Store
+from orthobench.store.columns import MetricColumns, metric_columns
 
-CURVES = ["run", "split", "name", "epoch", "iteration", "value"]
 SOLVED = 0.5
 """Part of the way from the baseline to a perfect value that a run's end covers where the run solves the task."""
 TRACES = ["run", "name", "epoch", "iteration", "values"]
@@ -36,7 +37,7 @@ class VariantData(Variant):
     """A variant with all its logged values.
 
     Attributes:
-        curves: a row per run, metric and iteration; columns run, split, name, epoch, iteration, value.
+        curves: a row per run, metric and iteration; columns run, split, name, iteration, value.
         traces: a row per run, vector and iteration; columns run, name, epoch, iteration, values.
         selection: the paper's rule for choosing among a run's evaluations.
     """
@@ -59,7 +60,7 @@ class VariantData(Variant):
         """Return the logged values of a metric for each finished run that has any, by iteration."""
         key = ("runs", split, name)
         if key not in self.cache:
-            by_run = dict(iter(self.series(split, name).groupby("run")))
+            by_run = dict(iter(self.series(split, name)[["run", "iteration", "value"]].groupby("run")))
             self.cache[key] = {
                 run.id: by_run[run.id].set_index("iteration")["value"].astype(float).sort_index()
                 for run in self.finished
@@ -149,15 +150,34 @@ def collect(store: Store, runs: Sequence[Run] | None = None) -> list[Condition]:
     """Return the conditions of these runs (default: all runs) with all measurements, in the order of their start."""
     runs = store.runs() if runs is None else runs
     ids = [run.id for run in runs]
-    curves = _by_run(pd.DataFrame(store.metric_values(ids), columns=CURVES))
-    traces = _by_run(
-        pd.DataFrame([(t.run_id, t.name, t.epoch, t.iteration, t.values) for t in store.traces(ids)], columns=TRACES)
-    )
+    curves = _by_variant(_curves(metric_columns(store, ids)), runs)
+    vectors = [(t.run_id, t.name, t.epoch, t.iteration, t.values) for t in store.traces(ids)]
+    traces = _by_variant(pd.DataFrame(vectors, columns=TRACES), runs)
     return [_condition(members, curves, traces) for members in group(runs, lambda run: run.condition)]
 
 
-def _by_run(rows: pd.DataFrame) -> dict[Any, pd.DataFrame]:
-    return dict(iter(rows.groupby("run")))
+def _curves(columns: MetricColumns) -> pd.DataFrame:
+    """Return the metric values as a table; the few names of splits and of metrics are categories."""
+    return pd.DataFrame(
+        {
+            "run": columns.run,
+            "split": pd.Categorical.from_codes(columns.split, pd.Index(columns.splits, dtype=object)),
+            "name": pd.Categorical.from_codes(columns.name, pd.Index(columns.names, dtype=object)),
+            "iteration": columns.iteration,
+            "value": columns.value,
+        }
+    )
+
+
+def _by_variant(rows: pd.DataFrame, runs: Sequence[Run]) -> dict[str, pd.DataFrame]:
+    """Return the rows of each variant, run by run in the order of the runs."""
+    variant_keys = list(dict.fromkeys(run.variant for run in runs))
+    number_of = {key: number for number, key in enumerate(variant_keys)}
+    of_run = {run.id: number_of[run.variant] for run in runs}
+    numbers = rows["run"].map(of_run).to_numpy(int)
+    ordered, numbers = rows.iloc[order := np.argsort(numbers, kind="stable")], numbers[order]
+    bounds = np.searchsorted(numbers, np.arange(len(variant_keys) + 1))
+    return {key: ordered.iloc[bounds[number] : bounds[number + 1]] for key, number in number_of.items()}
 
 
 def condition_of(runs: list[Run], key: str, members: list[VariantData]) -> Condition:
@@ -173,19 +193,12 @@ def condition_of(runs: list[Run], key: str, members: list[VariantData]) -> Condi
     )
 
 
-def _condition(runs: list[Run], curves: dict[Any, pd.DataFrame], traces: dict[Any, pd.DataFrame]) -> Condition:
-    members = [_measured(variant, curves, traces) for variant in variants(runs)]
+def _condition(runs: list[Run], curves: dict[str, pd.DataFrame], traces: dict[str, pd.DataFrame]) -> Condition:
+    members = [
+        VariantData(own.label, own.runs, curves[own.run.variant], traces[own.run.variant], _compare(own.run))
+        for own in variants(runs)
+    ]
     return condition_of(runs, runs[0].condition, members)
-
-
-def _measured(variant: Variant, curves: dict[Any, pd.DataFrame], traces: dict[Any, pd.DataFrame]) -> VariantData:
-    def joined(rows: dict[Any, pd.DataFrame], columns: list[str]) -> pd.DataFrame:
-        parts = [rows[run.id] for run in variant.runs if run.id in rows]
-        return pd.concat(parts) if parts else pd.DataFrame(columns=columns)
-
-    return VariantData(
-        variant.label, variant.runs, joined(curves, CURVES), joined(traces, TRACES), _compare(variant.run)
-    )
 
 
 def _compare(run: Run) -> Comparison | None:

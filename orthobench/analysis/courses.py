@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -127,8 +128,11 @@ def vector_course(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[
         return None
     moment = rows["iteration"].max() if last else rows["iteration"].min()
     at = rows[rows["iteration"] == moment].drop_duplicates("run")
-    vectors = pd.DataFrame(at["values"].tolist(), dtype=float).replace([np.inf, -np.inf], np.nan)
-    middle, low, high = (values.to_numpy() for values in (vectors.median(), vectors.min(), vectors.max()))
+    vectors = np.array(at["values"].tolist(), dtype=float)
+    vectors[~np.isfinite(vectors)] = np.nan
+    with warnings.catch_warnings():  # a step without a finite value has NaN
+        warnings.simplefilter("ignore", RuntimeWarning)
+        middle, low, high = np.nanmedian(vectors, axis=0), np.nanmin(vectors, axis=0), np.nanmax(vectors, axis=0)
     steps = np.arange(1, vectors.shape[1] + 1, dtype=float)
     gone = [run for run in runs if run.id not in set(at["run"])]
     losses = (_loss(steps[-1], middle[-1], len(at), len(runs), gone),) if gone else ()

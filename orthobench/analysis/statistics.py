@@ -6,6 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -145,7 +147,6 @@ def median(values: Sequence[float]) -> Median | None:
     if n < FEWEST_OF_MEDIAN:
         return Median(n, value, None, None)
     import numpy as np
-    from scipy.stats import bootstrap
 
     finite = [value for value in values if math.isfinite(value)]
     lowest, highest = (min(finite), max(finite)) if finite else (0.0, 0.0)
@@ -153,10 +154,18 @@ def median(values: Sequence[float]) -> Median | None:
     data = np.nan_to_num(values, posinf=highest + far, neginf=lowest - far)
     if np.ptp(data) == 0:
         return Median(n, value, value, value)
-    result = bootstrap((data,), np.median, n_resamples=DRAWS, method="percentile", vectorized=True, rng=0)
-    bounds = (float(bound) for bound in result.confidence_interval)
+    medians = np.median(data[_resamples(n)], axis=1)
+    bounds = (float(np.percentile(medians, 100 * part)) for part in (LEVEL / 2, 1 - LEVEL / 2))
     low, high = (math.inf if bound > highest else -math.inf if bound < lowest else bound for bound in bounds)
     return Median(n, value, low, high)
+
+
+@cache
+def _resamples(n: int) -> np.ndarray:
+    """Return the indices of the bootstrap's resamples of n values `[DRAWS, n]`, the same for every sample."""
+    import numpy as np
+
+    return np.random.default_rng(0).integers(0, n, (DRAWS, n))
 
 
 Agreement = Literal["agrees", "differs", "undecided"]
@@ -270,17 +279,48 @@ def compare_unpaired(first: Sequence[float], second: Sequence[float]) -> Compari
     if min(n, m) < 2:
         return None
     import numpy as np
-    from scipy.stats import permutation_test, rankdata
 
     splits = math.comb(n + m, n)
     exact = splits <= DRAWS
-    ranks = rankdata((*first, *second))
-    tested = permutation_test((ranks[:n], ranks[n:]), _mean_difference, n_resamples=DRAWS, vectorized=True, rng=0)
+    ranks = _ranks((*first, *second))
+    p = _exact_p(ranks, n) if exact else _drawn_p(ranks, n)
     name = f"permutation test of the ranks ({'exact' if exact else f'{DRAWS:,} draws'})"
     smallest = min(1.0, 2 / splits) if exact else 2 / (DRAWS + 1)
     left, right = np.asarray(first)[:, None], np.asarray(second)[None]
     lower = float(np.mean((left < right) + (left == right) / 2))
-    return Comparison((n, m), _welch(first, second), name, float(tested.pvalue), smallest, lower)
+    return Comparison((n, m), _welch(first, second), name, p, smallest, lower)
+
+
+def _ranks(values: Sequence[float]) -> np.ndarray:
+    """Return the rank of each value from 1 on; equal values have the mean of their ranks."""
+    import numpy as np
+
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: np.ndarray = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return ranks
+
+
+def _exact_p(ranks: np.ndarray, n: int) -> float:
+    """Return the two-sided p of the first n ranks' sum among the sums of all choices of n ranks."""
+    sums = ranks[_choices(len(ranks), n)].sum(axis=1)  # exact: ranks are halves of whole numbers
+    observed = ranks[:n].sum()
+    return min(1.0, 2 * float(min((sums <= observed).mean(), (sums >= observed).mean())))
+
+
+def _drawn_p(ranks: np.ndarray, n: int) -> float:
+    """Return the two-sided p of the difference of mean ranks among `DRAWS` random splits."""
+    from scipy.stats import permutation_test
+
+    tested = permutation_test((ranks[:n], ranks[n:]), _mean_difference, n_resamples=DRAWS, vectorized=True, rng=0)
+    return float(tested.pvalue)
+
+
+@cache
+def _choices(total: int, n: int) -> np.ndarray:
+    """Return the indices of every choice of n from `total` values `[choices, n]`."""
+    import numpy as np
+
+    return np.array(list(combinations(range(total), n)))
 
 
 def _welch(first: Sequence[float], second: Sequence[float]) -> Summary | None:

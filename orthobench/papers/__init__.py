@@ -249,9 +249,13 @@ class Paper(_Record):
     elsewhere: list[Elsewhere] = []
     study: list[Study] = []
 
-    def experiments(self) -> list[Experiment]:
-        """Return the experiments, each with its task's protocol."""
-        return [self._complete(experiment) for experiment in self.experiment]
+    def experiments(self, task: str | None = None, model: str | None = None) -> list[Experiment]:
+        """Return the experiments, of this task and this model if given, each with its task's protocol."""
+        return [
+            self._complete(experiment)
+            for experiment in self.experiment
+            if task in (None, experiment.task) and model in (None, experiment.model)
+        ]
 
     def _complete(self, experiment: Experiment) -> Experiment:
         shared = self.protocol.get(experiment.task, Protocol())
@@ -370,9 +374,4 @@ def find_study(name: str) -> Study:
 
 def experiments(task: str, model: str) -> list[Experiment]:
     """Return every paper's experiments with this model on this task, by the papers' priority."""
-    return [
-        experiment
-        for paper in papers()
-        for experiment in paper.experiments()
-        if (experiment.task, experiment.model) == (task, model)
-    ]
+    return [experiment for paper in papers() for experiment in paper.experiments(task, model)]

@@ -64,7 +64,9 @@ def heat_maps(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     for variant, _ in styled(condition, styles):
         maps = {
             str(name).partition("/")[2]: _median_at_the_end(rows)
-            for name, rows in variant.traces[variant.traces["name"].str.startswith("heat_map/")].groupby("name")
+            for name, rows in variant.traces[variant.traces["name"].str.startswith("heat_map/")].groupby(
+                "name", observed=True
+            )
         }
         if not maps:
             continue

@@ -153,8 +153,22 @@ function renderRows(always = false) {
   const rows = shownRuns.slice(from, to).map((run, number) => madeRows.get(run.key) ?? runRow(run, from + number));
   madeRows.clear();
   for (const row of rows) madeRows.set(row.dataset.run, row);
-  body.replaceChildren(spacer(from), ...rows, spacer(shownRuns.length - to));
-  if (focused) body.querySelector(`tr[data-run="${CSS.escape(focused)}"] a`)?.focus({ preventScroll: true });
+  if (always) body.replaceChildren(spacer(from), ...rows, spacer(shownRuns.length - to));
+  else moveRows(body, rows, from, shownRuns.length - to);
+  if (focused body.querySelector(`tr[data-run="${CSS.escape(focused)}"] a`)?.focus({ preventScroll: true });
+}
+
+// Replace the rows between both spacers; rows that stay are not touched, so only new ones are laid out.
+function moveRows(body, rows, above, below) {
+  const staying = new Set(rows);
+  for (const row of [...body.children].slice(1, -1)) if (!staying.has(row)) row.remove();
+  let next = body.children[1];
+  for (const row of rows) {
+    if (row === next) next = next.nextElementSibling;
+    else body.insertBefore(row, next);
+  }
+  body.firstElementChild.style.height = `${above * ROW_HEIGHT}px`;
+  body.lastElementChild.style.height = `${below * ROW_HEIGHT}px`;
 }
 
 function spacer(count) {

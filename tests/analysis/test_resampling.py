@@ -1,0 +1,32 @@
+"""Medians' intervals and exact tests of ranks are those of SciPy, without its import in a report."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import bootstrap, permutation_test, rankdata
+
+from orthobench.analysis.statistics import DRAWS, compare_unpaired, median
+
+
+@pytest.mark.parametrize("n", [5, 6, 9, 20])
+def test_the_interval_of_a_median_is_the_bootstraps(n):
+    data = np.random.default_rng(n).normal(size=n)
+    expected = bootstrap((data,), np.median, n_resamples=DRAWS, method="percentile", rng=0).confidence_interval
+    interval = median(data.tolist())
+    np.testing.assert_allclose((interval.low, interval.high), (expected.low, expected.high), rtol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (3, 2), (5, 5), (4, 6), (7, 7), (9, 9)])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_p_of_ranks_is_that_of_the_permutation_test(sizes, seed):
+    n, m = sizes
+    values = np.random.default_rng(seed).integers(0, 6, n + m).astype(float)
+    values[0] = np.inf if seed else values[0]
+    ranks = rankdata(values)
+
+    def difference(first, second, axis):
+        return first.mean(axis=axis) - second.mean(axis=axis)
+
+    expected = permutation_test((ranks[:n], ranks[n:]), difference, n_resamples=DRAWS, vectorized=True, rng=0).pvalue
+    assert compare_unpaired(values[:n].tolist(), values[n:].tolist()).p == pytest.approx(expected, rel=1e-12)

@@ -1,0 +1,44 @@
+"""Columns of metric values hold what the rows hold."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from contextlib import closing
+
+import numpy as np
+import pytest
+from support.pages import add_run
+
+from orthobench.store import MetricRow, open_store
+from orthobench.store.columns import metric_columns
+
+
+def test_columns_hold_the_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("orthobench.store.columns.ROWS_AT_ONCE", 7)
+    with open_store(str(tmp_path / "results.db"), create=True) as store:
+        keys = [add_run(store, model) for model in ("lstm", "rnn")]
+        ids = [store.find(key).id for key in keys]
+        values = (math.inf, -math.inf, math.nan, 2.5)
+        store.log(ids[0], [MetricRow("valid", "other", 1, i, value) for i, value in enumerate(values)], [], {})
+        for chosen in (ids, ids[:1], []):
+            columns = metric_columns(store, chosen)
+            rows = [(run, split, name, i, value) for run, split, name, _, i, value in store.metric_values(chosen)]
+            texts = [
+                [known[code] for code in codes]
+                for codes, known in ((columns.split, columns.splits), (columns.name, columns.names))
+            ]
+            assert list(zip(columns.run, *texts, columns.iteration, strict=True)) == [row[:4] for row in rows]
+            np.testing.assert_array_equal(columns.value, [row[4] for row in rows])
+
+
+@pytest.mark.parametrize(("column", "value"), [("value", "text"), ("iteration", 1.5), ("name", 3)])
+def test_a_value_of_another_type_is_refused(tmp_path, column, value):
+    file = tmp_path / "results.db"
+    with open_store(str(file), create=True) as store:
+        key = add_run(store)
+        with closing(sqlite3.connect(file)) as connection, connection:
+            connection.execute("pragma ignore_check_constraints = on")
+            connection.execute(f"update metric set {column} = ? where id = 1", (b"x" if column == "name" else value,))
+        with pytest.raises(Exception, match=r"not of its column's type|damaged"):
+            metric_columns(store, [store.find(key).id])
