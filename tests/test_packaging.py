@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import importlib.util
 import os
 import re
 import shutil
@@ -69,7 +70,10 @@ def test_an_installed_wheel_runs(wheel, tmp_path):
     ).stdout.strip()
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
-    dependencies = Path(next(p for p in sys.path if p.endswith("site-packages")))
+    spec = importlib.util.find_spec("typer")
+    assert spec is not None
+    assert spec.origin is not None
+    dependencies = Path(spec.origin).parent.parent
     # Only the folder itself: a .pth file in it would bring this checkout's editable install along.
     environment = {**os.environ, "PYTHONPATH": str(dependencies)}
 
@@ -89,6 +93,30 @@ def test_an_installed_wheel_runs(wheel, tmp_path):
     tiny = ("sequence_length=5", "train_size=20", "test_size=10", "batch_size=10", "epochs=1")
     assert "finished" in orthobench("run", "adding", "rnn", *(option for value in tiny for option in ("-s", value)))
     assert Path(orthobench("report", "--html").strip()).is_file()
+    assert "@article{elman1990" in orthobench("cite", "rnn")
+    settings = ", ".join(tiny)
+    baseline = f"[[run]]\ntask = 'adding'\nmodel = 'rnn'\nexact = true\nseeds = [1]\nsettings = {{ {settings} }}\n"
+    (tmp_path / "baseline.toml").write_text(baseline)
+    orthobench("check", "baseline.toml", "--update", "--reason", "the first")
+    assert "adding/rnn" in orthobench("check", "baseline.toml")
+
+
+def test_the_package_index_would_take_the_files(wheel):
+    command = [sys.executable, "-m", "twine", "check", "--strict", *map(str, wheel.parent.iterdir())]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("PASSED") == 2
+
+
+def test_the_metadata_says_what_it_is_and_names_no_address(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(name))
+    assert {"recurrent neural networks", "orthogonal", "unitary"} <= set(metadata["Keywords"].split(","))
+    classifiers = set(metadata.get_all("Classifier"))
+    assert {"Operating System :: POSIX :: Linux", "Programming Language :: Python :: 3.11"} <= classifiers
+    assert metadata.get_all("Project-URL") is None  # the project has no public address
+    assert metadata["Home-page"] is None
 
 
 def test_the_index_page_has_no_link_into_the_checkout(wheel):

@@ -1,0 +1,112 @@
+"""The workflow files and the action: they parse, and each of their commands exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from orthobench.cli import app
+
+ROOT = Path(__file__).parent.parent
+ACTION = ROOT / "action.yml"
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+USED = re.compile(r"[\w-]+/[\w-]+@v\d+|\./")
+"""An action of others at a version, or this project's own."""
+TOOLS = {"pip", "sudo", "echo", "if", "cat"}
+"""Programs of the runner."""
+
+
+def content(file: Path) -> dict[Any, Any]:
+    return yaml.safe_load(file.read_text("utf-8"))
+
+
+def steps(file: Path) -> list[dict[str, Any]]:
+    tree = content(file)
+    return tree["runs"]["steps"] if "runs" in tree else [step for job in tree["jobs"].values() for step in job["steps"]]
+
+
+def commands(file: Path) -> list[list[str]]:
+    return [shlex.split(line) for step in steps(file) for line in step.get("run", "").splitlines()]
+
+
+def test_there_are_workflows_for_lint_tests_documents_and_the_gate():
+    assert [file.name for file in WORKFLOWS] == ["check.yml", "tests.yml"]
+    assert set(content(WORKFLOWS[1])["jobs"]) == {"lint", "tests", "documents"}
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
+def test_a_workflow_has_the_form_that_github_reads(file):
+    tree = content(file)
+    assert set(tree) == {"name", True, "permissions", "jobs"}  # YAML reads `on` as true
+    assert set(tree[True]) <= {"push", "pull_request"}
+    assert tree["permissions"] == {"contents": "read"}
+    for job in tree["jobs"].values():
+        assert set(job) == {"runs-on", "steps"}
+        for step in job["steps"]:
+            assert set(step) <= {"name", "uses", "with", "run"}
+            assert ("uses" in step) != ("run" in step)
+
+
+@pytest.mark.parametrize("file", [ACTION, *WORKFLOWS], ids=lambda file: file.name)
+def test_every_command_exists(file):
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    names = typer.main.get_command(app).commands
+    for words in commands(file):
+        if words[0] == "make":
+            assert set(words[1:]) <= targets, words
+        elif words[0] == "orthobench":
+            options = {option for parameter in names[words[1]].params for option in parameter.opts}
+            assert {word for word in words if word.startswith("--")} <= options, words
+        elif words[0] == ".venv/bin/python":
+            assert words[1:3] == ["-m", "pytest"]
+            assert all((ROOT / path).is_file() for path in words[3:]), words
+        else:
+            assert words[0] in TOOLS, words
+    for step in steps(file):
+        assert USED.fullmatch(step.get("uses", "./")), step
+
+
+def test_the_action_has_the_form_of_a_composite_action():
+    tree = content(ACTION)
+    assert set(tree) == {"name", "description", "author", "inputs", "outputs", "runs"}
+    assert tree["runs"]["using"] == "composite"
+    for step in steps(ACTION):
+        assert ("run" in step) == ("shell" in step)
+        assert "${{" not in step.get("run", "")  # an input reaches the shell as a variable alone
+    inputs = set(re.findall(r"inputs\.([\w-]+)", ACTION.read_text("utf-8")))
+    assert inputs == set(tree["inputs"])
+    assert content(WORKFLOWS[0])["jobs"]["models"]["steps"][-1]["with"].keys() <= inputs
+    (output,) = tree["outputs"].values()
+    assert output["value"] == "${{ steps.check.outputs.junit }}"
+    assert "check" in [step.get("id") for step in steps(ACTION)]
+
+
+@pytest.mark.parametrize("file", [ACTION, *WORKFLOWS], ids=lambda file: file.name)
+def test_scripts_are_valid_for_bash(file):
+    for step in steps(file):
+        if "run" in step:
+            done = subprocess.run(["bash", "-n"], input=step["run"], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stderr
+
+
+def test_the_action_checks_a_baseline_and_shows_its_table(tmp_path):
+    """The step of the check runs here, with the program's name on the path."""
+    (check,) = [step for step in steps(ACTION) if step.get("id") == "check"]
+    (tmp_path / "bin").mkdir()
+    note = '#!/bin/sh\necho "$@" > called\n'
+    (tmp_path / "bin" / "orthobench").write_text(note)
+    (tmp_path / "bin" / "orthobench").chmod(0o755)
+    values = {"BASELINE": "a b.toml", "ARGUMENTS": "--only adding/lstm", "RESULTS": "out", "GITHUB_OUTPUT": "outputs"}
+    values |= {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    subprocess.run(["bash", "-e", "-c", check["run"]], cwd=tmp_path, env=values, check=True)
+    assert (tmp_path / "called").read_text() == (
+        "check a b.toml --only adding/lstm --junit out/check.xml --markdown out/check.md\n"
+    )
+    assert (tmp_path / "outputs").read_text() == "junit=out/check.xml\n"
