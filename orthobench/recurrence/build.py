@@ -216,11 +216,17 @@ def find_compiler() -> list[str]:
     raise BuildError("no C compiler (cc, gcc or clang) found")
 
 
+@functools.cache
 def source_hash() -> str:
-    """Return the hash of the code of all kernels, for CPU and CUDA: 12 hexadecimal digits."""
-    folder = Path(__file__).parent
-    files = [*_SOURCES, *_HEADERS, *sorted(folder.glob("*.cu")), *sorted(folder.glob("triton_*.py"))]
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
+    """Return the hash of the code of the recurrences, for CPU and CUDA: 12 hexadecimal digits.
+
+    It includes the Python code, which chooses a kernel and its form.
+    """
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.iterdir()):
+        if file.suffix in (".c", ".cu", ".cuh", ".h", ".py"):
+            digest.update(f"{file.name}\0".encode() + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
 
 
 def _key(compiler: list[str], extra_flags: tuple[str, ...]) -> str:

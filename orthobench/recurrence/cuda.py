@@ -1,9 +1,10 @@
 """The CUDA back end: kernels in float32 with a hand-written backward pass.
 
-Up to 192 features the plain recurrence has a kernel in CUDA C++ (`nvrtc_row`), which serves where it passed its
-self-test. Up to 256 features the whole time loop of `recurrence` and `gated_recurrence` is one launch of Triton's
-(`triton_row`). Above, and for LSTM and GRU, each step is one launch (`triton_step`). A CUDA graph should capture these
-together with the rest of a training step. Weight gradients are one product over all steps afterwards.
+Up to 192 features the plain recurrence has a kernel in CUDA C++ (`nvrtc_row`). On devices with clusters of blocks
+`nvrtc_cluster` has it up to 512 features, and LSTM and GRU up to 256. Each serves where it passed its self-test, else
+Triton's kernels do. Of these, up to 256 features the whole time loop of `recurrence` and `gated_recurrence` is one
+launch (`triton_row`). Above, and for LSTM and GRU, each step is one launch (`triton_step`). A CUDA graph should capture
+these together with the rest of a training step. Weight gradients are one product over all steps afterwards.
 
 Importing this module needs neither Triton nor a GPU; `unsupported` returns what a call lacks.
 """
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import cuda_gated, cuda_launch, kernels, nvrtc_row, verdicts
+from orthobench.recurrence import cuda_gated, cuda_launch, kernels, nvrtc_cluster, nvrtc_row, verdicts
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.diagonal import Diagonal
@@ -82,8 +83,8 @@ def unusable(call: Call) -> str | None:
 
 def runs(call: Call) -> dict[str, Run]:
     """Return the kernels that can serve a supported call, by name, in the order of preference: see `self_test.Form`."""
-    cpp: dict[str, Run] = {nvrtc_row.NAME: nvrtc_row.run} if verdicts.are_on() and nvrtc_row.serves(call) else {}
-    return {**cpp, TRITON: run_triton}
+    cpp = (nvrtc_row, nvrtc_cluster) if verdicts.are_on() else ()
+    return {**{kernel.NAME: kernel.run for kernel in cpp if kernel.serves(call)}, TRITON: run_triton}
 
 
 def run(call: Call) -> Result:

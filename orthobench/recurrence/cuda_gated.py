@@ -14,8 +14,8 @@ from torch import Tensor
 from orthobench.recurrence.cuda_launch import (
     first_gradient,
     loss_gradient,
-    of_each_run,
     record,
+    reset_weight_gradient,
     step_launch,
     weight_gradient,
 )
@@ -158,10 +158,5 @@ class _ResetBefore:
             second(m_candidate, gates, previous, dx, carry, t, t_previous, steps, slabs, batch, **second_constants)
         for norms in tape.norms:
             record(norms, total)
-        d_candidate = of_each_run(_candidate_weight_gradient, h0, dx, reset)
-        dw = torch.cat((weight_gradient(dx[..., : 2 * n], states, h0), d_candidate), -2)
+        dw = reset_weight_gradient(dx, states, h0, reset)
         return Gradients(dx, dw, (first_gradient(dx[..., : 2 * n], weight[..., : 2 * n, :], carry),))
-
-
-def _candidate_weight_gradient(h0: Tensor, dx: Tensor, reset: Tensor) -> Tensor:
-    return dx[..., 2 * h0.shape[-1] :].flatten(0, 1).T @ reset.flatten(0, 1)

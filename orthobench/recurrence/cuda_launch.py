@@ -107,11 +107,14 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
 
 
+def processors(device: torch.device) -> int:
+    """Return the number of multiprocessors; of an H100 where Triton's interpreter or an emulation takes its place."""
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 132
+
+
 def step_launch(name: str, like: Tensor, batch: int, n: int, gates: int = 1) -> tuple[Any, dict[str, Any]]:
     """Give a step kernel on its grid, and its compile-time constants; `like` is a tensor through time."""
-    # Not on CUDA means in Triton's interpreter, which has tiles as an H100 would.
-    processors = torch.cuda.get_device_properties(like.device).multi_processor_count if like.is_cuda else 132
-    plan = step_plan(batch, n, processors, gates)
+    plan = step_plan(batch, n, processors(like.device), gates)
     runs = like.shape[0] if like.dim() == 4 else 1
     grid = (-(-batch // plan.rows), -(-n * gates // plan.columns), runs)
     return getattr(kernels().step, name)[grid], {"n": n, **plan.constants()}
@@ -144,6 +147,16 @@ def _weight_gradient(h0: Tensor, d_mixed: Tensor, states: Tensor) -> Tensor:
     if len(states) > 1:
         gradient.addmm_(d_mixed[1:].flatten(0, 1).T, states[:-1].flatten(0, 1))
     return gradient
+
+
+def reset_weight_gradient(dx: Tensor, states: Tensor, h0: Tensor, reset: Tensor) -> Tensor:
+    """dL/dW of the GRU whose candidate reads r h_{t-1}, `reset` `[T, B, n]`; dx is `[T, B, 3n]`."""
+    candidate = of_each_run(_candidate_weight_gradient, h0, dx, reset)
+    return torch.cat((weight_gradient(dx[..., : 2 * h0.shape[-1]], states, h0), candidate), -2)
+
+
+def _candidate_weight_gradient(h0: Tensor, dx: Tensor, reset: Tensor) -> Tensor:
+    return dx[..., 2 * h0.shape[-1] :].flatten(0, 1).T @ reset.flatten(0, 1)
 
 
 def first_gradient(d_mixed: Tensor, weight: Tensor, direct: Tensor | None = None) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,12 @@ def library() -> ctypes.CDLL:
     raise NvrtcError("NVRTC's library was not found: it comes with torch for CUDA")
 
 
+@functools.cache
+def headers() -> dict[str, str]:
+    """Return the headers that every source may include, by name."""
+    return {file.name: file.read_text("utf-8") for file in sorted(Path(__file__).parent.glob("*.cuh"))}
+
+
 def compile_source(source: str, name: str, architecture: str, constants: Mapping[str, int]) -> bytes:
     """Return the machine code of CUDA C++ source for an architecture such as "sm_90", with macros for the constants.
 
@@ -45,8 +51,11 @@ def compile_source(source: str, name: str, architecture: str, constants: Mapping
     """
     nvrtc, program = library(), ctypes.c_void_p()
     options = [f"--gpu-architecture={architecture}", "--std=c++17", *(f"-D{k}={v}" for k, v in constants.items())]
-    arguments = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-    _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), 0, None, None), "create")
+    arguments, contents, names = map(_strings, (options, headers().values(), headers()))
+    code = nvrtc.nvrtcCreateProgram(
+        ctypes.byref(program), source.encode(), name.encode(), len(contents), contents, names
+    )
+    _check(code, "create")
     try:
         if nvrtc.nvrtcCompileProgram(program, len(options), arguments):
             log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
@@ -54,6 +63,11 @@ def compile_source(source: str, name: str, architecture: str, constants: Mapping
         return _text(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _strings(texts: Iterable[str]) -> Any:
+    encoded = [text.encode() for text in texts]
+    return (ctypes.c_char_p * len(encoded))(*encoded)
 
 
 def _text(size_of: Any, read: Any, program: ctypes.c_void_p) -> bytes:
@@ -101,6 +115,22 @@ class Module:
         function = ctypes.c_void_p()
         _check_driver(_driver().cuModuleGetFunction(ctypes.byref(function), self._handle, name.encode()))
         return function
+
+
+def load(source: Path, device: torch.device, macros: Mapping[str, int]) -> Module:
+    """Return the machine code of a source for a CUDA device, which is the current one; compiled once in a process.
+
+    Raises:
+        NvrtcError: NVRTC refuses the source, or the driver its machine code.
+    """
+    assert device.index is not None
+    return _loaded(source, device.index, tuple(macros.items()))
+
+
+@functools.cache
+def _loaded(source: Path, device: int, macros: tuple[tuple[str, int], ...]) -> Module:
+    major, minor = torch.cuda.get_device_capability(device)
+    return Module(compile_source(source.read_text("utf-8"), source.name, f"sm_{major}{minor}", dict(macros)))
 
 
 def _as_c(argument: Tensor | int | float) -> Any:

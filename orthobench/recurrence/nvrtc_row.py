@@ -5,7 +5,6 @@ Beside the Triton kernel of the same purpose, a step has a quarter fewer instruc
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +22,13 @@ SOURCE = Path(__file__).with_name("row.cu")
 MAX_FEATURES, THREADS = 192, 256
 _KINDS = {
     kind: number for number, kind in enumerate((Kind.IDENTITY, Kind.TANH, Kind.RELU, Kind.LEAKY_RELU, Kind.MODRELU))
-}  # the order of the enum in row.cu
+}  # the order of the enum in activations.cuh
 
 
 def serves(call: Call) -> bool:
     """Return whether there is a kernel for a call that `cuda.unsupported` allows."""
-    activation: Activation | None = call.parameters.get("activation")
-    return (
-        call.operation.name == "recurrence"
-        and activation is not None
-        and activation.kind in _KINDS
-        and call.x.shape[-1] <= MAX_FEATURES
-    )
+    is_plain = call.operation.name == "recurrence"
+    return is_plain and has(call.parameters.get("activation")) and call.x.shape[-1] <= MAX_FEATURES
 
 
 def run(call: Call) -> Result:
@@ -50,22 +44,23 @@ def run(call: Call) -> Result:
 def constants(activation: Activation, n: int, is_residual: bool, is_final: bool, is_traced: bool) -> dict[str, int]:
     """Return the macros of a form of `row.cu`."""
     columns, depth = -(-n // 64), 4 * -(-n // 16)
-    form = {"KIND": _KINDS[activation.kind], "RESIDUAL": is_residual, "FINAL": is_final, "TRACE": is_traced}
-    return {"COLUMNS": columns, "DEPTH": depth, **{name: int(value) for name, value in form.items()}}
+    return {"COLUMNS": columns, "DEPTH": depth, **form(activation, is_residual, is_final, is_traced)}
 
 
-@functools.cache
-def _module(device: int, *macros: tuple[str, int]) -> nvrtc.Module:
-    major, minor = torch.cuda.get_device_capability(device)
-    return nvrtc.Module(
-        nvrtc.compile_source(SOURCE.read_text("utf-8"), SOURCE.name, f"sm_{major}{minor}", dict(macros))
-    )
+def form(activation: Activation, is_residual: bool, is_final: bool, is_traced: bool) -> dict[str, int]:
+    """Return the macros of the plain recurrence's form, which no size changes."""
+    values = {"KIND": _KINDS[activation.kind], "RESIDUAL": is_residual, "FINAL": is_final, "TRACE": is_traced}
+    return {name: int(value) for name, value in values.items()}
+
+
+def has(activation: Activation | None) -> bool:
+    """Return whether the kernels in CUDA C++ have the activation."""
+    return activation is not None and activation.kind in _KINDS
 
 
 def _launch(name: str, h0: Tensor, macros: dict[str, int], *arguments: Tensor | int | float) -> None:
-    assert h0.device.index is not None
     rows = h0.numel() // h0.shape[-1]  # of all runs
-    _module(h0.device.index, *macros.items()).launch(name, rows, THREADS, arguments)
+    nvrtc.load(SOURCE, h0.device, macros).launch(name, rows, THREADS, arguments)
 
 
 class Row:

@@ -8,14 +8,15 @@
    nvrtc_row.py compiles this file for each form. COLUMNS and DEPTH fit n <= 64 COLUMNS and n <= 4 DEPTH. KIND is the
    activation's, RESIDUAL the Euler form. Tests compile the same text with g++ and a thread for each lane. */
 
+#include "activations.cuh"
+#include "fold.cuh"
+
 #define GROUPS 4
 #define LANES 8
 #define WARPS 8
 #define THREADS (32 * WARPS)
 /* An odd number of quadruples apart, the groups read different banks. */
 #define STRIDE (DEPTH / 4 % 2 ? DEPTH : DEPTH + 4)
-
-enum { IDENTITY, TANH, RELU, LEAKY_RELU, MODRELU };
 
 /* The place of a thread: its group, its first unit, and the unit that it finishes. */
 struct place {
@@ -33,13 +34,6 @@ static __device__ __forceinline__ place place_of(int thread, int n)
     p.owns = p.group < COLUMNS && p.unit < n;
     p.slot = p.unit / DEPTH * STRIDE + p.unit % DEPTH;
     return p;
-}
-
-/* In the second of two lanes b of both, in the first a of both. */
-static __device__ __forceinline__ float fold(bool is_second, float a, float b, int distance)
-{
-    const float received = __shfl_xor_sync(0xffffffffu, is_second ? a : b, distance);
-    return (is_second ? b : a) + received;
 }
 
 /* The sum over all inputs for the unit that the thread finishes; `vector` starts at the group's inputs. */
@@ -75,40 +69,8 @@ static __device__ __forceinline__ void load_matrix(
         }
 }
 
-static __device__ __forceinline__ float activate(float z, float b, float slope, float epsilon)
-{
-    if (KIND == MODRELU) {
-        const float shifted = fabsf(z) + epsilon + b;
-        const float modulus = shifted <= 0.0f ? 0.0f : shifted; /* NaN stays */
-        return z == 0.0f ? 0.0f : z < 0.0f ? -modulus : modulus;
-    }
-    const float shifted = z + b;
-    if (KIND == TANH)
-        return tanhf(shifted);
-    if (KIND == RELU)
-        return shifted <= 0.0f ? 0.0f : shifted;
-    if (KIND == LEAKY_RELU)
-        return shifted >= 0.0f ? shifted : slope * shifted;
-    return shifted;
-}
-
-/* dL/dz from dL/du and the activation's output u; *db is its term of dL/db. */
-static __device__ __forceinline__ float activate_backward(float g, float u, float slope, float *db)
-{
-    float dz = g;
-    if (KIND == TANH)
-        dz = g * (1.0f - u * u);
-    else if (KIND == RELU)
-        dz = u <= 0.0f ? 0.0f : g;
-    else if (KIND == LEAKY_RELU)
-        dz = u >= 0.0f ? g : slope * g;
-    else if (KIND == MODRELU)
-        dz = u == 0.0f ? 0.0f : g;
-    *db = KIND == MODRELU && u < 0.0f ? -dz : dz;
-    return dz;
-}
-
-/* Of each run, x, states and kept are [steps, batch, n], h0 [batch, n], bias [n]. `kept` receives act(...) in the Euler form. */
+/* Of each run, x, states and kept are [steps, batch, n], h0 [batch, n], bias [n]. `kept` receives act(...) in the Euler
+   form. */
 extern "C" __global__ void __launch_bounds__(THREADS, 1) row_forward(
     const float *x, const float *weight, const float *h0, const float *bias, float *states, float *kept,
     int steps, int batch, int n, float step_size, float slope, float epsilon)
@@ -156,8 +118,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) row_forward(
     }
 }
 
-/* Of each run, grad is dL/d(states) [steps, batch, n], or with FINAL dL/d(last state) [batch, n]. saved is act(...) at every step.
-   dx is dL/dx, total (with TRACE) dL/dh_t at every step; dh0 and dbias [batch, n]. */
+/* Of each run, grad is dL/d(states) [steps, batch, n], or with FINAL dL/d(last state) [batch, n]. saved is act(...) at
+   every step. dx is dL/dx, total (with TRACE) dL/dh_t at every step; dh0 and dbias [batch, n]. */
 extern "C" __global__ void __launch_bounds__(THREADS, 1) row_backward(
     const float *grad, const float *weight, const float *saved, float *dx, float *total, float *dh0, float *dbias,
     int steps, int batch, int n, float step_size, float slope)

@@ -51,16 +51,6 @@ class Verdict:
 
 
 @functools.cache
-def code_version() -> str:
-    """Return a hash of the source code of the recurrences."""
-    digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*")):
-        if file.suffix in (".py", ".cu"):
-            digest.update(file.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
-
-
-@functools.cache
 def driver_version() -> str | None:
     """Return the version of NVIDIA's driver, such as "580.65.06", or None without one."""
     try:
@@ -89,7 +79,7 @@ def machine(device: torch.device) -> dict[str, Any]:
         "torch": str(torch.__version__),
         "cuda": torch.version.cuda,
         "triton": triton_version,
-        "code": code_version(),
+        "code": build.source_hash(),
     }
 
 

@@ -13,7 +13,8 @@ import torch
 from orthobench import api
 from orthobench.diagnosis import gpu_report, gpu_rows
 from orthobench.diagnosis.gpu_report import Row, write_report
-from orthobench.diagnosis.gpu_rows import Device, Sizes, rows_on
+from orthobench.diagnosis.gpu_rows import rows_on
+from orthobench.diagnosis.gpu_timing import Device, Sizes
 from orthobench.errors import StorageError, UsageError
 from orthobench.recurrence import cpu, native, verdicts
 
@@ -153,6 +154,9 @@ def test_without_a_gpu_nothing_is_written(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (tmp_path / "report").exists()
 
 
+KERNELS = ("nvrtc", "cluster", "triton")
+
+
 def stand_in() -> Device:
     """The CPU in place of a GPU, its C kernels in place of Triton's; each function runs and is not timed."""
 
@@ -160,10 +164,10 @@ def stand_in() -> Device:
         run()
         return {"ms": 1.0}
 
-    return Device(torch.device("cpu"), timed, lambda run: run, cpu, lambda call: {"nvrtc": cpu.run, "triton": cpu.run})
+    return Device(torch.device("cpu"), timed, lambda run: run, cpu, lambda call: dict.fromkeys(KERNELS, cpu.run))
 
 
-SMALL = Sizes(steps=3, batch=2, row=(6, 4), step=(8,), gated=(4,), model_steps=3)
+SMALL = Sizes(steps=3, batch=2, row=(6, 4), step=(8,), cluster=(8,), gated=(4,), model_steps=3)
 
 
 @pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
@@ -183,7 +187,7 @@ def test_every_row_runs_and_the_first_ones_tell_most(tmp_path: Path, monkeypatch
         order = list(dict.fromkeys(kinds))
         assert order == [
             *("self-test", "training", "recurrence", "LSTM", "GRU", "cuDNN", "constraint", "weight", "1000", "row"),
-            "step",
+            *("step", "cluster"),
         ]
         assert names[0].startswith("self-test recurrence modrelu bias")
         # The self-tests of large sizes take minutes on a CPU, and the models at their sizes as well.
@@ -202,7 +206,11 @@ def test_every_row_runs_and_the_first_ones_tell_most(tmp_path: Path, monkeypatch
     assert [record for record in results(file).values() if "error" in record] == []
     assert {r["verdict"] for r in results(file).values() if "verdict" in r} == {"passed"}
     assert results(file)["weight gradient n=6, TF32 off"]["relative_error"] < 1e-6
-    assert len(results(file)) > 40
+    assert len(results(file)) > 60
+    assert {f"GRU n=4, reset before, graph, kernel {name}" for name in KERNELS} <= set(results(file))
+    assert [name for name in results(file) if name.startswith("cluster")] == [
+        f"cluster kernel n=8, 4 blocks, {rows} rows" for rows in (1, 2, 4, 8)
+    ]
 
 
 def test_a_row_as_text() -> None:

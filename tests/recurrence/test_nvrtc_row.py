@@ -5,18 +5,14 @@ g++ compiles the same source with a thread for each CUDA thread. NVRTC comes wit
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from support.emulation import NO_WAITS, emulate, emulated, runner, sanitizes
+from support.machine_code import check_limits, machine_code
 from torch import Tensor
 
 from orthobench.recurrence import (
@@ -26,7 +22,6 @@ from orthobench.recurrence import (
     RELU,
     TANH,
     Activation,
-    GradientTrace,
     Kind,
     comparison,
     cuda,
@@ -39,9 +34,7 @@ from orthobench.recurrence import (
     verdicts,
 )
 
-SUPPORT = Path(__file__).parents[1] / "support"
-COMPILER = shutil.which("g++")
-emulated = pytest.mark.skipif(COMPILER is None, reason="no g++")
+from orthobench.recurrence.kernels import Arguments, Tape
 
 
 @dataclass(frozen=True)
@@ -72,112 +65,63 @@ CASES = [
 ]
 
 
-@pytest.fixture(scope="session")
-def build(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """A function that compiles the emulation of a case, with further options."""
-
-    def compile_case(case: Case, *options: str) -> Path:
-        target = tmp_path_factory.mktemp("emulation") / "row"
-        macros = nvrtc_row.constants(case.activation, case.n, case.step_size is not None, case.final, True)
-        subprocess.run(
-            [
-                *(str(COMPILER), "-std=c++20", "-O1", "-pthread", "-Wno-unknown-pragmas", *options),
-                *(f"-D{name}={value}" for name, value in macros.items()),
-                *(f'-DROW_SOURCE="{nvrtc_row.SOURCE}"', str(SUPPORT / "row_emulation.cpp"), "-o", str(target)),
-            ],
-            check=True,
-        )
-        return target
-
-    return compile_case
-
-
-def emulate(program: Path, case: Case, arrays: Sequence[Tensor], runs: int = 1) -> subprocess.CompletedProcess[bytes]:
-    scalars = (case.step_size or 0.0, case.activation.slope, case.activation.epsilon)
-    command = [program, *map(str, (case.steps, case.batch, case.n, *scalars, runs))]
-    content = b"".join(array.float().numpy().tobytes() for array in arrays)
-    return subprocess.run(command, input=content, capture_output=True, check=False, timeout=300)
-
-
-def problem(case: Case) -> tuple[list[Tensor], Tensor]:
-    """x, W, h_0 and b away from the kinks, and the gradient of the states or of the last one, in float64."""
-    parameters = {"activation": case.activation, "bias": torch.empty(case.n), "step_size": case.step_size}
-    x, weight, h0, bias = self_test.problem(recurrence, parameters, case.n, case.batch)
-    x = x.repeat(-(-case.steps // len(x)), 1, 1)[: case.steps]
-    shape = (case.batch, case.n) if case.final else (case.steps, case.batch, case.n)
-    return [x, weight, h0, bias], comparison.normal(*shape, seed=5)
-
-
-def expected(case: Case) -> dict[str, Tensor]:
-    arguments, direction = problem(case)
-    x, weight, h0, bias = (argument.requires_grad_() for argument in arguments)
-    trace = GradientTrace()
-    states, (last,) = reference.run(recurrence.call(x, weight, (h0,), trace, case.activation, bias, case.step_size))
-    dx, dh0, dbias = torch.autograd.grad(last if case.final else states, (x, h0, bias), direction)
-    return {"states": states.detach(), "dx": dx, "dh0": dh0, "dbias": dbias, "norms": trace.norms["h"]}
-
-
-def results(case: Case, output: bytes) -> dict[str, Tensor]:
-    values = torch.from_numpy(np.frombuffer(output, np.float32).astype(np.float64))
-    rows, every = (case.batch, case.n), (case.steps, case.batch, case.n)
-    shapes = {"states": every, "dx": every, "dh0": rows, "dbias": rows, "total": every}
-    parts = values.split([int(np.prod(shape)) for shape in shapes.values()])
-    by_name = {name: part.view(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-    by_name["dbias"] = by_name["dbias"].sum(0)
-    by_name["norms"] = by_name.pop("total").norm(dim=-1)
-    return by_name
+def parts(form: Case) -> tuple[dict[str, Any], list[Tensor]]:
+    """The scalars of a case, and x, W, h_0 and b away from the kinks."""
+    parameters = {"activation": form.activation, "step_size": form.step_size}
+    x, *others = self_test.problem(recurrence, parameters | {"bias": torch.empty(form.n)}, form.n, form.batch)
+    return parameters, [x.repeat(-(-form.steps // len(x)), 1, 1)[: form.steps], *others]
 
 
 @emulated
 @pytest.mark.parametrize("form", [CASES[0], CASES[4]], ids=title)
-def test_runs_in_one_launch_have_the_bits_that_they_have_alone(form: Case, build: Callable[..., Path]) -> None:
+def test_runs_in_one_launch_have_the_bits_that_they_have_alone(form: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each run has its own matrix, bias, inputs and gradients."""
-    arguments, direction = problem(form)
-    first = [*(a.detach() for a in arguments), direction]
-    both = [torch.stack((each, each.flip(0).mul(0.9))) for each in first]
-    program = build(form)
-    together = np.frombuffer(emulate(program, form, both, runs=2).stdout, np.float32)
-    alone = [np.frombuffer(emulate(program, form, [each[run] for each in both]).stdout, np.float32) for run in (0, 1)]
-    sizes = [form.steps, form.steps, 1, 1, form.steps]  # of the states, dx, dh0, dbias and the total, in slabs
-    at = np.cumsum(sizes)[:-1] * form.batch * form.n
-    for actual, *expected in zip(np.split(together, 2 * at), *(np.split(each, at) for each in alone), strict=True):
-        assert np.array_equal(actual, np.concatenate(expected))
+    emulate(monkeypatch)
+    parameters, arguments = parts(form)
+    direction = comparison.normal(form.steps, form.batch, form.n, seed=5)
+    both = [torch.stack((each, each.flip(0).mul(0.9))).float() for each in (*arguments, direction)]
 
+    def passes(x: Tensor, weight: Tensor, h0: Tensor, bias: Tensor, gradient: Tensor) -> list[Tensor]:
+        given = Arguments(weight, (h0,), {**parameters, "bias": bias})
+        states, saved = nvrtc_row.Row.forward(x, given, True)
+        last = gradient.select(-3, 0).contiguous()
+        tape = Tape(states, saved, None if form.final else gradient, (last if form.final else None,), (), True)
+        gradients = nvrtc_row.Row.backward(given, tape)
+        found = (states[0], gradients.x, gradients.weight, gradients.state[0], gradients.parameters["bias"])
+        return [each for each in found if each is not None]
 
-def sanitizes(folder: Path) -> bool:
-    """Whether a program with the thread sanitizer can be made and run."""
-    source, program = folder / "empty.cpp", folder / "empty"
-    source.write_text("int main() {}")
-    build = subprocess.run(
-        [str(COMPILER), "-fsanitize=thread", source, "-o", program], capture_output=True, check=False
-    )
-    return build.returncode == 0 and subprocess.run([program], capture_output=True, check=False).returncode == 0
+    together = passes(*both)
+    assert len(together) == 5
+    for run in range(2):
+        alone = passes(*(each[run].contiguous() for each in both))
+        assert all(torch.equal(each[run], own) for each, own in zip(together, alone, strict=True))
 
 
 @emulated
 @pytest.mark.parametrize("form", CASES, ids=title)
-def test_values_and_gradients_are_the_references(form: Case, build: Callable[..., Path]) -> None:
-    arguments, direction = problem(form)
-    done = emulate(build(form), form, [*(a.detach() for a in arguments), direction])
-    assert done.returncode == 0, done.stderr
-    actual = results(form, done.stdout)
-    errors = {name: comparison.distance(actual[name], value) for name, value in expected(form).items()}
+def test_values_and_gradients_are_the_references(form: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    emulate(monkeypatch)
+    parameters, arguments = parts(form)
+
+    def evaluate(run: self_test.Run, dtype: torch.dtype) -> dict[str, Tensor]:
+        return comparison.evaluate(run, recurrence, parameters, ("bias",), arguments, dtype, traced=not form.final)
+
+    actual = evaluate(runner(nvrtc_row.Row), torch.float32)
+    expected = evaluate(reference.run, torch.float64)
+    errors = {name: comparison.distance(actual[name], value) for name, value in expected.items()}
     assert {name: error for name, error in errors.items() if not error < 1e-6} == {}
 
 
 @emulated
-@pytest.mark.parametrize("form", [Case(MODRELU, 70, steps=3, batch=1)], ids=title)
-def test_no_thread_reads_what_another_writes_between_barriers(
-    form: Case, build: Callable[..., Path], tmp_path: Path
-) -> None:
-    arguments, direction = problem(form)
-    arrays = [*(a.detach() for a in arguments), direction]
-    if not sanitizes(tmp_path):
+def test_no_thread_reads_what_another_writes_between_barriers(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not sanitizes():
         pytest.skip("g++ has no thread sanitizer that runs here")
-    done = emulate(build(form, "-fsanitize=thread"), form, arrays)
-    assert done.returncode == 0, done.stderr.decode()[:2000]
-    races = emulate(build(form, "-fsanitize=thread", "-DWITHOUT_BARRIERS"), form, arrays)
-    assert b"data race" in races.stderr, "the sanitizer sees a missing barrier"
+    parameters, arguments = parts(Case(MODRELU, 70, steps=3, batch=1))
+    for options, is_sound in (((), True), (NO_WAITS, False)):
+        emulator = emulate(monkeypatch, "-fsanitize=thread", *options)
+        comparison.evaluate(runner(nvrtc_row.Row), recurrence, parameters, ("bias",), arguments, torch.float32, True)
+        assert ("data race" not in emulator.errors) == is_sound, emulator.errors[:2000]
+        assert len(emulator.launches) == 2
 
 
 @pytest.fixture(scope="session")
@@ -188,40 +132,6 @@ def _nvrtc() -> None:
         pytest.skip(str(error))
 
 
-@dataclass
-class Compiled:
-    """What the compiler made of one kernel; `loop` counts the instructions of a step."""
-
-    registers: int
-    spilled: int
-    loop: Counter[str]
-
-
-def compiled(name: str, macros: dict[str, int], folder: Path) -> Compiled:
-    triton = pytest.importorskip("triton")
-    bundled = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    cuobjdump = str(bundled) if bundled.exists() else shutil.which("cuobjdump")
-    if cuobjdump is None:
-        pytest.skip("cuobjdump is neither in Triton's wheel nor installed")
-    file = folder / "row.cubin"
-    file.write_bytes(nvrtc.compile_source(nvrtc_row.SOURCE.read_text(), "row.cu", "sm_90", macros))
-
-    def dump(*options: str) -> str:
-        return subprocess.run([cuobjdump, *options, file], capture_output=True, text=True, check=True).stdout
-
-    usage = re.search(rf"Function {name}:\s+REG:(\d+) STACK:(\d+)", dump("-res-usage"))
-    assert usage is not None
-    text = dump("-sass", "-fun", name)
-    instructions = [(int(at, 16), line.strip()) for at, line in re.findall(r"/\*([0-9a-f]{4,})\*/\s+(.*?);", text)]
-    bodies = []
-    for at, line in instructions:
-        jump = re.search(r"\bBRA\b.*0x([0-9a-f]+)", line)
-        if jump and int(jump[1], 16) < at:
-            inside = [line for other, line in instructions if int(jump[1], 16) <= other <= at]
-            bodies.append(Counter(re.sub(r"^@!?U?P\w+\s+", "", each).split()[0].split(".")[0] for each in inside))
-    return Compiled(int(usage[1]), int(usage[2]), max(bodies, key=lambda body: body["FFMA"]))
-
-
 @pytest.mark.usefixtures("_nvrtc")
 @pytest.mark.parametrize("name", ["row_forward", "row_backward"])
 @pytest.mark.parametrize("activation", [MODRELU, TANH], ids=lambda activation: activation.kind)
@@ -230,13 +140,12 @@ def test_a_step_is_short_and_spills_nothing(
     n: int, instructions: int, activation: Activation, name: str, tmp_path: Path
 ) -> None:
     """Triton's kernel has 269 instructions and 8 barriers at n = 170."""
-    kernel = compiled(name, nvrtc_row.constants(activation, n, False, False, False), tmp_path)
-    assert kernel.spilled == 0
-    assert kernel.registers * nvrtc_row.THREADS <= 65536
+    macros = nvrtc_row.constants(activation, n, False, False, False)
+    kernel = machine_code(nvrtc_row.SOURCE, name, macros, tmp_path)
+    check_limits(kernel, nvrtc_row.THREADS)
     assert kernel.registers <= 200
     assert kernel.loop["BAR"] == 1
     assert kernel.loop["SHFL"] == 3
-    assert kernel.loop["LDL"] == kernel.loop["STL"] == 0
     assert sum(kernel.loop.values()) <= instructions
     products = -(-n // 64) * 4 * -(-n // 16)
     assert products <= kernel.loop["FFMA"] <= products + 12

@@ -137,6 +137,44 @@ def test_without_a_compiler_the_recurrence_runs_in_pytorch_with_the_reason(cuda_
     assert "compiler" in str(step["problem"])
 
 
+def test_kernels_in_cuda_cpp_have_one_launch_a_pass_and_wait_for_nothing(cuda_stub_environment):
+    """The stub's NVRTC compiles nothing."""
+    code = """
+import ctypes, json, os, torch
+from orthobench.recurrence import MODRELU, gru, lstm, nvrtc, nvrtc_cluster, nvrtc_row, recurrence
+nvrtc.library = lambda: ctypes.CDLL(None)
+runtime, driver = ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")
+runtime.stub_count.restype = driver.stub_triton_launches.restype = ctypes.c_long
+def counts():
+    values = driver.stub_triton_launches(), runtime.stub_count(1), runtime.stub_count(3)
+    driver.stub_triton_reset(); runtime.stub_reset()
+    return values
+results = {}
+for kernel, operation, n, parameters in (
+    (nvrtc_row, recurrence, 170, (MODRELU,)), (nvrtc_cluster, recurrence, 360, (MODRELU,)),
+    (nvrtc_cluster, lstm, 128, ()), (nvrtc_cluster, gru, 128, ()), (nvrtc_cluster, gru, 128, (None, True)),
+):
+    x = torch.zeros(4, 50, operation.gates * n, device="cuda", requires_grad=True)
+    weight = torch.zeros(operation.rows * n, n, device="cuda", requires_grad=True)
+    state = tuple(torch.zeros(50, n, device="cuda") for _ in operation.states)
+    call = operation.call(x, weight, state, None, *parameters)
+    assert kernel.serves(call)
+    gradient = torch.zeros(4, 50, n, device="cuda")
+    for repeat in range(2):
+        counts()
+        outputs, _ = kernel.run(call)
+        forward = counts()
+        torch.autograd.grad(outputs, (x, weight), gradient)
+        results[f"{operation.name} {n} {len(parameters)}"] = [forward, counts()]
+print(json.dumps(results), flush=True)
+os._exit(0)  # before the end of autograd's thread of the device
+"""
+    results = json.loads(child(cuda_stub_environment, "-c", code))
+    assert len(results) == 5
+    for name, (forward, backward) in results.items():
+        assert (forward, backward) == ([1, 0, 0], [1, 0, 0]), name
+
+
 def test_the_benchmark_reaches_its_end(cuda_stub_environment, tmp_path):
     program = "from orthobench.cli import main; main()"
     code = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.argv[1:] = ['bench', '--quick', '--device', 'cuda']"
