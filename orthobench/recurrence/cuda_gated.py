@@ -14,6 +14,7 @@ from torch import Tensor
 from orthobench.recurrence.cuda_launch import (
     first_gradient,
     loss_gradient,
+    of_each_run,
     record,
     reset_weight_gradient,
     step_launch,

@@ -33,7 +33,6 @@ from orthobench.recurrence import (
     self_test,
     verdicts,
 )
-
 from orthobench.recurrence.kernels import Arguments, Tape
 
 
