@@ -81,13 +81,13 @@ def test_runs_in_one_launch_have_the_bits_that_they_have_alone(form: Case, monke
     both = [torch.stack((each, each.flip(0).mul(0.9))).float() for each in (*arguments, direction)]
 
     def passes(x: Tensor, weight: Tensor, h0: Tensor, bias: Tensor, gradient: Tensor) -> list[Tensor]:
-        given = Arguments(weight, (h0,), {**parameters, "bias": bias})
-        states, saved = nvrtc_row.Row.forward(x, given, True)
+        inputs = Arguments(weight, (h0,), {**parameters, "bias": bias})
+        states, saved = nvrtc_row.Row.forward(x, inputs, True)
         last = gradient.select(-3, 0).contiguous()
         tape = Tape(states, saved, None if form.final else gradient, (last if form.final else None,), (), True)
-        gradients = nvrtc_row.Row.backward(given, tape)
-        found = (states[0], gradients.x, gradients.weight, gradients.state[0], gradients.parameters["bias"])
-        return [each for each in found if each is not None]
+        gradients = nvrtc_row.Row.backward(inputs, tape)
+        values = (states[0], gradients.x, gradients.weight, gradients.state[0], gradients.parameters["bias"])
+        return [each for each in values if each is not None]
 
     together = passes(*both)
     assert len(together) == 5
