@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orthobench.api.reports import compare, report
     from orthobench.api.results import Results, open_results
     from orthobench.api.runs import run, sweep, sweep_file, tune
+    from orthobench.api.site import publish, serve
     from orthobench.api.trained import evaluate, export, load_model
     from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
     from orthobench.execution.display import Display, JobsDisplay
@@ -55,11 +56,13 @@ __all__ = [
     "gpu_report",
     "load_model",
     "open_results",
+    "publish",
     "report",
     "reproduce",
     "reproduce_file",
     "reproduce_small",
     "run",
+    "serve",
     "study",
     "sweep",
     "sweep_file",
@@ -74,6 +77,7 @@ NAMES = {
     "api.reports": ("compare", "report"),
     "api.results": ("Results", "open_results"),
     "api.runs": ("run", "sweep", "sweep_file", "tune"),
+    "api.site": ("publish", "serve"),
     "api.trained": ("evaluate", "export", "load_model"),
     "errors": ("OrthobenchError", "RunLockedError", "StorageError", "UsageError"),
     "execution.display": ("Display", "JobsDisplay"),

@@ -25,9 +25,11 @@ from orthobench.cli import (
     export,
     ls,
     plugins,
+    publish,
     report,
     reproduce,
     run,
+    serve,
     show,
     study,
     sweep,
@@ -39,7 +41,7 @@ from orthobench.execution.signals import stop_while_torch_is_loaded
 
 GROUPS = {
     "Train": ("run", "sweep", "tune", "reproduce", "study"),
-    "Results": ("ls", "show", "compare", "report", "cite", "check", "delete"),
+    "Results": ("ls", "show", "compare", "report", "publish", "serve", "cite", "check", "delete"),
     "Trained models": ("evaluate", "export"),
     "Plugins, data and machine": ("plugins", "data", "db", "bench", "doctor"),
 }
@@ -106,6 +108,8 @@ for module in (
     show,
     compare,
     report,
+    publish,
+    serve,
     cite,
     check,
     delete,

@@ -47,10 +47,13 @@ def digest(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
-def policy(scripts: list[str]) -> str:
+def policy(scripts: list[str], fetches: bool = False) -> str:
     """Return the page's content security policy: only these scripts run, and nothing is fetched.
 
     Styles may be inline, since Plotly makes some.
+
+    Args:
+        fetches: the scripts may fetch from the page's own server.
     """
     return "; ".join(
         [
@@ -58,6 +61,7 @@ def policy(scripts: list[str]) -> str:
             f"script-src {' '.join(map(digest, scripts))}",
             "style-src 'unsafe-inline'",
             "img-src data: blob:",
+            *(["connect-src 'self'"] if fetches else []),
             "base-uri 'none'",
             "form-action 'none'",
         ]

@@ -25,6 +25,7 @@ from orthobench.papers import Study, find_paper, papers
 from orthobench.reporting import sparks, verdicts
 from orthobench.reporting.account import Account, read_account
 from orthobench.reporting.blocks import block, json_block, plotly_script, policy
+from orthobench.reporting.contents import Contents, contents_of
 from orthobench.reporting.figures import Drawn, condition_figures
 from orthobench.reporting.packed import figure_json
 from orthobench.reporting.pages import (
@@ -52,6 +53,8 @@ from orthobench.version import __version__
 
 SCRIPTS = ("data", "figures", "tools", "measured", "table", "run", "compare", "routes")
 """The scripts of the page, in the order of their execution; they share one scope."""
+LIVE_SCRIPTS = (*SCRIPTS, "live")
+"""The scripts of a page that a server renews."""
 
 
 def write_html(
@@ -67,13 +70,29 @@ def write_html(
     Raises:
         UsageError: no run is in scope, a file cannot be read or written, or the paper is unknown.
     """
+    page, _ = make_page(store, scope, variant_keys, account)
+    write_whole(out, page.encode(), "HTML")
+    return out.resolve()
+
+
+def make_page(
+    store: Store, scope: Scope, variant_keys: Mapping[str, str], account: Path | None = None, live: bool = False
+) -> tuple[str, Contents]:
+    """Return the text of the page, and its contents.
+
+    Args:
+        variant_keys: as for `write_html`.
+        live: a server renews the page.
+
+    Raises:
+        UsageError: no run is in scope, the account cannot be read, or the paper is unknown.
+    """
     told_by_author = read_account(account) if account else None
     conditions, views, _ = load_views(store, scope, variant_keys)
     results = {part.artifact.study: part.study_result for view in views for part in view.artifacts if part.study_result}
     searches = collect_searches(store, conditions)
-    page = _render(conditions, views, list(results.values()), searches, told_by_author)
-    write_whole(out, page.encode(), "HTML")
-    return out.resolve()
+    page = _render(conditions, views, list(results.values()), searches, told_by_author, live)
+    return page, contents_of(conditions, views)
 
 
 def write_study(store: Store, out: Path, study: Study) -> Path:
@@ -126,6 +145,7 @@ def _render(
     results: list[StudyResult],
     searches: Sequence[SearchData] = (),
     account: Account | None = None,
+    live: bool = False,
 ) -> str:
     from orthobench.reporting.reproduction import where_it_was_run  # it imports this module by way of the exports
 
@@ -140,7 +160,7 @@ def _render(
         key: {name: figure_json(figure, len(counted)) for name, (_, figure) in drawings.items()}
         for key, drawings in everything.items()
     }
-    script, style = _script(), _resource("page.css")
+    script, style = _script(LIVE_SCRIPTS if live else SCRIPTS), _resource("page.css")
     return (
         _environment()
         .get_template("page.html.j2")
@@ -179,7 +199,7 @@ def _render(
             searches=searches,
             styles=styles,
             papers={paper.key: paper for paper in papers()},
-            policy=policy([plotly_script(), script]),
+            policy=policy([plotly_script(), script], fetches=live),
             css=Markup(style),
             js=Markup(script),
             blocks=_blocks(conditions, views, plain, styles, searches, list(counted.values())),
@@ -319,9 +339,9 @@ def citations(text: str) -> list[tuple[str, str]]:
 
 
 @cache
-def _script() -> str:
-    """Return the page's scripts as one, in a scope of their own."""
-    parts = "\n".join(_resource(f"script/{name}.js") for name in SCRIPTS)
+def _script(names: tuple[str, ...]) -> str:
+    """Return scripts as one, in a scope of their own."""
+    parts = "\n".join(_resource(f"script/{name}.js") for name in names)
     return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
 
 

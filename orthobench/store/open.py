@@ -81,6 +81,31 @@ def open_store(location: str, *, create: bool = False, stop_waiting: Callable[[]
     return Store(engine)
 
 
+def open_read_only(location: str) -> Store:
+    """Open the database at a path or URL so that nothing can be written through it.
+
+    Raises:
+        UsageError: the database is missing, cannot be opened, or has another schema than this program's.
+        StorageError: its server was lost.
+    """
+    engine, file = make_engine(location), sqlite_file(location)
+    if file is None:
+        engine = engine.execution_options(postgresql_readonly=True)
+    else:
+        engine.update_execution_options(reads_only=True)
+    try:
+        version = reach(engine, location, lambda: schema(engine, location))
+        if version is None:
+            raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with --db")
+        if version != HEAD:
+            fix = "use that version of orthobench" if version > HEAD else f"`orthobench db upgrade --db {location}`"
+            raise UsageError(f"{location} has the schema {version}, and this program reads {HEAD}: {fix}")
+    except OrthobenchError:
+        engine.dispose()
+        raise
+    return Store(engine)
+
+
 def reach(engine: Engine, location: str, work: Callable[[], T], stop_waiting: Callable[[], bool] | None = None) -> T:
     """Return the result of the first work on a database.
 

@@ -57,6 +57,8 @@ def prepare(engine: Engine, file: Path | None) -> None:
         connection.execute("PRAGMA foreign_keys = ON")
         # A commit survives a loss of power: a run's checkpoints are removed after its last commit.
         connection.execute("PRAGMA synchronous = FULL")
+        if engine.get_execution_options().get("reads_only"):
+            connection.execute("PRAGMA query_only = ON")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

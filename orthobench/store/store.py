@@ -528,6 +528,17 @@ class Store:
         with self._read() as session:
             return list(session.scalars(query))
 
+    def newest(self) -> tuple[Any, ...]:
+        """Return numbers of which at least one differs after each change that a report shows."""
+        runs = select(func.count(), func.max(Run.updated_at), func.max(Run.id), func.sum(Run.iterations))
+        with self._read() as session:
+            return (
+                *session.execute(runs).one(),
+                session.scalar(select(func.max(MetricValue.id))),
+                session.scalar(select(func.count()).select_from(Tag)),
+                session.scalar(select(func.max(Benchmark.id))),
+            )
+
     def benchmarks(self, name: str | None = None) -> list[Benchmark]:
         """Return the benchmarks (of this name), oldest first."""
         query = select(Benchmark).order_by(Benchmark.id)

@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
-    """A headless Chromium that reaches no host, for all tests of a module."""
+    """A headless Chromium that reaches no other host, for all tests of a module."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not (program and driver):
         pytest.skip("needs chromium and chromedriver (Debian: chromium, chromium-driver)")
@@ -26,7 +26,7 @@ def chromium(tmp_path_factory):
         "--disable-background-networking",
         "--disable-component-update",
         "--disable-sync",
-        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
         f"--user-data-dir={tmp_path_factory.mktemp('chromium')}",
         "--window-size=1200,1600",
     ):

@@ -1,0 +1,83 @@
+"""The page on the web: a static site of databases, and a server on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orthobench.errors import UsageError
+from orthobench.plugins import Catalog
+from orthobench.store.location import is_same
+from orthobench.store.merge import reading
+from orthobench.store.open import open_read_only
+from orthobench.training.locks import status_in
+
+if TYPE_CHECKING:
+    from orthobench.site.serve import Server
+
+
+def publish(
+    folder: str | Path, databases: Sequence[str], *, where: Sequence[str] = (), **conditions: Any
+) -> list[Path]:
+    """Write or renew a static site with a page of each database, and return its files, the index first.
+
+    Args:
+        databases: files or SQLAlchemy URLs; a page has the name of its file without the ending.
+        where: restrict to runs that meet these conditions, such as ["n=170"].
+        conditions: likewise by name, such as `task="adding"`.
+
+    Raises:
+        UsageError: a database cannot be read or has no run of the selection, one is named twice, or the folder has
+            files that no earlier call made.
+        StorageError: a file cannot be written.
+    """
+    from orthobench.analysis.selection import make_conditions
+    from orthobench.planning.paper import variant_keys
+    from orthobench.reporting.html import make_page
+    from orthobench.reporting.scope import Scope
+    from orthobench.site.publish import SitePage, check_folder, page_names, write_site
+
+    if not databases:
+        raise UsageError("name a database, such as orthobench publish site results.db")
+    for number, location in enumerate(databases):
+        if any(is_same(location, earlier) for earlier in databases[:number]):
+            raise UsageError(f"{location} is named twice: name each database once")
+    check_folder(Path(folder))
+    keys, _ = variant_keys(Catalog())
+    pages = []
+    for name, location in zip(page_names(databases), databases, strict=True):
+        with reading(location) as store:
+            scope = Scope(make_conditions(where, **conditions), status_of=status_in(store, location))
+            pages.append(SitePage(name, *make_page(store, scope, keys)))
+    return write_site(Path(folder), pages)
+
+
+@contextmanager
+def serve(
+    db: str = "results.db", *, port: int = 8765, where: Sequence[str] = (), **conditions: Any
+) -> Iterator[Server]:
+    """Open a server of a database's page on 127.0.0.1, which its `serve_forever()` runs; the database is only read.
+
+    Args:
+        port: 0 for a free one; `Server.address` has the page's address.
+        where: restrict to runs that meet these conditions, such as ["n=170"].
+        conditions: likewise by name, such as `task="adding"`.
+
+    Raises:
+        UsageError: there is no such database, a condition is malformed, or the port is in use.
+    """
+    from orthobench.analysis.selection import make_conditions
+    from orthobench.planning.paper import variant_keys
+    from orthobench.reporting.html import make_page
+    from orthobench.reporting.scope import Scope
+    from orthobench.site.serve import Page, Server
+
+    with open_read_only(db) as store:
+        chosen = make_conditions(where, **conditions)
+        keys, _ = variant_keys(Catalog())
+        scope = Scope(chosen, status_of=status_in(store, db))
+        with Server(Page(lambda: make_page(store, scope, keys, live=True)[0], store.newest), port) as server:
+            server.page.current()
+            yield server

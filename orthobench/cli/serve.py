@@ -1,0 +1,34 @@
+"""`orthobench serve`: the page in a browser on this machine, renewed while runs train."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.options import DEFAULT_DATABASE, Database
+
+PORT = 8765
+
+
+@filtered()
+def command(
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on 127.0.0.1; 0: a free one.")] = PORT,
+    filters: Filters = NO_FILTERS,
+    db: Database = DEFAULT_DATABASE,
+) -> None:
+    """Serve the page to a browser on this machine; new points appear while runs train.
+
+    The database is only read. Other machines cannot reach the page. Ctrl-C ends the server; see docs/publish.md.
+    `orthobench ls --help` explains the filters.
+    """
+    from orthobench import api
+    from orthobench.errors import without_passwords
+
+    with api.serve(db, port=port, where=filters.texts()) as server:
+        typer.echo(f"{server.address} shows {without_passwords(db)}; Ctrl-C ends it")
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            typer.echo("the server has ended", err=True)

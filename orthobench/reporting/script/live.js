@@ -1,0 +1,132 @@
+// Renews a served page: asks the server for news, and puts new points, rows and numbers into the page as it stands.
+
+const ASK_EVERY = 2000; // milliseconds
+const MADE_HERE = ["view-run", "view-compare", "view-search", "view-missing"]; // views that the script fills
+let newsTag = "";
+
+async function askForNews() {
+  try {
+    const answer = await fetch("news", { headers: newsTag ? { "If-None-Match": newsTag } : {}, cache: "no-store" });
+    if (answer.status === 200) {
+      const isFirst = newsTag === "";
+      newsTag = answer.headers.get("ETag") ?? "";
+      await renew(new DOMParser().parseFromString(await answer.text(), "text/html"), isFirst);
+    }
+    document.documentElement.dataset.live = answer.ok || answer.status === 304 ? "on" : "off";
+  } catch {
+    document.documentElement.dataset.live = "off"; // the server has ended: the page stays as it is
+  }
+  setTimeout(askForNews, document.hidden ? 5 * ASK_EVERY : ASK_EVERY);
+}
+
+// Put the news into the page. Views that are new, such as those of the first run, need the whole page again.
+async function renew(fresh, isFirst) {
+  const names = (root) => [...root.querySelectorAll(".view")].map(({ id }) => id).join();
+  if (names(fresh) !== names(document)) return location.reload();
+  const changed = renewBlocks(fresh);
+  if (!changed.size) return;
+  const y = window.scrollY;
+  const focused = document.activeElement;
+  for (const part of [".masthead", "main > .banner"]) renewPart(part, fresh);
+  for (const view of views) {
+    if (!MADE_HERE.includes(view.id) && view.id !== "view-runs") renewView(view, document.adoptNode(fresh.getElementById(view.id)));
+  }
+  ({ palette } = await unpack("index"));
+  for (const container of document.querySelectorAll(".plot[data-condition]")) {
+    if (!changed.has("figures-" + container.dataset.condition) || !container.base) continue;
+    const before = container.layout && ranges(container.layout);
+    container.base = null;
+    if (!container.drawn) continue;
+    await draw(container);
+    if (before) Plotly.relayout(container, before);
+  }
+  await renewRuns();
+  const { name } = route() ?? {};
+  const [, kind, key] = /^(run|search)-(.+)$/s.exec(name ?? "") ?? [];
+  if (kind) await FILLED[kind](key);
+  watch(views.find((view) => !view.hidden));
+  if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
+  window.scrollTo(0, y);
+  if (!isFirst) document.documentElement.dataset.renewed = String(Number(document.documentElement.dataset.renewed ?? 0) + 1);
+}
+
+// Take over the blocks of data that differ, and return their names.
+function renewBlocks(fresh) {
+  const changed = new Set();
+  for (const block of fresh.querySelectorAll('script[type="text/plain"][id^="data-"]')) {
+    const own = document.getElementById(block.id);
+    if (own?.textContent === block.textContent) continue;
+    if (own) own.textContent = block.textContent;
+    else document.body.append(document.adoptNode(block));
+    changed.add(block.id.slice("data-".length));
+    unpacked.delete(block.id.slice("data-".length));
+  }
+  return changed;
+}
+
+function renewPart(selector, fresh) {
+  const [own, other] = [document, fresh].map((root) => root.querySelector(selector));
+  if (own && other) own.replaceWith(document.adoptNode(other));
+  else if (other) document.getElementById("main").prepend(document.adoptNode(other));
+  else own?.remove();
+}
+
+// Replace a view's content. Figures and forms stay the elements that they are, with what the reader set in them.
+function renewView(view, other) {
+  const figures = new Map([...view.querySelectorAll("figure")].map((figure) => [figureName(figure), figure]));
+  for (const figure of other.querySelectorAll("figure")) {
+    const own = figures.get(figureName(figure));
+    if (!own) continue;
+    own.querySelector("figcaption")?.replaceWith(figure.querySelector("figcaption") ?? "");
+    figure.replaceWith(own);
+  }
+  for (const form of other.querySelectorAll("form[id]")) {
+    const own = view.querySelector("#" + form.id);
+    if (!own) continue;
+    for (const list of form.querySelectorAll("select")) addOptions(own.elements[list.name], [...list.options].map(({ value, text }) => value || text));
+    form.replaceWith(own);
+  }
+  const open = new Set([...view.querySelectorAll("details[open]")].map(summaryOf));
+  for (const details of other.querySelectorAll("details")) if (open.has(summaryOf(details))) details.open = true;
+  view.replaceChildren(...other.childNodes);
+  if (view.id === "view-measured" && measuredForm) filterMeasured();
+}
+
+function figureName(figure) {
+  const { condition, figure: name } = figure.querySelector(".plot")?.dataset ?? {};
+  return condition ? `${condition} ${name}` : figure;
+}
+
+function summaryOf(details) {
+  return details.querySelector("summary")?.textContent ?? "";
+}
+
+function addOptions(select, values) {
+  const known = new Set([...(select?.options ?? [])].map(({ value, text }) => value || text));
+  for (const value of values) if (select && !known.has(value)) select.append(element("option", value));
+}
+
+// Return the ranges of the axes that the reader has set.
+function ranges(layout) {
+  const zoomed = ["xaxis", "yaxis"].filter((axis) => layout[axis]?.autorange === false && layout[axis].range);
+  const own = Object.fromEntries(zoomed.map((axis) => [axis + ".range", [...layout[axis].range]]));
+  return zoomed.length ? own : null;
+}
+
+// Read the table of runs again, with the same filters and order.
+async function renewRuns() {
+  if (!allRuns || !runForm) return;
+  const { status } = runForm.elements;
+  const chosen = status.value;
+  status.length = 1; // "all"; the rest is filled from the runs
+  allRuns = null;
+  await loadRuns();
+  status.value = chosen;
+  if (document.getElementById("view-runs").hidden) return;
+  const top = runBox.scrollTop;
+  refreshRuns();
+  runBox.scrollTop = top;
+  renderRows(true);
+}
+
+askForNews();

@@ -1,0 +1,125 @@
+"""Publish databases as a static site: a page of each, and an index. GitHub Pages serves such a folder as it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+
+import jinja2
+
+from orthobench.errors import UsageError
+from orthobench.papers import find_paper
+from orthobench.reporting.contents import Contents
+from orthobench.store.atomic import storage_error, write_bytes
+from orthobench.store.overwrite import refuse_file
+from orthobench.version import __version__
+
+MARK = "orthobench-site.json"
+"""The file by which a folder is known as a site that this command made."""
+INDEX, NO_JEKYLL = "index.html", ".nojekyll"
+_PAGE = re.compile(r"[\w-][\w.-]*\.html")
+GROUPS = {"agree": "agree", "better": "better", "worse": "worse", "undecided": "undecided"}
+"""Groups of verdicts in the index, in its order."""
+
+
+@dataclass(frozen=True)
+class SitePage:
+    """A database's page: its name in the site, its text and its contents."""
+
+    name: str
+    text: str
+    contents: Contents
+
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"{self.name}.html"
+
+
+def page_names(locations: Sequence[str]) -> list[str]:
+    """Return a name for each database's page: its file's name without folder and ending, or the server's database.
+
+    Equal names get a number, in the order of the databases. Names have letters, digits, dots and hyphens.
+    """
+    names: list[str] = []
+    for location in locations:
+        last = re.split(r"[/\\]", location.partition("?")[0].rstrip("/"))[-1]
+        stem = last.removesuffix(Path(last).suffix) if "://" not in location or "." in last else last
+        base = re.sub(r"[^\w.-]+", "-", stem, flags=re.ASCII).strip("-.") or "results"
+        base = f"{base}-results" if base == "index" else base
+        name, number = base, 2
+        while name in names:
+            name, number = f"{base}-{number}", number + 1
+        names.append(name)
+    return names
+
+
+def check_folder(folder: Path) -> list[str]:
+    """Return the pages that an earlier call made in this folder.
+
+    Raises:
+        UsageError: the path is a file, or a folder with files that this command did not make; it stays as it is.
+    """
+    refuse_file(folder)
+    try:
+        if not folder.exists() or not any(folder.iterdir()):
+            return []
+        pages = json.loads((folder / MARK).read_text("utf-8"))["pages"]
+        return [name for name in pages if isinstance(name, str) and _PAGE.fullmatch(name) and name != INDEX]
+    except FileNotFoundError:
+        raise UsageError(
+            f"{folder} has files that `orthobench publish` did not make, so it is left as it is: name another folder"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{folder / MARK} cannot be read ({error}): name another folder") from error
+
+
+def write_site(folder: Path, pages: Sequence[SitePage]) -> list[Path]:
+    """Write or renew a site, and return its pages, the index first. Pages of databases that are left out go.
+
+    Each file is replaced whole.
+
+    Raises:
+        UsageError: the folder has other files, as for `check_folder`.
+        StorageError: a file cannot be written.
+    """
+    earlier = check_folder(folder)
+    names = [page.file for page in pages]
+    index = (
+        _environment()
+        .get_template("index.html.j2")
+        .render(
+            pages=pages,
+            titles={key: find_paper(key).citation for page in pages for key in page.contents.papers},
+            groups=GROUPS,
+            published_at=datetime.now(UTC),
+            version=__version__,
+        )
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        mark = {"made_by": "orthobench publish", "pages": sorted({*names, *earlier})}
+        write_bytes(folder / MARK, json.dumps(mark, indent=1).encode())  # first: a site that is cut off stays a site
+        write_bytes(folder / NO_JEKYLL, b"")
+        for page in pages:
+            write_bytes(folder / page.file, page.text.encode())
+        write_bytes(folder / INDEX, index.encode())
+        for name in {*earlier} - {*names}:
+            (folder / name).unlink(missing_ok=True)
+        write_bytes(folder / MARK, json.dumps(mark | {"pages": sorted(names)}, indent=1).encode())
+    except OSError as error:
+        raise storage_error(error.filename or folder, error) from error
+    return [folder / name for name in (INDEX, *names)]
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    loader = jinja2.PackageLoader("orthobench", "site")
+    return jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )

@@ -1,0 +1,151 @@
+"""Serve the page of one database on this machine, and renew it while runs train. Nothing can be written through it."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import re
+import threading
+import time
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from orthobench.errors import OrthobenchError, UsageError, one_line
+
+HOST = "127.0.0.1"
+PORT = 8765
+RENDER_SHARE = 0.2
+"""The largest share of the time that is spent on making the page while runs train."""
+CHECK_SECONDS = 1.0
+"""Time between two looks at the database."""
+_PLOTLY = re.compile(r'<script type="text/plain" id="data-plotly">.*?</script>', re.S)
+
+
+class Page:
+    """The page of a database that changes; made again when it is asked for and the database has changed.
+
+    Args:
+        make: makes the whole page.
+        newest: returns a value that differs after each change of the database.
+    """
+
+    def __init__(self, make: Callable[[], str], newest: Callable[[], Any]) -> None:
+        self._make, self._newest = make, newest
+        self._lock = threading.Lock()
+        self._whole, self._news = b"", b""
+        self._state: Any = None
+        self._next_look = 0.0
+        self.tag = ""
+
+    def current(self) -> tuple[bytes, bytes, str]:
+        """Return the whole page, the page without the library that draws, and the tag of this state.
+
+        Raises:
+            OrthobenchError: the database cannot be read.
+        """
+        with self._lock:
+            if time.monotonic() >= self._next_look:
+                self._look()
+            return self._whole, self._news, self.tag
+
+    def _look(self) -> None:
+        state, begin = self._newest(), time.monotonic()
+        if state != self._state or not self._whole:
+            page = self._make()
+            self._whole, self._news = page.encode(), _PLOTLY.sub("", page).encode()
+            self._state, self.tag = state, f'"{hashlib.sha256(self._whole).hexdigest()[:32]}"'
+        took = time.monotonic() - begin
+        self._next_look = time.monotonic() + max(CHECK_SECONDS, took / RENDER_SHARE)
+
+
+class Server(ThreadingHTTPServer):
+    """An HTTP server on the loopback device alone.
+
+    Raises:
+        UsageError: the port is in use or not allowed.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, page: Page, port: int = PORT) -> None:
+        self.page = page
+        try:
+            super().__init__((HOST, port), _Handler)
+        except (OSError, OverflowError) as error:
+            in_use = getattr(error, "errno", None) == errno.EADDRINUSE
+            problem = "is in use" if in_use else f"cannot be used ({error})"
+            raise UsageError(f"port {port} {problem}: give another with --port, or --port 0 for a free one") from error
+
+    @property
+    def address(self) -> str:
+        """The address of the page."""
+        return f"http://{HOST}:{self.server_port}/"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD for the page and its news, to a browser that asks for this machine by its own name."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "orthobench", ""
+    timeout = 30
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse a request that the base class does not understand, such as one of another method."""
+        self.close_connection = True  # a body that was sent is not read
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            self._send(HTTPStatus.METHOD_NOT_ALLOWED, b"this server answers GET and HEAD\n", {"Allow": "GET, HEAD"})
+        else:
+            self._send(HTTPStatus(code), b"this request cannot be read\n")
+
+    def _answer(self, with_body: bool) -> None:
+        names = {f"{host}:{self.server.server_port}" for host in (HOST, "localhost")}
+        if self.headers.get_all("Host") not in [[name] for name in names]:  # a page elsewhere that resolves to here
+            self._send(HTTPStatus.FORBIDDEN, b"ask for this server by its own name\n", with_body=with_body)
+            return
+        if self.path not in ("/", "/news"):
+            self._send(HTTPStatus.NOT_FOUND, b"there is only the page /\n", with_body=with_body)
+            return
+        try:
+            whole, news, tag = self.server.page.current()
+        except (OrthobenchError, OSError) as error:
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, f"{one_line(error)}\n".encode(), with_body=with_body)
+            return
+        if self.headers.get("If-None-Match") == tag:
+            self._send(HTTPStatus.NOT_MODIFIED, None, {"ETag": tag}, with_body=False)
+            return
+        body = whole if self.path == "/" else news
+        headers = {"Content-Type": "text/html; charset=utf-8", "ETag": tag}
+        self._send(HTTPStatus.OK, body, headers, with_body=with_body)
+
+    def _send(
+        self, status: HTTPStatus, body: bytes | None, headers: dict[str, str] | None = None, with_body: bool = True
+    ) -> None:
+        self.send_response(status)
+        fixed = {
+            "Content-Type": "text/plain; charset=utf-8",
+            "Cache-Control": "no-cache",
+            "Content-Security-Policy": "frame-ancestors 'none'",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+        }
+        for name, value in (fixed | (headers or {})).items():
+            self.send_header(name, value)
+        if body is not None:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if body is not None and with_body:
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Print nothing."""

@@ -1,0 +1,116 @@
+"""A browser shows new points of a served page without loading it again."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from support.pages import add_run
+
+import orthobench as ob
+from orthobench.site import serve as serving
+from orthobench.store import MetricRow, open_store
+
+pytestmark = pytest.mark.browser
+SETTINGS = {"sequence_length": "10", "hidden_size": "8"}
+LAST = """
+const { data } = document.querySelector(arguments[0]) ?? {};
+return data && Math.max(...data.flatMap(({ x }) => Array.from(x ?? [])))"""
+LEGEND = "return document.querySelector('#view-measured .legend button').ariaPressed"
+LIVE = "const { ready, live } = document.documentElement.dataset; return ready === '' && live === 'on'"
+
+
+@pytest.fixture
+def database(tmp_path):
+    file = tmp_path / "r.db"
+    with open_store(str(file), create=True) as store:
+        add_run(store, "lstm", 0, SETTINGS, status="running")
+    return str(file)
+
+
+@pytest.fixture
+def server(database, monkeypatch):
+    monkeypatch.setattr(serving, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(serving, "RENDER_SHARE", 1.0)
+    with ob.serve(database, port=0) as opened:
+        thread = threading.Thread(target=opened.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield opened
+        opened.shutdown()
+        thread.join()
+
+
+def add_epoch(database, epoch):
+    with open_store(database) as store:
+        (run,) = [run for run in store.runs() if run.model == "lstm"]
+        rows = [MetricRow("test", "mse", epoch, 4 * epoch, 0.1), MetricRow("train", "loss", epoch, 4 * epoch, 0.1)]
+        store.log(run.id, rows, [], {"iterations": 4 * epoch, "final_value": 0.1})
+        return run.key
+
+
+def wait(browser, script, *arguments):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(browser, 40).until(lambda _: browser.execute_script(script, *arguments))
+
+
+def open_page(browser, server, fragment=""):
+    browser.get(server.address + fragment)
+    wait(
+        browser, "return 'ready' in document.documentElement.dataset && document.documentElement.dataset.live === 'on'"
+    )
+    browser.execute_script("window.before = true")  # a page that is loaded again does not have it
+
+
+def assert_clean(browser):
+    severe = [entry["message"] for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
+    assert severe == []
+
+
+def test_a_new_epoch_appears_without_a_reload(browser, server, database):
+    open_page(browser, server, "#measured")
+    figure = "#view-measured .plot[data-figure=curves]"
+    assert wait(browser, LAST, figure) == 10
+    assert wait(browser, "return document.querySelector('#view-measured form')").is_displayed()
+    browser.execute_script("document.querySelector('#view-measured .legend button').click()")
+    add_epoch(database, 11)
+    assert wait(browser, LAST + " === 11", figure)
+    assert browser.execute_script("return window.before")
+    assert browser.execute_script(LEGEND) == "false"
+    assert_clean(browser)
+
+
+def test_a_new_run_is_in_the_table_and_the_header(browser, server, database):
+    open_page(browser, server, "#runs")
+    wait(browser, "return document.querySelectorAll('tr[data-run]').length === 1")
+    with open_store(database) as store:
+        key = add_run(store, "rnn", 1, SETTINGS)
+    wait(browser, "return document.querySelector(`tr[data-run='${arguments[0]}']`)", key)
+    assert browser.find_element("css selector", ".masthead p").text.startswith("2 runs")
+    states = "return [...document.querySelector('#run-filters').elements.status.options].map(({ text }) => text)"
+    assert browser.execute_script(states) == ["all", "finished", "running"]
+    assert browser.execute_script("return window.before")
+    assert_clean(browser)
+
+
+def test_the_page_of_a_run_is_renewed(browser, server, database):
+    with open_store(database) as store:
+        (run,) = store.runs()
+    open_page(browser, server, f"#run-{run.key}")
+    wait(browser, LAST, "#view-run .plot")
+    add_epoch(database, 11)
+    assert wait(browser, LAST + " === 44", "#view-run .plot")
+    assert browser.execute_script("return window.before")
+    assert_clean(browser)
+
+
+def test_the_page_stays_when_the_database_cannot_be_read(browser, server, database, monkeypatch):
+    open_page(browser, server, "#measured")
+    wait(browser, LAST, "#view-measured .plot[data-figure=curves]")
+
+    def fail():
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(server.page, "current", fail)
+    wait(browser, "return document.documentElement.dataset.live === 'off'")
+    assert browser.execute_script("return window.before")
