@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench.errors import UsageError
-from orthobench.plugins import Catalog
+from orthobench.store.default import named_or_default
 from orthobench.store.location import is_same
 from orthobench.store.merge import reading
 from orthobench.store.open import open_read_only
@@ -34,7 +34,7 @@ def publish(
         StorageError: a file cannot be written.
     """
     from orthobench.analysis.selection import make_conditions
-    from orthobench.planning.paper import variant_keys
+    from orthobench.planning.paper_variants import paper_variants
     from orthobench.reporting.html import make_page
     from orthobench.reporting.scope import Scope
     from orthobench.site.publish import SitePage, check_folder, page_names, write_site
@@ -45,7 +45,7 @@ def publish(
         if any(is_same(location, earlier) for earlier in databases[:number]):
             raise UsageError(f"{location} is named twice: name each database once")
     check_folder(Path(folder))
-    keys, _ = variant_keys(Catalog())
+    keys = paper_variants()
     pages = []
     for name, location in zip(page_names(databases), databases, strict=True):
         with reading(location) as store:
@@ -55,12 +55,11 @@ def publish(
 
 
 @contextmanager
-def serve(
-    db: str = "results.db", *, port: int = 8765, where: Sequence[str] = (), **conditions: Any
-) -> Iterator[Server]:
+def serve(db: str | None = None, *, port: int = 8765, where: Sequence[str] = (), **conditions: Any) -> Iterator[Server]:
     """Open a server of a database's page on 127.0.0.1, which its `serve_forever()` runs; the database is only read.
 
     Args:
+        db: a file or an SQLAlchemy URL; None: results.db, or runs.db where results.db is protected.
         port: 0 for a free one; `Server.address` has the page's address.
         where: restrict to runs that meet these conditions, such as ["n=170"].
         conditions: likewise by name, such as `task="adding"`.
@@ -69,14 +68,15 @@ def serve(
         UsageError: there is no such database, a condition is malformed, or the port is in use.
     """
     from orthobench.analysis.selection import make_conditions
-    from orthobench.planning.paper import variant_keys
+    from orthobench.planning.paper_variants import paper_variants
     from orthobench.reporting.html import make_page
     from orthobench.reporting.scope import Scope
     from orthobench.site.serve import Page, Server
 
+    db = named_or_default(db, writes=False)
     with open_read_only(db) as store:
         chosen = make_conditions(where, **conditions)
-        keys, _ = variant_keys(Catalog())
+        keys = paper_variants()
         scope = Scope(chosen, status_of=status_in(store, db))
         with Server(Page(lambda: make_page(store, scope, keys, live=True)[0], store.newest), port) as server:
             server.page.current()

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from orthobench.errors import OrthobenchError, UsageError, one_line
+from orthobench.errors import UsageError, one_line
 
 HOST = "127.0.0.1"
 PORT = 8765
@@ -79,6 +79,9 @@ class Server(ThreadingHTTPServer):
             problem = "is in use" if in_use else f"cannot be used ({error})"
             raise UsageError(f"port {port} {problem}: give another with --port, or --port 0 for a free one") from error
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print nothing: a browser may leave while it is answered."""
+
     @property
     def address(self) -> str:
         """The address of the page."""
@@ -117,7 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         try:
             whole, news, tag = self.server.page.current()
-        except (OrthobenchError, OSError) as error:
+        except Exception as error:  # the database may be moved or locked while it is read
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, f"{one_line(error)}\n".encode(), with_body=with_body)
             return
         if self.headers.get("If-None-Match") == tag:

@@ -23,6 +23,7 @@ async function askForNews() {
 async function renew(fresh, isFirst) {
   const names = (root) => [...root.querySelectorAll(".view")].map(({ id }) => id).join();
   if (names(fresh) !== names(document)) return location.reload();
+  for (const still of fresh.querySelectorAll("noscript")) still.textContent = still.innerHTML; // as in a page with scripts
   const changed = renewBlocks(fresh);
   if (!changed.size) return;
   const y = window.scrollY;
@@ -77,7 +78,10 @@ function renewView(view, other) {
   for (const figure of other.querySelectorAll("figure")) {
     const own = figures.get(figureName(figure));
     if (!own) continue;
-    own.querySelector("figcaption")?.replaceWith(figure.querySelector("figcaption") ?? "");
+    for (const part of ["figcaption", "noscript"]) {
+      const [before, after] = [own, figure].map((root) => root.querySelector(part));
+      if (before && after) before.textContent = after.textContent;
+    }
     figure.replaceWith(own);
   }
   for (const form of other.querySelectorAll("form[id]")) {
