@@ -27,8 +27,8 @@ def command(
     from orthobench.errors import without_passwords
 
     with api.serve(db, port=port, where=filters.texts()) as server:
-        typer.echo(f"{server.address} shows {without_passwords(db)}; Ctrl-C ends it")
         try:
+            typer.echo(f"{server.address} shows {without_passwords(db)}; Ctrl-C ends it")
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             typer.echo("the server has ended", err=True)
