@@ -155,7 +155,7 @@ function renderRows(always = false) {
   for (const row of rows) madeRows.set(row.dataset.run, row);
   if (always) body.replaceChildren(spacer(from), ...rows, spacer(shownRuns.length - to));
   else moveRows(body, rows, from, shownRuns.length - to);
-  if (focused body.querySelector(`tr[data-run="${CSS.escape(focused)}"] a`)?.focus({ preventScroll: true });
+  if (focused) body.querySelector(`tr[data-run="${CSS.escape(focused)}"] a`)?.focus({ preventScroll: true });
 }
 
 // Replace the rows between both spacers; rows that stay are not touched, so only new ones are laid out.
