@@ -43,6 +43,7 @@ def complete(tmp_path):
         ("orthobench run add", ["adding"]),
         ("orthobench run adding sc", ["scornn", "scurnn"]),
         ("orthobench sweep adding --models scornn,ls", ["scornn,lstm"]),
+        ("orthobench sweep adding --models lstm,lst", []),
         ("orthobench run adding scornn -s neg", ["negative_ones="]),
         ("orthobench sweep adding --models lstm,scornn -s forget", ["forget_bias="]),
         ("orthobench run mnist rnn -s dataset=", ["dataset=mnist", "dataset=fashion"]),
