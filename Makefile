@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: demo install test test-all mutants faults reproduce-quick reproduce check lint bench clean
+.PHONY: demo docs install readme test test-all mutants faults reproduce-quick reproduce check lint bench clean
 
 install: $(INSTALLED)
 
@@ -18,6 +18,14 @@ demo: $(INSTALLED)
 	mkdir -p $(DEMO)
 	cd $(DEMO) && $(abspath $(BIN))/orthobench sweep adding --models scornn,lstm --preset quick
 	cd $(DEMO) && $(abspath $(BIN))/orthobench report --html
+
+# The documentation site: site/index.html opens from the disk. The build reads no network.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+# The table of headline results in README.md, from results.db.
+readme: $(INSTALLED)
+	$(BIN)/python -m website.readme
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n auto
@@ -50,6 +58,7 @@ reproduce: $(INSTALLED)
 	$(if $(HOURS),,$(MAKE) reproduce-all)
 	$(BIN)/orthobench report --html -o reports/reference.html --account reports/REPRODUCTION.md $(REFERENCE)
 	$(BIN)/orthobench report --format reproduction $(REFERENCE)
+	$(MAKE) readme
 
 .PHONY: reproduce-all
 reproduce-all: $(INSTALLED)
@@ -75,4 +84,4 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/logging_cost.py
 
 clean:
-	rm -rf $(VENV) $(DEMO) build dist *.egg-info
+	rm -rf $(VENV) $(DEMO) build dist site *.egg-info

@@ -1,6 +1,6 @@
 """EURNN: a unitary recurrent matrix as a product of layers of 2 x 2 rotations (the EUNN cell).
 
-    h_t = modReLU(W h_{t-1} + U x_t; b),   W = diag(e^(i w)) F_L ... F_1,   y_t = V Re(h_t) + c
+    h_t = modReLU(W h_{t-1} + U x_t; b),   W = diag(e^{i w}) F_L ... F_1,   y_t = V Re(h_t) + c
 
 L. Jing, Y. Shen, T. Dubcek, J. Peurifoy, S. Skirlo, Y. LeCun, M. Tegmark, M. Soljacic, "Tunable Efficient Unitary
 Neural Networks (EUNN) and their application to RNNs", ICML 2017. A layer F turns pairs of units, each by its angle and

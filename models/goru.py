@@ -1,7 +1,7 @@
 """GORU, the gated orthogonal recurrent unit: a GRU's gates around an orthogonal product of rotations.
 
-    r, g = s(W_r h_{t-1} + U_r x_t + b_r), s(W_g h_{t-1} + U_g x_t + b_g)
-    h_t = g h_{t-1} + (1 - g) modReLU(r (Q h_{t-1}) + U_c x_t; b_c)
+    r = sigmoid(W_r h_{t-1} + U_r x_t + b_r),   g = sigmoid(W_g h_{t-1} + U_g x_t + b_g)
+    h_t = g o h_{t-1} + (1 - g) o modReLU(r o (Q h_{t-1}) + U_c x_t; b_c)
 
 L. Jing, C. Gulcehre, J. Peurifoy, Y. Shen, M. Tegmark, M. Soljacic, Y. Bengio, "Gated Orthogonal Recurrent Units: On
 Learning to Forget", Neural Computation 31, 2019. Q is the real product of EURNN (`models/eurnn.py`), by default in the

@@ -1,9 +1,10 @@
-"""GRU (Cho et al. 2014).
+"""GRU: a gated state without a memory cell of its own (Cho et al. 2014).
 
-    r, z = s(W x_t + R h_{t-1} + b),   g = tanh(W_g x_t + R_g (r h_{t-1}) + b_g),   h_t = z h_{t-1} + (1 - z) g
+    r, z = sigmoid(W x_t + R h_{t-1} + b),   g = tanh(W_g x_t + R_g (r o h_{t-1}) + b_g)
+    h_t = z o h_{t-1} + (1 - z) o g
 
 Glorot-uniform kernels, zero biases, zero start. With `reset_after` the gate is applied after the product,
-r (R_g h_{t-1} + b'), as cuDNN has it; that variant carries a second bias vector b'.
+r o (R_g h_{t-1} + b'), as cuDNN has it. That variant carries a second bias vector b'.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """LEM, long expressive memory: two states, each with a step length that it learns to choose.
 
-    a_t  = dt s(W_1 y_{t-1} + V_1 x_t + b_1),   z_t = (1 - a_t) z_{t-1} + a_t tanh(W_z y_{t-1} + V_z x_t + b_z)
-
-    a'_t = dt s(W_2 y_{t-1} + V_2 x_t + b_2),   y_t = (1 - a'_t) y_{t-1} + a'_t tanh(W_y z_t + V_y x_t + b_y)
+    a_t = dt sigmoid(W_1 y_{t-1} + V_1 x_t + b_1),   a'_t = dt sigmoid(W_2 y_{t-1} + V_2 x_t + b_2)
+    z_t = (1 - a_t) o z_{t-1} + a_t o tanh(W_z y_{t-1} + V_z x_t + b_z)
+    y_t = (1 - a'_t) o y_{t-1} + a'_t o tanh(W_y z_t + V_y x_t + b_y)
 
 T. K. Rusch, S. Mishra, N. B. Erichson, M. W. Mahoney, "Long Expressive Memory for Sequence Modeling", ICLR 2022. The
 output map reads y; both states start at 0. As in the program every number of the cell starts as U(-1/sqrt(n),

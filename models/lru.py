@@ -2,7 +2,6 @@
 
     e_t = E x_t + b_e,   v_t = LayerNorm(e_t)
     s_t = lambda o s_{t-1} + exp(g) o (B v_t),   lambda = exp(-exp(nu) + i exp(theta))
-
     u_t = gelu(Re(C s_t) + D o v_t),   o_t = e_t + (P u_t + b_p) o sigmoid(Q u_t + b_q)
 
 A. Orvieto, S. L. Smith, A. Gu, A. Fernando, C. Gulcehre, R. Pascanu, S. De, "Resurrecting Recurrent Neural Networks

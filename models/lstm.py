@@ -1,6 +1,7 @@
 """LSTM without peepholes, with a constant forget bias (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
 
-    i, f, g, o = W x_t + R h_{t-1} + b,   c_t = s(f + beta) c_{t-1} + s(i) tanh(g),   h_t = s(o) tanh(c_t)
+    i, f, g, o = W x_t + R h_{t-1} + b
+    c_t = sigmoid(f + beta) o c_{t-1} + sigmoid(i) o tanh(g),   h_t = sigmoid(o) o tanh(c_t)
 
 The start is that of TensorFlow 1's basic cell, which the scoRNN papers ran. The stacked (m + n) x 4n matrix is one
 Glorot-uniform kernel; biases and states start at 0. The forget bias beta is added to the pre-activation, not trained.
@@ -8,7 +9,7 @@ The AntisymmetricRNN paper (Chang et al. 2019) starts all models otherwise: W fr
 N(0, sigma^2 / n). The setting `recurrent_scale` is its sigma.
 
 In the uRNN papers' baseline programs a full matrix also maps the new cell state to the output gate. With
-`cell_to_output`, h_t = s(o + P c_t) tanh(c_t). The printed sizes are without P (D-31).
+`cell_to_output`, h_t = sigmoid(o + P c_t) o tanh(c_t). The printed sizes are without P (D-31).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The plain recurrent network (Elman 1990): h_t = tanh(W h_{t-1} + U x_t + b), or with ReLU or modReLU; W is free.
+"""The plain recurrent network (Elman 1990), whose matrix W is free.
 
-Glorot-uniform matrices and zero biases, as in the baseline programs of the uRNN papers; the start is zero, where theirs
-is trained.
+    h_t = tanh(W h_{t-1} + U x_t + b)
+
+A setting replaces tanh by ReLU or modReLU. Glorot-uniform matrices and zero biases, as in the baseline
+programs of the uRNN papers; the start is zero, where theirs is trained.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import typer
+from support.speech import write_speech
 
 import orthobench as ob
 from orthobench.cli import app
@@ -18,15 +19,23 @@ from orthobench.data import DataSet
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
 from orthobench.recurrence import GradientTrace
+from orthobench.task import TrainingSettings
 from orthobench.testing import problems
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = re.findall(
     r"`(models|tasks|probes)/(\w+)\.py`[^\n]*:\n\n```python\n(.*?)```",
-    (ROOT / "CONTRIBUTING.md").read_text("utf-8"),
+    (ROOT / "docs" / "plugins.md").read_text("utf-8"),
     re.S,
 )
-COMMANDS = re.findall(r"^    (orthobench [^#\n]+)", (ROOT / "README.md").read_text("utf-8"), re.M)
+INDENTED = re.compile(r"^    (orthobench [^#\n]+)", re.M)
+SHOWN_IN = ("README.md", "docs/start.md", "docs/data.md", "docs/comparison.md", "docs/runs.md")
+COMMANDS = list(
+    dict.fromkeys(
+        command.strip() for name in SHOWN_IN for command in INDENTED.findall((ROOT / name).read_text("utf-8"))
+    )
+)
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(("kind", "name", "code"), EXAMPLES, ids=[name for _, name, _ in EXAMPLES])
@@ -103,9 +112,10 @@ def test_the_readme_begins_with_small_runs():
     assert "--preset quick" in first["sweep"]
 
 
-def test_the_readme_lists_the_commands_with_json():
+def test_the_start_lists_the_commands_with_json():
     """The sentence names exactly the commands that have the option."""
-    sentence = re.search(r"These print JSON with `--json`:(.*?)\.", (ROOT / "README.md").read_text("utf-8"), re.S)
+    start = (ROOT / "docs" / "start.md").read_text("utf-8")
+    sentence = re.search(r"These print JSON with `--json`:(.*?)\.", start, re.S)
     assert sentence is not None
     assert set(re.findall(r"`([^`]+)`", sentence[1])) == set(with_json(typer.main.get_command(app)))
 
@@ -131,8 +141,20 @@ def test_links_in_the_documents_lead_to_files_and_headings():
             assert not heading or heading in anchors, f"{document.name}: {link}"
 
 
+def small_options(words: list[str], tiny_options: list[str], shown: set[str]) -> list[str]:
+    """Return the options that make a shown command small: settings that its task has and that it does not show."""
+    pairs = list(zip(tiny_options[::2], tiny_options[1::2], strict=True))
+    if words[1] in ("mnist", "cifar10"):
+        pairs.append(("-s", "validation_size=20"))
+    if "--match-parameters" in words:
+        shown = shown | {"hidden_size"}
+    known = {*Catalog().load("task", words[1]).Settings.model_fields, *TrainingSettings.model_fields, "hidden_size"}
+    names = known - shown
+    return [word for flag, value in pairs if value.partition("=")[0] in names for word in (flag, value)]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, small_data, tmp_path, monkeypatch):
+def test_the_documents_commands_are_understood(command, orthobench, tiny_options, small_data, tmp_path, monkeypatch):
     """Each runs, small: the last of two values given for a setting would be an error, so those shown are kept.
 
     Nothing is downloaded.
@@ -142,12 +164,10 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
     if words[0] in ("tune", "reproduce"):  # large, whatever is asked for
         words += ["--dry-run", "--no-profile"]
     elif words[0] in ("run", "sweep"):
-        pairs = list(zip(tiny_options[::2], tiny_options[1::2], strict=True))
-        if words[1] in ("mnist", "cifar10"):  # whose length is the images'
-            pairs = [("-s", "validation_size=20"), *(pair for pair in pairs if "sequence_length" not in pair[1])]
-        if "--match-parameters" in words:
-            shown.add("hidden_size")
-        words += [w for flag, value in pairs if value.partition("=")[0] not in shown for w in (flag, value)]
+        if words[1] in ("ptb", "timit"):
+            (tmp_path / "book.txt").write_text("the same line again\n" * 200)
+            write_speech(tmp_path / "recordings", 20)
+        words += small_options(words, tiny_options, shown)
     elif words[0] == "data":
         monkeypatch.setattr(DataSet, "get", lambda self, report: None)
         monkeypatch.setattr(DataSet, "deviations", lambda self, folder: [])
@@ -169,10 +189,38 @@ def test_the_readmes_commands_are_understood(command, orthobench, tiny_options, 
         if words[0] in ("evaluate", "export"):
             words[1] = json.loads(orthobench("ls", "--json").out)[0]["run"]
     outcome = orthobench(*words)
-    if words[0] == "show":
+    if "3fa9" in words:
         assert "no run '3fa9'" in outcome.err
     else:
         assert outcome.code == 0, outcome.err
+
+
+def test_the_tutorial_works_as_written(orthobench, tiny_options, tmp_path):
+    """The cell is the file that the text names; its commands train it beside its rivals, here with small settings."""
+    (code,) = re.findall(r"```python\n(.*?)```", TUTORIAL, re.S)
+    (tmp_path / "my_cell.py").write_text(code)
+    assert len(code.partition("class")[2].split("\n\n\n")[0].strip().splitlines()) <= 20
+    commands = [command.strip().split()[1:] for command in INDENTED.findall(TUTORIAL)]
+    assert [words[0] for words in commands] == ["run", "sweep", "report"]
+    for words in commands:
+        shown = {word.partition("=")[0] for word in words if "=" in word}
+        outcome = orthobench(*words, *(small_options(words, tiny_options, shown) if words[0] != "report" else []))
+        assert outcome.code == 0, outcome.err
+    with ob.open_results("results.db") as results:
+        assert set(results.runs(status="finished")["model"]) == {"my_cell", "scornn", "lstm"}
+    assert problems("model", Catalog([tmp_path / "my_cell.py"]).load("model", "my_cell")) == []
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) < 120
+
+
+def test_the_engines_numbers_are_those_of_the_results():
+    rows = re.findall(r"^\| .*\d.* \|$", (ROOT / "docs" / "engine.md").read_text("utf-8"), re.M)
+    measured = (ROOT / "benchmarks" / "RESULTS.md").read_text("utf-8").splitlines()
+    numbers = [row for row in rows if "`" not in row]
+    assert len(numbers) > 8
+    assert [row for row in numbers if row not in measured] == []
 
 
 def test_the_architecture_names_every_room():

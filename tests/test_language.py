@@ -27,6 +27,7 @@ DIALECT = re.compile(
     re.I,
 )
 MAX_WORDS = 25
+NO_SENTENCE = re.compile(r"\s*([\w, ]+:|\*|>>>|\||-)\s|    .* = ")
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
@@ -40,9 +41,9 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def sentences(text: str) -> Iterator[str]:
-    """Yield the sentences of a docstring's paragraphs; lists of arguments and code are left out."""
+    """Yield the sentences of a docstring's paragraphs; lists of arguments, equations and code are left out."""
     for paragraph in re.split(r"\n\s*\n|\n\s*(?:Args|Raises|Returns|Attributes|Yields):\n", text):
-        plain = " ".join(line for line in paragraph.splitlines() if not re.match(r"\s*([\w, ]+:|\*|>>>|\||-)\s", line))
+        plain = " ".join(line for line in paragraph.splitlines() if not NO_SENTENCE.match(line))
         yield from re.split(r"(?<=[.;:])\s+(?=[A-Z`\"])", plain)
 
 

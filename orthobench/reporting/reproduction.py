@@ -111,15 +111,24 @@ def _artifact(part: ArtifactView) -> list[str]:
     measured = [entry for entry in cells if entry[2].measured is not None]
     if measured:
         texts.append(_markdown([_cells(measured)]))
-    if part.panels:
-        texts.append(_markdown([_curves(panel) for panel in part.panels]))
+    texts += map(figure_curves, part.panels)
     if decided := [result for result in part.claim_results if result.holds is not None]:
-        rows = [[result.claim.text, _verdict(result), result.reason] for result in decided]
-        texts.append(_markdown([Sheet("Claims", [], ["the paper says", "here", "measured"], rows)]))
+        texts.append(decided_claims(decided))
     if part.missing:
         labels = list(dict.fromkeys(_with_length(e.label, e.task_settings) for e in part.missing))
         texts.append(f"Not measured: {', '.join(labels)}.\n")
     return texts
+
+
+def figure_curves(panel: Condition) -> str:
+    """Return the measured curves of a figure's panel as a table of their ends, in Markdown."""
+    return _markdown([_curves(panel)])
+
+
+def decided_claims(results: Sequence[ClaimResult]) -> str:
+    """Return the table of claims with their verdicts, in Markdown."""
+    rows = [[result.claim.text, _verdict(result), result.reason] for result in results]
+    return _markdown([Sheet("Claims", [], ["the paper says", "here", "measured"], rows)])
 
 
 def _verdict(result: ClaimResult) -> str:

@@ -1,0 +1,196 @@
+"""The generated pages of the documentation site: nothing of the code, the papers and the results is missing."""
+
+from __future__ import annotations
+
+import html
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+import typer
+
+from orthobench.cli import app
+from orthobench.papers import papers
+from orthobench.plugins import Catalog
+from orthobench.settings import describe_settings
+from orthobench.task import TrainingSettings
+
+pytest.importorskip("latex2mathml", reason="the extra orthobench[docs] is not installed")
+
+from website import api, equations, hooks, links, markdown, pages, plugins, readme, results
+
+CATALOG = Catalog()
+MODELS = CATALOG.names("model")
+
+
+@pytest.fixture(scope="module")
+def generated() -> dict[str, str]:
+    """The generated pages, with letters in place of entities."""
+    return {path: html.unescape(text) for path, text in pages.generated().items()}
+
+
+def commands(group, path=()):
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [pytest.param(path, command, id=" ".join(path)) for path, command in commands(typer.main.get_command(app))],
+)
+def test_a_command_has_its_options_and_help(path, command, generated):
+    text = generated[f"commands/{path[0]}.md"]
+    assert f"orthobench {' '.join(path)}" in text
+    assert " ".join(command.help.split("\n\n")[0].split()) in text
+    for parameter in command.params:
+        assert parameter.hidden or not parameter.help or " ".join(parameter.help.split()) in text
+        for option in parameter.opts:
+            assert parameter.hidden or option in text.lower() or (parameter.metavar or "") in text
+
+
+@pytest.mark.parametrize("kind", ["model", "task", "probe"])
+def test_a_plugin_has_a_page_and_an_entry(kind, generated):
+    for name in CATALOG.names(kind):
+        assert CATALOG.load(kind, name).title.lower() in generated[f"{kind}s/{name}.md"].lower()
+        assert f"[`{name}`]({name}.md)" in generated[f"{kind}s/index.md"]
+
+
+@pytest.mark.parametrize(
+    ("page", "settings"),
+    [
+        ("reference/training.md", TrainingSettings),
+        *((f"models/{name}.md", CATALOG.load("model", name).Settings) for name in MODELS),
+        *((f"tasks/{name}.md", CATALOG.load("task", name).Settings) for name in CATALOG.names("task")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_every_setting_has_its_default_and_meaning(page, settings, generated):
+    rows = [line for line in generated[page].splitlines() if line.startswith("| `")]
+    for setting in describe_settings(settings):
+        (row,) = [row for row in rows if row.startswith((f"| `{setting.name}` |", f"| `{setting.name}` ("))]
+        assert setting.meaning in row
+        assert setting.meaning
+        assert not setting.default or f"`{setting.default}`" in row
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_has_equations_a_paper_and_measured_numbers(name, generated):
+    text = pages.generated()[f"models/{name}.md"]
+    formulas = re.findall(r"<math.*?</math>", text)
+    assert formulas
+    for formula in formulas:
+        ElementTree.fromstring(html.unescape(formula).replace("&", "&amp;").replace("<mo><</mo>", "<mo>&lt;</mo>"))
+    assert CATALOG.load("model", name).paper in generated[f"models/{name}.md"]
+    assert "### In the gate's baseline" in text
+    assert "### Speed" in text
+
+
+def test_words_in_equations_are_meant_as_words():
+    """A name that the notation does not know would be set as text."""
+    words = set()
+    for name in MODELS:
+        module = __import__(CATALOG.load("model", name).__module__, fromlist=["__doc__"])
+        for equation in equations.docstring_parts(module.__doc__)[1]:
+            words |= set(re.findall(r"\\text\{ (.*?) \}", equations.latex(equation)))
+    assert words == {"after every", "steps", "and", "at the start", "loss", "likewise of"}
+
+
+@pytest.mark.parametrize(
+    ("plain", "latex"),
+    [
+        ("W = (I + A)^{-1} (I - A) D", r"W = (I + A)^{-1} (I - A) D"),
+        ("A^T = -A", r"A^{\top} = -A"),
+        ("c_t = sigmoid(o) o c_{t-1}", r"c_{t} = \operatorname{sigmoid}(o) \odot  c_{t-1}"),
+        ("W = W_1 (x) ... (x) W_F", r"W = W_{1} \otimes  \cdots  \otimes  W_{F}"),
+        ("B = G W* - W G*", r"B = G W^{*}  - W G^{*}"),
+        ("h = [Re h; Im h]", r"h = \begin{bmatrix}\operatorname{Re} h \\ \operatorname{Im} h\end{bmatrix}"),
+        ("W = [[A, 0], [B, C]]", r"W = \begin{bmatrix}A & 0 \\ B & C\end{bmatrix}"),
+        ("lambda = exp(-nu + i theta)", r"\lambda  = \operatorname{exp}(-\nu  + i \theta )"),
+        ("B <- 0 after every K steps", r"B \leftarrow  0 \text{ after every } K \text{ steps }"),
+    ],
+)
+def test_the_notation_becomes_latex(plain, latex):
+    assert equations.latex(plain) == latex
+
+
+def test_a_docstring_is_divided_into_sentence_equations_and_text():
+    parts = equations.docstring_parts("First.\n\n    a = b,   c = d\n    e = f\n\nThe\nrest.")
+    assert parts == ("First.", ["a = b", "c = d", "e = f"], ["The rest."])
+
+
+def test_a_paper_has_every_printed_number_and_claim(generated):
+    for paper in papers():
+        text = " ".join(generated[f"papers/{paper.key}.md"].replace("\\", "").split())
+        assert paper.title in text
+        for artifact in paper.artifacts():
+            for claim in artifact.claims:
+                assert claim.text in text
+            for experiment in paper.experiments_in(artifact.name) if artifact.shows == "table" else []:
+                for printed in experiment.printed_in(artifact.name):
+                    assert printed.text in text
+
+
+def test_the_python_interface_is_whole():
+    import orthobench
+    import orthobench.nn
+
+    text = "\n".join(api.api_pages().values())
+    assert all(f".{name}\n" in text for name in orthobench.__all__ if not name.startswith("__"))
+    assert all(f"`{name}`" in text for name in orthobench.nn.__all__ if name != "RecurrentLayer")
+
+
+def test_every_model_has_a_measured_speed_and_the_values_of_the_gate():
+    assert set(results.seconds_per_step()) == set(MODELS)
+    means = {row[2]: float(row[3]) for row in results.gate_values("scornn")}
+    assert 0 < means["cross&#95;entropy"] < 0.02
+    assert means["recall"] > 0.99
+
+
+def test_the_readme_has_the_results_of_the_database():
+    text = readme.README.read_text("utf-8")
+    assert text == readme.with_table(text), "run `make readme`"
+    assert readme.headline_table().count("\n") > 5
+
+
+def test_the_navigation_has_every_document(monkeypatch):
+    from mkdocs.config import load_config
+
+    monkeypatch.setattr(links, "documents", lambda: [*sorted(p.name for p in Path("docs").glob("*.md")), "new.md"])
+    monkeypatch.chdir(links.ROOT)
+    config = hooks.on_config(load_config(str(links.ROOT / "mkdocs.yml")))
+    named = hooks._paths(config.nav)
+    assert {*links.documents(), *pages.generated()} - set(pages.UNLISTED) <= named
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "expected"),
+    [
+        ("check.md", "../checks/baseline.toml", "checks/baseline.toml"),
+        ("check.md", "../CONTRIBUTING.md#tests", "CONTRIBUTING.md#tests"),
+        ("CONTRIBUTING.md", "docs/check.md", "check.md"),
+        ("index.md", "docs/start.md", "start.md"),
+        ("start.md", "../README.md", "index.md"),
+        ("reports/REPRODUCTION.md", "../docs/check.md", "../check.md"),
+        ("models/scornn.md", "../discrepancies.md", "../discrepancies.md"),
+        ("check.md", "https://example.org/docs/a.md", "https://example.org/docs/a.md"),
+    ],
+)
+def test_a_documents_links_lead_to_the_sites_pages(page, link, expected):
+    assert links.for_site(f"see [it]({link})", page) == f"see [it]({expected})"
+
+
+def test_text_is_no_markup():
+    import markdown as parser
+
+    text = "a_b* <c> [d] | e \\ #f & `g|h`"
+    assert parser.markdown(markdown.escape(text)) == (
+        "<p>a&#95;b&#42; &#60;c&#62; &#91;d&#93; &#124; e &#92; &#35;f &#38; <code>g|h</code></p>"
+    )
+
+
+def test_a_discrepancy_in_a_docstring_leads_to_its_page():
+    assert plugins.prose("as in D-01") == "as in [D-01](../discrepancies.md)"

@@ -1,0 +1,70 @@
+"""The pages of the Python API, which mkdocstrings fills from the docstrings."""
+
+from __future__ import annotations
+
+import orthobench
+import orthobench.nn
+from website.markdown import page
+
+CONTRACT = {
+    "Model": "orthobench.model",
+    "ModelSettings": "orthobench.model",
+    "Signature": "orthobench.model",
+    "ParameterGroup": "orthobench.model",
+    "Task": "orthobench.task",
+    "Batch": "orthobench.task",
+    "Split": "orthobench.task",
+    "Stream": "orthobench.task",
+    "Metric": "orthobench.metric",
+    "Probe": "orthobench.probe",
+    "ProbeContext": "orthobench.probe",
+    "ProbeResult": "orthobench.probe",
+    "Settings": "orthobench.settings",
+    "recurrence": "orthobench.recurrence.operations",
+    "GradientTrace": "orthobench.recurrence",
+}
+"""The names that a plugin uses, with their modules."""
+
+
+def api_pages() -> dict[str, str]:
+    """Return the pages of the Python API by path."""
+    names = [name for name in orthobench.__all__ if not name.startswith("__")]
+    return {
+        "api/index.md": page(
+            "# orthobench",
+            "Everything that the command line does. [The notebook page](../python.md) has examples.",
+            *(f"::: {_owner(name)}" for name in names),
+        ),
+        "api/nn.md": page(
+            "# orthobench.nn",
+            "Every cell as a layer. [The page on layers](../layers.md) has examples, constraints and exports. "
+            "All layers have the methods of `RecurrentLayer`; the settings of a cell are on its model's page.",
+            "::: orthobench.nn.RecurrentLayer",
+            "\n".join(
+                f"* `{name}`: the model [`{_model(name)}`](../models/{_model(name)}.md)"
+                for name in orthobench.nn.__all__
+                if name != "RecurrentLayer"
+            ),
+        ),
+        "api/plugins.md": page(
+            "# The contract of plugins",
+            "The bases and records of models, tasks and probes. [Write a plugin](../plugins.md) has examples.",
+            *(f"::: {module}.{name}" for name, module in CONTRACT.items()),
+        ),
+        "api/testing.md": page(
+            "# orthobench.testing",
+            "The contract as checks, for the tests of your own plugins.",
+            "::: orthobench.testing.problems",
+        ),
+    }
+
+
+def _owner(name: str) -> str:
+    """Return the full name under which the code defines a name of the package."""
+    value = getattr(orthobench, name)
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def _model(layer: str) -> str:
+    """Return the name of a layer's model."""
+    return str(getattr(orthobench.nn, layer).model.__module__.rpartition(".")[2])

@@ -1,0 +1,118 @@
+"""Equations of the models: from the plain notation of a docstring to MathML, which browsers show without a script.
+
+A docstring's indented lines are its equations, such as `h_t = modReLU(W h_{t-1} + U x_t; b),   W = exp(A)`. Three
+blanks separate two of them. The translation goes token by token to LaTeX, and latex2mathml makes the MathML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from latex2mathml.converter import convert
+
+GREEK = {
+    "alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "nu", "rho", "sigma", "Theta", "epsilon", "pi",
+}  # fmt: skip
+SYMBOLS = {
+    "eps": r"\varepsilon",
+    "dt": r"\Delta t",
+    "lr": r"\eta",
+    "sum": r"\sum",
+    "dL": r"\partial L",
+    "dRe": r"\partial \operatorname{Re}",
+    "dIm": r"\partial \operatorname{Im}",
+}
+FUNCTIONS = {
+    "modReLU", "ReLU", "tanh", "sigmoid", "gelu", "exp", "max", "sqrt", "cos", "sin", "diag", "Re", "Im", "LayerNorm",
+    "floor", "min",
+}  # fmt: skip
+OPERATORS = {
+    "<-": r"\leftarrow",
+    "...": r"\cdots",
+    "||": r"\Vert ",
+    "(x)": r"\otimes",
+    "o": r"\odot",
+    "*": "^{*}",
+    "'": "'",
+}
+TOKEN = re.compile(
+    r"(?P<operator><-|\.\.\.|\|\||\(x\)|\*|'|(?<=[\w)}] )o(?= [\w(]))"
+    r"|(?P<script>[_^]\{[^}]*\}|\^-?\w+|_\w)"
+    r"|(?P<matrix>\[\[.*?\]\]|\[[^\[\]]*;[^\[\]]*\])"
+    r"|(?P<number>\d+(?:\.\d+)?)"
+    r"|(?P<word>[A-Za-z]+)"
+    r"|(?P<blank>\s+)"
+    r"|(?P<other>.)"
+)
+
+
+def docstring_parts(text: str) -> tuple[str, list[str], list[str]]:
+    """Return the first sentence of a docstring, its equations, and the other paragraphs, each on one line."""
+    equations: list[str] = []
+    paragraphs: list[str] = []
+    for block in re.split(r"\n\s*\n", text.strip()):
+        lines = block.splitlines()
+        if all(line.startswith("    ") for line in lines):
+            equations += [part for line in lines for part in split_line(line)]
+        else:
+            paragraphs.append(" ".join(block.split()))
+    return paragraphs[0], equations, paragraphs[1:]
+
+
+def split_line(line: str) -> list[str]:
+    """Return the equations of a line: three blanks separate them, after a comma or semicolon."""
+    return [part.strip().rstrip(",;") for part in re.split(r"(?<=[,;])\s{3,}", line.strip())]
+
+
+def latex(equation: str) -> str:
+    """Return an equation in plain notation as LaTeX."""
+    joined = re.sub(r" \}\s+\\text\{ ", " ", "".join(_tokens(equation)))  # the words of a phrase
+    return re.sub(r"(?<=[\w})]) +(?=\\operatorname)", r" \\, ", joined).strip()
+
+
+def mathml(equation: str) -> str:
+    """Return an equation in plain notation as a block of MathML."""
+    markup = convert(latex(equation), display="block").replace("<mi>;</mi>", "<mo>;</mo>")
+    return re.sub(r"<mo>([A-Za-z]{2,})</mo>", r"<mi>\1</mi>", markup)  # an operator has blanks around it
+
+
+def _tokens(text: str) -> Iterator[str]:
+    for match in TOKEN.finditer(text):
+        kind, token = match.lastgroup, match[0]
+        if kind == "script":
+            yield token[0] + "{" + _script(token) + "}"
+        elif kind == "operator":
+            yield f"{OPERATORS[token]} " if token != "'" else "'"
+        elif kind == "matrix":
+            yield _matrix(token)
+        elif kind == "word":
+            yield _word(token)
+        elif kind == "blank":
+            yield " "
+        else:
+            yield token
+
+
+def _script(token: str) -> str:
+    inner = token[2:-1] if token[1] == "{" else token[1:]
+    return r"\top" if token == "^T" else "".join(_tokens(inner))
+
+
+def _word(word: str) -> str:
+    if word in SYMBOLS:
+        return SYMBOLS[word] + " "
+    if word in GREEK:
+        return f"\\{word} "
+    if word in FUNCTIONS:
+        return rf"\operatorname{{{word}}}"
+    if len(word) == 1:
+        return word
+    return rf"\text{{ {word} }}"
+
+
+def _matrix(token: str) -> str:
+    """Return a matrix: rows in brackets, or a column whose entries a semicolon separates."""
+    rows = re.findall(r"\[([^\[\]]+)\]", token) if token.startswith("[[") else token[1:-1].split(";")
+    cells = (" & ".join("".join(_tokens(cell.strip())) for cell in row.split(",")) for row in rows)
+    return r"\begin{bmatrix}" + r" \\ ".join(cells) + r"\end{bmatrix}"

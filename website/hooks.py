@@ -1,0 +1,82 @@
+"""Add the generated pages and the documents outside `docs/` to the site, and mend the links between them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:  # mkdocs runs this file by its path
+    sys.path.insert(0, str(ROOT))
+
+from website import links, pages  # noqa: E402
+from website.markdown import site_escapes  # noqa: E402
+
+ASSETS = ROOT / "website" / "assets"
+HOW_TO = "How to"
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Fill the navigation: folders of generated pages, and documents that `mkdocs.yml` does not name yet."""
+    nav: list[Any] = _expand(config.nav or [], pages.generated())
+    named = _paths(nav)
+    new = [name for name in links.documents() if name not in named and name not in pages.UNLISTED]
+    for section in nav:
+        if isinstance(section, dict) and HOW_TO in section:
+            section[HOW_TO] += new
+    config.nav = nav
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages, the documents outside `docs/`, the files that documents link to, and the assets."""
+    for path, content in pages.generated().items():
+        files.append(File.generated(config, path, content=content))
+    for name in (*links.OUTSIDE, *links.linked_files()):
+        files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
+    files.append(File.generated(config, "index.md", abs_src_path=str(ROOT / links.HOME)))
+    for asset in sorted(ASSETS.iterdir()):
+        files.append(File.generated(config, f"assets/{asset.name}", abs_src_path=str(asset)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Make the links of a document, which are true in a checkout, true on the site."""
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation"]
+    return links.for_site(site_escapes(markdown), page.file.src_uri)
+
+
+def _expand(nav: list[Any], generated: dict[str, str]) -> list[Any]:
+    """Return the navigation with the generated pages of a folder in place of its name, such as `models/`."""
+    entries: list[Any] = []
+    for entry in nav:
+        if isinstance(entry, dict):
+            ((title, value),) = entry.items()
+            if isinstance(value, list):
+                value = _expand(value, generated)
+            elif value.endswith("/"):
+                value = [_entry(path) for path in generated if path.startswith(value)]
+            entry = {title: value}
+        entries.append(entry)
+    return entries
+
+
+def _entry(path: str) -> Any:
+    """Return the entry of a generated page; a paper has its key, since its title is long."""
+    name = Path(path).stem
+    return {name: path} if path.startswith("papers/") and name != "index" else path
+
+
+def _paths(nav: list[Any]) -> set[str]:
+    """Return the paths that a navigation names."""
+    paths: set[str] = set()
+    for entry in nav:
+        value = next(iter(entry.values())) if isinstance(entry, dict) else entry
+        paths |= _paths(value) if isinstance(value, list) else {value}
+    return paths

@@ -1,0 +1,41 @@
+"""All generated pages of the site."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from website.api import api_pages
+from website.commands import command_pages
+from website.markdown import page
+from website.papers import VERDICTS, overview, paper_pages
+from website.plugins import plugin_pages
+
+UNLISTED = ("package.md",)
+"""Documents that are no pages: the text for the package index."""
+
+
+@cache
+def generated() -> dict[str, str]:
+    """Return the content of the generated pages by path, in the order of the navigation."""
+    return {
+        "reference/index.md": page(
+            "# Reference",
+            "These pages are made from the code at each build of the site.",
+            "\n".join(
+                f"* [{title}](../{path}): {about}"
+                for title, path, about in (
+                    ("Commands", "commands/index.md", "every command with its options"),
+                    ("Models", "models/index.md", "equation, settings, paper and results of every model"),
+                    ("Tasks", "tasks/index.md", "data, metrics, settings and results of every task"),
+                    ("Probes", "probes/index.md", "what can be measured beside training"),
+                    ("Training", "reference/training.md", "the settings of every run"),
+                    ("Python API", "api/index.md", "functions, layers, and the contract of plugins"),
+                )
+            ),
+        ),
+        "results/index.md": page("# Measured beside printed", VERDICTS, overview("../papers/")),
+        **command_pages(),
+        **plugin_pages(),
+        **api_pages(),
+        **paper_pages(),
+    }

@@ -1,0 +1,88 @@
+"""The pages of the papers: printed beside measured, from the views of the report."""
+
+from __future__ import annotations
+
+from orthobench.analysis.claims import ClaimResult
+from orthobench.reporting.export import sheets
+from orthobench.reporting.pages import ArtifactView, PaperView
+from orthobench.reporting.reproduction import decided_claims, figure_curves
+from website.markdown import escape, fenced, page, table
+from website.plugins import prose
+from website.results import everything
+
+VERDICTS = (
+    "A number agrees or differs by a test of equivalence over at least three seeds; fewer seeds leave it undecided. "
+    "A claim is a check on the runs of a figure or table. A claim that models broken on purpose pass too is marked."
+)
+
+
+def paper_pages() -> dict[str, str]:
+    """Return the index of the papers and one page for each, by path."""
+    views = everything().papers
+    pages = {"papers/index.md": page("# Papers", VERDICTS, overview())}
+    return pages | {f"papers/{view.paper.key}.md": _paper(view) for view in views}
+
+
+def overview(folder: str = "") -> str:
+    """Return a table with a row for each paper: what is measured and which claims held.
+
+    Args:
+        folder: the path of the papers' pages from the page of the table, with a slash at its end.
+    """
+    rows = []
+    for view in everything().papers:
+        measured, total = view.coverage
+        counts, verdicts = view.claim_counts, view.verdicts
+        differ = verdicts["better"] + verdicts["worse"]
+        rows.append(
+            [
+                f"[{view.paper.key}]({folder}{view.paper.key}.md)",
+                escape(f"{view.paper.authors}: {view.paper.title}"),
+                f"{measured} of {total}",
+                f"{verdicts['agree']}, {differ}, {verdicts['undecided']}",
+                f"{counts.confirmed} of {counts.decided}",
+                str(counts.undecided),
+            ]
+        )
+    header = ["key", "paper", "results measured", "agree, differ, undecided", "claims that held", "claims open"]
+    return table(header, rows)
+
+
+def _paper(view: PaperView) -> str:
+    measured, total = view.coverage
+    return page(
+        f"# {escape(view.paper.title)}",
+        f"{escape(view.paper.citation)}. Key: `{view.paper.key}`.",
+        f"{measured} of {total} printed results are measured. {VERDICTS}",
+        *(part for artifact in view.artifacts for part in _artifact(view, artifact)),
+    )
+
+
+def _artifact(view: PaperView, part: ArtifactView) -> list[str]:
+    """Return the parts of a page about a table or figure."""
+    name = part.artifact.name[:1].upper() + part.artifact.name[1:]
+    title = f"{name}: {part.artifact.title}" if part.artifact.title else name
+    parts = [f"## {escape(title)}"]
+    if part.table:
+        (sheet,) = sheets(PaperView(view.paper, [part]))
+        parts.append(table(list(map(escape, sheet.header)), [list(map(escape, row)) for row in sheet.rows]))
+    parts += [figure_curves(panel) for panel in part.panels]
+    if decided := [result for result in part.claim_results if result.holds is not None]:
+        parts.append(decided_claims(decided))
+    if pending := [result for result in part.claim_results if result.holds is None]:
+        parts.append(_pending(pending))
+    notes = dict.fromkeys(
+        [*part.artifact.notes, *(note for row in part.table.rows for note in row.notes)]
+        if part.table
+        else part.artifact.notes
+    )
+    parts.append("\n".join(f"* {prose(note)}" for note in notes))
+    if part.commands:
+        parts += ["Not measured yet:", fenced("\n".join(part.commands))]
+    return parts
+
+
+def _pending(claims: list[ClaimResult]) -> str:
+    """Return the claims that no run decides yet, folded away."""
+    rows = "\n".join(f"    * {escape(result.claim.text)}" for result in claims)
+    return f'??? note "{len(claims)} claims that no run decides yet"\n\n{rows}'

@@ -1,0 +1,59 @@
+"""The table of headline results in README.md, from the reference results: `python -m website.readme` writes it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from orthobench.analysis.paper_tables import TIMES
+from website.markdown import escape, table
+from website.results import Decided, decided
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+BEGIN = "<!-- From results.db, by `make readme`. -->"
+END = "<!-- End of the table. -->"
+
+
+def headline_table() -> str:
+    """Return the table: a row for each measured number beside print, and for each part of a paper with claims.
+
+    Times of other machines are left out, and numbers that an earlier paper prints too.
+    """
+    rows: list[list[str]] = []
+    seen: set[tuple[str, ...]] = set()
+    for title, entries in _by_part():
+        for entry in entries:
+            if entry.cell is None or entry.cell[2].printed.metric in TIMES:
+                continue
+            row, label, cell = entry.cell
+            assert cell.measured is not None
+            if cell.printed.value is None or (runs := tuple(cell.runs)) in seen:
+                continue
+            seen.add(runs)
+            seeds = f"{cell.measured.n} seed{'s' * (cell.measured.n != 1)}"
+            rows.append(
+                [title, escape(f"{row}, {label}: {cell.printed.text}"), f"{cell.measured}, {seeds}", cell.words]
+            )
+        if claims := [entry.claim for entry in entries if entry.claim]:
+            held = sum(bool(claim.holds) for claim in claims)
+            rows.append([title, f"{len(claims)} claim{'s' * (len(claims) != 1)} checked", f"{held} held", ""])
+    return table(["paper and part", "printed", "measured", "verdict"], rows)
+
+
+def _by_part() -> Iterator[tuple[str, list[Decided]]]:
+    """Yield each table or figure with decided results, in the papers' order."""
+    parts: dict[str, list[Decided]] = {}
+    for entry in decided():
+        parts.setdefault(f"{entry.paper.paper.key}, {entry.part.artifact.name}", []).append(entry)
+    yield from parts.items()
+
+
+def with_table(text: str) -> str:
+    """Return the text of README.md with the table of today."""
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n\n{headline_table()}\n{END}{tail}"
+
+
+if __name__ == "__main__":
+    README.write_text(with_table(README.read_text("utf-8")), "utf-8")

@@ -1,0 +1,128 @@
+"""What was measured: the runs of `results.db` beside the papers, and the values of the gate's baseline.
+
+The views are those of the report (`orthobench.reporting`), so the site and the report have the same numbers.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from orthobench.analysis.claims import ClaimResult
+from orthobench.analysis.conditions import Condition
+from orthobench.analysis.paper_tables import Cell
+from orthobench.gate.baseline import read_baseline
+from orthobench.planning.paper import variant_keys
+from orthobench.plugins import Catalog
+from orthobench.reporting.export import seeds_of, shown_median, spread
+from orthobench.reporting.html import load_views
+from orthobench.reporting.pages import ArtifactView, PaperView, full_title
+from orthobench.reporting.scope import Scope
+from orthobench.reporting.studies import StudyResult
+from orthobench.settings import text
+from orthobench.store import open_store
+from website.markdown import escape
+
+ROOT = Path(__file__).resolve().parent.parent
+DATABASE = ROOT / "results.db"
+BASELINE = ROOT / "checks" / "baseline.toml"
+SPEED = ROOT / "benchmarks" / "RESULTS.md"
+
+
+@dataclass(frozen=True)
+class Everything:
+    """The conditions, papers and studies with what was measured of them."""
+
+    conditions: list[Condition]
+    papers: list[PaperView]
+    studies: list[StudyResult]
+
+
+@cache
+def everything() -> Everything:
+    """Read the reference results once, from a copy: a database of an older schema is upgraded when it is opened."""
+    with tempfile.TemporaryDirectory() as folder, open_store(shutil.copy(DATABASE, folder)) as store:
+        return Everything(*load_views(store, Scope(), variant_keys(Catalog())[0]))
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A measured number of a table, or a decided claim, with its paper."""
+
+    paper: PaperView
+    part: ArtifactView
+    model: str
+    cell: tuple[str, str, Cell] | None = None
+    claim: ClaimResult | None = None
+
+
+def decided() -> Iterator[Decided]:
+    """Yield all measured numbers of tables and all decided claims that count, in the order of the papers."""
+    for view in everything().papers:
+        for part in view.artifacts:
+            for row in part.table.rows if part.table else []:
+                for label, cell in row.cells.items():
+                    if cell.measured is not None:
+                        yield Decided(view, part, row.model, cell=(row.label, label, cell))
+            for result in part.claim_results:
+                if result.holds is not None and not result.uncounted:
+                    yield Decided(view, part, result.claim.model, claim=result)
+
+
+LEARNED = ["task", "model", "parameters", "metric", "end: median", "best: mean", "seeds finished", "without memory"]
+"""The columns of `learned`."""
+
+
+def learned(model: str) -> list[list[str]]:
+    """Return the results of a model's runs, a row for each task and variant, as `LEARNED`."""
+    conditions = everything().conditions
+    return [
+        [
+            f"[{condition.task}](../tasks/{condition.task}.md): {escape(full_title(condition, conditions))}",
+            escape(variant.label),
+            f"{variant.run.parameter_count:,}",
+            escape(condition.metric.name),
+            shown_median(variant.median),
+            spread(variant.best),
+            seeds_of(variant),
+            "" if condition.baseline is None else f"{condition.baseline:.4g}",
+        ]
+        for condition in conditions
+        for variant in condition.variants
+        if variant.run.model == model and (variant.finished or variant.diverged)
+    ]
+
+
+GATE = ["task", "settings", "metric", "mean", "standard deviation", "seeds"]
+"""The columns of `gate_values`."""
+
+
+def gate_values(model: str) -> list[list[str]]:
+    """Return the values of the gate's baseline for a model, as `GATE`; exact runs are left out."""
+    rows = []
+    for run in read_baseline(BASELINE).run:
+        if run.model != model or run.exact:
+            continue
+        settings = ", ".join(f"`{name}={text(value)}`" for name, value in run.settings.items())
+        for name, metric in run.metrics.items():
+            values = list((metric.values or {}).values())
+            if len(values) > 1:
+                mean, deviation = statistics.mean(values), statistics.stdev(values)
+                link = f"[{run.task}](../tasks/{run.task}.md)"
+                rows.append([link, settings, escape(name), f"{mean:.3g}", f"{deviation:.2g}", str(len(values))])
+    return rows
+
+
+@cache
+def seconds_per_step() -> dict[str, tuple[str, str]]:
+    """Return for each model the time of a training step and its multiple of scoRNN's, from the measured table."""
+    section = SPEED.read_text("utf-8").partition("## Every model\n")[2].partition("\n## ")[0]
+    table = section.partition("| model | s a step |")[2].partition("\n\n")[0]
+    rows = re.findall(r"\| (\w+) \| (\d+\.\d+) \| (\d+\.\d+) (?=\|)", table)
+    return {model: (seconds, multiple) for model, seconds, multiple in rows}
