@@ -22,19 +22,27 @@ from orthobench.version import __version__
 EXTRAS = {
     "audio": ("librosa", "soundfile", "pystoi", "pesq"),
     "figures": ("kaleido",),
+    "mlflow": ("mlflow", "sqlparse"),
     "onnx": ("onnx", "onnxscript"),
     "postgresql": ("psycopg",),
     "ray": ("ray",),
     "search": ("optuna",),
+    "slurm": ("submitit",),
+    "tensorboard": ("tensorboard",),
+    "wandb": ("wandb",),
 }
 """The packages of each extra in pyproject.toml."""
 USES = {
     "audio": "the task timit",
     "figures": "report --format png",
+    "mlflow": "--log-to mlflow",
     "onnx": "the export of a model to ONNX",
     "postgresql": "a PostgreSQL server as database",
     "ray": "--executor ray",
     "search": "orthobench tune",
+    "slurm": "--executor slurm",
+    "tensorboard": "--log-to tensorboard",
+    "wandb": "--log-to wandb",
 }
 """What each extra is for."""
 OLDEST_CAPABILITY = (8, 0)
