@@ -133,10 +133,10 @@ def _measured(model: str) -> list[str]:
     if rows := results.gate_values(model):
         about = "The [gate](../check.md) of this project compares each change with these values, at a small size."
         parts += ["### In the gate's baseline", about, table(results.GATE, rows)]
-    if speed := results.seconds_per_step().get(model):
-        shape = "A training step of pixel-by-pixel MNIST in batches of 50 at 128 units"
+    if speed := results.time_per_step().get(model):
         link = "[the measured table](../benchmarks/RESULTS.md#every-model)"
-        parts += ["### Speed", f"{shape} took {speed[0]} s on two CPU cores, {speed[1]} times scoRNN's: {link}."]
+        about = f"A training step took {speed[0]}, {speed[1]} times scoRNN's at the same size and batch"
+        parts += ["### Speed", f"{about}: {link} has the sizes and the machine."]
     return parts
 
 

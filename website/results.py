@@ -120,9 +120,12 @@ def gate_values(model: str) -> list[list[str]]:
 
 
 @cache
-def seconds_per_step() -> dict[str, tuple[str, str]]:
-    """Return for each model the time of a training step and its multiple of scoRNN's, from the measured table."""
+def time_per_step() -> dict[str, tuple[str, str]]:
+    """Return for each model the time of a training step with its unit, and its multiple of scoRNN's, as measured."""
     section = SPEED.read_text("utf-8").partition("## Every model\n")[2].partition("\n## ")[0]
-    table = section.partition("| model | s a step |")[2].partition("\n\n")[0]
+    head = re.search(r"\| model \| (m?s) a step \|", section)
+    if head is None:
+        return {}
+    table = section[head.start() :].partition("\n\n")[0]
     rows = re.findall(r"\| (\w+) \| (\d+\.\d+) \| (\d+\.\d+) (?=\|)", table)
-    return {model: (seconds, multiple) for model, seconds, multiple in rows}
+    return {model: (f"{number} {head[1]}", multiple) for model, number, multiple in rows}

@@ -144,7 +144,7 @@ def test_the_python_interface_is_whole():
 
 
 def test_every_model_has_a_measured_speed_and_the_values_of_the_gate():
-    assert set(results.seconds_per_step()) == set(MODELS)
+    assert set(results.time_per_step()) == set(MODELS)
     means = {row[2]: float(row[3]) for row in results.gate_values("scornn")}
     assert 0 < means["cross&#95;entropy"] < 0.02
     assert means["recall"] > 0.99
@@ -154,6 +154,17 @@ def test_the_readme_has_the_results_of_the_database():
     text = readme.README.read_text("utf-8")
     assert text == readme.with_table(text), "run `make readme`"
     assert readme.headline_table().count("\n") > 5
+
+
+def test_reading_the_results_leaves_the_database_alone(monkeypatch, tmp_path):
+    """Also where the database has an older schema, which opening it would upgrade."""
+    (old,) = sorted(links.ROOT.glob("tests/store/schema_*.db"))[-1:]
+    database = tmp_path / "results.db"
+    database.write_bytes(old.read_bytes())
+    monkeypatch.setattr(results, "DATABASE", database)
+    results.everything.__wrapped__()
+    assert database.read_bytes() == old.read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["results.db"]
 
 
 def test_the_navigation_has_every_document(monkeypatch):
