@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence.cuda_launch import (
+    GruForms,
     first_gradient,
     loss_gradient,
     of_each_run,
@@ -58,22 +59,6 @@ class LSTM:
         for norms, total in zip(tape.norms, (total_h, total_c), strict=False):
             record(norms, total)
         return Gradients(dx, weight_gradient(dx, h, h0), (first_gradient(dx, weight), dc0))
-
-
-class GRU:
-    """Both forms: the reset gate after the product, and before it."""
-
-    takes_runs = True
-
-    @staticmethod
-    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        form = _ResetAfter if arguments.parameters["reset_after"] else _ResetBefore
-        return form.forward(x, arguments)
-
-    @staticmethod
-    def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        form = _ResetAfter if arguments.parameters["reset_after"] else _ResetBefore
-        return form.backward(arguments, tape)
 
 
 class _ResetAfter:
@@ -161,3 +146,10 @@ class _ResetBefore:
             record(norms, total)
         dw = reset_weight_gradient(dx, states, h0, reset)
         return Gradients(dx, dw, (first_gradient(dx[..., : 2 * n], weight[..., : 2 * n, :], carry),))
+
+
+class GRU(GruForms):
+    """Both forms, also for several runs."""
+
+    takes_runs = True
+    reset_after, reset_before = _ResetAfter, _ResetBefore

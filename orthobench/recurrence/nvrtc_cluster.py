@@ -202,20 +202,6 @@ class _LSTM:
         return Gradients(dx, cuda_launch.weight_gradient(dx, h, h0), (dh0, dc0))
 
 
-class _GRU:
-    """The kernels of `gru`: with the reset gate after the product, and before it."""
-
-    @staticmethod
-    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        form = _ResetAfter if arguments.parameters["reset_after"] else _ResetBefore
-        return form.forward(x, arguments)
-
-    @staticmethod
-    def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        form = _ResetAfter if arguments.parameters["reset_after"] else _ResetBefore
-        return form.backward(arguments, tape)
-
-
 class _ResetAfter:
     @staticmethod
     def forward(x: Tensor, arguments: Arguments) -> Any:
@@ -275,6 +261,10 @@ class _ResetBefore:
         for norms in tape.norms:
             cuda_launch.record(norms, total)
         return Gradients(dx, cuda_launch.reset_weight_gradient(dx, states, h0, reset), (dh0,))
+
+
+class _GRU(cuda_launch.GruForms):
+    reset_after, reset_before = _ResetAfter, _ResetBefore
 
 
 KERNELS: dict[str, type[Kernel]] = {"recurrence": _Plain, "lstm": _LSTM, "gru": _GRU}

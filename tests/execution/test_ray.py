@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from support.sweeps import iterations, numbers, wait_for
+from support.sweeps import iterations, numbers, sweeps_in, wait_for
 
 from orthobench.errors import UsageError
 from orthobench.execution.job import Job
@@ -68,28 +67,13 @@ def two_nodes():
 
 @pytest.fixture
 def sweep(tmp_path):
-    """Start `orthobench sweep adding` in a process of its own; what is left of it ends with the test."""
-    processes = []
+    """Start sweeps on a cluster, in processes that end with the test."""
+    with sweeps_in(tmp_path) as start:
 
-    def begin(cluster: dict, *arguments: str, executor: str = "ray") -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "orthobench", "sweep", "adding", "--executor", executor, *arguments],
-            cwd=tmp_path,
-            env={name: value for name, value in os.environ.items() if name != "ORTHOBENCH_JOBS"}
-            | {"RAY_ADDRESS": cluster["address"]},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        processes.append(process)
-        return process
+        def begin(cluster: dict, *arguments: str, executor: str = "ray") -> subprocess.Popen[str]:
+            return start(executor, {"RAY_ADDRESS": cluster["address"]}, *arguments)
 
-    yield begin
-    for process in processes:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+        yield begin
 
 
 def lose(raylet: int) -> None:

@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from support import slurm
-from support.sweeps import iterations, numbers, wait_for
+from support.sweeps import iterations, numbers, sweeps_in, wait_for
 
 from orthobench.errors import UsageError
 from orthobench.execution.job import Job
@@ -41,27 +42,9 @@ def cluster():
 
 @pytest.fixture
 def sweep(cluster, tmp_path):
-    """Start `orthobench sweep adding --executor slurm` in a process of its own, which ends with the test."""
-    processes = []
-
-    def begin(*arguments: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "orthobench", "sweep", "adding", "--executor", "slurm", *arguments],
-            cwd=tmp_path,
-            env={name: value for name, value in os.environ.items() if name != "ORTHOBENCH_JOBS"} | cluster.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        processes.append(process)
-        return process
-
-    yield begin
-    for process in processes:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    """Start sweeps on the cluster, in processes that end with the test."""
+    with sweeps_in(tmp_path) as start:
+        yield partial(start, "slurm", cluster.environment)
 
 
 def output(process: subprocess.Popen[str]) -> str:

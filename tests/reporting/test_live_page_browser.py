@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from support.pages import add_run
+from support.served import SETTINGS, make_database, served
 
-import orthobench as ob
 from orthobench.site import serve as serving
 from orthobench.store import MetricRow, open_store
 
 pytestmark = pytest.mark.browser
-SETTINGS = {"sequence_length": "10", "hidden_size": "8"}
 LAST = """
 const { data } = document.querySelector(arguments[0]) ?? {};
 return data && Math.max(...data.flatMap(({ x }) => Array.from(x ?? [])))"""
@@ -22,22 +19,15 @@ LIVE = "const { ready, live } = document.documentElement.dataset; return ready =
 
 @pytest.fixture
 def database(tmp_path):
-    file = tmp_path / "r.db"
-    with open_store(str(file), create=True) as store:
-        add_run(store, "lstm", 0, SETTINGS, status="running")
-    return str(file)
+    return make_database(tmp_path, status="running")
 
 
 @pytest.fixture
 def server(database, monkeypatch):
     monkeypatch.setattr(serving, "CHECK_SECONDS", 0.1)
     monkeypatch.setattr(serving, "RENDER_SHARE", 1.0)
-    with ob.serve(database, port=0) as opened:
-        thread = threading.Thread(target=opened.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
+    with served(database) as opened:
         yield opened
-        opened.shutdown()
-        thread.join()
 
 
 def add_epoch(database, epoch):

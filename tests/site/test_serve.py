@@ -8,40 +8,29 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
-from support.pages import add_run
+from support.served import make_database, served
 
-import orthobench as ob
 from orthobench.errors import OrthobenchError
 from orthobench.site import serve as serving
 from orthobench.store import MetricRow, open_store
 from orthobench.store.open import open_read_only
 
-SETTINGS = {"sequence_length": "10", "hidden_size": "8"}
-
 
 @pytest.fixture
 def database(tmp_path):
-    file = tmp_path / "r.db"
-    with open_store(str(file), create=True) as store:
-        add_run(store, "lstm", 0, SETTINGS)
-    return str(file)
+    return make_database(tmp_path)
 
 
 @pytest.fixture
 def server(database, monkeypatch):
     monkeypatch.setattr(serving, "CHECK_SECONDS", 0.0)
     monkeypatch.setattr(serving, "RENDER_SHARE", 1e9)
-    with ob.serve(database, port=0) as opened:
-        thread = threading.Thread(target=opened.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
+    with served(database) as opened:
         yield opened
-        opened.shutdown()
-        thread.join()
 
 
 def ask(server, method="GET", path="/", **headers):

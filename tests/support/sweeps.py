@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from orthobench.store import open_store
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@contextmanager
+def sweeps_in(folder: Path) -> Iterator[Start]:
+    """Yield a function that starts `orthobench sweep adding` on an executor; its processes end with the block."""
+    processes = []
+
+    def start(executor: str, environment: Mapping[str, str], *arguments: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "orthobench", "sweep", "adding", "--executor", executor, *arguments],
+            cwd=folder,
+            env={name: value for name, value in os.environ.items() if name != "ORTHOBENCH_JOBS"} | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stdout.close()
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
