@@ -38,7 +38,7 @@ def command(
 ) -> None:
     """Test the kept weights of a run again, and show the values beside the stored ones.
 
-    With -s and --seed on other data of the run's task, such as longer sequences.
+    -s and --seed choose other data of the run's task, such as longer sequences.
     """
     from orthobench import api
     from orthobench.cli import records

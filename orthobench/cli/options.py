@@ -58,7 +58,7 @@ PresetName = Annotated[
     Literal["paper", "quick"],
     typer.Option("--preset", help="paper: the paper's settings; quick: a small version for a minute or two."),
 ]
-Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to train.")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option("--device", help="Where to compute.")]
 CheckpointEvery = Annotated[
     float, typer.Option("--checkpoint-every", min=0, metavar="SECONDS", help="Time between checkpoints.")
 ]

@@ -422,7 +422,7 @@ def open_session(
             check_graph(options.cuda_graph, device)
             if options.gpu_batch is not None and device.type != "cuda":
                 raise UsageError(
-                    "--gpu-batch is for runs on a GPU, and these are on the CPU (gpu_batch=): leave it out"
+                    "--gpu-batch is for runs on a GPU (gpu_batch=), and these are on the CPU: leave it out"
                 )
             at_once = 1
             if options.jobs != 0 and options.gpu_batch is None:

@@ -383,7 +383,10 @@ def test_options_that_contradict_a_group_are_named(others, named):
     ("words", "line"),
     [
         (["--gpu-batch", "0"], "--gpu-batch 0: give a number of runs of at least 1, or auto"),
-        (["--gpu-batch", "2", "--device", "cpu"], "--gpu-batch is for runs on a GPU, and these are on the CPU"),
+        (
+            ["--gpu-batch", "2", "--device", "cpu"],
+            "--gpu-batch is for runs on a GPU (gpu_batch=), and these are on the CPU",
+        ),
         (["--gpu-batch", "2", "--device", "cpu", "--dry-run"], "--gpu-batch is for runs on a GPU"),
         (["--gpu-batch", "auto", "--executor", "ray"], "leave --executor ray out"),
     ],
