@@ -60,12 +60,16 @@ class VariantData(Variant):
         """Return the logged values of a metric for each finished run that has any, by iteration."""
         key = ("runs", split, name)
         if key not in self.cache:
-            by_run = dict(iter(self.series(split, name)[["run", "iteration", "value"]].groupby("run")))
-            self.cache[key] = {
-                run.id: by_run[run.id].set_index("iteration")["value"].astype(float).sort_index()
-                for run in self.finished
-                if run.id in by_run
-            }
+            rows = self.series(split, name)
+            ids, iterations = rows["run"].to_numpy(), rows["iteration"].to_numpy()
+            values = rows["value"].to_numpy(float)
+            curves = {}
+            for run in self.finished:
+                own = np.flatnonzero(ids == run.id)
+                own = own[np.argsort(iterations[own], kind="stable")]
+                if len(own):
+                    curves[run.id] = pd.Series(values[own], pd.Index(iterations[own], name="iteration"), name="value")
+            self.cache[key] = curves
         logged: dict[int, pd.Series] = self.cache[key]
         return logged
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from orthobench.settings import text
-from orthobench.store.strict_json import finite
+from orthobench.store.strict_json import dumps
 
 if TYPE_CHECKING:
     from orthobench.store import Run
@@ -63,4 +62,4 @@ def _harmless(text: str) -> str:
 
 def print_json(value: Any) -> None:
     """Print strict JSON: numbers that are not finite become null."""
-    print(json.dumps(finite(value), indent=2, default=str))
+    print(dumps(value, indent=2, default=str))

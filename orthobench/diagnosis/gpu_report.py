@@ -21,7 +21,7 @@ from orthobench import environment
 from orthobench.errors import UsageError, one_line
 from orthobench.recurrence import verdicts
 from orthobench.store.atomic import storage_error
-from orthobench.store.strict_json import finite
+from orthobench.store.strict_json import dumps
 
 KIND = "orthobench GPU report"
 
@@ -162,6 +162,6 @@ def _appending(file: Path, size: int) -> Iterator[TextIO]:
 
 
 def _append(stream: TextIO, record: Mapping[str, Any]) -> None:
-    stream.write(json.dumps(finite(record), default=str) + "\n")
+    stream.write(dumps(record, default=str) + "\n")
     stream.flush()
     os.fsync(stream.fileno())

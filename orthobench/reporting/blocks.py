@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from orthobench.errors import UsageError
-from orthobench.store.strict_json import finite
+from orthobench.store.strict_json import dumps
 
 
 def plotly_script() -> str:
@@ -39,7 +38,7 @@ def block(name: str, content: bytes) -> Markup:
 
 def json_block(name: str, value: Any) -> Markup:
     """Return a block of JSON, with null for numbers that are not finite."""
-    return block(name, json.dumps(finite(value), separators=(",", ":"), allow_nan=False, default=str).encode())
+    return block(name, dumps(value, separators=(",", ":"), default=str).encode())
 
 
 def digest(script: str) -> str:

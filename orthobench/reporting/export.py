@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from orthobench.reporting.latex import latex_table
 from orthobench.reporting.pages import PaperView, distinguishing_values, full_title, leaderboard
 from orthobench.reporting.scope import Scope
 from orthobench.store import Store
-from orthobench.store.strict_json import finite
+from orthobench.store.strict_json import dumps
 
 Format = Literal["csv", "json", "markdown", "latex"]
 
@@ -270,7 +269,7 @@ def _inert(value: Any) -> Any:
 
 def _json(tables: Sequence[Sheet]) -> str:
     content = [{"title": sheet.title, "rows": sheet.records} for sheet in tables]
-    return json.dumps(finite(content), indent=2, allow_nan=False) + "\n"
+    return dumps(content, indent=2) + "\n"
 
 
 def _markdown(tables: Sequence[Sheet]) -> str:

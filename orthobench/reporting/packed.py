@@ -29,10 +29,20 @@ def figure_json(figure: Figure, runs: int) -> dict[str, Any]:
     """
     short = runs >= MANY_RUNS
     slimmer = slim(figure, FEW_POINTS if short else LIMIT)
-    for trace in slimmer.data:
-        if short and is_line(trace):
-            trace["x"], trace["y"] = digits(trace["x"], FEW_DIGITS + 1), digits(trace["y"], FEW_DIGITS)
-    result: dict[str, Any] = _plain({"data": slimmer.data, "layout": slimmer.layout})
+    if not short:
+        return _plain_record(slimmer)
+    lines = {number: trace for number, trace in enumerate(slimmer.data) if is_line(trace)}
+    slimmer.data = [
+        {**trace, "x": [], "y": []} if number in lines else trace for number, trace in enumerate(slimmer.data)
+    ]
+    result = _plain_record(slimmer)
+    for number, trace in lines.items():
+        result["data"][number] |= {"x": digits(trace["x"], FEW_DIGITS + 1), "y": digits(trace["y"], FEW_DIGITS)}
+    return result
+
+
+def _plain_record(figure: Figure) -> dict[str, Any]:
+    result: dict[str, Any] = _plain({"data": figure.data, "layout": figure.layout})
     return result
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sqlalchemy import select, type_coerce
 from sqlalchemy.types import NullType
@@ -57,15 +58,21 @@ def metric_columns(store: Store, run_ids: Sequence[int]) -> MetricColumns:
             for column, types in zip(columns, TYPES, strict=True):
                 _check(column, types)
             run, split, name, iteration, value, kind = columns
-            numbers = [
-                float(word or "nan") if number is None else number for number, word in zip(value, kind, strict=True)
-            ]
-            codes = [
-                [known.setdefault(text, len(known)) for text in texts]
-                for texts, known in ((split, splits), (name, names))
-            ]
-            parts.append((*map(np.array, (run, *codes, iteration)), np.array(numbers, dtype=float)))
+            numbers = np.array(value, dtype=float)  # NaN for None
+            if any(kind):
+                for row, (number, word) in enumerate(zip(value, kind, strict=True)):
+                    if number is None and word:
+                        numbers[row] = float(word)
+            codes = [_codes(texts, known) for texts, known in ((split, splits), (name, names))]
+            parts.append((np.array(run), *codes, np.array(iteration), numbers))
     return MetricColumns(list(splits), list(names), *(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _codes(texts: Sequence[str], known: dict[str, int]) -> NDArray[np.int64]:
+    """Return the number of each text in `known`, which gets the new texts."""
+    positions, different = pd.factorize(np.array(texts, dtype=object))
+    numbers = np.array([known.setdefault(text, len(known)) for text in different])
+    return numbers[positions]
 
 
 def _check(column: Sequence[Any], types: set[type]) -> None:

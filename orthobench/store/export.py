@@ -13,7 +13,7 @@ from orthobench.settings import merged_settings
 from orthobench.store.atomic import replacing, storage_error
 from orthobench.store.overwrite import refuse_file, refuse_other_kinds
 from orthobench.store.store import Store
-from orthobench.store.strict_json import finite
+from orthobench.store.strict_json import dumps
 from orthobench.store.tables import Run
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _write(frame: pandas.DataFrame, file: Path, form: Format) -> None:
         frame.to_csv(file, index=False)
     elif form == "json":
         records = frame.astype(object).where(frame.notna(), None).to_dict("records")
-        file.write_text(json.dumps(finite(records), indent=1, default=str), "utf-8")
+        file.write_text(dumps(records, indent=1, default=str), "utf-8")
     else:
         try:
             frame.to_parquet(file, index=False)

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
+
+
+def dumps(value: Any, **options: Any) -> str:
+    """Return a value as JSON, with null for floats that are not finite; `options` are those of `json.dumps`."""
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:  # not all floats are finite
+        return json.dumps(finite(value), allow_nan=False, **options)
 
 
 def finite(value: Any) -> Any:
