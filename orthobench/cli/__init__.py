@@ -184,7 +184,7 @@ def _message(error: typer.TyperException) -> str:
         return sentence
     message = error.format_message().replace("Value error, ", "")
     if option and context is not None and not getattr(error, "possibilities", None) and _takes_settings(context):
-        message = f"{message.rstrip('.')}: a setting is written -s {option.lstrip('-')}=VALUE"
+        message = f"{message.rstrip('.')}: a setting is written -s {option.lstrip('-').replace('-', '_')}=VALUE"
     return f"{message} (help: {context.command_path} --help)" if context is not None else message
 
 

@@ -400,7 +400,7 @@ def test_a_quick_answer_does_not_load_torch(words, tmp_path):
     ("words", "message"),
     [
         (("scornn", "adding"), "'scornn' is a model and 'adding' a task: write the task first, adding scornn"),
-        (("adding", "scornn", "--epochs", "3"), "a setting is written -s epochs=VALUE"),
+        (("adding", "scornn", "--batch-size", "3"), "a setting is written -s batch_size=VALUE"),
     ],
 )
 def test_words_in_the_wrong_place_get_a_hint(orthobench, words, message):

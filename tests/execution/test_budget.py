@@ -177,7 +177,8 @@ def test_a_sweep_within_a_time(orthobench, tmp_path, tiny_options):
     assert len(re.findall(r"missing, left out +~ 50m +1024 MiB +run", dry.out)) == 1
     assert len(re.findall(r"missing +~ 15m +1024 MiB +run", dry.out)) == 2
     assert "to train: 4 runs, about 2h 10m one after the other, at most 1024 MiB" in dry.out
-    assert "within 1h 40m: 3 runs, about 1h 20m one after the other, at most 1024 MiB; 1 left out" in dry.out
+    assert "within 1h 40m: 3 runs, about 1h 20m one after the other, at most 1024 MiB, " in dry.out
+    assert " of weights to keep; 1 left out" in dry.out
     outcome = orthobench(*command)
     assert outcome.code == 0
     assert outcome.err.count("epoch 3.00") == 3

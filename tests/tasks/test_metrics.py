@@ -94,8 +94,8 @@ def test_ranks_claims_and_figures(database, tmp_path):
         learning_curves(condition, Styles([condition])),
         pareto(condition, Styles([condition]), "parameters"),
     ):
-        assert figure.layout.yaxis.title.text == "test balance of the sums (points)"
-        assert figure.layout.yaxis.range is None  # a minimised metric's axis would end near its baseline
+        assert figure.layout["yaxis"]["title"]["text"] == "test balance of the sums (points)"
+        assert "range" not in figure.layout["yaxis"]  # a minimised metric's axis would end near its baseline
     page = write_html(database.store, tmp_path / "page.html", Scope(), {}).read_text()
     assert "Higher is better" in page
     assert "Lower is better" not in page
