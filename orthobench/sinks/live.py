@@ -98,6 +98,7 @@ class _Channel(threading.Thread):
         self.store, self.target = store, target
         self.messages: queue.SimpleQueue[tuple[str, Sign] | None] = queue.SimpleQueue()
         self.has_failed = False
+        self._lock = threading.Lock()
         self._destination: Destination | None = None
         self._open: dict[str, _OpenRun] = {}
         self._ended: set[str] = set()
@@ -110,12 +111,14 @@ class _Channel(threading.Thread):
             for key in list(self._open):
                 self._end(key)
         except Exception as error:
-            self.has_failed = True
             self.warn(one_line(error))
 
     def warn(self, reason: str) -> None:
-        """Tell the user that this destination gets nothing more, and how it gets the rest."""
-        self.has_failed = True
+        """Tell the user once that this destination gets nothing more, and how it gets the rest."""
+        with self._lock:
+            if self.has_failed:
+                return
+            self.has_failed = True
         _logger.warning(
             "%s gets nothing more: %s. The training goes on; mend it and send the runs with "
             "`orthobench db export --to %s`",

@@ -163,3 +163,12 @@ def test_a_destination_that_hangs_is_left(config, tmp_path, monkeypatch, caplog)
         assert train_to(config, tmp_path, f"mlflow:http://127.0.0.1:{silent.getsockname()[1]}")
     (warning,) = caplog.messages
     assert "has not taken everything within 0.2 s" in warning
+
+
+def test_a_destination_that_fails_after_it_was_left_warns_once(tmp_path, caplog):
+    with open_store(str(tmp_path / "r.db"), create=True) as store:
+        (channel,) = LiveSinks(store, [Target("tensorboard", "runs")]).channels
+    with caplog.at_level(logging.WARNING):
+        channel.warn("it has not taken everything within 30 s")
+        channel.warn("connection refused")
+    assert [message.count("30 s") for message in caplog.messages] == [1]
