@@ -112,6 +112,8 @@ def test_a_browser_reads_the_site_from_the_disk(site, chromium):
     chromium.get((site / "models" / "scornn.html").as_uri())
     formula = chromium.find_element(By.CSS_SELECTOR, ".equation math")
     assert formula.size["height"] > 10
+    bars = "return [...document.querySelectorAll('.equation')].map((box) => box.offsetWidth - box.clientWidth)"
+    assert set(chromium.execute_script(bars)) == {0}  # none has a scrollbar at its side
     box = chromium.find_element(By.CSS_SELECTOR, "input.md-search__input")
     chromium.execute_script("arguments[0].focus()", box)
     box.send_keys("scaled Cayley")
