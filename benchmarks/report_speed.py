@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import shutil
 import subprocess
@@ -79,16 +78,23 @@ def enter(store: Store, spec: RunSpec, metrics: tuple[Metric, ...], draw: random
     store.log(run.id, rows, vectors, progress | {"best_value": best, "seconds": {"train": draw.uniform(100, 900)}})
 
 
+SMALL_PARENT = """
+import json, resource, subprocess, sys
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([code, used.ru_utime + used.ru_stime, used.ru_maxrss / 1e6]))
+"""
+"""Runs a command and prints what it used. Linux counts the memory of the parent too, as it was at the start."""
+
+
 def measured(*arguments: str) -> dict[str, float]:
     """Seconds of CPU and of time, and the largest memory in GB, of one command."""
     before = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "orthobench", *arguments], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
+    command = [sys.executable, "-S", "-c", SMALL_PARENT, sys.executable, "-m", "orthobench", *arguments]
+    code, cpu_seconds, memory = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    if code:
         raise SystemExit(f"orthobench {' '.join(arguments)} failed")
-    seconds = {"cpu_seconds": usage.ru_utime + usage.ru_stime, "seconds": time.perf_counter() - before}
-    return {**seconds, "memory_gb": usage.ru_maxrss / 1e6}
+    return {"cpu_seconds": cpu_seconds, "seconds": time.perf_counter() - before, "memory_gb": memory}
 
 
 SCROLL = """
