@@ -22,7 +22,7 @@ from orthobench.errors import StorageError
 from orthobench.store import MetricRow, Status, WeightsRow
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.evaluation import Evaluator
-from orthobench.training.events import EventSink, RunEnd, RunStart
+from orthobench.training.events import EventSink, RunEnd, RunStart, Tee
 from orthobench.training.keep import WeightsKeeper
 from orthobench.training.trainer import Trainer
 
@@ -83,7 +83,7 @@ class TrainingLoop:
         self.keeper = keeper or WeightsKeeper()
         trainer.keeps_best = self.keeper.keeps_any
         self.trainer, self.evaluator = trainer, Evaluator(trainer, self._check_stop)
-        self.sinks, self.checkpoints, self.schedule = sinks, checkpoints, schedule
+        self.sink, self.checkpoints, self.schedule = Tee(*sinks), checkpoints, schedule
         self.should_stop, self.on_divergence = should_stop, on_divergence
         self.keep_checkpoint = False
 
@@ -98,8 +98,7 @@ class TrainingLoop:
             total_iterations=trainer.total_iterations,
             iterations_per_epoch=trainer.iterations_per_epoch,
         )
-        for sink in self.sinks:
-            sink.on_start(record)
+        self.sink.on_start(record)
 
     def run(self, *, resumed: bool) -> None:
         """Train from the trainer's state, or from the beginning if the run is not resumed, to the end.
@@ -109,16 +108,15 @@ class TrainingLoop:
         """
         trainer = self.trainer
         if resumed:
-            self._resume(trainer.rows_end)
+            self.sink.on_resume(trainer.rows_end)
             if trainer.is_evaluation_cut_off and self._evaluate_and_end():
                 return
         else:
-            self._resume(-1)
+            self.sink.on_resume(-1)
             self._evaluate(probe=True)  # untrained weights may be anywhere: they cannot diverge
         while trainer.state.iteration < trainer.total_iterations:
             trainer.advance()
-            for sink in self.sinks:
-                sink.on_iteration(trainer.state.iteration)
+            self.sink.on_iteration(trainer.state.iteration)
             evaluates = trainer.is_evaluation_due
             if evaluates and self._evaluate_and_end():
                 return
@@ -136,12 +134,7 @@ class TrainingLoop:
     ) -> None:
         """Send the end of the run to the sinks."""
         end = RunEnd(status, message, rows, self.evaluator.progress(), weights)
-        for sink in self.sinks:
-            sink.on_end(end)
-
-    def _resume(self, iteration: int) -> None:
-        for sink in self.sinks:
-            sink.on_resume(iteration)
+        self.sink.on_end(end)
 
     def _evaluate_and_end(self) -> bool:
         """Evaluate; end the run if it has diverged, and return whether it has ended."""
@@ -174,8 +167,7 @@ class TrainingLoop:
                 self._save()
             raise
         with self.trainer.timer("log"):
-            for sink in self.sinks:
-                sink.on_evaluation(evaluation)
+            self.sink.on_evaluation(evaluation)
         self.trainer.state.last_logged = evaluation.iteration
         return self.evaluator.divergence(evaluation)
 
@@ -207,8 +199,7 @@ class TrainingLoop:
             raise
 
     def _on_final_metrics(self, done: int, total: int) -> None:
-        for sink in self.sinks:
-            sink.on_final_metrics(done, total)
+        self.sink.on_final_metrics(done, total)
         self._stop_if_asked()
 
     def _check_stop(self) -> None:
