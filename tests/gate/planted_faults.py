@@ -322,7 +322,7 @@ FAULTS = (
     ),
     fault(
         "first step is read in place of the last",
-        "orthobench/model.py",
+        "orthobench/model/base.py",
         'final[0] if self.signature.readout == "last" else outputs',
         'outputs[0] if self.signature.readout == "last" else outputs',
         "models/test_contract.py",
