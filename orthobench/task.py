@@ -12,7 +12,8 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from orthobench.metric import Metric as Metric
-from orthobench.model import Model, Signature
+from orthobench.model import Model, Signature, State
+from orthobench.recurrence import GradientTrace
 from orthobench.settings import Settings
 
 Size = Annotated[int, Field(ge=1)]
@@ -20,10 +21,29 @@ Size = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs `[time, batch, features]` and the targets that the task's loss expects."""
+    """Inputs and the targets that the task's loss expects.
+
+    Attributes:
+        inputs: `[time, batch, features]`, or symbol numbers `[time, batch]` where the signature has `tokens`.
+        lengths: the number of valid steps of each sequence, int64 `[batch]`, at least 1. Later steps are padding.
+            None: all steps are valid.
+        positions: the steps whose outputs are read with readout "positions", int64 `[answers, batch]`. A sequence with
+            fewer answers repeats one; its targets tell which answers count.
+    """
 
     inputs: Tensor
     targets: Tensor
+    lengths: Tensor | None = None
+    positions: Tensor | None = None
+
+    def through(
+        self, model: Model, state: State | None = None, trace: GradientTrace | None = None
+    ) -> tuple[Tensor, State]:
+        """Return the outputs of a model for this batch, and its final state."""
+        result: tuple[Tensor, State] = model(
+            self.inputs, state, trace=trace, lengths=self.lengths, positions=self.positions
+        )
+        return result
 
 
 class Split(Protocol):

@@ -14,6 +14,7 @@ from orthobench.bench.implementations import SEED
 from orthobench.bench.measure import interleave, ratio
 from orthobench.bench.suite import Plan, flushed_denormals, timing
 from orthobench.model import Model, Signature
+from orthobench.task import Batch
 from orthobench.training.optimizers import make_optimizer
 
 BATCH, STEPS, PIXELS, CLASSES = 50, 784, 1, 10
@@ -52,25 +53,29 @@ TABLE_3 = (
 
 
 class ModelStep:
-    """One training step of a model on one batch, with its own optimisers, penalty and constraint."""
+    """One training step of a model on one batch, with its own optimisers, penalty and constraint.
 
-    def __init__(self, model: Model, inputs: Tensor, loss: Callable[[Tensor], Tensor]) -> None:
-        self.model, self.inputs, self.loss = model, inputs, loss
+    Args:
+        loss: returns a scalar from outputs and targets.
+    """
+
+    def __init__(self, model: Model, batch: Batch, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self.model, self.batch, self.loss = model, batch, loss
         self.optimizers = [
             make_optimizer(group.optimizer, group.parameters, group.learning_rate) for group in model.parameter_groups()
         ]
 
     def __call__(self) -> None:
-        outputs, _ = self.model(self.inputs)
-        loss, penalty = self.loss(outputs), self.model.penalty()
+        outputs, _ = self.batch.through(self.model)
+        loss, penalty = self.loss(outputs, self.batch.targets), self.model.penalty()
         self.model.zero_grad()
         (loss if penalty is None else loss + penalty).backward()
         for optimizer in self.optimizers:
             optimizer.step()
         with torch.no_grad():
             self.model.after_step()
-        if self.inputs.is_cuda:
-            torch.cuda.synchronize(self.inputs.device)
+        if self.batch.inputs.is_cuda:
+            torch.cuda.synchronize(self.batch.inputs.device)
 
 
 def step_on_noise(model_class: Any, device: torch.device, hidden_size: int, steps: int) -> ModelStep:
@@ -80,7 +85,7 @@ def step_on_noise(model_class: Any, device: torch.device, hidden_size: int, step
     model = model_class(settings, Signature(PIXELS, CLASSES, "last"), generator).to(device)
     inputs = torch.rand(steps, BATCH, PIXELS, generator=generator).to(device)
     classes = torch.randint(CLASSES, (BATCH,), generator=generator).to(device)
-    return ModelStep(model, inputs, lambda outputs: cross_entropy(outputs, classes))
+    return ModelStep(model, Batch(inputs, classes), cross_entropy)
 
 
 def measure_models(models: Mapping[str, type[Model]], plan: Plan) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def _measure(catalog: Catalog, task_name: str, overrides: dict[str, str], plan: 
     model = config.model_class.build(config.model_settings, task.signature, seeds.generator(SEED, "model", MODEL))
     next_batch = NextBatch(Batches(task, config.training, SEED, plan.device))
     batch = next_batch()
-    step = ModelStep(model.to(plan.device), batch.inputs, lambda outputs: task.loss(outputs, batch.targets))
+    step = ModelStep(model.to(plan.device), batch, task.loss)
     timed = interleave({"batch": next_batch, "step": step}, plan.rounds, plan.clock, plan.shortest)
     part = ratio(timed["batch"], timed["step"])
     return {

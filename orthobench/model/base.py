@@ -14,6 +14,7 @@ from orthobench.matrices.initial import glorot_vector_, torch_linear_
 from orthobench.recurrence import GradientTrace, project
 from orthobench.recurrence import State as State
 from orthobench.recurrence.stopwatch import READOUT
+from orthobench.sequences import last_valid, mean_of_valid, one_hot, steps_at
 from orthobench.settings import Settings
 
 OptimizerName = Literal[
@@ -34,6 +35,7 @@ OptimizerName = Literal[
 ]
 """The names of the optimisers of `orthobench.training.optimizers`."""
 
+Readout = Literal["last", "all", "last_valid", "mean", "positions"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 OutputBias = Literal["zeros", "glorot", "linear", "truncated_normal", "constant"]
@@ -64,15 +66,29 @@ class ModelSettings(Settings):
 
 @dataclass(frozen=True)
 class Signature:
-    """The shapes that a task requires of a model: inputs `[T, B, input_size]`, and outputs.
+    """The shapes that a task requires of a model: inputs `[T, B, input_size]`, and outputs by the readout.
 
-    Outputs are `[B, output_size]` after the last step with readout "last", and `[T, B, output_size]` with "all".
+    | readout | outputs |
+    | --- | --- |
+    | last | `[B, output_size]`, after the last step |
+    | all | `[T, B, output_size]`, after every step |
+    | last_valid | `[B, output_size]`, after each sequence's last valid step |
+    | mean | `[B, output_size]`, the mean over the valid steps |
+    | positions | `[A, B, output_size]`, after the A steps that the batch names for each sequence |
+
+    With `tokens` the inputs are symbol numbers `[T, B]`, 0 to input_size - 1.
     A layer has no output map: its `output_size` is 0.
     """
 
     input_size: int
     output_size: int
-    readout: Literal["last", "all"]
+    readout: Readout
+    tokens: bool = False
+
+    def output_shape(self, steps: int, batch_size: int, answers: int = 1) -> tuple[int, ...]:
+        """Return the shape of the outputs for inputs of T steps; `answers` is the A of readout "positions"."""
+        rows = {"all": (steps,), "positions": (answers,)}.get(self.readout, ())
+        return *rows, batch_size, self.output_size
 
 
 @dataclass(frozen=True)
@@ -180,22 +196,67 @@ class Model(nn.Module, ABC):
         """
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:
-        """Return the features that the output map reads: `[B, n]` of the last step, or `[T, B, n]` of all steps.
+        """Return the features that the output map reads, `[..., n]`, from outputs `[..., n]` of one or more steps.
 
-        For the last step these are the first tensor of the final state: its gradient spares the recurrence one of the
+        For readout "last" these are the first tensor of the final state: its gradient spares the recurrence one of the
         size of all outputs. A model whose output map reads something else overrides this.
         """
         return final[0] if self.signature.readout == "last" else outputs
 
     def forward(
+        self,
+        inputs: Tensor,
+        state: State | None = None,
+        trace: GradientTrace | None = None,
+        lengths: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Return the outputs, in the signature's shape, and the state after the last step, padded or not.
+
+        Args:
+            inputs: `[T, B, m]`, or symbol numbers `[T, B]`.
+            state: the state before the first step; None for `initial_state`.
+            trace: receives the gradients through time.
+            lengths: the number of valid steps of each sequence, `[B]`; None: all steps are valid.
+            positions: the steps that readout "positions" reads, `[A, B]`.
+        """
+        outputs, final = self.run(inputs, state, trace)
+        read = self._read(outputs, final, lengths, positions)
+        return project(read, self.output_weight, self.output_bias, part=READOUT), final
+
+    def run(
         self, inputs: Tensor, state: State | None = None, trace: GradientTrace | None = None
     ) -> tuple[Tensor, State]:
-        """Return the outputs, in the signature's shape, and the final state; `state` defaults to `initial_state`."""
-        if self.embedding is not None:
-            inputs = project(inputs, self.embedding)
-        outputs, final = self.states(inputs, state or self.initial_state(inputs.shape[1]), trace)
-        read = self.readout(outputs, final)
-        return project(read, self.output_weight, self.output_bias, part=READOUT), final
+        """Return what `states` returns, for inputs as `forward` takes them: the states without the output map."""
+        inputs = self.embed(inputs)
+        return self.states(inputs, state or self.initial_state(inputs.shape[1]), trace)
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        """Return the inputs of the recurrence `[T, B, features]`: E x_t with an embedding, else x_t.
+
+        Symbol numbers `[T, B]` are looked up in E, or become one-hot vectors x_t.
+        """
+        is_symbols = not inputs.is_floating_point()
+        if self.embedding is None:
+            return one_hot(inputs, self.signature.input_size, self.output_weight.dtype) if is_symbols else inputs
+        return nn.functional.embedding(inputs, self.embedding.T) if is_symbols else project(inputs, self.embedding)
+
+    def _read(self, outputs: Tensor, final: State, lengths: Tensor | None, positions: Tensor | None) -> Tensor:
+        """Return the features that the output map reads; steps are selected before it, and means taken, to save work.
+
+        Raises:
+            ValueError: readout "positions" has no positions.
+        """
+        match self.signature.readout:
+            case "mean":
+                return mean_of_valid(self.readout(outputs, final), lengths)
+            case "last_valid":
+                outputs = outputs[-1] if lengths is None else last_valid(outputs, lengths)
+            case "positions":
+                if positions is None:
+                    raise ValueError('readout "positions" needs positions, the steps that are read: [answers, batch]')
+                outputs = steps_at(outputs, positions)
+        return self.readout(outputs, final)
 
     def penalty(self) -> Tensor | None:
         """Return a scalar that training adds to the task's loss, or None."""

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from orthobench.model import Model, State
+from orthobench.sequences import one_hot
+from orthobench.task import Batch
 
 ROWS = 1 << 16
 """Approximate limit of steps times sequences in one batch, which bounds the memory."""
@@ -22,12 +24,18 @@ def start(model: Model, batch_size: int) -> State:
     return tuple(part.detach() for part in model.initial_state(batch_size))
 
 
+def numbers(batch: Batch, size: int) -> Tensor:
+    """Return the inputs up to the last valid step, `[T, B, m]`; symbols become one-hot vectors of this size m."""
+    inputs = batch.inputs if batch.lengths is None else batch.inputs[: int(batch.lengths.max())]
+    return inputs if inputs.is_floating_point() else one_hot(inputs, size, torch.get_default_dtype())
+
+
 def advance(model: Model, inputs: Tensor, state: State) -> State:
     """Return the state after inputs `[T, B, m]`; T may be 0."""
     if not len(inputs):
         return state
     with torch.no_grad():
-        after: State = model(inputs, state)[1]
+        after: State = model.run(inputs, state)[1]
     return after
 
 
@@ -58,5 +66,5 @@ def _rows(model: Model, inputs: Tensor, state: State) -> Iterator[tuple[Tensor, 
     for components in torch.arange(sum(sizes), device=inputs.device).split(max(16, ROWS // (steps * batch))):
         copies = len(components)
         before, x = (rows.detach().repeat_interleave(copies, dim=-2).requires_grad_() for rows in (joint, inputs))
-        after = torch.cat(model(x, before.split(sizes, dim=-1))[1], dim=-1).unflatten(0, (batch, copies))
+        after = torch.cat(model.run(x, before.split(sizes, dim=-1))[1], dim=-1).unflatten(0, (batch, copies))
         yield after[:, torch.arange(copies), components].sum(), before, x

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from orthobench.probe import Probe, ProbeContext, ProbeResult
 from orthobench.recurrence import GradientTrace
+from orthobench.sequences import valid_steps
 
 
 class GradientNorm(Probe):
-    """The Frobenius norm of the whole probe batch's gradient, and the mean norm over its samples, `[T]` each."""
+    """The Frobenius norm of the whole probe batch's gradient, and the mean norm over its samples, `[T]` each.
+
+    T is the length of the longest sequence. The mean at a step is over the sequences that have it.
+    """
 
     title = "norm of the loss's gradient by the state, at every step"
     paper = "Helfrich, Willmott, Ye 2018, figure 5"
@@ -19,12 +24,21 @@ class GradientNorm(Probe):
 
     def __call__(self, context: ProbeContext) -> ProbeResult:
         trace = GradientTrace()
-        outputs, _ = context.model(context.batch.inputs, trace=trace)
+        outputs, _ = context.batch.through(context.model, trace=trace)
         loss = context.task.loss(outputs, context.batch.targets)
         parameters = [parameter for parameter in context.model.parameters() if parameter.requires_grad]
         torch.autograd.grad(loss, parameters, allow_unused=True)
         vectors: dict[str, Sequence[float]] = {}
+        lengths = context.batch.lengths
         for state, norms in trace.norms.items():
-            vectors[f"gradient_norm/{state}"] = trace.frobenius(state).tolist()
-            vectors[f"gradient_norm_per_sample/{state}"] = norms.mean(-1).tolist()
+            steps = len(norms) if lengths is None else int(lengths.max())
+            per_sample = norms.mean(-1) if lengths is None else _mean_of_valid(norms, lengths)
+            vectors[f"gradient_norm/{state}"] = trace.frobenius(state)[:steps].tolist()
+            vectors[f"gradient_norm_per_sample/{state}"] = per_sample[:steps].tolist()
         return ProbeResult(vectors=vectors)
+
+
+def _mean_of_valid(norms: Tensor, lengths: Tensor) -> Tensor:
+    """Return the mean of norms `[T, B]` over the sequences that have the step, `[T]`; NaN where none has it."""
+    valid = valid_steps(lengths, len(norms)).to(norms.dtype)
+    return (norms * valid).sum(1) / valid.sum(1)

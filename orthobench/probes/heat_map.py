@@ -5,8 +5,8 @@ are products of one-step Jacobians,
 
     ds_tau / dx_t = J_tau ... J_{t+1} K_t,   J_t = ds_t / ds_{t-1},   K_t = ds_t / dx_t,
 
-and the map is the mean over the run's probe batch. It has T^2 numbers, so it is for short sequences. The paper does
-not name its norm.
+and the map is the mean over the run's probe batch, at each tau over the sequences that have this step. It has T^2
+numbers, so it is for short sequences. The paper does not name its norm.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 
 from orthobench.probe import Probe, ProbeContext, ProbeResult
-from orthobench.probes._jacobians import advance, start, step_jacobians
+from orthobench.probes._jacobians import advance, numbers, start, step_jacobians
 
 
 class HeatMap(Probe):
@@ -25,18 +25,20 @@ class HeatMap(Probe):
     every_epochs = 0
 
     def __call__(self, context: ProbeContext) -> ProbeResult:
-        model, inputs = context.model, context.batch.inputs
+        model, inputs = context.model, numbers(context.batch, context.task.signature.input_size)
         length, batch, width = inputs.shape
         parts = model.state_parts()
         maps = {name: inputs.new_zeros(length, length) for name in parts}
         state = start(model, batch)
         size = sum(part.shape[-1] for part in state)
+        lengths = context.batch.lengths
         by_inputs = inputs.new_zeros(0, batch, size, width)  # ds_tau / dx_t of t = 1, ..., tau
         for tau in range(length):
             by_state, by_input = step_jacobians(model, inputs[tau], state)
             earlier = torch.einsum("bij,tbjm->tbim", by_state, by_inputs)
             by_inputs = torch.cat((earlier, by_input.unsqueeze(0)))
             for name, part in parts.items():
-                maps[name][tau, : tau + 1] = torch.linalg.matrix_norm(by_inputs[:, :, part]).mean(-1)
+                norms = torch.linalg.matrix_norm(by_inputs[:, :, part])
+                maps[name][tau, : tau + 1] = (norms if lengths is None else norms[:, lengths > tau]).mean(-1)
             state = advance(model, inputs[tau : tau + 1], state)
         return ProbeResult(vectors={f"heat_map/{name}": norms.flatten().tolist() for name, norms in maps.items()})

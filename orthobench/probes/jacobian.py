@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from orthobench.probe import Probe, ProbeContext, ProbeResult
-from orthobench.probes._jacobians import advance, start, state_jacobian
+from orthobench.probes._jacobians import advance, numbers, start, state_jacobian
 
 STEPS, CLOUDS = 16, 4
 """Number of steps with recorded moduli, and number of these with all eigenvalues; both spread over the sequence."""
@@ -29,7 +29,9 @@ class Jacobian(Probe):
     every_epochs = 0
 
     def __call__(self, context: ProbeContext) -> ProbeResult:
-        model, inputs = context.model, context.batch.inputs[:, :1]
+        model, batch = context.model, context.batch
+        length = len(batch.inputs) if batch.lengths is None else int(batch.lengths[0])
+        inputs = numbers(batch, context.task.signature.input_size)[:length, :1]
         steps = spread(STEPS, len(inputs))
         clouds = [steps[position - 1] for position in spread(CLOUDS, len(steps))]
         vectors: dict[str, Sequence[float]] = {"jacobian/steps": steps}

@@ -27,8 +27,8 @@ WhichWeights = Literal["best", "last"]
 class TrainedModel:
     """A model with the weights of a run, and the run's task.
 
-    It is a function of preprocessed inputs `[time, batch, features]`, such as those of the task's batches. The outputs
-    are `[batch, p]`, or `[time, batch, p]` where the task reads all steps.
+    It is a function of preprocessed inputs `[time, batch, features]`, such as those of the task's batches. Symbols are
+    numbers `[time, batch]`. The outputs are `[batch, p]`, or `[time, batch, p]` where the task reads all steps.
 
     Attributes:
         model: the model, in evaluation mode.
@@ -63,9 +63,16 @@ class TrainedModel:
         return self.config.task_class(self.config.task_settings, self.config.spec.seed, self.device)
 
     @torch.no_grad()
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Return the outputs for preprocessed inputs."""
-        outputs: Tensor = self.model(inputs.to(self.device))[0]
+    def __call__(self, inputs: Tensor, lengths: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
+        """Return the outputs for preprocessed inputs.
+
+        Args:
+            lengths: the number of valid steps of each sequence, `[batch]`; None: all steps are valid.
+            positions: the steps that are read, `[answers, batch]`, where the task reads certain steps.
+        """
+        tensors = (None if t is None else t.to(self.device) for t in (inputs, lengths, positions))
+        given = dict(zip(("inputs", "lengths", "positions"), tensors, strict=True))
+        outputs: Tensor = self.model(**given)[0]
         return outputs
 
 

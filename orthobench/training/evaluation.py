@@ -70,7 +70,7 @@ class Evaluator:
         totals: dict[str, tuple[Tensor, float]] = {}
         state: State | None = None
         for batch in islice(self._evaluation_batches(split), max_batches):
-            outputs, final_state = model(batch.inputs, state)
+            outputs, final_state = batch.through(model, state)
             state = final_state if self.task.carries_state else None
             for name, (total, weight) in self.task.measure(outputs, batch.targets).items():
                 sum_before, weight_before = totals.get(name, (0.0, 0.0))

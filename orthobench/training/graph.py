@@ -93,17 +93,17 @@ class StepGraph:
         self.failed = False
         self._seen = 0  # steps of the newest shapes, one after the other
         self._shapes: list[object] = []
-        self._inputs: Tensors = ()
+        self._inputs: tuple[Tensor | None, ...] = ()
         self._results: Tensors = ()
         self._replay: Callable[[], None] | None = None
 
-    def __call__(self, *tensors: Tensor) -> Tensors:
-        """Run one step on these tensors and return its results, which the next call may overwrite.
+    def __call__(self, *tensors: Tensor | None) -> Tensors:
+        """Run one step on these tensors, or None in place of one; return its results, which the next call overwrites.
 
         Raises:
             UsageError: the graph is required, and the step cannot be recorded.
         """
-        shapes: list[object] = [(tensor.shape, tensor.dtype) for tensor in tensors]
+        shapes: list[object] = [t if t is None else (t.shape, t.dtype) for t in tensors]
         if self._replay is None and not self.failed:
             self._seen = self._seen + 1 if shapes == self._shapes else 1
             self._shapes = shapes
@@ -112,12 +112,13 @@ class StepGraph:
         if self._replay is None or shapes != self._shapes:
             return self.step(*tensors) if self.failed else self.recorder.warm_up(lambda: self.step(*tensors))
         for static, tensor in zip(self._inputs, tensors, strict=True):
-            static.copy_(tensor)
+            if static is not None and tensor is not None:
+                static.copy_(tensor)
         self._replay()
         return self._results
 
-    def _record(self, tensors: Tensors) -> None:
-        self._inputs = tuple(tensor.clone() for tensor in tensors)
+    def _record(self, tensors: tuple[Tensor | None, ...]) -> None:
+        self._inputs = tuple(None if tensor is None else tensor.clone() for tensor in tensors)
         try:
             self._replay, self._results = self.recorder.record(lambda: self.step(*self._inputs))
         except RuntimeError as error:

@@ -66,11 +66,11 @@ def _fits(trainer: Trainer, use: Callable[[Batch], None], split: Split, size: in
 
 @torch.no_grad()
 def _try_evaluation(trainer: Trainer, batch: Batch) -> None:
-    trainer.model(batch.inputs)
+    batch.through(trainer.model)
 
 
 def _try_step(trainer: Trainer, probe: Probe | None, batch: Batch) -> None:
-    outputs, _ = trainer.model(batch.inputs)
+    outputs, _ = batch.through(trainer.model)
     trainer.task.loss(outputs, batch.targets).backward()
     with torch.no_grad():
         trainer.step()

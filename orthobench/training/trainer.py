@@ -20,7 +20,7 @@ from orthobench.model import State
 from orthobench.recurrence.build import source_hash
 from orthobench.recurrence.dispatch import last_used
 from orthobench.spec import RunConfig
-from orthobench.task import Task
+from orthobench.task import Batch, Task
 from orthobench.training.batches import Batches
 from orthobench.training.graph import CudaRecorder, GraphMode, StepGraph, graph_problem
 from orthobench.training.optimizers import make_optimizer, set_capturable, set_learning_rate
@@ -198,7 +198,8 @@ class Trainer:
             starts_epoch = state.iteration % self.iterations_per_epoch == 0
             carried = () if starts_epoch or state.carried is None else state.carried
             self._set_learning_rates()
-            final_state = (self.graph or self._train_on)(batch.inputs, batch.targets, *carried)
+            tensors = batch.inputs, batch.targets, batch.lengths, batch.positions
+            final_state = (self.graph or self._train_on)(*tensors, *carried)
             if self.task.carries_state:
                 state.carried = final_state
             state.loss_count += 1
@@ -292,12 +293,19 @@ class Trainer:
         if checkpoint.random_cuda is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(checkpoint.random_cuda, self.device)
 
-    def _train_on(self, inputs: Tensor, targets: Tensor, *carried: Tensor) -> tuple[Tensor, ...]:
+    def _train_on(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        lengths: Tensor | None,
+        positions: Tensor | None,
+        *carried: Tensor,
+    ) -> tuple[Tensor, ...]:
         """Train on a batch, from the carried state if there is one; return the state to be carried on.
 
         All effects are on tensors that stay, so that a CUDA graph can repeat them.
         """
-        outputs, final_state = self.model(inputs, carried or None)
+        outputs, final_state = Batch(inputs, targets, lengths, positions).through(self.model, carried or None)
         loss = self.task.loss(outputs, targets)
         penalty = self.model.penalty()
         self.model.zero_grad()
