@@ -70,9 +70,8 @@ class TrainedModel:
             lengths: the number of valid steps of each sequence, `[batch]`; None: all steps are valid.
             positions: the steps that are read, `[answers, batch]`, where the task reads certain steps.
         """
-        tensors = (None if t is None else t.to(self.device) for t in (inputs, lengths, positions))
-        given = dict(zip(("inputs", "lengths", "positions"), tensors, strict=True))
-        outputs: Tensor = self.model(**given)[0]
+        x, valid, read = (None if t is None else t.to(self.device) for t in (inputs, lengths, positions))
+        outputs: Tensor = self.model(x, lengths=valid, positions=read)[0]
         return outputs
 
 
