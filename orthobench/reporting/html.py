@@ -26,6 +26,7 @@ from orthobench.reporting import sparks, verdicts
 from orthobench.reporting.account import Account, read_account
 from orthobench.reporting.blocks import block, json_block, plotly_script, policy
 from orthobench.reporting.contents import Contents, contents_of
+from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.figures import Drawn, condition_figures
 from orthobench.reporting.packed import figure_json
 from orthobench.reporting.pages import (
@@ -75,6 +76,7 @@ def write_html(
     return out.resolve()
 
 
+@without_cycle_search()
 def make_page(
     store: Store, scope: Scope, variant_keys: Mapping[str, str], account: Path | None = None, live: bool = False
 ) -> tuple[str, Contents]:

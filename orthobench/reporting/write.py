@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, get_args
 
+from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.export import condition_sheet, sheets
 from orthobench.reporting.export import write as write_tables
 from orthobench.reporting.html import load_views, write_html, write_whole
@@ -28,6 +29,7 @@ KINDS_BY_FORMAT = {
 """The kind of file of each format that is one file."""
 
 
+@without_cycle_search()
 def write_report(
     store: Store,
     form: ReportFormat,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
-from sqlalchemy import select, type_coerce
+from sqlalchemy import func, select, type_coerce
 from sqlalchemy.types import NullType
 
 from orthobench.store.store import Store
@@ -17,8 +16,9 @@ from orthobench.store.tables import MetricValue
 
 ROWS_AT_ONCE = 50_000
 """Rows that are Python's objects at a time."""
-TYPES: tuple[set[type], ...] = ({int}, {str}, {str}, {int}, {float, int, type(None)}, {str, type(None)})
-"""The types in the columns of the query."""
+SERIES_TYPES: tuple[set[type], ...] = ({int}, {str}, {str}, {int})
+VALUE_TYPES: tuple[set[type], ...] = ({int}, {float, int, type(None)}, {str, type(None)})
+"""The types in the columns of the two queries."""
 
 
 @dataclass(frozen=True)
@@ -45,42 +45,49 @@ def metric_columns(store: Store, run_ids: Sequence[int]) -> MetricColumns:
     Raises:
         ValueError: a value is of another type than its column, which SQLite allows.
     """
-    order = (MetricValue.run_id, MetricValue.split, MetricValue.name, MetricValue.iteration)
-    fields = (*order, MetricValue.value, MetricValue.kind)
-    query = select(*(type_coerce(field, NullType()) for field in fields))  # the types are checked by the column
-    query = query.where(MetricValue.run_id.in_(run_ids)).order_by(*order)
-    splits: dict[str, int] = {}
-    names: dict[str, int] = {}
-    parts: list[tuple[NDArray[Any], ...]] = [tuple(np.zeros(0, kind) for kind in (int, int, int, int, float))]
-    with store._read() as session:
-        for rows in session.connection().execute(query).partitions(ROWS_AT_ONCE):
-            columns = tuple(zip(*rows, strict=True))
-            for column, types in zip(columns, TYPES, strict=True):
-                _check(column, types)
-            run, split, name, iteration, value, kind = columns
-            numbers = np.array(value, dtype=float)  # NaN for None
+    series = (MetricValue.run_id, MetricValue.split, MetricValue.name)
+    chosen = MetricValue.run_id.in_(run_ids)
+    counts = select(*_unchecked(*series), func.count()).where(chosen).group_by(*series).order_by(*series)
+    values = select(*_unchecked(MetricValue.iteration, MetricValue.value, MetricValue.kind))
+    values = values.where(chosen).order_by(*series, MetricValue.iteration)
+    iterations, numbers = [np.zeros(0, int)], [np.zeros(0)]
+    with store.snapshot() as session:
+        run, split, name, lengths = _columns(session.execute(counts).all(), SERIES_TYPES)
+        for rows in session.connection().execute(values).partitions(ROWS_AT_ONCE):
+            iteration, value, kind = _columns(rows, VALUE_TYPES)
+            numbers.append(np.array(value, dtype=float))  # NaN for None
             if any(kind):
                 for row, (number, word) in enumerate(zip(value, kind, strict=True)):
                     if number is None and word:
-                        numbers[row] = float(word)
-            codes = [_codes(texts, known) for texts, known in ((split, splits), (name, names))]
-            parts.append((np.array(run), *codes, np.array(iteration), numbers))
-    return MetricColumns(list(splits), list(names), *(np.concatenate(column) for column in zip(*parts, strict=True)))
+                        numbers[-1][row] = float(word)
+            iterations.append(np.array(iteration))
+    splits, split_codes = _codes(split)
+    names, name_codes = _codes(name)
+    runs, of_split, of_name = (np.repeat(np.array(column, int), lengths) for column in (run, split_codes, name_codes))
+    return MetricColumns(splits, names, runs, of_split, of_name, np.concatenate(iterations), np.concatenate(numbers))
 
 
-def _codes(texts: Sequence[str], known: dict[str, int]) -> NDArray[np.int64]:
-    """Return the number of each text in `known`, which gets the new texts."""
-    positions, different = pd.factorize(np.array(texts, dtype=object))
-    numbers = np.array([known.setdefault(text, len(known)) for text in different])
-    return numbers[positions]
+def _unchecked(*fields: Any) -> Iterator[Any]:
+    """Return the columns without SQLAlchemy's check of each value; `_columns` checks them."""
+    return (type_coerce(field, NullType()) for field in fields)
 
 
-def _check(column: Sequence[Any], types: set[type]) -> None:
-    """Refuse values of other types.
+def _codes(texts: Sequence[str]) -> tuple[list[str], list[int]]:
+    """Return the different texts in the order of their first place, and the index of each text among them."""
+    known: dict[str, int] = {}
+    codes = [known.setdefault(text, len(known)) for text in texts]
+    return list(known), codes
+
+
+def _columns(rows: Sequence[Sequence[Any]], types: tuple[set[type], ...]) -> list[Sequence[Any]]:
+    """Return the columns of rows.
 
     Raises:
-        ValueError: a value is of another type.
+        ValueError: a value is of another type than its column.
     """
-    if not set(map(type, column)) <= types:
-        wrong = next(value for value in column if type(value) not in types)
-        raise ValueError(f"{wrong!r:.40} is not of its column's type")
+    columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(types)
+    for column, allowed in zip(columns, types, strict=True):
+        if not set(map(type, column)) <= allowed:
+            wrong = next(value for value in column if type(value) not in allowed)
+            raise ValueError(f"{wrong!r:.40} is not of its column's type")
+    return columns

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
@@ -98,10 +99,17 @@ class Store:
         with explained(self.engine), self._with_retries(self._begin_reading) as session:
             yield session
 
-    def _begin_reading(self) -> Session:
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        """Read from one state of the database, whatever other processes write meanwhile."""
+        options = {} if self.server is None else {"isolation_level": "REPEATABLE READ"}
+        with explained(self.engine), self._with_retries(lambda: self._begin_reading(options)) as session:
+            yield session
+
+    def _begin_reading(self, options: Mapping[str, Any] = MappingProxyType({})) -> Session:
         session = Session(self.engine, expire_on_commit=False)
         try:
-            session.connection()
+            session.connection(execution_options=dict(options))
         except BaseException:
             session.close()
             raise

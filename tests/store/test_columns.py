@@ -11,6 +11,7 @@ import pytest
 from support.pages import add_run
 
 from orthobench.store import MetricRow, open_store
+from orthobench.store import columns as columns_module
 from orthobench.store.columns import metric_columns
 
 
@@ -30,6 +31,26 @@ def test_columns_hold_the_rows(tmp_path, monkeypatch):
             ]
             assert list(zip(columns.run, *texts, columns.iteration, strict=True)) == [row[:4] for row in rows]
             np.testing.assert_array_equal(columns.value, [row[4] for row in rows])
+
+
+def test_a_row_between_the_two_queries_changes_nothing(tmp_path, monkeypatch):
+    """Another process commits a row after the lengths of the series were read."""
+    file = str(tmp_path / "results.db")
+    with open_store(file, create=True) as store, open_store(file) as other:
+        run_id = store.find(add_run(store)).id
+        before = metric_columns(store, [run_id])
+
+        def check(rows, types):
+            if types is columns_module.SERIES_TYPES:
+                other.log(run_id, [MetricRow("test", "mse", 9, 9000, 1.0)], [], {})
+            return original(rows, types)
+
+        original = columns_module._columns
+        monkeypatch.setattr(columns_module, "_columns", check)
+        during = metric_columns(store, [run_id])
+        monkeypatch.undo()
+        assert list(during.iteration) == list(before.iteration)
+        assert 9000 in metric_columns(store, [run_id]).iteration
 
 
 @pytest.mark.parametrize(("column", "value"), [("value", "text"), ("iteration", 1.5), ("name", 3)])

@@ -60,6 +60,17 @@ def test_the_migrations_make_the_tables(postgres):
         assert connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar_one() == HEAD
 
 
+def test_a_snapshot_sees_one_state(store):
+    store.log(start(store).id, [point(0)], [], {})
+    counted = text("SELECT count(*) FROM metric")
+    with store.snapshot() as session:
+        assert session.execute(counted).scalar_one() == 1
+        store.log(start(store, key="k1").id, [point(0)], [], {})
+        assert session.execute(counted).scalar_one() == 1
+    with store.snapshot() as session:
+        assert session.execute(counted).scalar_one() == 2
+
+
 def test_processes_that_make_the_same_database_at_once_make_one(postgres):
     errors: list[Exception] = []
 

@@ -1,0 +1,34 @@
+"""The search for cyclic garbage pauses while a report is made, and goes on afterwards."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from orthobench.reporting import html
+from orthobench.reporting.cycles import without_cycle_search
+from orthobench.reporting.scope import Scope
+
+
+def test_it_pauses_and_goes_on():
+    with without_cycle_search():
+        assert not gc.isenabled()
+        with without_cycle_search():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_a_page_is_made_without_it_and_an_error_ends_the_pause(monkeypatch):
+    seen: list[bool] = []
+
+    def fail(*arguments: object) -> None:
+        seen.append(gc.isenabled())
+        raise LookupError
+
+    monkeypatch.setattr(html, "load_views", fail)
+    with pytest.raises(LookupError):
+        html.make_page(None, Scope(), {})
+    assert seen == [False]
+    assert gc.isenabled()
