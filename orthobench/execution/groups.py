@@ -75,7 +75,7 @@ def group_size(config: RunConfig, requested: GroupSize, device: torch.device) ->
     properties = torch.cuda.get_device_properties(device)
     features, batch = config.model_class.state_features(config.model_settings), config.training.batch_size
     steps: int = config.spec.settings.get("sequence_length", USUAL_STEPS)
-    needed = 4 * TENSORS * steps * batch * features
+    needed = 4 * TENSORS * steps * batch * features * config.model_settings.layers
     fitting: int = int(USED_MEMORY * properties.total_memory) // needed
     return max(1, min(runs_at_once(features, batch, properties.multi_processor_count), fitting))
 

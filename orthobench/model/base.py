@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import glorot_vector_, torch_linear_
@@ -62,6 +62,48 @@ class ModelSettings(Settings):
         description="e, size of a trained linear embedding of the inputs; none: no embedding",
         json_schema_extra={"neutral": None, "tied_to": "hidden_size"},
     )
+    layers: Count = Field(
+        1, description="L, cells above each other; each reads the outputs below it", json_schema_extra={"neutral": 1}
+    )
+    block: Literal["residual", "post_norm"] | None = Field(
+        None,
+        description="block around each cell; residual: norm, cell, GELU, dropout, GLU, dropout, skip, as in LRU's and "
+        "LinOSS's programs; post_norm: cell, skip, tanh of a linear map, skip, norm, dropout, as in SLiCE's; "
+        "none: the cell alone",
+        json_schema_extra={"neutral": None},
+    )
+    block_size: Count = Field(128, description="d, features between blocks", json_schema_extra={"neutral": 128})
+    block_norm: Literal["layer", "batch"] | None = Field(
+        "layer",
+        description="normalisation of a block; layer: over the features, with a trained scale and shift; batch: over "
+        "the sequences and their valid steps, without them; none: no normalisation",
+        json_schema_extra={"neutral": "layer"},
+    )
+    dropout: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="probability of a zero in training, in each block, or without blocks between layers",
+        json_schema_extra={"neutral": 0.0},
+    )
+
+    @model_validator(mode="after")
+    def _block_fits(self) -> ModelSettings:
+        neutral = self.neutral()
+        for name in ("block_size", "block_norm"):
+            if self.block is None and name in neutral and getattr(self, name) != neutral[name]:
+                raise ValueError(f"{name}={getattr(self, name)} is for blocks: add block=residual, or leave it out")
+        if self.dropout and self.layers == 1 and self.block is None:
+            raise ValueError(
+                f"dropout={self.dropout} acts in blocks or between layers: add block=residual or layers=2, or "
+                "leave it out"
+            )
+        return self
+
+    @property
+    def is_stack(self) -> bool:
+        """Whether a model with these settings has several layers or a block."""
+        return self.layers > 1 or self.block is not None
 
 
 @dataclass(frozen=True)
@@ -123,7 +165,7 @@ class Model(nn.Module, ABC):
     title: ClassVar[str]
     paper: ClassVar[str]
     orthogonal: ClassVar[bool] = False
-    step_matrices: ClassVar[tuple[str, ...]] = ("W",)
+    step_matrices: tuple[str, ...] = ("W",)
     cost: ClassVar[str] = ""
     waits: ClassVar[str] = ""
     Settings: ClassVar[type[ModelSettings]] = ModelSettings
@@ -157,17 +199,28 @@ class Model(nn.Module, ABC):
                 nn.init.constant_(self.output_bias, 0.01)
 
     @classmethod
-    def build(cls, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> Self:
-        """Return a model with these settings; with an embedding E `[e, m]` it reads E x_t.
+    def build(cls, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> Model:
+        """Return a model with these settings: of this class, or a stack of its cells (`orthobench.model.stack`).
 
-        E starts as U(-0.1, 0.1), as the embedding of characters in the nnRNN program.
+        With an embedding E `[e, m]` the model reads E x_t. E starts as U(-0.1, 0.1), as the embedding of characters in
+        the nnRNN program.
         """
+        model_class: type[Model] = cls
+        if settings.is_stack:
+            from orthobench.model.stack import stack_of  # it has a subclass of this class
+
+            model_class = stack_of(cls.layer_class(settings))
         if settings.embedding_size is None:
-            return cls(settings, signature, generator)
-        model = cls(settings, replace(signature, input_size=settings.embedding_size), generator)
+            return model_class(settings, signature, generator)
+        model = model_class(settings, replace(signature, input_size=settings.embedding_size), generator)
         embedding = torch.empty(settings.embedding_size, signature.input_size)
         model.embedding = nn.Parameter(nn.init.uniform_(embedding, -0.1, 0.1, generator=generator))
         return model
+
+    @classmethod
+    def layer_class(cls, settings: ModelSettings) -> type[Model]:
+        """Return the class of a stack's layers: this one, or its bare cell for a model that is a block itself."""
+        return cls
 
     @classmethod
     def state_features(cls, settings: ModelSettings) -> int:

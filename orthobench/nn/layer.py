@@ -80,6 +80,9 @@ class RecurrentLayer(nn.Module):
             raise UsageError("dropout acts between layers: give num_layers of 2 or more, or dropout=0")
         if "embedding_size" in settings:
             raise UsageError("embedding_size is a setting of whole models: put torch.nn.Embedding before the layer")
+        for name in ("layers", "block"):
+            if name in settings:
+                raise UsageError(f"{name} is a setting of whole models: give num_layers, and put blocks around a layer")
         self.settings = self.model.Settings.read({**settings, "hidden_size": hidden_size})
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.batch_first, self.dropout, self.bidirectional = batch_first, dropout, bidirectional

@@ -20,7 +20,7 @@ UNKNOWN = "no known optimizer"
 
 def _make(model_class: Any, readout: Any = "all", seed: int = 1, settings: Any = None) -> Model:
     settings = settings or model_class.Settings.read({"hidden_size": HIDDEN})
-    model = model_class(settings, Signature(INPUTS, OUTPUTS, readout), torch.Generator().manual_seed(seed))
+    model = model_class.build(settings, Signature(INPUTS, OUTPUTS, readout), torch.Generator().manual_seed(seed))
     require(isinstance(model, Model), "the class is not derived from Model")
     assert isinstance(model, Model)
     return model
@@ -138,6 +138,23 @@ def the_state_dict_is_complete(model_class: Any) -> None:
     require(torch.equal(source(_inputs())[0], target(_inputs())[0]), "the state_dict is not the whole model")
 
 
+def cells_can_be_stacked(model_class: Any) -> None:
+    """Two blocks of the cell have the signature's shapes, continue a sequence, and train every parameter."""
+    settings = model_class.Settings.read({"hidden_size": HIDDEN, "layers": 2, "block": "residual"})
+    last, _ = _make(model_class, "last", settings=settings)(_inputs())
+    model = _make(model_class, settings=settings)
+    whole, _ = model(_inputs())
+    shapes = [list(last.shape), list(whole.shape)]
+    require(shapes == [[BATCH, OUTPUTS], [TIME, BATCH, OUTPUTS]], f"two blocks give outputs {shapes}")
+    torch.testing.assert_close(whole[-1], last)
+    first, state = model(_inputs()[:3])
+    torch.testing.assert_close(torch.cat((first, model(_inputs()[3:], state)[0])), whole, rtol=1e-4, atol=1e-5)
+    whole.square().mean().backward()
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            require(parameter.grad is not None, f"in a stack {name} gets no gradient")
+
+
 CHECKS = (
     random_numbers_come_from_the_generator,
     settings_have_names_of_their_own,
@@ -148,4 +165,5 @@ CHECKS = (
     the_gradient_is_traced,
     matrices_are_square_and_orthogonal,
     the_state_dict_is_complete,
+    cells_can_be_stacked,
 )

@@ -119,8 +119,9 @@ class Evaluator:
         return (stream.piece(position, size) for position in range(stream.pieces(size)))
 
     def _run_probes(self, epoch: int) -> tuple[list[MetricRow], list[TraceRow]]:
-        """Run the probes that are due, on the same batch in the whole run."""
+        """Run the probes that are due, on the same batch in the whole run; the model is in evaluation mode."""
         trainer, iteration = self.trainer, self.trainer.state.iteration
+        trainer.model.eval()
         self.task.epoch = 0  # so a task that draws new data in every epoch gives the same batch
         examples = torch.arange(self.training.batch_size, device=trainer.device)
         context = ProbeContext(trainer.model, self.task, self.task.train.batch(examples))
@@ -135,6 +136,7 @@ class Evaluator:
             self.after_part()
             rows += [MetricRow("probe", name, epoch, iteration, value) for name, value in result.values.items()]
             vectors += [TraceRow(name, epoch, iteration, vector) for name, vector in result.vectors.items()]
+        trainer.model.train()
         return rows, vectors
 
     def _update_plateau(self, value: float) -> None:

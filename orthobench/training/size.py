@@ -22,26 +22,32 @@ def lacks_memory(error: BaseException) -> bool:
 
 
 def check_size(model_class: type[Model], settings: ModelSettings, signature: Signature) -> None:
-    """Refuse a hidden size with which the parameters alone exceed the machine's memory.
+    """Refuse sizes with which the parameters alone exceed the machine's memory.
 
-    The model is made without memory for its tensors, and only where a square matrix of the size would be large.
+    The model is made without memory for its tensors, and only where a square matrix of the largest size in each layer
+    would be large.
 
     Raises:
         UsageError: the parameters need more memory than the machine has.
     """
-    memory, size = psutil.virtual_memory().total, settings.hidden_size
-    if 4 * size**2 < memory // 4:
+    memory, sizes = psutil.virtual_memory().total, {"hidden_size": settings.hidden_size}
+    if settings.block is not None:
+        sizes["block_size"] = settings.block_size
+    if settings.layers > 1:
+        sizes["layers"] = settings.layers
+    least = 4 * settings.layers * max(sizes.get("block_size", 0), settings.hidden_size) ** 2
+    if least < memory // 4:
         return
     try:
         with _WithoutMemory():
             model = model_class.build(settings, signature, torch.Generator())
         needed = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    except Exception:  # the model computes with the values; 4 bytes a weight of one matrix are the least
-        needed = 4 * size**2
+    except Exception:  # the model computes with the values; 4 bytes a weight of one matrix a layer are the least
+        needed = least
     if needed > memory:
         raise UsageError(
-            f"hidden_size={size}: the parameters alone need {needed / 2**30:.3g} GiB, and this machine has "
-            f"{memory / 2**30:.3g} GiB of memory: choose a smaller size"
+            f"{', '.join(f'{name}={size}' for name, size in sizes.items())}: the parameters alone need "
+            f"{needed / 2**30:.3g} GiB, and this machine has {memory / 2**30:.3g} GiB of memory: choose a smaller size"
         )
 
 

@@ -1,0 +1,239 @@
+"""Stacks: layers of one cell above each other, with or without a block around each cell.
+
+Without blocks (`layers=2`) a layer reads the outputs y^k of the layer below: x^1_t = u_t, x^{k+1} = dropout(y^k). With
+blocks a linear map brings the inputs to d features, and every block reads and writes d features:
+
+    x^1_t = E u_t + e
+    residual:   x^{k+1} = x^k + dropout(GLU(dropout(GELU(cell_k(norm(x^k))))))
+    post_norm:  z = x^k + P cell_k(x^k),   x^{k+1} = dropout(norm(z + tanh(L z + l)))
+
+GLU(y) = (A y + a) o sigmoid(C y + c) maps the n outputs of the cell to d features. P is the identity where n = d, and
+else a matrix `[d, n]`. The output map reads x^{L+1}. The residual block is that of the programs of LRU (Orvieto et al.,
+ICML 2023) and LinOSS (Rusch and Rus, ICLR 2025). The other one is that of SLiCE's program (Walker et al. 2025).
+All maps start as torch's Linear. There is no map E where an embedding already has d features, as in SLiCE.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import dropout, gelu, glu, linear
+
+from orthobench.matrices.initial import torch_linear_
+from orthobench.model.base import Model, ModelSettings, ParameterGroup, Signature, State
+from orthobench.model.norm import make_norm
+from orthobench.recurrence import GradientTrace, project
+
+
+class Layer(nn.Module):
+    """A cell whose outputs the next layer reads, with dropout between the two.
+
+    Args:
+        size: the number of features that the layer reads.
+        is_last: whether no layer is above it.
+    """
+
+    def __init__(self, cell: Model, settings: ModelSettings, size: int, generator: torch.Generator, is_last: bool):
+        super().__init__()
+        self.cell, self.probability = cell, settings.dropout
+        self.is_last = is_last
+
+    def forward(
+        self, x: Tensor, state: State, trace: GradientTrace | None, valid: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """Return the features that the next layer reads, `[T, B, features]`, and the cell's final state.
+
+        If the model reads the last step alone, the last layer returns this step, `[1, B, features]`.
+
+        Args:
+            x: the features below, `[T, B, size]`.
+            valid: whether a step is no padding, `[T, B, 1]`; None where all are valid.
+        """
+        y, final = self.run(x, state, trace)
+        return (y if self.is_last else self.drop(y)), final
+
+    def run(self, x: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        """Return the cell's outputs `[T, B, n]`, or `[1, B, n]` of the last step, and its final state."""
+        outputs, final = self.cell.states(x, state, trace)
+        read = self.cell.readout(outputs, final)
+        return (read[None] if read.dim() == 2 else read), final
+
+    def drop(self, x: Tensor) -> Tensor:
+        """Return x with dropout, in training alone."""
+        return dropout(x, self.probability, self.training) if self.probability else x
+
+
+class ResidualBlock(Layer):
+    """Norm, cell, GELU, dropout, GLU, dropout, skip."""
+
+    def __init__(self, cell: Model, settings: ModelSettings, size: int, generator: torch.Generator, is_last: bool):
+        super().__init__(cell, settings, size, generator, is_last)
+        features = cell.output_features(settings)
+        self.norm = make_norm(settings.block_norm, size)
+        self.gate_weight, self.gate_bias = linear_map(features, 2 * size, generator)
+
+    def forward(
+        self, x: Tensor, state: State, trace: GradientTrace | None, valid: Tensor | None
+    ) -> tuple[Tensor, State]:
+        y, final = self.run(self.norm(x, valid), state, trace)
+        z = glu(linear(self.drop(gelu(y)), self.gate_weight, self.gate_bias))
+        return last_of(x, len(z)) + self.drop(z), final
+
+
+class PostNormBlock(Layer):
+    """Cell, skip, tanh of a linear map, skip, norm, dropout."""
+
+    def __init__(self, cell: Model, settings: ModelSettings, size: int, generator: torch.Generator, is_last: bool):
+        super().__init__(cell, settings, size, generator, is_last)
+        features = cell.output_features(settings)
+        self.projection = None if features == size else linear_map(features, size, generator)[0]
+        self.map_weight, self.map_bias = linear_map(size, size, generator)
+        self.norm = make_norm(settings.block_norm, size)
+
+    def forward(
+        self, x: Tensor, state: State, trace: GradientTrace | None, valid: Tensor | None
+    ) -> tuple[Tensor, State]:
+        y, final = self.run(x, state, trace)
+        z = last_of(x, len(y)) + (y if self.projection is None else linear(y, self.projection))
+        z = z + linear(z, self.map_weight, self.map_bias).tanh()
+        return self.drop(self.norm(z, valid)), final
+
+
+def last_of(x: Tensor, steps: int) -> Tensor:
+    """Return the last steps of x; all of them as they are, since the gradient of a slice is a copy."""
+    return x if len(x) == steps else x[-steps:]
+
+
+KINDS: dict[str | None, type[Layer]] = {None: Layer, "residual": ResidualBlock, "post_norm": PostNormBlock}
+
+
+class Stack(Model):
+    """A model of several layers. `stack_of` makes its subclass for a cell; `Model.build` calls it.
+
+    Layers have numbers from 1, the lowest, in the names of matrices ("1.W") and of states ("1.h"). The state is the
+    tensors of all cells, those of the lowest first. A trace receives the states of the last layer under their own
+    names, and those of a layer below under names with its number.
+
+    Attributes:
+        cell: the class of the cells.
+    """
+
+    cell: ClassVar[type[Model]]
+    encoder_weight: nn.Parameter | None
+
+    def __init__(self, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        size, kind = signature.input_size, KINDS[settings.block]
+        self.encoder_weight = None
+        if settings.block is not None and not (settings.embedding_size and size == settings.block_size):
+            self.encoder_weight, self.encoder_bias = linear_map(size, settings.block_size, generator)
+            size = settings.block_size
+        counts_all = settings.block == "post_norm" and settings.block_norm == "batch"  # the last norm has every step
+        self.layers = nn.ModuleList()
+        for number in range(1, settings.layers + 1):
+            is_last = number == settings.layers
+            is_short = is_last and signature.readout == "last" and not counts_all
+            shapes = Signature(size, 0, "last" if is_short else "all")
+            self.layers.append(kind(self.cell(settings, shapes, generator), settings, size, generator, is_last))
+            size = size if settings.block is not None else self.cell.output_features(settings)
+        cells = list(self.cells())
+        self.step_matrices = tuple(f"{k}.{name}" for k, cell in enumerate(cells, 1) for name in cell.step_matrices)
+        self._tensors = len(cells[0].initial_state(1))
+        self._valid: Tensor | None = None
+
+    @classmethod
+    def state_features(cls, settings: ModelSettings) -> int:
+        return settings.layers * cls.cell.state_features(settings)
+
+    @classmethod
+    def output_features(cls, settings: ModelSettings) -> int:
+        return cls.cell.output_features(settings) if settings.block is None else settings.block_size
+
+    def cells(self) -> Iterator[Model]:
+        """Yield the cells, the lowest first."""
+        for layer in self.layers:
+            assert isinstance(layer, Layer)
+            yield layer.cell
+
+    def initial_state(self, batch_size: int) -> State:
+        return tuple(tensor for cell in self.cells() for tensor in cell.initial_state(batch_size))
+
+    def state_parts(self) -> dict[str, slice]:
+        parts, start = {}, 0
+        for number, cell in enumerate(self.cells(), 1):
+            for name, part in cell.state_parts().items():
+                parts[f"{number}.{name}"] = slice(start + part.start, start + part.stop)
+            start += self._tensors * cell.features
+        return parts
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        x = inputs if self.encoder_weight is None else project(inputs, self.encoder_weight, self.encoder_bias)
+        finals: State = ()
+        for number, layer in enumerate(self.layers, 1):
+            own = state[(number - 1) * self._tensors : number * self._tensors]
+            below = None if trace is None or number == len(self.layers) else GradientTrace()
+            x, final = layer(x, own, trace if below is None else below, self._valid)
+            finals += final
+            if trace is not None and below is not None:
+                trace.norms.update({f"{number}.{name}": norms for name, norms in below.norms.items()})
+        return x, finals
+
+    def readout(self, outputs: Tensor, final: State) -> Tensor:
+        return outputs[-1] if self.signature.readout == "last" else outputs
+
+    def penalty(self) -> Tensor | None:
+        penalties = [penalty for cell in self.cells() if (penalty := cell.penalty()) is not None]
+        return torch.stack(penalties).sum() if penalties else None
+
+    def after_step(self) -> None:
+        for cell in self.cells():
+            cell.after_step()
+
+    def retract(self) -> None:
+        for cell in self.cells():
+            cell.retract()
+
+    def fix_weights(self) -> None:
+        for cell in self.cells():
+            cell.fix_weights()
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Return the groups of every cell, after one of the parameters around the cells."""
+        groups = [ParameterGroup(self._own_parameters(), self.optimizer, self.learning_rate)]
+        return groups + [group for cell in self.cells() for group in cell.parameter_groups()]
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        return {
+            f"{number}.{name}": matrix
+            for number, cell in enumerate(self.cells(), 1)
+            for name, matrix in cell.recurrent_matrices().items()
+        }
+
+    def parameter_count(self) -> int:
+        own = sum(parameter.numel() for parameter in self._own_parameters() if parameter.requires_grad)
+        return own + sum(cell.parameter_count() for cell in self.cells())
+
+    def _own_parameters(self) -> list[nn.Parameter]:
+        of_cells = {id(parameter) for cell in self.cells() for parameter in cell.parameters()}
+        return [parameter for parameter in self.parameters() if id(parameter) not in of_cells]
+
+
+def linear_map(inputs: int, outputs: int, generator: torch.Generator) -> tuple[nn.Parameter, nn.Parameter]:
+    """Return a weight `[outputs, inputs]` and a bias `[outputs]`, drawn as torch's Linear draws them."""
+    weight, bias = torch.empty(outputs, inputs), torch.empty(outputs)
+    return (
+        nn.Parameter(torch_linear_(weight, inputs, generator)),
+        nn.Parameter(torch_linear_(bias, inputs, generator)),
+    )
+
+
+@functools.cache
+def stack_of(cell: type[Model]) -> type[Stack]:
+    """Return the class of the stacks of a cell, with the cell's title, paper and promises."""
+    same = ("version", "title", "paper", "orthogonal", "cost", "waits", "Settings")
+    members: dict[str, Any] = {name: getattr(cell, name) for name in same}
+    return type(f"{cell.__name__}Stack", (Stack,), {**members, "cell": cell, "__doc__": Stack.__doc__})
