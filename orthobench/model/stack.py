@@ -11,6 +11,9 @@ GLU(y) = (A y + a) o sigmoid(C y + c) maps the n outputs of the cell to d featur
 else a matrix `[d, n]`. The output map reads x^{L+1}. The residual block is that of the programs of LRU (Orvieto et al.,
 ICML 2023) and LinOSS (Rusch and Rus, ICLR 2025). The other one is that of SLiCE's program (Walker et al. 2025).
 All maps start as torch's Linear. There is no map E where an embedding already has d features, as in SLiCE.
+
+Batch statistics leave padding out, and running ones serve in evaluation. The JAX programs take tanh's approximation of
+GELU; here GELU is exact.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from orthobench.matrices.initial import torch_linear_
 from orthobench.model.base import Model, ModelSettings, ParameterGroup, Signature, State
 from orthobench.model.norm import make_norm
 from orthobench.recurrence import GradientTrace, project
+from orthobench.sequences import valid_steps
 
 
 class Layer(nn.Module):
@@ -132,7 +136,7 @@ class Stack(Model):
         if settings.block is not None and not (settings.embedding_size and size == settings.block_size):
             self.encoder_weight, self.encoder_bias = linear_map(size, settings.block_size, generator)
             size = settings.block_size
-        counts_all = settings.block == "post_norm" and settings.block_norm == "batch"  # the last norm has every step
+        counts_all = settings.block == "post_norm" and settings.block_norm == "batch"  # the last norm reads every step
         self.layers = nn.ModuleList()
         for number in range(1, settings.layers + 1):
             is_last = number == settings.layers
@@ -143,7 +147,8 @@ class Stack(Model):
         cells = list(self.cells())
         self.step_matrices = tuple(f"{k}.{name}" for k, cell in enumerate(cells, 1) for name in cell.step_matrices)
         self._tensors = len(cells[0].initial_state(1))
-        self._valid: Tensor | None = None
+        self._has_statistics = settings.block is not None and settings.block_norm == "batch"
+        self._valid: Tensor | None = None  # which steps of the batch under way are valid, for batch statistics
 
     @classmethod
     def state_features(cls, settings: ModelSettings) -> int:
@@ -169,6 +174,22 @@ class Stack(Model):
                 parts[f"{number}.{name}"] = slice(start + part.start, start + part.stop)
             start += self._tensors * cell.features
         return parts
+
+    def forward(
+        self,
+        inputs: Tensor,
+        state: State | None = None,
+        trace: GradientTrace | None = None,
+        lengths: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        if lengths is None or not self._has_statistics:
+            return super().forward(inputs, state, trace, lengths, positions)
+        self._valid = valid_steps(lengths, len(inputs)).unsqueeze(-1)
+        try:
+            return super().forward(inputs, state, trace, lengths, positions)
+        finally:
+            self._valid = None
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = inputs if self.encoder_weight is None else project(inputs, self.encoder_weight, self.encoder_bias)

@@ -263,6 +263,18 @@ def test_batch_statistics_leave_padding_out() -> None:
     torch.testing.assert_close(ours.variance, theirs.running_var)
 
 
+@pytest.mark.parametrize("readout", ["last_valid", "mean", "positions"])
+def test_a_stack_reads_valid_steps_alone(readout: str) -> None:
+    """In training with batch statistics: what is in the padding changes nothing."""
+    model = build("gru", readout, **BLOCK, block_norm="batch")
+    lengths, positions = torch.tensor([3, T, 5]), torch.tensor([[1, 2, 4], [2, 6, 0]])
+    valid = (torch.arange(T)[:, None] < lengths)[..., None]
+    x = noise(T, B, M)
+    outputs = [model(x.where(valid, padding), lengths=lengths, positions=positions)[0] for padding in (0.0, 50.0)]
+    torch.testing.assert_close(*outputs)
+    assert outputs[0].shape == model.signature.output_shape(T, B, 2)
+
+
 def test_names_of_matrices_states_and_traces() -> None:
     model, trace = build("lstm", layers=2), GradientTrace()
     model(noise(T, B, M), trace=trace)[0].square().sum().backward()
