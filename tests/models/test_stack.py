@@ -93,37 +93,39 @@ def set_rnn(rnn: nn.RNN, cell: Any, layer: int = 0) -> None:
 @pytest.mark.parametrize("norm", ["batch", "layer", None])
 def test_residual_blocks_are_the_published_ones(norm: str | None) -> None:
     """In training with dropout, and in evaluation: outputs, gradients and running statistics."""
-    ours: Any = build("rnn", **BLOCK, block_norm=norm, dropout=0.3)
-    theirs = PublishedStack([PublishedBlock(norm, 0.3) for _ in range(2)])
+    stack: Any = build("rnn", **BLOCK, block_norm=norm, dropout=0.3)
+    published = PublishedStack([PublishedBlock(norm, 0.3) for _ in range(2)])
     with torch.no_grad():
-        for parameter in ours.parameters():
+        for parameter in stack.parameters():
             parameter.copy_(0.4 * noise(*parameter.shape, seed=parameter.numel()))
-        set_linear(theirs.encoder, ours.encoder_weight, ours.encoder_bias)
-        set_linear(theirs.decoder, ours.output_weight, ours.output_bias)
-        for mine, block in zip(ours.layers, theirs.blocks, strict=True):
-            set_rnn(block.layer, mine.cell)
+        set_linear(published.encoder, stack.encoder_weight, stack.encoder_bias)
+        set_linear(published.decoder, stack.output_weight, stack.output_bias)
+        for layer, block in zip(stack.layers, published.blocks, strict=True):
+            set_rnn(block.layer, layer.cell)
             for half, linear in enumerate((block.glu.w1, block.glu.w2)):
                 rows = slice(half * D, (half + 1) * D)
-                set_linear(linear, mine.gate_weight[rows], mine.gate_bias[rows])
+                set_linear(linear, layer.gate_weight[rows], layer.gate_bias[rows])
             if norm == "layer":
-                set_linear(block.norm, mine.norm.weight, mine.norm.bias)
+                set_linear(block.norm, layer.norm.weight, layer.norm.bias)
     for step in range(3):
         x = noise(T, B, M, seed=step)
         torch.manual_seed(step)
-        actual, _ = ours(x)
+        actual, _ = stack(x)
         torch.manual_seed(step)
-        expected = theirs(x)
+        expected = published(x)
         torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
     actual.square().sum().backward()
     expected.square().sum().backward()
-    pairs = [(ours.encoder_weight, theirs.encoder.weight)]
-    pairs += [(a.cell.recurrent_weight, b.layer.weight_hh_l0) for a, b in zip(ours.layers, theirs.blocks, strict=True)]
-    for mine, other in pairs:
-        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-4)
-    ours.eval(), theirs.eval()
-    torch.testing.assert_close(ours(x)[0], theirs(x), rtol=1e-5, atol=1e-5)
-    ours.train()
-    assert not torch.allclose(ours(x)[0], ours(x)[0])  # new masks
+    pairs = [(stack.encoder_weight, published.encoder.weight)]
+    pairs += [
+        (a.cell.recurrent_weight, b.layer.weight_hh_l0) for a, b in zip(stack.layers, published.blocks, strict=True)
+    ]
+    for layer, twin in pairs:
+        torch.testing.assert_close(layer.grad, twin.grad, rtol=1e-4, atol=1e-4)
+    stack.eval(), published.eval()
+    torch.testing.assert_close(stack(x)[0], published(x), rtol=1e-5, atol=1e-5)
+    stack.train()
+    assert not torch.allclose(stack(x)[0], stack(x)[0])  # new masks
 
 
 class SlicedBlock(nn.Module):
@@ -144,42 +146,42 @@ class SlicedBlock(nn.Module):
 @pytest.mark.parametrize("n", [D, N])
 def test_post_norm_blocks_are_slices(n: int) -> None:
     """With an embedding of the blocks' size there is no other map of the inputs."""
-    ours: Any = build("rnn", **BLOCK | {"block": "post_norm", "hidden_size": n}, embedding_size=D, dropout=0.3)
-    theirs = PublishedStack([SlicedBlock(n) for _ in range(2)], encodes=False)
-    assert ours.encoder_weight is None
+    stack: Any = build("rnn", **BLOCK | {"block": "post_norm", "hidden_size": n}, embedding_size=D, dropout=0.3)
+    published = PublishedStack([SlicedBlock(n) for _ in range(2)], encodes=False)
+    assert stack.encoder_weight is None
     with torch.no_grad():
-        for parameter in ours.parameters():
+        for parameter in stack.parameters():
             parameter.copy_(0.4 * noise(*parameter.shape, seed=parameter.numel()))
-        set_linear(theirs.decoder, ours.output_weight, ours.output_bias)
-        for mine, block in zip(ours.layers, theirs.blocks, strict=True):
-            set_rnn(block.layer, mine.cell)
-            set_linear(block.linear, mine.map_weight, mine.map_bias)
-            set_linear(block.norm, mine.norm.weight, mine.norm.bias)
-            assert (mine.projection is None) == (n == D)
-            if mine.projection is not None:
-                set_linear(block.project, mine.projection, None)
+        set_linear(published.decoder, stack.output_weight, stack.output_bias)
+        for layer, block in zip(stack.layers, published.blocks, strict=True):
+            set_rnn(block.layer, layer.cell)
+            set_linear(block.linear, layer.map_weight, layer.map_bias)
+            set_linear(block.norm, layer.norm.weight, layer.norm.bias)
+            assert (layer.projection is None) == (n == D)
+            if layer.projection is not None:
+                set_linear(block.project, layer.projection, None)
     x = noise(T, B, M)
     torch.manual_seed(0)
-    actual, _ = ours(x)
+    actual, _ = stack(x)
     torch.manual_seed(0)
-    expected = theirs(x @ ours.embedding.T)
+    expected = published(x @ stack.embedding.T)
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("readout", ["last", "all"])
 def test_layers_without_blocks_are_torchs(readout: str) -> None:
     """torch.nn.LSTM of three layers, with dropout between them and none after the last."""
-    ours: Any = build("lstm", readout, layers=3, dropout=0.4, forget_bias=0.0)
-    theirs, decoder = nn.LSTM(M, N, 3, dropout=0.4), nn.Linear(N, P)
+    stack: Any = build("lstm", readout, layers=3, dropout=0.4, forget_bias=0.0)
+    published, decoder = nn.LSTM(M, N, 3, dropout=0.4), nn.Linear(N, P)
     with torch.no_grad():
-        set_linear(decoder, ours.output_weight, ours.output_bias)
-        for number, layer in enumerate(ours.layers):
-            set_rnn(theirs, layer.cell, number)
+        set_linear(decoder, stack.output_weight, stack.output_bias)
+        for number, layer in enumerate(stack.layers):
+            set_rnn(published, layer.cell, number)
     x = noise(T, B, M)
     torch.manual_seed(0)
-    actual, final = ours(x)
+    actual, final = stack(x)
     torch.manual_seed(0)
-    outputs, (h, c) = theirs(x)
+    outputs, (h, c) = published(x)
     expected = decoder(outputs)
     torch.testing.assert_close(actual, expected if readout == "all" else expected[-1], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(torch.stack(final[::2]), h, rtol=1e-5, atol=1e-5)
@@ -252,15 +254,15 @@ def test_the_last_step_alone_is_that_of_all_steps(block: str, norm: str) -> None
 
 def test_batch_statistics_leave_padding_out() -> None:
     """Those of torch's BatchNorm1d over the valid steps as one batch; padding may be anything."""
-    ours, theirs = BatchNorm(D), nn.BatchNorm1d(D, affine=False)
+    stack, published = BatchNorm(D), nn.BatchNorm1d(D, affine=False)
     for step in range(3):
         x, lengths = noise(T, B, D, seed=step), torch.tensor([2 + step, T, 1])
         valid = (torch.arange(T)[:, None] < lengths)[..., None]
         rows = valid[..., 0]
-        expected = theirs(x[rows])
-        torch.testing.assert_close(ours(x.where(valid, 1e3), valid)[rows], expected, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(ours.mean, theirs.running_mean)
-    torch.testing.assert_close(ours.variance, theirs.running_var)
+        expected = published(x[rows])
+        torch.testing.assert_close(stack(x.where(valid, 1e3), valid)[rows], expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(stack.mean, published.running_mean)
+    torch.testing.assert_close(stack.variance, published.running_var)
 
 
 @pytest.mark.parametrize("readout", ["last_valid", "mean", "positions"])
@@ -333,8 +335,8 @@ def test_each_layer_has_its_own_optimisers_penalty_and_constraint() -> None:
 
 def test_the_neutral_settings_make_the_model_itself_and_no_other_key() -> None:
     plain = resolve(Catalog(), "adding", "scornn", {})
-    given = {"layers": "1", "block": "none", "block_size": "128", "block_norm": "layer", "dropout": "0"}
-    assert resolve(Catalog(), "adding", "scornn", given).spec.key == plain.spec.key
+    neutral = {"layers": "1", "block": "none", "block_size": "128", "block_norm": "layer", "dropout": "0"}
+    assert resolve(Catalog(), "adding", "scornn", neutral).spec.key == plain.spec.key
     assert type(build("scornn")).__name__ == "ScoRNN"
     stack = resolve(Catalog(), "adding", "scornn", {"layers": "2", "block": "residual"}).spec
     assert stack.model_settings["layers"] == 2
