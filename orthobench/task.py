@@ -124,7 +124,7 @@ class Task(ABC):
 
     Attributes:
         version: raise it whenever the same settings come to mean other data or other numbers.
-        metrics: every metric of `measure` and `final_metrics`, first the main one, which the literature reports.
+        metrics: every metric of `summarise` and `final_metrics`, first the main one, which the literature reports.
         loss_metric: the metric that tells divergence by its growth, where the main one is maximised.
         protocol: the literature's training settings.
         quick: settings of all kinds for a run of a minute or two.
@@ -159,7 +159,17 @@ class Task(ABC):
 
     @abstractmethod
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
-        """Return a batch's metrics as (total, weight); a split's value is the sum of totals over the sum of weights."""
+        """Return a batch's metrics as (total, weight); a split's value is the sum of totals over the sum of weights.
+
+        `summarise` may make other metrics of these values.
+        """
+
+    def summarise(self, means: dict[str, float]) -> dict[str, float]:
+        """Return a split's metrics from its values of `measure`; by default these values.
+
+        A metric that is no mean, such as the root of one, is made here.
+        """
+        return means
 
     def final_metrics(self, model: Model, report: Callable[[int, int], None]) -> dict[str, float]:
         """Return metrics that are too slow for every evaluation, measured once after the last iteration.

@@ -17,7 +17,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from orthobench.errors import unknown
 from orthobench.papers.study import Study as Study
 
-PRINTED_TASKS = {"mnist": "MNIST", "timit": "TIMIT", "cifar10": "CIFAR-10", "ptb": "Penn Treebank"}
+PRINTED_TASKS = {
+    "mnist": "MNIST",
+    "timit": "TIMIT",
+    "cifar10": "CIFAR-10",
+    "fitzhugh_nagumo": "FitzHugh-Nagumo",
+    "ptb": "Penn Treebank",
+}
 """Tasks as the papers write them."""
 
 

@@ -92,19 +92,24 @@ def metrics_add_up(task_class: Any) -> None:
     batch = _first(task.test)
     outputs = _outputs(task, batch).detach()
     axis = 0 if task.signature.readout == "last" else 1
-    whole = task.measure(outputs, batch.targets)
+
+    def measured(parts: list[tuple[int, int]]) -> dict[str, float]:
+        """Return the metrics over these parts of the batch, each a first example and a number of them."""
+        totals = [
+            task.measure(outputs.narrow(axis, start, size), task.test.batch(torch.arange(start, start + size)).targets)
+            for start, size in parts
+        ]
+        sums = {name: [sum(float(part[name][i]) for part in totals) for i in (0, 1)] for name in totals[0]}
+        return task.summarise({name: total / weight for name, (total, weight) in sums.items()})
+
+    whole, joined = measured([(0, BATCH)]), measured([(0, 2), (2, BATCH - 2)])
     undeclared = sorted(whole.keys() - set(names))
     require(not undeclared, f"{', '.join(undeclared)} is measured but not declared: add it to metrics")
     for name in filter(None, (names[0], task_class.divergence_metric())):
         require(name in whole, f"{name} is not measured: {sorted(whole)}")
         require(name in task.baselines(settings), f"there is no baseline of {name}")
-    halves = [
-        task.measure(outputs.narrow(axis, start, size), task.test.batch(torch.arange(start, start + size)).targets)
-        for start, size in ((0, 2), (2, BATCH - 2))
-    ]
-    for name, (total, weight) in whole.items():
-        joined = sum(float(half[name][0]) for half in halves) / sum(half[name][1] for half in halves)
-        require(abs(joined - float(total) / weight) < 1e-5, f"{name} depends on the size of the test batches")
+    for name, value in whole.items():
+        require(abs(joined[name] - value) < 1e-5, f"{name} depends on the size of the test batches")
 
 
 def streams_have_columns(task_class: Any) -> None:

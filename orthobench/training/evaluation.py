@@ -77,7 +77,7 @@ class Evaluator:
                 totals[name] = (sum_before + total.double(), weight_before + weight)
             self.after_part()
         model.train()
-        return {name: float(total) / weight for name, (total, weight) in totals.items()}
+        return self.task.summarise({name: float(total) / weight for name, (total, weight) in totals.items()})
 
     def divergence(self, evaluation: Evaluation) -> str:
         """Return why and when the model has diverged; "" if it has not.

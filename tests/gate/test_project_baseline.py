@@ -60,6 +60,7 @@ def test_every_task_has_an_exact_run():
     assert {run.task for run in exact if any(name.startswith("valid/") for name in run.metrics)} == {
         "mnist",
         "cifar10",
+        "fitzhugh_nagumo",
         "ptb",
         "timit",
     }

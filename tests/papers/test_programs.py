@@ -97,6 +97,13 @@ FACTS = [
         lambda e: (e.task, e.model) == ("cifar10", "lem"),
         1,
     ),
+    Fact(
+        "tk-rusch/LEM",
+        "FitzHughNagumo/FitzHughNagumo_task.py:36",
+        {"train_size": 128, "validation_size": 128, "test_size": 1024, "data_seed": "program", "clip_norm": None},
+        lambda e: (e.task, e.model) == ("fitzhugh_nagumo", "lem"),
+        1,
+    ),
     Fact(  # the file mnist.pkl.gz, which has the bytes over 256
         "veugene/spectre_release",
         "datasets/mnist_data/data_source_link:1",

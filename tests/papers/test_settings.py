@@ -297,6 +297,7 @@ PRINTED: dict[tuple[str, str], list[Row]] = {
     ("rusch2022lem", "published results"): [
         *rows("lem", ORDERED, hidden_size=128, learning_rate=1.8e-3, step_size=0.21, clip_norm=1.0, batch_size=128),
         *rows("lem", PERMUTED, hidden_size=128, learning_rate=7.3e-3, step_size=0.31, clip_norm=1.1, batch_size=128),
+        *rows("lem", hidden_size=16, learning_rate=9.04e-3, step_size=1.0, batch_size=32, epochs=400, duration=400.0),
         *rows("lem", hidden_size=128, learning_rate=3.22e-3, step_size=0.44, batch_size=100, noise_padded=True),
     ],
 }  # fmt: skip

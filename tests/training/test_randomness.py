@@ -25,12 +25,13 @@ SMALL = {
         "batch_size": "10",
         "noise_padded": "true",
     },
+    "fitzhugh_nagumo": {"sequence_length": "5", "duration": "2", "batch_size": "8"},
     "ptb": {"batch_size": "10", "evaluation_batch_size": "10"},
     "timit": {"dataset": "timit_sample", "batch_size": "2"},
 }
 READ_IN_ORDER = ("ptb",)
-WITHOUT_NOISE = ("mnist", "ptb", "timit")
-"""Tasks whose data are files alone."""
+WITHOUT_NOISE = ("fitzhugh_nagumo", "mnist", "ptb", "timit")
+"""Tasks whose data are files alone, or have the seed of their program."""
 
 
 class Numbers:
