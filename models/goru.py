@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from orthobench.matrices.initial import glorot_vector_
 from orthobench.matrices.rotations import rotate
 from orthobench.model import Model, Signature, State
-from orthobench.recurrence import Activation, GradientTrace, Kind, gru, project
+from orthobench.recurrence import Activation, GradientTrace, Kind, Projection, gru
 
 from .eurnn import RotationSettings, random_angles, start_output
 
@@ -54,7 +54,7 @@ class GORU(Model):
         return rotate(identity, self.rotations, self.rotations.by_layer(self.theta)).T
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = project(inputs, self.input_weight, nn.functional.pad(self.gate_bias, (0, self.hidden_size)))
+        x = Projection(inputs, self.input_weight, nn.functional.pad(self.gate_bias, (0, self.hidden_size)))
         weight = torch.cat((self.gate_weight, self.product()))
         activation, bias = self.activation, self.candidate_bias
         return gru(x, weight, state, trace, reset_after=True, activation=activation, activation_bias=bias)

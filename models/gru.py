@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.model import Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, gru, project
+from orthobench.recurrence import GradientTrace, Projection, gru
 
 
 class GRUSettings(ModelSettings):
@@ -41,7 +41,7 @@ class GRU(Model):
         self.reset_after = settings.reset_after
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = project(inputs, self.input_weight, self.bias)
+        x = Projection(inputs, self.input_weight, self.bias)
         return gru(x, self.recurrent_weight, state, trace, self.candidate_bias, self.reset_after)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Model, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
-from orthobench.recurrence import GradientTrace, lem, project
+from orthobench.recurrence import GradientTrace, Projection, lem
 
 
 class LEMSettings(ModelSettings):
@@ -53,7 +53,7 @@ class LEM(Model):
         return super().initial_state(batch_size) * 2
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = project(inputs, self.input_weight, self.input_bias + self.recurrent_bias)
+        x = Projection(inputs, self.input_weight, self.input_bias + self.recurrent_bias)
         return lem(x, self.recurrent_weight, state, trace, self.step_size)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:

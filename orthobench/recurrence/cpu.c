@@ -26,6 +26,7 @@ struct problem {
     const float *packed_inputs; /* U, as `packed` */
     const float *packed; /* the forward matrix, or the backward one */
     const float *packed_candidate;
+    const float *packed_candidate_inputs; /* U's rows for packed_candidate */
     const float *bias;   /* [n] or NULL: the activation's */
     const float *candidate_bias; /* GRU [n] or NULL: b in r (W_g h_{t-1} + b) */
     const float *h0, *c0;
@@ -35,7 +36,7 @@ struct problem {
     /* Backward only. Absent gradients are NULL: grad_h [T, B, n] of all steps, `last` [B, n] of the final state. */
     const float *grad_h, *grad_last, *grad_c_last;
     float *dx;           /* [T, B, gates * n], or NULL where only dL/dW and dL/dU are needed */
-    float *dweights;     /* [groups, gates * n, padded(n + inputs)], zeroed, or NULL: each group's dL/d[W, U] */
+    float *dweights;     /* [groups, width of dz, padded(n + inputs)], zeroed, or NULL: each group's dL/d[W, U] */
     int64_t *weight_time; /* [2] or NULL: nanoseconds of the threads, for dL/d[W, U] and in all */
     float *dmixed;       /* [T, B, n]: derivative by the product W h_{t-1}, if it differs from dx */
     float *dbias, *dcandidate_bias; /* [B, n], zeroed: each row's sum over time */
@@ -75,6 +76,8 @@ struct step {
     const float *prev_cell; /* c_{t-1}, likewise */
     float *dz;              /* [rows, gates * n], rows dz_row floats apart: dL/dz of the present step */
     int64_t dz_row;
+    float *drecurrent;      /* GRU with r after the product: [rows, n], rows drecurrent_row floats apart */
+    int64_t drecurrent_row;
     float *dx;              /* dL/dz of all steps, [T, B, gates * n], if it is kept beside dz, or NULL */
     float *direct;          /* [rows, n]: the part of dL/dh_t outside the product */
     float *cell;            /* [rows, n]: the part of dL/dc_t from c_{t+1} */
@@ -112,6 +115,19 @@ INLINE int64_t offset(const struct step *s, int64_t row, int64_t width) {
 /* The next time step's rows, asked for one step ahead: no hardware prefetcher follows this walk. */
 INLINE void prefetch(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 0, 2); }
 INLINE void prefetch_to_write(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 1, 2); }
+
+/* A sum of products with x at `at`, where x is given; the next step's is `next` floats further. */
+INLINE vf with_input(const struct problem *p, vf sum, int64_t at, int count, int64_t next) {
+    if (!p->x) return sum;
+    prefetch(p->x + at, next);
+    return sum + load(p->x + at, count);
+}
+
+/* dL/dz in column `at` of a row, which is dx[here] too. */
+INLINE void store_dz(const struct step *s, int64_t row, int64_t here, int64_t at, vf value, int count) {
+    store(s->dz + row * s->dz_row + at, value, count);
+    if (s->dx) store(s->dx + here, value, count);
+}
 
 static void finish_norms(const struct step *s, int64_t rows, float *squares, float *norms) {
     for (int64_t row = 0; row < rows; row++) {
@@ -239,11 +255,7 @@ INLINE void activation_forward(const int kind, const int euler, const struct ste
         const vf bias = p->bias ? load(p->bias + at, count) : (vf){0};
         for (int i = 0; i < rows; i++) {
             const int64_t here = offset(s, row + i, n) + at;
-            vf z = *(const vf *)(block + (i * 2 + v) * VL);
-            if (p->x) {
-                z += load(p->x + here, count);
-                prefetch(p->x + here, next);
-            }
+            const vf z = with_input(p, *(const vf *)(block + (i * 2 + v) * VL), here, count, next);
             prefetch_to_write(p->h + here, next);
             vf a = activate(kind, z, bias, p);
             if (p->saved) store(p->saved + here, kind >= COMPLEX_MODRELU ? z : a, count);
@@ -279,8 +291,7 @@ INLINE void activation_backward(const int kind, const int euler, const struct st
             }
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
             const struct derivative d = differentiate(kind, euler ? g * p->step_size : g, a, bias, p);
-            store(s->dz + (row + i) * s->dz_row + at, d.z, count);
-            if (s->dx) store(s->dx + here, d.z, count);
+            store_dz(s, row + i, here, at, d.z, count);
             if (p->dbias) {
                 float *const sum = p->dbias + s->first * n + local;
                 store(sum, load(sum, count) + d.bias, count);
@@ -317,12 +328,17 @@ INLINE const float *state_before(const struct problem *p, const float *states, c
     return (t ? states + (t - 1) * p->batch * p->features : initial) + first * p->features;
 }
 
-/* What the products of step t multiply: h_{t-1} and, where x is not given, u_t. Returns their number. */
-INLINE int forward_operands(const struct step *s, struct operand *operands) {
-    const struct problem *p = s->p;
-    operands[0] = (struct operand){s->prev, p->features, p->features, p->packed};
-    operands[1] = (struct operand){p->u + offset(s, 0, p->inputs), p->inputs, p->inputs, p->packed_inputs};
-    return p->u ? 2 : 1;
+INLINE struct operand input_operand(const struct step *s, const float *packed) {
+    const int64_t m = s->p->inputs;
+    return (struct operand){s->p->u + offset(s, 0, m), m, m, packed};
+}
+
+/* The products of step t with a state [rows, n] and, where x is not given, with u_t. */
+static void forward_sweep(const struct step *s, int64_t rows, const float *state, const float *packed,
+                          const float *packed_inputs, int gates, epilogue *finish) {
+    const int64_t n = s->p->features;
+    const struct operand operands[] = {{state, n, n, packed}, input_operand(s, packed_inputs)};
+    sweep(s, rows, operands, s->p->u ? 2 : 1, gates, finish);
 }
 
 static int forward(const struct problem *p, int64_t first, int64_t last, int gates, epilogue *finish) {
@@ -330,8 +346,7 @@ static int forward(const struct problem *p, int64_t first, int64_t last, int gat
     struct step s = {.p = p, .first = first};
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
-        struct operand operands[2];
-        sweep(&s, last - first, operands, forward_operands(&s, operands), gates, finish);
+        forward_sweep(&s, last - first, s.prev, p->packed, p->packed_inputs, gates, finish);
     }
     restore_denormals(denormals);
     return 0;
@@ -341,7 +356,16 @@ static int forward(const struct problem *p, int64_t first, int64_t last, int gat
  * After a few steps, while their dz and h are in the cache, their products are added to the sums. Groups of batch rows
  * have sums of their own, and a thread has whole groups, so no sum depends on the number of threads. */
 
+/* Columns [first, last) of dz, whose products with the columns [from, to) of [state, u_t] are added up. The state is
+ * that before step t, or without an initial one that of step t. */
+struct source {
+    int64_t first, last, from, to;
+    const float *states, *initial;
+};
+
 struct sums {
+    struct source sources[3];
+    int64_t count;
     int64_t rows, width; /* batch rows of this thread; columns of dz */
     int64_t chunk;       /* steps between additions */
     int64_t ld;          /* floats between dz of a row's steps: whole cache lines, an odd number of them */
@@ -358,7 +382,14 @@ INLINE int64_t nanoseconds(void) {
 
 static int start_sums(struct sums *sums, const struct problem *p, int64_t rows, int64_t width) {
     const int64_t group = p->groups ? (p->batch + p->groups - 1) / p->groups : p->batch;
-    *sums = (struct sums){.rows = rows, .width = width, .ld = width, .chunk = DEPTH / group > 2 ? DEPTH / group : 2};
+    *sums = (struct sums){
+        .sources = {{0, width, 0, p->features + p->inputs, p->h, p->h0}},
+        .count = 1,
+        .rows = rows,
+        .width = width,
+        .ld = width,
+        .chunk = DEPTH / group > 2 ? DEPTH / group : 2,
+    };
     if (sums->chunk > p->steps) sums->chunk = p->steps > 2 ? p->steps : 2;
     if (p->weight_time) sums->started = nanoseconds();
     sums->row = width;
@@ -383,29 +414,41 @@ INLINE float *dz_at(const struct sums *sums, const struct problem *p, int64_t t,
     return p->dx + (t * p->batch + first) * sums->width;
 }
 
+/* Adds the products of the rows [first, last) and the steps [t, t + chunk), whose dz starts at `dz`, to `out`. */
+static void add_source(const struct sums *sums, const struct source *source, const struct problem *p, int64_t t,
+                       int64_t first, int64_t last, const float *dz, float *out) {
+    const int64_t n = p->features, m = p->inputs, chunk = sums->chunk;
+    struct factor factors[DEPTH];
+    int64_t depth = 0;
+    for (int64_t row = first; row < last; row++)
+        for (int64_t i = 0; i < chunk; i++) {
+            const int64_t step = t + i < p->steps ? t + i : p->steps - 1;
+            factors[depth++] = (struct factor){
+                source->initial ? state_before(p, source->states, source->initial, step, row)
+                                : source->states + (step * p->batch + row) * n,
+                p->u + (step * p->batch + row) * m,
+            };
+            if (depth < DEPTH && (i < chunk - 1 || row < last - 1)) continue;
+            const struct rows rows = {dz + source->first, depth, sums->ld};
+            accumulate_outer(&rows, factors, 0, source->last - source->first, source->from, source->to, n, m,
+                             out + source->first * padded(n + m), NULL);
+            dz += depth * sums->ld;
+            depth = 0;
+        }
+}
+
 /* Adds the products of the steps [t, t + chunk), if t starts a chunk. Of the steps behind the last, dz is still 0. */
 static void add_products(struct sums *sums, const struct problem *p, int64_t t, int64_t first) {
     if (!p->dweights || t % sums->chunk) return;
     const int64_t start_time = p->weight_time ? nanoseconds() : 0;
-    const int64_t n = p->features, m = p->inputs, last = first + sums->rows, chunk = sums->chunk;
+    const int64_t last = first + sums->rows;
     for (int64_t group = 0; group < p->groups; group++) {
         const int64_t start_row = p->batch * group / p->groups, end_row = p->batch * (group + 1) / p->groups;
         if (start_row < first || end_row > last) continue;
-        struct factor factors[DEPTH];
-        int64_t depth = 0;
-        const float *dz = sums->ring + (start_row - first) * sums->row;
-        for (int64_t row = start_row; row < end_row; row++)
-            for (int64_t i = 0; i < chunk; i++) {
-                const int64_t step = t + i < p->steps ? t + i : p->steps - 1;
-                factors[depth++] = (struct factor){state_before(p, p->h, p->h0, step, row),
-                                                   p->u + (step * p->batch + row) * m};
-                if (depth < DEPTH && (i < chunk - 1 || row < end_row - 1)) continue;
-                const struct rows rows = {dz, depth, sums->ld};
-                accumulate_outer(&rows, factors, 0, sums->width, n, m,
-                                 p->dweights + group * sums->width * padded(n + m), NULL);
-                dz += depth * sums->ld;
-                depth = 0;
-            }
+        const float *const dz = sums->ring + (start_row - first) * sums->row;
+        float *const out = p->dweights + group * sums->width * padded(p->features + p->inputs);
+        for (const struct source *source = sums->sources; source < sums->sources + sums->count; source++)
+            add_source(sums, source, p, t, start_row, end_row, dz, out);
     }
     if (p->weight_time) sums->spent += nanoseconds() - start_time;
 }
@@ -575,11 +618,7 @@ static void lstm_finish_forward(const struct step *s, int64_t row, int rows, int
         const int64_t here = offset(s, row + i, 4 * n) + col;
         vf gates[4];
         for (int gate = 0; gate < 4; gate++) {
-            gates[gate] = *(const vf *)(block + (i * 4 + gate) * VL);
-            if (p->x) {
-                gates[gate] += load(p->x + here + gate * n, count);
-                prefetch(p->x + here + gate * n, next);
-            }
+            gates[gate] = with_input(p, *(const vf *)(block + (i * 4 + gate) * VL), here + gate * n, count, next);
             if (p->saved) prefetch_to_write(p->saved + here + gate * n, next);
             gates[gate] = gate == 2 ? hyperbolic_tangent(gates[gate]) : sigmoid(gates[gate]);
             if (p->saved) store(p->saved + here + gate * n, gates[gate], count);
@@ -623,10 +662,7 @@ static void lstm_finish_backward(const struct step *s, int64_t row, int rows, in
                 dc * input * (1.0f - g * g),
                 dh * squashed * output * (1.0f - output),
             };
-            for (int gate = 0; gate < 4; gate++) {
-                store(s->dz + (row + i) * s->dz_row + at + gate * n, dz[gate], count);
-                if (s->dx) store(s->dx + here + gate * n, dz[gate], count);
-            }
+            for (int gate = 0; gate < 4; gate++) store_dz(s, row + i, here + gate * n, at + gate * n, dz[gate], count);
             store(s->cell + local, dc * forget, count);
         }
 }
@@ -637,8 +673,7 @@ int lstm_forward(const struct problem *p, int64_t first, int64_t last) {
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
         s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
-        struct operand operands[2];
-        sweep(&s, last - first, operands, forward_operands(&s, operands), 4, lstm_finish_forward);
+        forward_sweep(&s, last - first, s.prev, p->packed, p->packed_inputs, 4, lstm_finish_forward);
     }
     restore_denormals(denormals);
     return 0;
@@ -704,10 +739,10 @@ static void gru_finish_gates(const struct step *s, int64_t row, int rows, int64_
     (void)vecs;
     for (int i = 0; i < rows; i++) {
         const int64_t here = offset(s, row + i, 3 * n) + col;
-        const vf r = sigmoid(*(const vf *)(block + i * 2 * VL) + load(p->x + here, count));
-        const vf z = sigmoid(*(const vf *)(block + (i * 2 + 1) * VL) + load(p->x + here + n, count));
-        prefetch(p->x + here, next);
-        prefetch(p->x + here + n, next);
+        const vf r = sigmoid(with_input(p, *(const vf *)(block + i * 2 * VL), here, count, next));
+        const vf z = sigmoid(with_input(p, *(const vf *)(block + (i * 2 + 1) * VL), here + n, count, next));
+        prefetch_to_write(p->saved + here, next);
+        prefetch_to_write(p->saved + here + n, next);
         store(p->saved + here, r, count);
         store(p->saved + here + n, z, count);
         if (!p->reset_after)
@@ -718,7 +753,12 @@ static void gru_finish_gates(const struct step *s, int64_t row, int rows, int64_
 INLINE void gru_candidate(const int kind, const struct step *s, int64_t row, int rows, int64_t col, int vecs,
                           const float *block) {
     const struct problem *p = s->p;
-    const int64_t n = p->features;
+    const int64_t n = p->features, next = p->batch * n;
+    _Alignas(64) float inputs[ROWS * 2 * VL];
+    if (p->reset_after && p->u) {
+        const struct operand u = input_operand(s, p->packed_candidate_inputs);
+        multiply(rows, vecs, &u, 1, row, col, inputs, 2 * VL);
+    }
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vecs; v++) {
             const int64_t at = col + v * VL, here = offset(s, row + i, 3 * n) + at, out = offset(s, row + i, n) + at;
@@ -727,12 +767,15 @@ INLINE void gru_candidate(const int kind, const struct step *s, int64_t row, int
             vf mixed = *(const vf *)(block + (i * 2 + v) * VL);
             if (p->reset_after) {
                 if (p->candidate_bias) mixed += load(p->candidate_bias + at, count);
+                prefetch_to_write(p->recurrent + out, next);
                 store(p->recurrent + out, mixed, count);
                 mixed *= load(p->saved + here, count);
+                if (p->u) mixed += *(const vf *)(inputs + (i * 2 + v) * VL);
             }
-            const vf g = activate(kind, mixed + load(p->x + here + 2 * n, count), bias, p);
+            prefetch_to_write(p->saved + here + 2 * n, 3 * next);
+            prefetch_to_write(p->h + out, next);
+            const vf g = activate(kind, with_input(p, mixed, here + 2 * n, count, 3 * next), bias, p);
             const vf z = load(p->saved + here + n, count);
-            prefetch(p->x + here + 2 * n, p->batch * 3 * n);
             store(p->saved + here + 2 * n, g, count);
             store(p->h + out, z * load(s->prev + (row + i) * n + at, count) + (1.0f - z) * g, count);
         }
@@ -750,9 +793,12 @@ int gru_forward(const struct problem *p, int64_t first, int64_t last) {
     struct step s = {.p = p, .first = first};
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
-        sweep(&s, rows, &(struct operand){s.prev, n, n, p->packed}, 1, 2, gru_finish_gates);
-        const float *const multiplied = p->reset_after ? s.prev : p->recurrent + offset(&s, 0, n);
-        sweep(&s, rows, &(struct operand){multiplied, n, n, p->packed_candidate}, 1, 1, gru_finish_candidate);
+        forward_sweep(&s, rows, s.prev, p->packed, p->packed_inputs, 2, gru_finish_gates);
+        if (p->reset_after) /* U u is added in the epilogue: r multiplies W h alone */
+            sweep(&s, rows, &(struct operand){s.prev, n, n, p->packed_candidate}, 1, 1, gru_finish_candidate);
+        else
+            forward_sweep(&s, rows, p->recurrent + offset(&s, 0, n), p->packed_candidate, p->packed_candidate_inputs,
+                          1, gru_finish_candidate);
     }
     restore_denormals(denormals);
     return 0;
@@ -775,7 +821,7 @@ INLINE void gru_gradients(const int kind, const struct step *s, int64_t row, int
             for (int gate = 0; gate < 3; gate++) {
                 gates[gate] = load(p->saved + here + gate * n, count);
                 prefetch(p->saved + here + gate * n, 3 * before);
-                prefetch_to_write(p->dx + here + gate * n, 3 * before);
+                if (p->dx) prefetch_to_write(p->dx + here + gate * n, 3 * before);
             }
             const vf r = gates[0], z = gates[1], g = gates[2];
             /* Neither kind's derivative needs the bias. */
@@ -785,14 +831,17 @@ INLINE void gru_gradients(const int kind, const struct step *s, int64_t row, int
                 float *const sum = p->dbias + s->first * n + local;
                 store(sum, load(sum, count) + d.bias, count);
             }
-            store(p->dx + here + n, dh * (load(s->prev + local, count) - g) * z * (1.0f - z), count);
-            store(p->dx + here + 2 * n, dcandidate, count);
+            const vf dupdate = dh * (load(s->prev + local, count) - g) * z * (1.0f - z);
+            store_dz(s, row + i, here + n, at + n, dupdate, count);
+            store_dz(s, row + i, here + 2 * n, at + 2 * n, dcandidate, count);
             store(s->direct + local, dh * z, count);
             if (!p->reset_after) continue;
             const int64_t out = offset(s, row + i, n) + at;
             const vf drecurrent = dcandidate * r;
-            store(p->dx + here, drecurrent * load(p->recurrent + out, count) * (1.0f - r), count);
-            store(p->dmixed + out, drecurrent, count);
+            prefetch(p->recurrent + out, before);
+            const vf dreset = drecurrent * load(p->recurrent + out, count) * (1.0f - r);
+            store_dz(s, row + i, here, at, dreset, count);
+            store(s->drecurrent + (row + i) * s->drecurrent_row + at, drecurrent, count);
             if (p->dcandidate_bias) {
                 float *const sum = p->dcandidate_bias + s->first * n + local;
                 store(sum, load(sum, count) + drecurrent, count);
@@ -815,34 +864,61 @@ static void gru_finish_reset(const struct step *s, int64_t row, int rows, int64_
             const int64_t at = col + v * VL, here = offset(s, row + i, 3 * n) + at, local = (row + i) * n + at;
             const int count = lanes(n - at);
             const vf d = *(const vf *)(block + (i * 2 + v) * VL), r = load(p->saved + here, count);
-            store(p->dx + here, d * load(s->prev + local, count) * r * (1.0f - r), count);
+            store_dz(s, row + i, here, at, d * load(s->prev + local, count) * r * (1.0f - r), count);
             store(s->direct + local, load(s->direct + local, count) + d * r, count);
         }
 }
 
+/* dz is r, z, g and, with r after the product and sums beside the loop, dL/d(W_g h_{t-1} + b). That state's product
+ * with h gives dL/dW_g then, and g's only dL/dU_g. */
+static int gru_sums(struct sums *sums, const struct problem *p, int64_t rows) {
+    const int64_t n = p->features, m = p->inputs;
+    if (!start_sums(sums, p, rows, p->dweights && p->reset_after ? 4 * n : 3 * n)) return 0;
+    sums->sources[0].last = 2 * n;
+    if (p->reset_after) {
+        sums->sources[1] = (struct source){3 * n, 4 * n, 0, n, p->h, p->h0};
+        sums->sources[2] = (struct source){2 * n, 3 * n, n / VL * VL, n + m, p->h, p->h0};
+        sums->count = m ? 3 : 2;
+    } else {
+        sums->sources[1] = (struct source){2 * n, 3 * n, 0, n + m, p->recurrent, NULL};
+        sums->count = 2;
+    }
+    return 1;
+}
+
 int gru_backward(const struct problem *p, int64_t first, int64_t last) {
     const int64_t n = p->features, rows = last - first;
+    struct sums sums;
     float *const memory = scratch(rows * (n + VL));
     if (!memory) return 1;
+    if (!gru_sums(&sums, p, rows)) {
+        free(memory);
+        return 1;
+    }
     const uint64_t denormals = flush_denormals();
-    struct step s = {.p = p, .first = first};
+    struct step s = {.p = p, .first = first, .dz_row = sums.row, .dx = sums.ring ? p->dx : NULL};
     s.squares = p->norms ? memory : NULL;
     s.direct = memory + rows * VL;
+    s.drecurrent_row = sums.ring ? sums.row : n;
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
-        struct operand carried[2];
-        int count = 0;
-        if (s.t < p->steps - 1) {
-            const int64_t later = offset(&s, 0, 1) + p->batch;
-            carried[count++] = (struct operand){p->dx + later * 3 * n, 3 * n, 2 * n, p->packed};
-            if (p->reset_after) carried[count++] = (struct operand){p->dmixed + later * n, n, n, p->packed_candidate};
+        const struct operand carried[] = {
+            {dz_at(&sums, p, s.t + 1, first), sums.row, 2 * n, p->packed},
+            {s.drecurrent, s.drecurrent_row, n, p->packed_candidate},
+        };
+        const int count = s.t == p->steps - 1 ? 0 : p->reset_after ? 2 : 1;
+        if (s.t >= 0) {
+            s.prev = state_before(p, p->h, p->h0, s.t, first);
+            s.dz = dz_at(&sums, p, s.t, first);
+            s.drecurrent = sums.ring ? s.dz + 3 * n : p->dmixed + offset(&s, 0, n);
         }
-        if (s.t >= 0) s.prev = state_before(p, p->h, p->h0, s.t, first);
         sweep(&s, rows, carried, count, 1, s.t < 0 ? initial_gradient : gru_finish_backward);
         if (s.t < 0) break;
         if (s.squares) finish_norms(&s, rows, s.squares, p->norms);
-        const struct operand candidate = {p->dx + offset(&s, 0, 3 * n) + 2 * n, 3 * n, n, p->packed_candidate};
+        const struct operand candidate = {s.dz + 2 * n, sums.row, n, p->packed_candidate};
         if (!p->reset_after) sweep(&s, rows, &candidate, 1, 1, gru_finish_reset);
+        add_products(&sums, p, s.t, first);
     }
+    end_sums(&sums, p);
     free(memory);
     restore_denormals(denormals);
     return 0;
@@ -956,8 +1032,7 @@ static void lem_finish_z(const struct step *s, int64_t row, int rows, int64_t co
         const int64_t here = offset(s, row + i, 4 * n) + col;
         vf parts[3];
         for (int part = 0; part < 3; part++) {
-            parts[part] = *(const vf *)(block + (i * 4 + part) * VL) + load(p->x + here + part * n, count);
-            prefetch(p->x + here + part * n, next);
+            parts[part] = with_input(p, *(const vf *)(block + (i * 4 + part) * VL), here + part * n, count, next);
             prefetch_to_write(p->saved + here + part * n, next);
             parts[part] = part == 1 ? hyperbolic_tangent(parts[part]) : sigmoid(parts[part]);
             store(p->saved + here + part * n, parts[part], count);
@@ -974,9 +1049,8 @@ static void lem_finish_y(const struct step *s, int64_t row, int rows, int64_t co
         for (int v = 0; v < vecs; v++) {
             const int64_t at = col + v * VL, here = offset(s, row + i, 4 * n) + at;
             const int count = lanes(n - at);
-            const vf mixed = *(const vf *)(block + (i * 2 + v) * VL) + load(p->x + here + 3 * n, count);
+            const vf mixed = with_input(p, *(const vf *)(block + (i * 2 + v) * VL), here + 3 * n, count, next);
             const vf candidate = hyperbolic_tangent(mixed), gate = load(p->saved + here + 2 * n, count);
-            prefetch(p->x + here + 3 * n, next);
             prefetch_to_write(p->saved + here + 3 * n, next);
             store(p->saved + here + 3 * n, candidate, count);
             const vf y = load(s->prev + (row + i) * n + at, count);
@@ -991,9 +1065,9 @@ int lem_forward(const struct problem *p, int64_t first, int64_t last) {
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
         s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
-        sweep(&s, rows, &(struct operand){s.prev, n, n, p->packed}, 1, 3, lem_finish_z);
-        const float *const z = p->c + offset(&s, 0, n);
-        sweep(&s, rows, &(struct operand){z, n, n, p->packed_candidate}, 1, 1, lem_finish_y);
+        forward_sweep(&s, rows, s.prev, p->packed, p->packed_inputs, 3, lem_finish_z);
+        forward_sweep(&s, rows, p->c + offset(&s, 0, n), p->packed_candidate, p->packed_candidate_inputs, 1,
+                      lem_finish_y);
     }
     restore_denormals(denormals);
     return 0;
@@ -1001,16 +1075,17 @@ int lem_forward(const struct problem *p, int64_t first, int64_t last) {
 
 /* The derivatives by a state's gate and candidate, before their functions, from g = dL/d(state); what of g goes on to
  * the state before is returned. */
-INLINE vf lem_differentiate(const struct problem *p, int64_t here, vf g, const float *state_before, int count) {
-    const int64_t n = p->features, before = -p->batch * 4 * n;
+INLINE vf lem_differentiate(const struct step *s, int64_t row, int64_t at, vf g, const float *state_before, int count) {
+    const struct problem *p = s->p;
+    const int64_t n = p->features, before = -p->batch * 4 * n, here = offset(s, row, 4 * n) + at;
     const vf gate = load(p->saved + here, count), candidate = load(p->saved + here + n, count);
     const vf by_length = p->step_size * gate * g;
     for (int part = 0; part < 2; part++) {
         prefetch(p->saved + here + part * n, before);
-        prefetch_to_write(p->dx + here + part * n, before);
+        if (p->dx) prefetch_to_write(p->dx + here + part * n, before);
     }
-    store(p->dx + here, by_length * (candidate - load(state_before, count)) * (1.0f - gate), count);
-    store(p->dx + here + n, by_length * (1.0f - candidate * candidate), count);
+    store_dz(s, row, here, at, by_length * (candidate - load(state_before, count)) * (1.0f - gate), count);
+    store_dz(s, row, here + n, at + n, by_length * (1.0f - candidate * candidate), count);
     return g - by_length;
 }
 
@@ -1021,12 +1096,12 @@ static void lem_finish_backward_y(const struct step *s, int64_t row, int rows, i
     const float *const arriving_y = arriving(p->grad_h, p->grad_last, s, row, col);
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vecs; v++) {
-            const int64_t at = col + v * VL, here = offset(s, row + i, 4 * n) + at, local = (row + i) * n + at;
+            const int64_t at = col + v * VL, local = (row + i) * n + at;
             const int count = lanes(n - at);
             vf dy = *(const vf *)(block + (i * 2 + v) * VL) + load(s->direct + local, count);
             if (arriving_y) dy += load(arriving_y + i * n + v * VL, count);
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += dy * dy;
-            store(s->direct + local, lem_differentiate(p, here + 2 * n, dy, s->prev + local, count), count);
+            store(s->direct + local, lem_differentiate(s, row + i, at + 2 * n, dy, s->prev + local, count), count);
         }
 }
 
@@ -1038,12 +1113,12 @@ static void lem_finish_backward_z(const struct step *s, int64_t row, int rows, i
     const float *const arriving_z = arriving(NULL, p->grad_c_last, s, row, col);
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vecs; v++) {
-            const int64_t at = col + v * VL, here = offset(s, row + i, 4 * n) + at, local = (row + i) * n + at;
+            const int64_t at = col + v * VL, local = (row + i) * n + at;
             const int count = lanes(n - at);
             vf dz = *(const vf *)(block + (i * 2 + v) * VL) + load(s->cell + local, count);
             if (arriving_z) dz += load(arriving_z + i * n + v * VL, count);
             if (s->squares) *(vf *)(s->cell_squares + (row + i) * VL) += dz * dz;
-            store(s->cell + local, lem_differentiate(p, here, dz, s->prev_cell + local, count), count);
+            store(s->cell + local, lem_differentiate(s, row + i, at, dz, s->prev_cell + local, count), count);
         }
 }
 
@@ -1051,22 +1126,34 @@ int lem_backward(const struct problem *p, int64_t first, int64_t last) {
     const int64_t n = p->features, rows = last - first;
     float *memory;
     struct step s;
+    struct sums sums;
     if (!two_states(p, first, rows, &s, &memory)) return 1;
+    if (!start_sums(&sums, p, rows, 4 * n)) {
+        free(memory);
+        return 1;
+    }
+    sums.sources[0].last = 3 * n;
+    sums.sources[1] = (struct source){3 * n, 4 * n, 0, n + p->inputs, p->c, NULL};
+    sums.count = 2;
     const uint64_t denormals = flush_denormals();
+    s.dz_row = sums.row;
+    s.dx = sums.ring ? p->dx : NULL;
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
         const int more = s.t < p->steps - 1;
-        const float *const here = p->dx + offset(&s, 0, 4 * n);
-        const struct operand carried = {here + p->batch * 4 * n, 4 * n, 3 * n, p->packed};
+        const struct operand carried = {dz_at(&sums, p, s.t + 1, first), sums.row, 3 * n, p->packed};
         if (s.t >= 0) {
             s.prev = state_before(p, p->h, p->h0, s.t, first);
             s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
+            s.dz = dz_at(&sums, p, s.t, first);
         }
         sweep(&s, rows, &carried, more, 1, s.t < 0 ? initial_gradient : lem_finish_backward_y);
         if (s.t < 0) break;
-        sweep(&s, rows, &(struct operand){here + 3 * n, 4 * n, n, p->packed_candidate}, 1, 1, lem_finish_backward_z);
+        sweep(&s, rows, &(struct operand){s.dz + 3 * n, sums.row, n, p->packed_candidate}, 1, 1, lem_finish_backward_z);
         finish_both_norms(&s, rows);
+        add_products(&sums, p, s.t, first);
     }
     memcpy(p->dc0 + first * n, s.cell, (size_t)(rows * n) * 4);
+    end_sums(&sums, p);
     free(memory);
     restore_denormals(denormals);
     return 0;
@@ -1092,7 +1179,7 @@ int weight_gradient(int64_t first, int64_t last, int64_t batch, int64_t width, i
             factors[r] = (struct factor){state, inputs + k * m};
         }
         const struct rows rows = {dz + start * ldz, depth, ldz};
-        accumulate_outer(&rows, factors, ahead, width, n, m, out, copy);
+        accumulate_outer(&rows, factors, ahead, width, 0, n + m, n, m, out, copy);
     }
     free(copy);
     restore_denormals(denormals);

@@ -19,6 +19,7 @@ from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 from orthobench.recurrence.scan import Scan
 
 _KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in cpu.c
+_PROJECTING = ("recurrence", "lstm", "gru", "lem")
 _Settings = dict[str, int | float]
 
 
@@ -47,7 +48,7 @@ def unusable(call: Call) -> str | None:
 def projects(call: Call) -> bool:
     """Return whether the call's kernel makes the inputs from their projection, step by step."""
     x = call.x
-    return isinstance(x, Projection) and call.operation.name in ("recurrence", "lstm") and not x.inputs.requires_grad
+    return isinstance(x, Projection) and call.operation.name in _PROJECTING and not x.inputs.requires_grad
 
 
 def run(call: Call) -> Result:
@@ -69,10 +70,11 @@ def _fields(tape: Tape, width: int | None, settings: Mapping[str, int | float]) 
     }
 
 
-def _inputs(x: Tensor, parameters: Mapping[str, Any], gates: int = 1) -> dict[str, Any]:
+def _inputs(x: Tensor, parameters: Mapping[str, Any], gates: int = 1, more: int = 0) -> dict[str, Any]:
     """Return the fields of a forward problem for x, or for a projection, whose inputs x is.
 
-    The bias is the weight of an additional input 1.
+    U is packed as blocks of `gates` gates and, for a second product, of `more`. The bias is the weight of an additional
+    input 1.
     """
     weight, bias = parameters.get("input_weight"), parameters.get("input_bias")
     if weight is None:
@@ -80,15 +82,19 @@ def _inputs(x: Tensor, parameters: Mapping[str, Any], gates: int = 1) -> dict[st
     if bias is not None:
         x = torch.cat((x, x.new_ones(*x.shape[:2], 1)), dim=-1)
         weight = torch.cat((weight, bias[:, None]), dim=1)
-    return {"u": x, "packed_inputs": native.pack(weight, gates)}
+    rows = weight.shape[0] // (gates + more) * gates
+    fields = {"u": x, "packed_inputs": native.pack(weight[:rows], gates)}
+    return {**fields, "packed_candidate_inputs": native.pack(weight[rows:], more)} if more else fields
 
 
-def _sum_fields(tape: Tape, arguments: Arguments, u: Tensor | None) -> dict[str, Any]:
-    """Return the fields of a backward problem that concern dL/dx, dL/dW and dL/dU, of dz `[T, B, gates * n]`.
+def _sum_fields(tape: Tape, arguments: Arguments, u: Tensor | None, width: int | None = None) -> dict[str, Any]:
+    """Return the fields of a backward problem that concern dL/dx, dL/dW and dL/dU, of dz `[T, B, width]`.
 
-    While the sums fit the cache they are made beside the loop. Then dL/dx is kept only where x is no projection.
+    By default dz is dL/dx `[T, B, gates * n]`. While the sums fit the cache they are made beside the loop. Then dL/dx is
+    kept only where x is no projection.
     """
-    (width, n), h, (h0, *_) = arguments.weight.shape, tape.states[0], arguments.state
+    (rows, n), h, (h0, *_) = arguments.weight.shape, tape.states[0], arguments.state
+    width = width or rows
     columns = n if u is None else n + u.shape[-1]
     is_fused = native.fits_cache(width, columns) and (tape.needs_weight or u is not None)
     fields: dict[str, Any] = {"h0": h0, "groups": native.row_groups(h.shape[1])} if is_fused else {}
@@ -97,27 +103,38 @@ def _sum_fields(tape: Tape, arguments: Arguments, u: Tensor | None) -> dict[str,
     fields |= {"u": u} if u is not None else {}
     if u is not None and is_fused:
         return fields
-    return {**fields, "dx": workspace.take(*h.shape[:2], width)}
+    return {**fields, "dx": workspace.take(*h.shape[:2], rows)}
 
 
 def _weight_gradients(
     tape: Tape, arguments: Arguments, fields: Mapping[str, Any]
 ) -> tuple[Tensor | None, dict[str, Tensor | None]]:
-    """Return dL/dW, and dL/dU and dL/db of a projection by their names, after the backward loop."""
-    n, u, sums = arguments.weight.shape[1], fields.get("u"), fields.get("dweights")
+    """Return dL/dW, and dL/dU and dL/db of a projection by their names, after the backward loop of one product."""
+    sums, u = fields.get("dweights"), fields.get("u")
     if sums is not None:
         sums = native.joined_sums(sums)
     elif tape.needs_weight or u is not None:
-        with stopwatch.part(stopwatch.WEIGHT_GRADIENT):
-            sums = native.outer_sums(fields["dx"], fields["h"], arguments.state[0], u)
-    if sums is None:
-        return None, {}
-    weight = sums[:, :n].contiguous() if tape.needs_weight else None
-    if u is None:
-        return weight, {}
-    last = n + arguments.parameters["input_weight"].shape[1]
-    bias = sums[:, last].contiguous() if arguments.parameters["input_bias"] is not None else None
-    return weight, {"input_weight": sums[:, n:last].contiguous(), "input_bias": bias}
+        sums = _outer_sums(fields["dx"], fields["h"], arguments.state[0], u)
+    return _named(tape, arguments, sums, sums if sums is None else sums[:, arguments.weight.shape[1] :])
+
+
+def _named(
+    tape: Tape, arguments: Arguments, weight: Tensor | None, inputs: Tensor | None
+) -> tuple[Tensor | None, dict[str, Tensor | None]]:
+    """Return dL/dW from the first n columns of `weight`, and dL/dU and dL/db from the first columns of `inputs`."""
+    n = arguments.weight.shape[1]
+    dweight = weight[:, :n].contiguous() if weight is not None and tape.needs_weight else None
+    if inputs is None or "input_weight" not in arguments.parameters:
+        return dweight, {}
+    m = arguments.parameters["input_weight"].shape[1]
+    bias = inputs[:, m].contiguous() if arguments.parameters["input_bias"] is not None else None
+    return dweight, {"input_weight": inputs[:, :m].contiguous(), "input_bias": bias}
+
+
+def _outer_sums(*arguments: Any) -> Tensor:
+    """Return dL/d[W, U]; see `native.outer_sums`."""
+    with stopwatch.part(stopwatch.WEIGHT_GRADIENT):
+        return native.outer_sums(*arguments)
 
 
 def _product(*arguments: Any) -> Tensor:
@@ -237,26 +254,28 @@ class _GRU:
         weight, (h0,), parameters = arguments.weight, arguments.state, arguments.parameters
         n = h0.shape[-1]
         h, recurrent = (workspace.take(*x.shape[:2], n) for _ in range(2))
-        saved = workspace.take(*x.shape)
+        saved, inputs = workspace.take(*x.shape[:2], 3 * n), _inputs(x, parameters, gates=2, more=1)
         native.loop(
             "gru_forward",
             _GRU.settings(parameters),
-            **{"x": x, "h0": h0, "h": h, "saved": saved, "recurrent": recurrent},
+            **{"h0": h0, "h": h, "saved": saved, "recurrent": recurrent, **inputs},
             **{"candidate_bias": parameters["candidate_bias"], "bias": parameters["activation_bias"]},
             packed=native.pack(weight[: 2 * n], gates=2),
             packed_candidate=native.pack(weight[2 * n :]),
         )
-        return (h,), (saved, recurrent)
+        return (h,), (saved, recurrent, inputs.get("u"))
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         weight, (h0,), (h,), parameters = arguments.weight, arguments.state, tape.states, arguments.parameters
-        saved, recurrent = tape.saved
+        saved, recurrent, u = tape.saved
         assert recurrent is not None
         n, reset_after = h0.shape[-1], parameters["reset_after"]
-        fields = _fields(tape, weight.shape[0], _GRU.settings(parameters))
+        fields = _fields(tape, None, _GRU.settings(parameters))
+        # With r after the product, sums beside the loop are also of dL/d(W_g h + b).
+        fields |= _sum_fields(tape, arguments, u, (4 if reset_after else 3) * n)
         fields |= {"saved": saved, "recurrent": recurrent, "h0": h0}
-        if reset_after:
+        if reset_after and "dweights" not in fields:
             fields["dmixed"] = workspace.take(*h.shape)
         vectors = {"candidate_bias": "dcandidate_bias", "activation_bias": "dbias"}
         vectors = {name: sums for name, sums in vectors.items() if parameters[name] is not None}
@@ -267,16 +286,30 @@ class _GRU:
             packed_candidate=native.pack_transposed(weight[2 * n :]),
             **fields,
         )
-        dweight, dx = None, fields["dx"]
-        if tape.needs_weight:
-            dweight = torch.empty_like(weight)
-            _product(dx[..., : 2 * n], h, h0, dweight[: 2 * n])
-            if reset_after:
-                _product(fields["dmixed"], h, h0, dweight[2 * n :])
-            else:
-                _product(dx[..., 2 * n :], recurrent, None, dweight[2 * n :])
-        by_name = {name: native.total(fields[sums]) for name, sums in vectors.items()}
-        return Gradients(dx, dweight, (fields["dh0"],), by_name)
+        dweight, by_name = _named(tape, arguments, *_GRU.sums(tape, arguments, fields))
+        by_name |= {name: native.total(fields[sums]) for name, sums in vectors.items()}
+        return Gradients(fields["dx"] if u is None else None, dweight, (fields["dh0"],), by_name)
+
+    @staticmethod
+    def sums(tape: Tape, arguments: Arguments, fields: Mapping[str, Any]) -> tuple[Tensor | None, Tensor | None]:
+        """Return the sums of dL/dW and those of dL/d[U, b]."""
+        (h0,), h, u = arguments.state, fields["h"], fields.get("u")
+        n, reset_after = h0.shape[-1], arguments.parameters["reset_after"]
+        if "dweights" in fields:
+            sums = native.joined_sums(fields["dweights"])
+            return torch.cat((sums[: 2 * n], sums[-n:])), sums[: 3 * n, n:]
+        if not tape.needs_weight and u is None:
+            return None, None
+        gates, candidate = fields["dx"][..., : 2 * n], fields["dx"][..., 2 * n :]
+        sums = _outer_sums(gates, h, h0, u)
+        if not reset_after:
+            sums = torch.cat((sums, _outer_sums(candidate, fields["recurrent"], None, u)))
+            return sums, sums[:, n:]
+        dweight = torch.cat((sums[:, :n], _outer_sums(fields["dmixed"], h, h0)[:, :n]))
+        if u is None:
+            return dweight, None
+        m = u.shape[-1]
+        return dweight, torch.cat((sums[:, n : n + m], _outer_sums(candidate, u, None)[:, :m]))
 
 
 class _CoRNN:
@@ -310,25 +343,29 @@ class _CoRNN:
 
 class _LEM:
     @staticmethod
+    def settings(parameters: Mapping[str, Any]) -> _Settings:
+        return {"step_size": parameters["step_size"]}
+
+    @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         weight, (y0, z0) = arguments.weight, arguments.state
         n = y0.shape[-1]
         y, z = (workspace.take(*x.shape[:2], n) for _ in range(2))
-        saved = workspace.take(*x.shape)
+        saved, inputs = workspace.take(*x.shape[:2], 4 * n), _inputs(x, arguments.parameters, gates=3, more=1)
         native.loop(
             "lem_forward",
-            arguments.parameters,
-            **{"x": x, "h0": y0, "c0": z0, "h": y, "c": z, "saved": saved},
+            _LEM.settings(arguments.parameters),
+            **{"h0": y0, "c0": z0, "h": y, "c": z, "saved": saved, **inputs},
             packed=native.pack(weight[: 3 * n], gates=3),
             packed_candidate=native.pack(weight[3 * n :]),
         )
-        return (y, z), (saved,)
+        return (y, z), (saved, inputs.get("u"))
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        weight, (y0, z0), (y, z), (saved,) = arguments.weight, arguments.state, tape.states, tape.saved
+        weight, (y0, z0), (y, z), (saved, u) = arguments.weight, arguments.state, tape.states, tape.saved
         n = y0.shape[-1]
-        fields = _fields(tape, 4 * n, arguments.parameters)
+        fields = _fields(tape, None, _LEM.settings(arguments.parameters)) | _sum_fields(tape, arguments, u)
         fields |= {"saved": saved, "h0": y0, "c": z, "c0": z0, "dc0": torch.empty_like(z0)}
         native.loop(
             "lem_backward",
@@ -336,12 +373,14 @@ class _LEM:
             packed_candidate=native.pack_transposed(weight[3 * n :]),
             **fields,
         )
-        dweight, dx = None, fields["dx"]
-        if tape.needs_weight:
-            dweight = torch.empty_like(weight)
-            _product(dx[..., : 3 * n], y, y0, dweight[: 3 * n])
-            _product(dx[..., 3 * n :], z, None, dweight[3 * n :])
-        return Gradients(dx, dweight, (fields["dh0"], fields["dc0"]))
+        sums = None
+        if "dweights" in fields:
+            sums = native.joined_sums(fields["dweights"])
+        elif tape.needs_weight or u is not None:
+            dz, last = fields["dx"][..., : 3 * n], fields["dx"][..., 3 * n :]
+            sums = torch.cat((_outer_sums(dz, y, y0, u), _outer_sums(last, z, None, u)))
+        dweight, by_name = _named(tape, arguments, sums, sums if sums is None else sums[:, n:])
+        return Gradients(fields["dx"] if u is None else None, dweight, (fields["dh0"], fields["dc0"]), by_name)
 
 
 class _Lipschitz:

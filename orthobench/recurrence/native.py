@@ -26,6 +26,7 @@ _POINTERS = (
         "packed_inputs",
         "packed",
         "packed_candidate",
+        "packed_candidate_inputs",
         "bias",
         "candidate_bias",
         "h0",

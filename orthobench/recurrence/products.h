@@ -180,18 +180,18 @@ static void copy_blocks(float *to, const struct rows *dz, int64_t width, int64_t
 }
 
 /* out [width, padded(n + m)] += the sum over at most DEPTH rows of dz [width] times their factor, [state [n],
- * input [m]]. A panel of the factors is copied before its use. Read in place, its vectors would cross cache lines, and
+ * input [m]], of which only the columns [from, to) are wanted; `from` is a multiple of VL. A panel of the factors is copied before its use. Read in place, its vectors would cross cache lines, and
  * rows a power of two apart would fall on the same few cache sets. For the same reason dz is copied too if there is
  * memory for it, `copy`. The `ahead` rows of dz behind these, and their factors, are fetched meanwhile. */
 static void accumulate_outer(const struct rows *dz, const struct factor *factors, int64_t ahead, int64_t width,
-                             int64_t n, int64_t m, float *out, float *copy) {
+                             int64_t from, int64_t to, int64_t n, int64_t m, float *out, float *copy) {
     _Alignas(64) float panel[DEPTH * 2 * VL];
     const int64_t depth = dz->depth, ldo = padded(n + m), blocks = (width + ROWS - 1) / ROWS;
-    const int64_t tiles = blocks * ((ldo + 2 * VL - 1) / (2 * VL));
+    const int64_t tiles = blocks * ((to - from + 2 * VL - 1) / (2 * VL));
     int64_t fetched = 0, done = 0;
     if (copy) copy_blocks(copy, dz, width, blocks);
-    for (int64_t col = 0; col < ldo; col += 2 * VL) {
-        const int vecs = ldo - col > VL ? 2 : 1;
+    for (int64_t col = from; col < to; col += 2 * VL) {
+        const int vecs = to - col > VL ? 2 : 1;
         if (vecs == 2) copy_panel(2, panel, factors, depth, col, n, m);
         else copy_panel(1, panel, factors, depth, col, n, m);
         for (int64_t block = 0; block < blocks; block++) {

@@ -8,7 +8,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import TANH, Projection, cpu, lstm, native, recurrence, reference, stopwatch, use_backend
+from orthobench.recurrence import (
+    MODRELU,
+    TANH,
+    Projection,
+    cpu,
+    gru,
+    lem,
+    lstm,
+    native,
+    recurrence,
+    reference,
+    stopwatch,
+    use_backend,
+)
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 
@@ -25,6 +38,18 @@ SIZES = [
     (5, 9, 400, 7),
     (19, 131, 24, 1),
 ]
+
+
+# Each operation that projects its inputs in the loop, with its parameters.
+FORMS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "recurrence": (recurrence, {}),
+    "lstm": (lstm, {}),
+    "gru": (gru, {}),
+    "gru-after": (gru, {"reset_after": True}),
+    "gru-after-modrelu": (gru, {"reset_after": True, "activation": MODRELU}),
+    "lem": (lem, {"step_size": 0.7}),
+}
+each_form = pytest.mark.parametrize("form", FORMS)
 
 
 def normal(*shape: int, seed: int) -> Tensor:
@@ -55,14 +80,15 @@ def projected(operation: Any, gates: int, steps: int, batch: int, n: int, m: int
     return [normal(steps, batch, m, seed=0), *weights, *states, *([normal(gates * n, seed=3)] if has_bias else [])]
 
 
-def outcome(operation: Any, tensors: list[Tensor], backend: str, trained: tuple[int, ...]) -> dict[str, Tensor]:
+def outcome(form: str, tensors: list[Tensor], backend: str, trained: tuple[int, ...]) -> dict[str, Tensor]:
     """The outputs and the gradients of the tensors with these numbers."""
     tensors = [tensor.clone().requires_grad_(i in trained) for i, tensor in enumerate(tensors)]
     u, input_weight, weight, *rest = tensors
+    operation, parameters = FORMS[form]
     width = len(operation.states)
     bias = rest[width] if len(rest) > width else None
     with use_backend(backend):
-        outputs, final = operation(Projection(u, input_weight, bias), weight, tuple(rest[:width]))
+        outputs, final = operation(Projection(u, input_weight, bias), weight, tuple(rest[:width]), **parameters)
     results = (outputs, *final)
     ways = [normal(*result.shape, seed=20 + i).to(result) for i, result in enumerate(results)]
     torch.autograd.backward(results, ways)
@@ -71,25 +97,27 @@ def outcome(operation: Any, tensors: list[Tensor], backend: str, trained: tuple[
 
 
 @pytest.mark.parametrize("has_bias", [False, True])
-@pytest.mark.parametrize("operation", [recurrence, lstm], ids=["recurrence", "lstm"])
+@each_form
 @pytest.mark.parametrize(("steps", "batch", "n", "m"), SIZES)
-def test_a_projection_is_its_product(operation: Any, steps: int, batch: int, n: int, m: int, has_bias: bool) -> None:
+def test_a_projection_is_its_product(form: str, steps: int, batch: int, n: int, m: int, has_bias: bool) -> None:
+    operation = FORMS[form][0]
     tensors = projected(operation, operation.gates, steps, batch, n, m, has_bias)
     trained = tuple(range(1, len(tensors)))
-    expected = outcome(operation, tensors, "reference", trained)
-    actual = outcome(operation, [tensor.float() for tensor in tensors], "cpu", trained)
+    expected = outcome(form, tensors, "reference", trained)
+    actual = outcome(form, [tensor.float() for tensor in tensors], "cpu", trained)
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         assert float((actual[name] - value).norm() / (value.norm() + 0.1 * value.numel() ** 0.5)) < 5e-6, name
 
 
-@pytest.mark.parametrize("operation", [recurrence, lstm], ids=["recurrence", "lstm"])
+@each_form
 @pytest.mark.parametrize("trained", [(0, 1, 2), (2,), (1,), (3,)])
-def test_each_gradient_alone(operation: Any, trained: tuple[int, ...]) -> None:
+def test_each_gradient_alone(form: str, trained: tuple[int, ...]) -> None:
     """With the inputs' own gradient (as of an embedding), with W alone, with U alone, with h_0 alone."""
+    operation = FORMS[form][0]
     tensors = projected(operation, operation.gates, 9, 12, 20, 3, True)
-    expected = outcome(operation, tensors, "reference", trained)
-    actual = outcome(operation, [tensor.float() for tensor in tensors], "cpu", trained)
+    expected = outcome(form, tensors, "reference", trained)
+    actual = outcome(form, [tensor.float() for tensor in tensors], "cpu", trained)
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(actual[name].double(), value, rtol=1e-4, atol=1e-4)
@@ -103,7 +131,7 @@ def test_threads_change_no_sum(steps: int, batch: int, n: int) -> None:
         results = []
         for count in (1, 2, 3, 5, 2):
             torch.set_num_threads(count)
-            results.append(outcome(recurrence, tensors, "cpu", (1, 2, 3, 4)))
+            results.append(outcome("recurrence", tensors, "cpu", (1, 2, 3, 4)))
     finally:
         torch.set_num_threads(before)
     for result in results[1:]:
@@ -124,7 +152,7 @@ def test_a_thread_runs_blocks_of_rows(
     monkeypatch.setattr(native.threads, "run", lambda tasks: (counts.append(len(tasks)), run(tasks)))
     torch.set_num_threads(threads)
     tensors = [tensor.float() for tensor in projected(recurrence, 1, 20, batch, n, 1, False)]
-    outcome(recurrence, tensors, "cpu", (1, 2) if n < 500 else (3,))
+    outcome("recurrence", tensors, "cpu", (1, 2) if n < 500 else (3,))
     assert counts[:2] == [forward, backward]
 
 
@@ -146,7 +174,7 @@ def test_groups_of_rows_depend_on_the_batch_alone() -> None:
 def test_the_sums_time_is_a_part_of_its_own() -> None:
     tensors = [tensor.float() for tensor in projected(recurrence, 1, 50, 12, 40, 2, False)]
     with stopwatch.record() as seconds:
-        outcome(recurrence, tensors, "cpu", (1, 2))
+        outcome("recurrence", tensors, "cpu", (1, 2))
     assert seconds.keys() == {"forward", "backward", "weight gradient"}
     assert all(spent > 0 for spent in seconds.values())
 
