@@ -165,17 +165,19 @@ static void initial_gradient(const struct step *s, int64_t row, int rows, int64_
 
 /* ------------------------------------------------------------------ h_t = act(x_t + W h_{t-1}; b) */
 
-struct modulus { vf squared, radius, q, shifted; };
+struct modulus { vf squared, inverse_radius, inverse, shifted; };
 
-/* Of every pair's complex unit, in both its lanes: |z|^2, the modulus' derivative's denominator, the modulus q as the
- * kind defines it, and max(q + b, 0). */
+/* Of every pair's complex unit, in both its lanes: |z|^2, the modulus' derivative over z, and with the modulus q as the
+ * kind defines it the inverse of h's denominator and max(q + b, 0). All but |z|^2 are undefined where a square root of 0
+ * is taken. */
 INLINE struct modulus complex_modulus(int kind, vf z, vf bias, float epsilon) {
     const vf squares = z * z;
     struct modulus m;
     m.squared = squares + swap_pairs(squares);
-    m.radius = square_root(kind == COMPLEX_MODRELU ? m.squared : m.squared + epsilon);
-    m.q = kind == COMPLEX_MODRELU ? m.radius + epsilon : m.radius;
-    m.shifted = relu(m.q + bias);
+    vf radius;
+    square_roots(kind == COMPLEX_MODRELU ? m.squared : m.squared + epsilon, &radius, &m.inverse_radius);
+    m.shifted = relu((kind == COMPLEX_MODRELU ? radius + epsilon : radius) + bias);
+    m.inverse = reciprocal(radius + epsilon);
     return m;
 }
 
@@ -195,11 +197,11 @@ INLINE vf activate(const int kind, vf z, vf bias, const struct problem *p) {
         }
         case COMPLEX_MODRELU: {
             const struct modulus m = complex_modulus(kind, z, bias, p->epsilon);
-            return mask(m.squared != 0, z * (m.shifted / m.q));
+            return mask(m.squared != 0, z * (m.shifted * m.inverse));
         }
         default: {
             const struct modulus m = complex_modulus(kind, z, bias, p->epsilon);
-            return z * (m.shifted / (m.q + p->epsilon));
+            return z * (m.shifted * m.inverse);
         }
     }
 }
@@ -230,11 +232,10 @@ INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, cons
         default: {
             const struct modulus m = complex_modulus(kind, a, bias, p->epsilon);
             const vf product = g * a, along = product + swap_pairs(product);
-            const vf over = kind == COMPLEX_MODRELU ? m.q : m.q + p->epsilon;
-            const vf scale = m.shifted / over, active = mask(~(m.shifted <= 0), splat(1.0f));
+            const vf scale = m.shifted * m.inverse, active = mask(~(m.shifted <= 0), splat(1.0f));
             struct derivative d;
-            d.z = g * scale + a * (along * (active - scale) / (over * m.radius));
-            d.bias = along * active / over;
+            d.z = g * scale + a * (along * (active - scale) * (m.inverse * m.inverse_radius));
+            d.bias = along * active * m.inverse;
             if (kind == COMPLEX_MODRELU) {
                 d.z = mask(m.squared != 0, d.z);
                 d.bias = mask(m.squared != 0, d.bias);

@@ -90,8 +90,8 @@ def _inputs(x: Tensor, parameters: Mapping[str, Any], gates: int = 1, more: int 
 def _sum_fields(tape: Tape, arguments: Arguments, u: Tensor | None, width: int | None = None) -> dict[str, Any]:
     """Return the fields of a backward problem that concern dL/dx, dL/dW and dL/dU, of dz `[T, B, width]`.
 
-    By default dz is dL/dx `[T, B, gates * n]`. While the sums fit the cache they are made beside the loop. Then dL/dx is
-    kept only where x is no projection.
+    By default dz is dL/dx `[T, B, gates * n]`. While the sums fit the cache they are made beside the loop. Then dL/dx
+    is kept only where x is no projection.
     """
     (rows, n), h, (h0, *_) = arguments.weight.shape, tape.states[0], arguments.state
     width = width or rows
