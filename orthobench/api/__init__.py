@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from orthobench.errors import OrthobenchError, RunLockedError, StorageError, UsageError
     from orthobench.execution.display import Display, JobsDisplay
     from orthobench.execution.options import ExecutionOptions
-    from orthobench.execution.session import Stopped, SweepResult
+    from orthobench.execution.session import SweepResult
+    from orthobench.execution.stop import Stopped
     from orthobench.execution.tuner import TuningResult
     from orthobench.training.events import EventSink
 
@@ -82,7 +83,8 @@ NAMES = {
     "errors": ("OrthobenchError", "RunLockedError", "StorageError", "UsageError"),
     "execution.display": ("Display", "JobsDisplay"),
     "execution.options": ("ExecutionOptions",),
-    "execution.session": ("Stopped", "SweepResult"),
+    "execution.session": ("SweepResult",),
+    "execution.stop": ("Stopped",),
     "execution.tuner": ("TuningResult",),
     "training.events": ("EventSink",),
 }

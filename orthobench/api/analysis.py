@@ -13,8 +13,10 @@ from orthobench import environment
 from orthobench.errors import MissingDataError, UsageError
 from orthobench.execution.display import Display
 from orthobench.execution.job import Ending, Job
+from orthobench.execution.open import open_session
 from orthobench.execution.options import ExecutionOptions
-from orthobench.execution.session import Session, Stopped, open_session, stop_on_signals
+from orthobench.execution.session import Session
+from orthobench.execution.stop import Stopped, stop_on_signals
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve

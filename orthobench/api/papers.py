@@ -11,8 +11,9 @@ from orthobench import environment
 from orthobench.api.runs import seed_list, train, with_jobs
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
+from orthobench.execution.open import open_session
 from orthobench.execution.options import ExecutionOptions
-from orthobench.execution.session import Session, SweepResult, open_session
+from orthobench.execution.session import Session, SweepResult
 from orthobench.papers import Study, find_paper, find_study, papers
 from orthobench.planning.paper import resolve_experiments, restrict, small_runs
 from orthobench.planning.paper_file import runs_in

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from orthobench.data import use_data_folder
 from orthobench.errors import UsageError
 from orthobench.execution.display import Display
+from orthobench.execution.open import open_session
 from orthobench.execution.options import ExecutionOptions
-from orthobench.execution.session import Session, SweepResult, open_session
+from orthobench.execution.session import Session, SweepResult
 from orthobench.execution.tuner import Tuning, TuningResult, check_optuna
 from orthobench.planning.file import read_file
 from orthobench.planning.grid import Axis, read_grid

@@ -5,17 +5,14 @@ A session prints nothing. Its progress goes to a `Display`, its results are reco
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 
 import torch
 
-from orthobench.data import data_folder, use_data_folder
+from orthobench.data import data_folder
 from orthobench.errors import UsageError
 from orthobench.execution.budget import Budget, by_priority
 from orthobench.execution.display import Display, JobsDisplay
@@ -23,82 +20,25 @@ from orthobench.execution.estimate import Estimate, Estimator, profile_job
 from orthobench.execution.groups import GroupExecutor, group_size, make_groups
 from orthobench.execution.job import Ending, Executor, Job, Outcome, SinkFactory, train_job
 from orthobench.execution.options import ExecutionOptions
-from orthobench.execution.output import leave_terminal
 from orthobench.execution.planner import SweepPlan, make_plan
 from orthobench.execution.processes import ProcessExecutor, worker_slots
 from orthobench.execution.ray import RayCluster, RayExecutor
 from orthobench.execution.serial import SerialExecutor
-from orthobench.execution.signals import HANGUP, stop_signals
 from orthobench.execution.slurm import SlurmCluster
 from orthobench.execution.slurm_executor import SlurmExecutor
-from orthobench.execution.slurm_settings import read_settings
+from orthobench.execution.stop import Stopped, StopRequest, stop_on_signals
 from orthobench.planning.match import MatchedSize
 from orthobench.planning.plan import PlannedRun, SweepRun, plan
 from orthobench.sinks.live import LiveSinks
 from orthobench.spec import RunConfig
-from orthobench.store import Run, Status, Store, open_store
-from orthobench.store.default import named_or_default
-from orthobench.store.location import sqlite_file
-from orthobench.store.open import DatabaseNotFoundError, check_writable
+from orthobench.store import Run, Status, Store
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
-from orthobench.training.devices import check_backend, pick_device
-from orthobench.training.earlier_checkpoints import adopt_checkpoints
 from orthobench.training.events import EventSink, Tee
-from orthobench.training.fit import check_fit
-from orthobench.training.graph import check_graph
 from orthobench.training.locks import lock
 from orthobench.training.longer import begin_longer
 from orthobench.training.loop import Interrupted
 from orthobench.training.profiling import RunProfile
 from orthobench.weights.folder import remove as remove_weights
-from orthobench.weights.folder import weights_folder
-
-
-class Stopped(KeyboardInterrupt):
-    """The user stopped the session. Every run has its checkpoint; the same call resumes them."""
-
-
-class StopRequest:
-    """Whether the user asked to stop. A first Ctrl-C stops runs at their next iteration, a second one at once.
-
-    The first one also stops at once while nothing asks for the request yet, such as while data is loaded.
-    A terminal that closes may send SIGHUP more than once, so that signal never stops at once.
-    """
-
-    def __init__(self, on_request: Callable[[], None] = lambda: None) -> None:
-        self.is_requested = self.is_watched = False
-        self.on_request = on_request
-
-    def __call__(self) -> bool:
-        self.is_watched = True
-        return self.is_requested
-
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal.
-
-        Raises:
-            KeyboardInterrupt: this is the second signal, or nothing asks for the request yet.
-        """
-        if number == HANGUP:
-            leave_terminal()
-        if not self.is_watched or (self.is_requested and number != HANGUP):
-            raise KeyboardInterrupt
-        self.is_requested = True
-        self.on_request()
-
-
-@contextmanager
-def stop_on_signals(request: StopRequest) -> Iterator[None]:
-    """Turn SIGINT, SIGTERM and SIGHUP into a request to stop. Only the main thread can receive signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, request.handle) for number in stop_signals()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @dataclass(frozen=True)
@@ -134,7 +74,7 @@ class SweepResult:
 
 @dataclass
 class Session:
-    """A database, and the means to plan and train runs into it. `open_session` makes one.
+    """A database, and the means to plan and train runs into it. `orthobench.execution.open` makes one.
 
     Attributes:
         store: None in a dry run without a database.
@@ -385,96 +325,3 @@ class Session:
         is_on_cluster = self.cluster is not None
         estimator = Estimator(self.store, self.device, profiler, self.options.keep_weights, is_on_cluster)
         return {run.key: estimator.of(run) for run in pending}
-
-
-@contextmanager
-def open_session(
-    database: str | None,
-    options: ExecutionOptions,
-    display: Display | None = None,
-    dry_run: bool = False,
-    runs: Iterable[Iterable[RunConfig]] = (),
-) -> Iterator[Session]:
-    """Open a session: check the options, connect to the cluster, and open the database.
-
-    Args:
-        database: a file or an SQLAlchemy URL; a missing file is created. None: the default database.
-        dry_run: neither connect to a cluster nor create a database.
-        runs: groups of the runs to train. A missing database is created only if this machine can start a run of each
-            group; the machines of a cluster have data of their own.
-
-    Raises:
-        UsageError: an option does not fit this machine, the cluster or database cannot be used, or no run of a group
-            can start.
-    """
-    database = named_or_default(database, writes=True)
-    with ExitStack() as stack:
-        stack.enter_context(use_data_folder(options.data_folder))
-        checkpoints = checkpoint_root(database, options.checkpoints)
-        if options.keep_weights != "none":
-            weights_folder(database, options.weights, checkpoints).check()
-        cluster = None
-        if options.executor != "local" and not dry_run:
-            cluster = _connect(database, options)
-        device = pick_device(options.device) if cluster is None else torch.device(cluster.device)
-        if cluster is None:
-            check_backend(options.backend, device)
-            check_graph(options.cuda_graph, device)
-            if options.gpu_batch is not None and device.type != "cuda":
-                raise UsageError(
-                    "--gpu-batch is for runs on a GPU (gpu_batch=), and these are on the CPU: leave it out"
-                )
-            at_once = 1
-            if options.jobs != 0 and options.gpu_batch is None:
-                at_once = len(worker_slots(device, options.jobs, options.gpu_share, torch.get_num_threads()))
-        else:
-            at_once = cluster.room()
-        store: Store | None = None
-        if dry_run:
-            with suppress(DatabaseNotFoundError):
-                store = stack.enter_context(open_store(database))
-        else:
-            check_writable(database)
-            if cluster is not None:
-                stack.enter_context(cluster)
-            elif (file := sqlite_file(database)) is not None and not file.exists():
-                for group in runs:
-                    check_fit(group)
-            store = stack.enter_context(open_store(database, create=True))
-            adopt_checkpoints(database, store)
-        budget = None if options.budget is None else Budget(options.budget)
-        logs = None
-        if options.log_to and not dry_run and store is not None:
-            logs = stack.enter_context(LiveSinks(store, options.destinations()))
-        yield Session(store, database, options, device, at_once, display or Display(), cluster, budget, logs)
-
-
-def _connect(database: str, options: ExecutionOptions) -> RayCluster | SlurmCluster:
-    """Connect to the options' cluster.
-
-    Raises:
-        UsageError: there is no cluster, or its machines cannot share the database or the checkpoints.
-    """
-    if options.executor == "slurm":
-        return SlurmCluster(
-            read_settings(options.slurm),
-            database,
-            options.checkpoints,
-            checkpoint_root(database, options.checkpoints),
-            options.device,
-            options.threads or 1,
-            options.gpu_share,
-            options.jobs,
-            options.data_folder,
-            options.group_minutes or 60.0,
-        )
-    return RayCluster(
-        None if options.executor == "ray" else options.executor,
-        database,
-        options.checkpoints,
-        options.device,
-        options.threads or 1,
-        options.gpu_share,
-        options.jobs,
-        options.data_folder,
-    )

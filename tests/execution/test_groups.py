@@ -23,7 +23,8 @@ from orthobench.execution.groups import GroupExecutor, group_size, make_groups, 
 from orthobench.execution.job import Ending, Job
 from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.serial import SerialExecutor
-from orthobench.execution.session import Session, Stopped
+from orthobench.execution.session import Session
+from orthobench.execution.stop import Stopped
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
 from orthobench.recurrence import cpu

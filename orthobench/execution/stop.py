@@ -1,0 +1,59 @@
+"""Stop the runs of a session: the request that signals make, and its end as an exception."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from orthobench.execution.output import leave_terminal
+from orthobench.execution.signals import HANGUP, stop_signals
+
+
+class Stopped(KeyboardInterrupt):
+    """The user stopped the session. Every run has its checkpoint; the same call resumes them."""
+
+
+class StopRequest:
+    """Whether the user asked to stop. A first Ctrl-C stops runs at their next iteration, a second one at once.
+
+    The first one also stops at once while nothing asks for the request yet, such as while data is loaded.
+    A terminal that closes may send SIGHUP more than once, so that signal never stops at once.
+    """
+
+    def __init__(self, on_request: Callable[[], None] = lambda: None) -> None:
+        self.is_requested = self.is_watched = False
+        self.on_request = on_request
+
+    def __call__(self) -> bool:
+        self.is_watched = True
+        return self.is_requested
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal.
+
+        Raises:
+            KeyboardInterrupt: this is the second signal, or nothing asks for the request yet.
+        """
+        if number == HANGUP:
+            leave_terminal()
+        if not self.is_watched or (self.is_requested and number != HANGUP):
+            raise KeyboardInterrupt
+        self.is_requested = True
+        self.on_request()
+
+
+@contextmanager
+def stop_on_signals(request: StopRequest) -> Iterator[None]:
+    """Turn SIGINT, SIGTERM and SIGHUP into a request to stop. Only the main thread can receive signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, request.handle) for number in stop_signals()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
