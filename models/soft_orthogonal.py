@@ -73,6 +73,7 @@ class SoftOrthogonal(PlainRNN):
     title = "Soft-orthogonal RNN"
     paper = "Vorontsov, Trabelsi, Kadoury, Pal. On Orthogonality and Learning Recurrent Networks. ICML 2017"
     Settings = SoftOrthogonalSettings
+    penalises_weights = True
     matrix_parameters = ("left", "right")
 
     def __init__(self, settings: SoftOrthogonalSettings, signature: Signature, generator: torch.Generator) -> None:

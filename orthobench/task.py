@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from orthobench.metric import Metric as Metric
@@ -84,6 +84,36 @@ class TrainingSettings(Settings):
         description="factor on all learning rates after an epoch without a new best validation value",
         json_schema_extra={"neutral": 1.0},
     )
+    warmup: float = Field(
+        0.0,
+        ge=0,
+        description="linear warm-up of the learning rates from 0: a share of all iterations if below 1, "
+        "else a number of iterations",
+        json_schema_extra={"neutral": 0.0},
+    )
+    schedule: Literal["constant", "cosine"] = Field(
+        "constant",
+        description="course of the learning rates after the warm-up; cosine: half a cosine down to the final rate",
+        json_schema_extra={"neutral": "constant"},
+    )
+    final_rate: float | None = Field(
+        None,
+        ge=0,
+        description="cosine: learning rate at the end, for every group of parameters; none: final_share decides",
+        json_schema_extra={"neutral": None},
+    )
+    final_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="cosine: learning rate at the end as a share of each group's own; for final_rate=none",
+        json_schema_extra={"neutral": 0.0},
+    )
+    solved_at: float | None = Field(
+        None,
+        description="stop when the main test metric reaches this value at an evaluation; none: train to the end",
+        json_schema_extra={"neutral": None},
+    )
     shuffle: bool = Field(True, description="draw a new order of the training set in every epoch")
     clip_norm: float | None = Field(
         None, gt=0, description="largest norm of the gradient of all parameters; none: no limit"
@@ -110,6 +140,17 @@ class TrainingSettings(Settings):
         if "" in names:
             raise ValueError("has an empty name: write probes=a,b")
         return sorted(names - {"none"})
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> Self:
+        """Refuse values that would have no effect, and a part of an iteration."""
+        if self.warmup >= 1 and self.warmup != int(self.warmup):
+            raise ValueError(f"warmup={self.warmup:g}: give a share below 1, or a whole number of iterations")
+        if self.schedule != "cosine" and (self.final_rate is not None or self.final_share):
+            raise ValueError("final_rate and final_share end a cosine: set schedule=cosine as well")
+        if self.final_rate is not None and self.final_share:
+            raise ValueError("final_rate and final_share both set the end of the cosine: give one of them")
+        return self
 
 
 class SyntheticSettings(Settings):

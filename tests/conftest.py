@@ -53,7 +53,7 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The learning rates of all steps of the test's runs, which use plain SGD; for models with one parameter group."""
     noted: list[float] = []
 
-    def noting(name: str, parameters: list[torch.nn.Parameter], learning_rate: float) -> torch.optim.SGD:
+    def noting(name: str, parameters: list[torch.nn.Parameter], learning_rate: float, *_: object) -> torch.optim.SGD:
         optimizer = torch.optim.SGD(parameters, lr=learning_rate)
         optimizer.register_step_pre_hook(lambda *_: noted.append(optimizer.param_groups[0]["lr"]))
         return optimizer

@@ -74,9 +74,14 @@ class VariantData(Variant):
         return logged
 
     def ends_of(self, split: str, name: str) -> dict[int, CurveEnd]:
-        """Return the end of a metric's curve for every finished run that has one, by the run's id."""
+        """Return the end of a metric's curve for every finished run that has one, by the run's id.
+
+        A run that stopped because its task was solved ends at its last test alone: those before were not solved.
+        """
         curves = self.series_of_runs(split, name)
-        return {run: end for run, curve in curves.items() if (end := curve_end(curve.tolist()))}
+        solved = {run.id for run in self.finished if run.solved_at is not None}
+        tests = {run: curve.tolist()[-1:] if run in solved else curve.tolist() for run, curve in curves.items()}
+        return {run: end for run, values in tests.items() if (end := curve_end(values))}
 
     @cached_property
     def ends(self) -> dict[int, CurveEnd]:

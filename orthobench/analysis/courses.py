@@ -29,7 +29,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Loss:
-    """A place on a curve after which fewer seeds have values.
+    """A place on a curve after which fewer seeds are trained.
 
     Attributes:
         iteration: the last one of the seeds that drop out.
@@ -37,6 +37,7 @@ class Loss:
         left: seeds with a value after it.
         why: the outcomes of the seeds that drop out, such as "1 diverged".
         outcome: the status of these runs; the worst where they differ.
+        held: whether the seeds stopped because the task was solved, and stay in the curve with their last values.
     """
 
     iteration: float
@@ -45,10 +46,13 @@ class Loss:
     of: int
     why: str
     outcome: Status
+    held: bool = False
 
     @property
     def words(self) -> str:
         """Return the loss in words, such as "2 of 3 seeds left: 1 diverged"."""
+        if self.held:
+            return self.why if self.of == 1 else f"{self.why} of {self.of} seeds solved, kept at the last value"
         if self.of == 1:
             return self.why.removeprefix("1 ")
         left = f"{self.left} of {self.of} seeds left" if self.left else "no seed left"
@@ -76,7 +80,8 @@ class Course:
 def course(rows: pd.DataFrame, runs: Sequence[Run]) -> Course:
     """Return the curve of a metric over the seeds of a variant.
 
-    An iteration is left out where a seed that goes on was not evaluated: another run ended off the common grid.
+    An iteration is left out where a seed that goes on was not evaluated: another run ended off the common grid. A seed
+    that stopped because the task was solved keeps its last value: without it the median would be that of the slow ones.
 
     Args:
         rows: columns run, iteration, value.
@@ -91,7 +96,15 @@ def course(rows: pd.DataFrame, runs: Sequence[Run]) -> Course:
     table[~np.isfinite(table)] = np.nan
     finite = ~np.isnan(table)
     ends = np.array([iterations[column].max(initial=-np.inf) for column in finite.T])
-    living = ends[None, :] >= iterations[:, None]
+    for number, run in enumerate(runs):
+        if run.solved_at is not None and np.isfinite(ends[number]):
+            after = iterations > ends[number]
+            table[after, number], measured[after, number], finite[after, number] = (
+                table[finite[:, number], number][-1],
+                True,
+                True,
+            )
+    living = (ends[None, :] >= iterations[:, None]) | finite
     complete = (measured | ~living).all(axis=1) & finite.any(axis=1)
     x, table = iterations[complete], table[complete]
     if not len(x):
@@ -106,14 +119,21 @@ def course(rows: pd.DataFrame, runs: Sequence[Run]) -> Course:
 def _losses(x: Values, middle: Values, ends: Values, runs: Sequence[Run]) -> list[Loss]:
     """Return where seeds drop out: before the curve's end, or at its end by another outcome than finishing."""
     lost: dict[int, list[Run]] = {}
+    solved: dict[int, list[Run]] = {}
     for run, end in zip(runs, ends, strict=True):
         index = max(int(np.searchsorted(x, end, side="right")) - 1, 0)
-        if end < x[-1] or run.status != Status.FINISHED:
+        if run.solved_at is not None:
+            solved.setdefault(index, []).append(run)
+        elif end < x[-1] or run.status != Status.FINISHED:
             lost.setdefault(index, []).append(run)
     losses, left = [], len(runs)
-    for index, gone in sorted(lost.items()):
-        left -= len(gone)
-        losses.append(_loss(x[index], middle[index], left, len(runs), gone))
+    for index in sorted(lost.keys() | solved.keys()):
+        if gone := lost.get(index):
+            left -= len(gone)
+            losses.append(_loss(x[index], middle[index], left, len(runs), gone))
+        if held := solved.get(index):
+            why = "solved" if len(runs) == 1 else str(len(held))
+            losses.append(Loss(x[index], middle[index], left, len(runs), why, Status.FINISHED, held=True))
     return losses
 
 
@@ -122,12 +142,17 @@ def vector_course(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[
 
     Args:
         rows: columns run, iteration, values; the vectors of one iteration are of one length.
-        last: take the latest iteration at which any seed was measured, else the earliest.
+        last: take the latest iteration at which any seed was measured, else the earliest. A seed that stopped because
+            the task was solved counts with its own last vector.
     """
     if rows.empty:
         return None
     moment = rows["iteration"].max() if last else rows["iteration"].min()
-    at = rows[rows["iteration"] == moment].drop_duplicates("run")
+    at = rows[rows["iteration"] == moment]
+    if last and (solved := [run.id for run in runs if run.solved_at is not None]):
+        own = rows[rows["run"].isin(solved)].sort_values("iteration").drop_duplicates("run", keep="last")
+        at = pd.concat([at, own])
+    at = at.drop_duplicates("run")
     vectors = np.array(at["values"].tolist(), dtype=float)
     vectors[~np.isfinite(vectors)] = np.nan
     with warnings.catch_warnings():  # a step without a finite value has NaN

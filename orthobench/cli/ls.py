@@ -58,6 +58,6 @@ def command(
     else:
         headings = [
             *HEADINGS,
-            *(name for name in ("tags", "weights", "settings") if any(record[name] for record in listed)),
+            *(name for name in ("solved_at", "tags", "weights", "settings") if any(record[name] for record in listed)),
         ]
         records.print_columns(headings, [[records.cell(record[name]) for name in headings] for record in listed])

@@ -81,16 +81,18 @@ class Progress(EventSink):
         baseline = f"(baseline {self.run.baselines[metric]:.4g})"
         if self.live:
             fields: dict[str, Any] = {"result": f"{loss}{value}", "value": value, "baseline": baseline}
+            total = iteration if evaluation.solved else total
             self.bar.update(self.row, total=total, completed=iteration, **fields)
             return
         now = time.monotonic()
-        epoch_ends = iteration % self.run.iterations_per_epoch == 0 or iteration == total
+        solved = f"  solved at iteration {iteration}" if evaluation.solved else ""
+        epoch_ends = iteration % self.run.iterations_per_epoch == 0 or iteration == total or solved
         if epoch_ends or now - self.printed_at > 10:
             self.printed_at = now
             rate = self._rate(iteration)
-            left = f"  {rate:.1f} it/s  ETA {_clock((total - iteration) / rate)}" if rate else ""
+            left = f"  {rate:.1f} it/s  ETA {_clock((total - iteration) / rate)}" if rate and not solved else ""
             epoch = f"epoch {iteration / self.run.iterations_per_epoch:.2f}"
-            print(f"{short_label(self.label)}: {epoch}  {loss}{value} {baseline}{left}", file=sys.stderr)
+            print(f"{short_label(self.label)}: {epoch}  {loss}{value} {baseline}{solved}{left}", file=sys.stderr)
 
     def on_final_metrics(self, done: int, total: int) -> None:
         if self.live:

@@ -34,6 +34,7 @@ def brief(run: Run, status: str) -> dict[str, Any]:
         "final": run.final_value,
         "best": run.best_value,
         "parameters": run.parameter_count,
+        "solved_at": run.solved_at,
         "tags": run.tags,
     }
 

@@ -71,4 +71,4 @@ def describe(run: Run | StoredResult) -> str:
     """Return a run's result in one line."""
     final, best, baseline = (cell(value) for value in (run.final_value, run.best_value, run.baselines[run.metric]))
     text = f"run {run.key} {run.status}: {run.metric} {final}, best {best}, baseline {baseline}"
-    return f"{text} ({run.message})" if run.status == Status.DIVERGED else text
+    return f"{text} ({run.message})" if run.message and Status(run.status).is_final else text

@@ -37,8 +37,10 @@ from orthobench.training.profiling import RunProfile, profile_run
 NEAR = math.log(2)
 """The largest distance of an earlier run: sizes that are twice as large in total."""
 
-LENGTH = {"epochs", "max_iterations", "train_size"}
+LENGTH = {"epochs", "max_iterations", "train_size", "solved_at"}
 """Settings that change the number of iterations, not the time of one."""
+RATES = {"warmup", "schedule", "final_rate", "final_share", "weight_decay", "decay_exempt"}
+"""Settings of the course of the learning rates and of weight decay, which change neither."""
 
 FLOAT = 4
 """Bytes of a float32 number."""
@@ -105,7 +107,9 @@ class Estimator:
             left = run.total_iterations - run.iterations
             source = f"its own {run.iterations} of {run.total_iterations} iterations"
             weights = self.copies * FLOAT * run.parameter_count
-            return Estimate(left * _seconds_per_iteration(run), run.peak_memory, source, weights)
+            return Estimate(
+                left * _seconds_per_iteration(run), run.peak_memory, source + _or_solved(planned.config), weights
+            )
         settings, known = planned.config.spec.settings, self._known(planned.config)
         near = min(known, key=lambda other: distance(settings, other.settings), default=None)
         if near is None or distance(settings, near.settings) >= NEAR:
@@ -124,7 +128,9 @@ class Estimator:
         seconds = _iterations(settings, near) * near.seconds_per_iteration * longer
         memory = None if near.memory is None else round(near.memory * max(1.0, longer))
         wider = (settings["hidden_size"] / near.settings["hidden_size"]) ** 2
-        return Estimate(seconds, memory, near.name, round(self.copies * near.weights * wider))
+        return Estimate(
+            seconds, memory, near.name + _or_solved(planned.config), round(self.copies * near.weights * wider)
+        )
 
     def _known(self, config: RunConfig) -> list[Experience]:
         """Return the earlier runs of this task and model, the newest first."""
@@ -220,7 +226,9 @@ def distance(settings: dict[str, Any], other: dict[str, Any]) -> float:
 
     The sum of |ln(a / b)| over whole numbers, 0.01 for other values that differ, and 1 for a missing value.
     """
-    return sum(_distance(settings.get(name), other.get(name)) for name in (settings.keys() | other.keys()) - LENGTH)
+    return sum(
+        _distance(settings.get(name), other.get(name)) for name in (settings.keys() | other.keys()) - LENGTH - RATES
+    )
 
 
 def _distance(a: Any, b: Any) -> float:
@@ -249,6 +257,11 @@ def _experience(config: RunConfig, profile: RunProfile) -> Experience:
         f"{profile.steps} steps tried" if profile.steps > 1 else "one step tried",
         profile.weights,
     )
+
+
+def _or_solved(config: RunConfig) -> str:
+    """Return the remark on the estimate of a run that may stop before its last iteration; "" for other runs."""
+    return "" if config.training.solved_at is None else "; less if solved earlier"
 
 
 def _longer(settings: dict[str, Any], near: dict[str, Any]) -> float:

@@ -41,7 +41,8 @@ class PruningSink(EventSink):
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         self.rows += [row for row in evaluation.rows if row.name == self.metric and row.split in ("test", "valid")]
-        self._apply()
+        if not evaluation.solved:  # the run is over
+            self._apply()
 
     def raise_if_pruned(self) -> None:
         """Record in the database that the rule has ended the run, if it has.

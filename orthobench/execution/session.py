@@ -35,7 +35,7 @@ from orthobench.store import Run, Status, Store
 from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
 from orthobench.training.events import EventSink, Tee
 from orthobench.training.locks import lock
-from orthobench.training.longer import begin_longer
+from orthobench.training.longer import begin_longer, why_not_longer
 from orthobench.training.loop import Interrupted
 from orthobench.training.profiling import RunProfile
 from orthobench.weights.folder import remove as remove_weights
@@ -178,10 +178,10 @@ class Session:
             with lock(store, checkpoints):
                 shorter = begin_longer(config, store, self.database, checkpoints)
             if shorter is None:
-                self.display.print_line(
-                    f"run {key} starts at the beginning: no shorter run of these settings has kept its training state "
-                    "with --keep-weights last"
+                why = why_not_longer(config) or (
+                    "no shorter run of these settings has kept its training state with --keep-weights last"
                 )
+                self.display.print_line(f"run {key} starts at the beginning: {why}")
             else:
                 self.display.print_line(f"run {key} continues run {shorter.key} from epoch {shorter.epochs:g}")
         job = self.job(config, label)

@@ -22,6 +22,7 @@ OptimizerName = Literal[
     "adam",
     "adam_nnrnn",
     "adam_tf1",
+    "adamw",
     "cayley",
     "cayley_rmsprop_keras1",
     "rmsprop_keras1",
@@ -50,6 +51,17 @@ class ModelSettings(Settings):
     )
     learning_rate: Positive = Field(
         1e-3, description="learning rate of all parameters without a learning rate of their own"
+    )
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        0.0,
+        description="adamw: share of each weight that a step takes away, times the learning rate",
+        json_schema_extra={"neutral": 0.0},
+    )
+    decay_exempt: Literal["embedding", "vectors"] | None = Field(
+        None,
+        description="adamw: parameters without weight decay; embedding: that of the inputs; vectors: the embedding and "
+        "all vectors, such as biases, norms and initial states; none: all decay",
+        json_schema_extra={"neutral": None},
     )
     output_bias: OutputBias = Field(
         "zeros",
@@ -135,7 +147,10 @@ class Signature:
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters with a common optimiser, learning rate and weight decay d: d w is added to the gradient of w."""
+    """Parameters with a common optimiser, learning rate and weight decay d.
+
+    d w is added to the gradient of w. `adamw` subtracts d times the learning rate times w instead (decoupled decay).
+    """
 
     parameters: list[nn.Parameter]
     optimizer: OptimizerName
@@ -156,6 +171,7 @@ class Model(nn.Module, ABC):
             not those inside a gate or a derivative. Their distance from orthogonal is measured.
         Settings: the hyper-parameters.
         orthogonal: whether every recurrent matrix is orthogonal by construction, before and after training.
+        penalises_weights: whether `penalty` reads the setting `weight_decay`; adamw then decays nothing.
         cost: the reason why a training step takes several times scoRNN's, if it does.
         waits: the reason why the host waits for a GPU in each training step, if it does. Such a step cannot be in a
             CUDA graph.
@@ -166,6 +182,7 @@ class Model(nn.Module, ABC):
     paper: ClassVar[str]
     orthogonal: ClassVar[bool] = False
     step_matrices: tuple[str, ...] = ("W",)
+    penalises_weights: ClassVar[bool] = False
     cost: ClassVar[str] = ""
     waits: ClassVar[str] = ""
     Settings: ClassVar[type[ModelSettings]] = ModelSettings

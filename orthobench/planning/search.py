@@ -208,7 +208,7 @@ class Search:
         if not self.prune:
             return None
         earlier = trials[: round_start(trial.number, round_size)]
-        return Median(tuple(tuple(other.bests) for other in earlier if other.state == "finished"), self.metric.goal)
+        return Median(tuple(_whole_course(other) for other in earlier if other.state == "finished"), self.metric.goal)
 
     def draw(self, trials: Sequence[Trial], round_size: int) -> Trial | None:
         """Draw the next trial; None if every point is a trial already.
@@ -268,6 +268,15 @@ class Search:
             value=trial.best if trial.state == "finished" else None,
             intermediate_values={} if trial.state == "diverged" else dict(enumerate(trial.bests)),
         )
+
+
+def _whole_course(trial: Trial) -> tuple[float, ...]:
+    """Return the best value of a finished trial up to each evaluation; one that solved its task keeps its last."""
+    bests, run = tuple(trial.bests), trial.run
+    if run is None or run.solved_at is None or not bests:
+        return bests
+    missing = len(bests) * run.total_iterations // run.iterations + 1 - len(bests)
+    return bests + bests[-1:] * missing
 
 
 def round_start(number: int, round_size: int) -> int:

@@ -27,6 +27,8 @@ OUTCOME_SYMBOLS = {
     Status.RUNNING: "triangle-right-open",
 }
 """Of a place where seeds drop out, by the status of their runs."""
+SOLVED_SYMBOL = "circle-open"
+"""Of a place where seeds stop because the task is solved."""
 
 
 def add_course(figure: Figure, course: Course, x: ArrayLike, label: str, style: Style, plain: bool = False) -> None:
@@ -55,7 +57,13 @@ def add_course(figure: Figure, course: Course, x: ArrayLike, label: str, style: 
     )
     indices = {iteration: index for index, iteration in enumerate(course.x)}
     marks = [
-        (x[indices[loss.iteration]], loss.value, OUTCOME_SYMBOLS[loss.outcome], 13, loss.words)
+        (
+            x[indices[loss.iteration]],
+            loss.value,
+            SOLVED_SYMBOL if loss.held else OUTCOME_SYMBOLS[loss.outcome],
+            13,
+            loss.words,
+        )
         for loss in course.losses
     ]
     if not plain and not (marks and marks[-1][0] == x[-1]):

@@ -112,7 +112,7 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
                     "message": run.message,
                     "tags": ", ".join(run.tags) or None,
                     "best iteration": run.best_iteration,
-                    "iterations": f"{run.iterations} of {run.total_iterations}",
+                    "iterations": f"{run.iterations} of {run.total_iterations}{', solved' if run.solved_at else ''}",
                     "device": run.device,
                     "backend": run.backend,
                     "seconds": run.seconds,

@@ -17,7 +17,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from orthobench.metric import Goal, Metric
-from orthobench.store.result import seconds_per_epoch
+from orthobench.store.result import Status, seconds_per_epoch
 from orthobench.store.types import FloatArray, JsonObject, Number, Text, WholeNumber
 
 
@@ -130,6 +130,13 @@ class Run(Base):
         """Return the task's declaration of the metric of this name, if it has one."""
         record = (self.metrics or {}).get(name)
         return None if record is None else Metric.read(name, record)
+
+    @property
+    def solved_at(self) -> int | None:
+        """Return the iteration at which the run stopped because the task was solved; None where it did not."""
+        stops = self.spec["training"].get("solved_at") is not None
+        stopped = self.status == Status.FINISHED and self.iterations < self.total_iterations
+        return self.iterations if stops and stopped else None
 
     @property
     def epochs(self) -> float:

@@ -37,7 +37,7 @@ class Evaluator:
         self.baselines = self.task.baselines(config.task_settings)
 
     def evaluate(self, *, probe: bool) -> Evaluation:
-        """Measure the model as it stands, with the probes if `probe`, and update best value and plateaus.
+        """Measure the model as it stands, with the probes if `probe`, and update best value, plateaus and `solved`.
 
         An exception leaves the trainer's state as it was, so the evaluation can be repeated.
         """
@@ -47,7 +47,8 @@ class Evaluator:
         with trainer.timer("test"):
             test = self.measure(self.task.test)
             validation = {} if self.task.validation is None else self.measure(self.task.validation)
-        probe_rows, vectors = self._run_probes(epoch) if probe else ([], [])
+        solved = self._is_solved(test[self.metric])
+        probe_rows, vectors = self._run_probes(epoch, last=solved) if probe or solved else ([], [])
         loss = trainer.take_loss()
         if loss is not None:
             rows.append(MetricRow("train", "loss", epoch, state.iteration, loss))
@@ -59,8 +60,9 @@ class Evaluator:
         value = test[self.metric]
         if self._improves(value, state.best and state.best[0]):
             trainer.set_best(value)
+        state.solved = solved
         finite = value if math.isfinite(value) else None
-        return Evaluation(state.iteration, epoch, rows, vectors, finite, self.progress())
+        return Evaluation(state.iteration, epoch, rows, vectors, finite, self.progress(), solved)
 
     @torch.no_grad()
     def measure(self, split: Split, max_batches: int | None = None) -> dict[str, float]:
@@ -118,8 +120,18 @@ class Evaluator:
             return map(split.batch, torch.arange(len(split), device=self.trainer.device).split(size))
         return (stream.piece(position, size) for position in range(stream.pieces(size)))
 
-    def _run_probes(self, epoch: int) -> tuple[list[MetricRow], list[TraceRow]]:
-        """Run the probes that are due, on the same batch in the whole run; the model is in evaluation mode."""
+    def _is_solved(self, value: float) -> bool:
+        """Return whether a test metric of trained weights reaches `solved_at`."""
+        limit = self.training.solved_at
+        if limit is None or not self.trainer.state.iteration or not math.isfinite(value):
+            return False
+        return self.better(value, limit) == value
+
+    def _run_probes(self, epoch: int, last: bool) -> tuple[list[MetricRow], list[TraceRow]]:
+        """Run the probes that are due, on the same batch in the whole run; all of them at the `last` evaluation.
+
+        The model is in evaluation mode.
+        """
         trainer, iteration = self.trainer, self.trainer.state.iteration
         trainer.model.eval()
         self.task.epoch = 0  # so a task that draws new data in every epoch gives the same batch
@@ -129,7 +141,7 @@ class Evaluator:
         vectors: list[TraceRow] = []
         for name, probe in self.probes.items():
             scheduled = probe.every_epochs and epoch % probe.every_epochs == 0
-            if not (scheduled or iteration in (0, trainer.total_iterations)):
+            if not (scheduled or last or iteration in (0, trainer.total_iterations)):
                 continue
             with trainer.timer(f"probe {name}"):
                 result = probe(context)

@@ -85,6 +85,7 @@ class Evaluation:
         rows: training loss, test and validation metrics, and probe values.
         vectors: the probes' vectors.
         value: the test metric; None if it is not finite.
+        solved: whether the test metric reached `solved_at`, so that the run ends here.
     """
 
     iteration: int
@@ -93,6 +94,7 @@ class Evaluation:
     vectors: Sequence[TraceRow]
     value: float | None
     progress: RunProgress
+    solved: bool = False
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from orthobench.store import WeightsRow
-from orthobench.training.trainer import Trainer
+from orthobench.training.trainer import Checkpoint, Trainer
 from orthobench.weights.content import Kind, decode, encode, file_name, sha256
 from orthobench.weights.folder import WeightsFolder
 from orthobench.weights.structure import flatten
@@ -41,7 +41,7 @@ class WeightsKeeper:
     def _keeps_last(self) -> bool:
         return self.keeps_any and self.mode in ("last", "both")
 
-    def keep_state(self, trainer: Trainer) -> None:
+    def keep_state(self, trainer: Trainer, state: Checkpoint) -> None:
         """Keep the training state before the last evaluation, which a longer run would repeat.
 
         A longer run runs other probes there. With this state it makes all rows itself that depend on its length.
@@ -50,7 +50,7 @@ class WeightsKeeper:
             StorageError: the file cannot be written.
         """
         if self._keeps_last:
-            structure, tensors = flatten(vars(trainer.checkpoint()))
+            structure, tensors = flatten(vars(state))
             self._state = self._put(trainer, "state", tensors, trainer.state.iteration, {"structure": structure})
 
     def keep(self, trainer: Trainer, *, finished: bool) -> list[WeightsRow]:

@@ -14,13 +14,20 @@ from orthobench.errors import UsageError
 from orthobench.spec import RunConfig, RunSpec
 from orthobench.store import Run, Status, Store, Weights
 from orthobench.training.checkpoint import Checkpoints
+from orthobench.training.schedule import length_dependence
 from orthobench.training.trainer import Checkpoint
 from orthobench.weights.content import BROKEN, decode
 from orthobench.weights.folder import read
 from orthobench.weights.structure import restore
 
 LENGTH = ("epochs", "max_iterations")
-"""The settings in which a longer run differs. No iteration depends on them."""
+"""The settings in which a longer run differs. No iteration depends on them, without a schedule of learning rates."""
+
+
+def why_not_longer(config: RunConfig) -> str:
+    """Return why no shorter run of these settings can be continued to this one; "" if one can."""
+    dependence = length_dependence(config.spec.training)
+    return dependence and f"its learning rates depend on its length ({dependence})"
 
 
 def begin_longer(config: RunConfig, store: Store, database: str, checkpoints: Checkpoints) -> Run | None:
@@ -32,7 +39,7 @@ def begin_longer(config: RunConfig, store: Store, database: str, checkpoints: Ch
         UsageError: the kept state is missing, cut off or changed.
         StorageError: the checkpoint cannot be written.
     """
-    if store.find(config.spec.key) is not None:
+    if store.find(config.spec.key) is not None or why_not_longer(config):
         return None
     chosen = _longest(config.spec, store)
     if chosen is None:

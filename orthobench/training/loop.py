@@ -114,14 +114,14 @@ class TrainingLoop:
         else:
             self.sink.on_resume(-1)
             self._evaluate(probe=True)  # untrained weights may be anywhere: they cannot diverge
-        while trainer.state.iteration < trainer.total_iterations:
+        while not trainer.is_over:
             trainer.advance()
             self.sink.on_iteration(trainer.state.iteration)
             evaluates = trainer.is_evaluation_due
             if evaluates and self._evaluate_and_end():
                 return
             self._stop_if_asked()
-            if evaluates and self.schedule.is_due():
+            if evaluates and not trainer.is_over and self.schedule.is_due():
                 self._save()
         self._finish()
 
@@ -139,10 +139,14 @@ class TrainingLoop:
     def _evaluate_and_end(self) -> bool:
         """Evaluate; end the run if it has diverged, and return whether it has ended."""
         trainer = self.trainer
-        if trainer.state.iteration == trainer.total_iterations:
-            self._storing(lambda: self.keeper.keep_state(trainer))
+        ends = trainer.state.iteration == trainer.total_iterations
+        before = trainer.checkpoint() if ends or trainer.training.solved_at is not None else None
+        if before and ends:
+            self._storing(lambda: self.keeper.keep_state(trainer, before))
         cause = self._evaluate(probe=trainer.ends_epoch)
         if not cause:
+            if before and trainer.state.solved and not ends:
+                self._storing(lambda: self.keeper.keep_state(trainer, before))
             return False
         can_continue = trainer.state.iteration < trainer.total_iterations and trainer.weights_are_finite()
         if can_continue and self.on_divergence == "continue":
@@ -182,7 +186,14 @@ class TrainingLoop:
         epoch = iteration // trainer.iterations_per_epoch
         rows = [MetricRow("test", name, epoch, iteration, value) for name, value in metrics.items()]
         weights = self._storing(lambda: self.keeper.keep(trainer, finished=True))
-        self.end(Status.FINISHED, rows=rows, weights=weights)
+        self.end(Status.FINISHED, self._why_over(), rows, weights)
+
+    def _why_over(self) -> str | None:
+        """Return at which iteration the task was solved; None where the run has all its iterations."""
+        trainer = self.trainer
+        if not trainer.state.solved or trainer.state.iteration == trainer.total_iterations:
+            return None
+        return f"solved at iteration {trainer.state.iteration}: {self.evaluator.metric} reached solved_at"
 
     def _storing(self, keep: Callable[[], T]) -> T:
         """Return the result of a function that stores weights; if it fails, a checkpoint keeps the run's state.

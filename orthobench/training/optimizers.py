@@ -6,7 +6,7 @@ it has recorded. The updates of a group's parameters are one launch each (`torch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any, get_args
 
@@ -192,6 +192,7 @@ _MAKERS: dict[str, Callable[..., Optimizer]] = {
     "adam": torch.optim.Adam,
     "adam_nnrnn": partial(torch.optim.Adam, betas=(0.0, 0.9)),
     "adam_tf1": AdamTF1,
+    "adamw": partial(torch.optim.AdamW, weight_decay=0.0),
     "cayley": CayleyStep,
     "cayley_rmsprop_keras1": partial(CayleyStep, normalise=True),
     "rmsprop_keras1": partial(RMSProp, epsilon=1e-8, epsilon_inside=False, initial=0.0),
@@ -206,9 +207,28 @@ _MAKERS: dict[str, Callable[..., Optimizer]] = {
 assert set(_MAKERS) == set(get_args(OptimizerName))
 
 
-def make_optimizer(name: OptimizerName, parameters: list[torch.nn.Parameter], learning_rate: float) -> Any:
-    """Return the named optimiser for these parameters, capturable on CUDA."""
-    optimizer = _MAKERS[name](parameters, lr=learning_rate)
+def make_optimizer(
+    name: OptimizerName,
+    parameters: list[torch.nn.Parameter],
+    learning_rate: float,
+    weight_decay: float = 0.0,
+    exempt: Collection[torch.nn.Parameter] = (),
+) -> Any:
+    """Return the named optimiser for these parameters, capturable on CUDA.
+
+    Args:
+        weight_decay: decoupled decay, of `adamw` alone (Loshchilov and Hutter, Decoupled Weight Decay Regularization,
+            ICLR 2019).
+        exempt: parameters without this decay.
+    """
+    if name == "adamw":
+        free = {id(parameter) for parameter in exempt}
+        parts = [(weight_decay, [p for p in parameters if id(p) not in free])]
+        parts.append((0.0, [p for p in parameters if id(p) in free]))
+        groups = [{"params": members, "weight_decay": decay} for decay, members in parts if members]
+        optimizer = _MAKERS[name](groups, lr=learning_rate)
+    else:
+        optimizer = _MAKERS[name](parameters, lr=learning_rate)
     if parameters and parameters[0].is_cuda:
         set_capturable(optimizer, True)
     return optimizer

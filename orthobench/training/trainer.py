@@ -24,6 +24,7 @@ from orthobench.task import Batch, Task
 from orthobench.training.batches import Batches
 from orthobench.training.graph import CudaRecorder, GraphMode, StepGraph, graph_problem
 from orthobench.training.optimizers import make_optimizer, set_capturable, set_learning_rate
+from orthobench.training.schedule import learning_rate
 from orthobench.training.size import check_size
 from orthobench.training.timing import PhaseTimer
 
@@ -57,6 +58,7 @@ class TrainingState:
         best_weights: the model's state at the best test, if the trainer keeps it.
         best_validation: best validation metric at the end of an epoch.
         plateaus: epochs without a better validation metric.
+        solved: whether the last test reached `solved_at`, so that the run is over.
         carried: the state after the last batch, for a task that carries it on.
         segments: first iteration and token of the run's segments, see `orthobench.store.Segment`.
         earlier_backends: back ends of the recurrence before the run was resumed.
@@ -70,6 +72,7 @@ class TrainingState:
     best_weights: dict[str, Tensor] | None = None
     best_validation: float | None = None
     plateaus: int = 0
+    solved: bool = False
     carried: State | None = None
     segments: list[tuple[int, str | None]] = field(default_factory=list)
     earlier_backends: frozenset[str] = frozenset()
@@ -104,6 +107,7 @@ class Checkpoint:
     best_valid: float | None = None
     best_weights: dict[str, Tensor] | None = None
     plateaus: int = 0
+    solved: bool = False
     threads: int = 0
     key: str | None = None
     segments: list[tuple[int, str | None]] = field(default_factory=lambda: [(0, None)])
@@ -142,9 +146,7 @@ class Trainer:
         generator = seeds.generator(spec.seed, "model", spec.model)
         self.model = config.model_class.build(config.model_settings, task.signature, generator).to(device)
         self.groups = self.model.parameter_groups()
-        self.optimizers = [
-            make_optimizer(group.optimizer, group.parameters, group.learning_rate) for group in self.groups
-        ]
+        self.optimizers = self._make_optimizers()
         self.batches = Batches(task, self.training, spec.seed, device)
         self.iterations_per_epoch = self.batches.per_epoch
         total = self.training.epochs * self.iterations_per_epoch
@@ -154,7 +156,7 @@ class Trainer:
         self.timer = PhaseTimer()
         self.keeps_best = False
         self.graph: StepGraph | None = None
-        self._rate_factor: float | None = None  # that of the optimisers' learning rates
+        self._rates: list[float] = []  # the optimisers' learning rates
 
     def use_graph(self, mode: GraphMode) -> None:
         """Run the next iterations as a CUDA graph: "auto" where device and model allow it.
@@ -168,6 +170,11 @@ class Trainer:
         self.graph = None
         if mode != "off" and problem is None:
             self.graph = StepGraph(self._train_on, CudaRecorder(self.device), required=mode == "on")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no iteration is left: all are done, or the task is solved."""
+        return self.state.solved or self.state.iteration >= self.total_iterations
 
     @property
     def ends_epoch(self) -> bool:
@@ -208,7 +215,7 @@ class Trainer:
     def step(self) -> None:
         """Step every optimiser with the groups' weight decay."""
         for group, optimizer in zip(self.groups, self.optimizers, strict=True):
-            if group.weight_decay:
+            if group.weight_decay and group.optimizer != "adamw":
                 for parameter in group.parameters:
                     if parameter.grad is not None:
                         parameter.grad.add_(parameter, alpha=group.weight_decay)
@@ -250,12 +257,13 @@ class Trainer:
             model=self.model.state_dict(),
             optimizers=[optimizer.state_dict() for optimizer in self.optimizers],
             state=state.carried,
-            loss_sum=state.loss_sum,
+            loss_sum=state.loss_sum.clone(),
             loss_count=state.loss_count,
             best=state.best,
             best_valid=state.best_validation,
             best_weights=state.best_weights,
             plateaus=state.plateaus,
+            solved=state.solved,
             seconds=dict(self.timer.seconds),
             threads=torch.get_num_threads(),
             random=torch.get_rng_state(),
@@ -272,7 +280,7 @@ class Trainer:
         for optimizer, saved in zip(self.optimizers, checkpoint.optimizers, strict=True):
             optimizer.load_state_dict(saved)
             set_capturable(optimizer, self.device.type == "cuda")
-        self._rate_factor = None
+        self._rates = []
         if self.graph is not None:  # it has recorded the addresses of the state before
             self.graph = StepGraph(self._train_on, self.graph.recorder, self.graph.required)
         carried = checkpoint.state
@@ -285,6 +293,7 @@ class Trainer:
             best_validation=checkpoint.best_valid,
             best_weights=checkpoint.best_weights,
             plateaus=checkpoint.plateaus,
+            solved=checkpoint.solved,
             carried=carried and tuple(part.to(self.device) for part in carried),
             earlier_backends=frozenset((checkpoint.kernels or {}).get("backends", ())),
         )
@@ -319,14 +328,40 @@ class Trainer:
             return ()
         return tuple(part.detach().clone() for part in final_state)  # a view keeps all states alive
 
+    def _make_optimizers(self) -> list[Any]:
+        """Return an optimiser for each group of parameters.
+
+        Raises:
+            UsageError: there is a weight decay, and no group is trained with adamw.
+        """
+        settings = self.config.model_settings
+        decay = 0.0 if self.model.penalises_weights else settings.weight_decay
+        if decay and all(group.optimizer != "adamw" for group in self.groups):
+            raise UsageError(f"weight_decay={decay:g} is that of adamw: set optimizer=adamw as well, or leave it at 0")
+        exempt = [
+            parameter
+            for name, parameter in self.model.named_parameters()
+            if (settings.decay_exempt is not None and name.rpartition(".")[2] == "embedding")
+            or (settings.decay_exempt == "vectors" and parameter.dim() < 2)
+        ]
+        return [
+            make_optimizer(group.optimizer, group.parameters, group.learning_rate, group.weight_decay or decay, exempt)
+            for group in self.groups
+        ]
+
     def _set_learning_rates(self) -> None:
-        """Give the optimisers the learning rates of the iteration's epoch."""
-        decays = self.state.iteration // self.iterations_per_epoch // self.training.decay_every
-        factor = self.training.learning_rate_decay**decays * self.training.plateau_decay**self.state.plateaus
-        if factor != self._rate_factor:
-            for group, optimizer in zip(self.groups, self.optimizers, strict=True):
-                set_learning_rate(optimizer, group.learning_rate * factor)
-            self._rate_factor = factor
+        """Give the optimisers the learning rates of the iteration."""
+        iteration, training = self.state.iteration, self.training
+        decays = iteration // self.iterations_per_epoch // training.decay_every
+        factor = training.learning_rate_decay**decays * training.plateau_decay**self.state.plateaus
+        rates = [
+            learning_rate(group.learning_rate, iteration, self.total_iterations, training) * factor
+            for group in self.groups
+        ]
+        if rates != self._rates:
+            for rate, optimizer in zip(rates, self.optimizers, strict=True):
+                set_learning_rate(optimizer, rate)
+            self._rates = rates
 
     def _clip_gradients(self) -> None:
         if self.training.clip_value is not None:

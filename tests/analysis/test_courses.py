@@ -14,7 +14,7 @@ from orthobench.store import Status
 
 
 def runs(*statuses: Status):
-    return [SimpleNamespace(id=10 + number, status=status) for number, status in enumerate(statuses)]
+    return [SimpleNamespace(id=10 + number, status=status, solved_at=None) for number, status in enumerate(statuses)]
 
 
 def rows(*curves: dict[int, float]) -> pd.DataFrame:
@@ -63,6 +63,30 @@ def test_a_value_that_is_not_finite_leaves_a_gap_and_not_a_better_median():
     curve = course(rows({0: 1.0, 5: math.nan, 10: 1.0}, {0: 3.0, 5: 3.0, 10: 3.0}), runs("finished", "finished"))
     np.testing.assert_array_equal(curve.median, [2.0, np.nan, 2.0])
     assert curve.losses == ()
+
+
+def test_a_seed_that_solved_its_task_keeps_its_last_value():
+    """Without it the median after 5 would be that of the two slow seeds, and the curve would rise."""
+    data = rows({0: 0.2, 5: 1.0}, {0: 0.1, 5: 0.3, 10: 0.8}, {0: 0.3, 5: 0.4, 10: 0.5, 15: 0.9})
+    all_runs = runs("finished", "diverged", "finished")
+    all_runs[0].solved_at = 5
+    curve = course(data, all_runs)
+    np.testing.assert_array_equal(curve.x, [0, 5, 10, 15])
+    np.testing.assert_array_equal(curve.median, [0.2, 0.4, 0.8, 0.95])
+    np.testing.assert_array_equal(curve.high, [0.3, 1.0, 1.0, 1.0])
+    solved, lost = curve.losses
+    assert (solved.iteration, solved.words) == (5, "1 of 3 seeds solved, kept at the last value")
+    assert (lost.iteration, lost.words) == (10, "2 of 3 seeds left: 1 diverged")
+    (alone,) = course(data[data["run"] == 10], all_runs[:1]).losses
+    assert (alone.iteration, alone.words, alone.held) == (5, "solved", True)
+
+
+def test_the_last_vector_of_a_seed_that_solved_its_task_counts():
+    data = pd.DataFrame([(10, 4, [2.0]), (11, 4, [4.0]), (11, 9, [8.0])], columns=["run", "iteration", "values"])
+    all_runs = runs("finished", "finished")
+    all_runs[0].solved_at = 4
+    iteration, last = vector_course(data, all_runs, last=True)
+    assert (iteration, list(last.median), last.losses) == (9, [5.0], ())
 
 
 def test_vectors_over_seeds():

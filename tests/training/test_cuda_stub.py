@@ -125,6 +125,7 @@ def test_four_runs_that_train_together_launch_as_often_as_one(model, cuda_stub_e
 def test_every_optimiser_clipping_and_a_falling_learning_rate_fit_in_the_graph(cuda_stub_environment):
     names = [name for name in get_args(OptimizerName) if not name.startswith("cayley")]  # the defaults of other models
     course = TINY | {"clip_norm": "1.0", "clip_value": "0.5", "epochs": "3", "learning_rate_decay": "0.5"}
+    course |= {"warmup": "0.2", "schedule": "cosine", "final_share": "0.01"}
     jobs = [["adding", "irnn", course | {"optimizer": name}, "on"] for name in names]
     for name, step in zip(names, counts(cuda_stub_environment, jobs), strict=True):
         assert (step["graph_launches"], step["triton"], step["waits"], step["from_host"]) == (1, 0, 0, 0), name

@@ -133,6 +133,8 @@ FALLING = {"epochs": "3", "learning_rate_decay": "0.5", "clip_norm": "0.5", "cli
         ("scornn", {}),
         ("scornn", {"optimizer": "adagrad_tf1", "recurrent_optimizer": "rmsprop_theano"}),
         ("lstm", {"optimizer": "adam"}),
+        ("rnn", {"optimizer": "adamw", "weight_decay": "0.5", "decay_exempt": "vectors"}),
+        ("rnn", {"optimizer": "adam_tf1", "warmup": "3", "schedule": "cosine", "final_rate": "1e-5"}),
         ("gru", {"optimizer": "rmsprop_torch"}),
         ("rnn", {"optimizer": "sgd_momentum", "activation": "tanh"}),
         ("soft_orthogonal", {}),

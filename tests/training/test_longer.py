@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
+from support.trained import KEEPING, rows, weights
 
 import orthobench as ob
 from orthobench.errors import UsageError
-from orthobench.weights.content import decode
-
-KEEPING = ob.ExecutionOptions(device="cpu", keep_weights="both")
-
-
-def rows(database, key):
-    with ob.open_results(database) as results:
-        run = results.store.get(key)
-        metrics = [
-            (row.split, row.name, row.epoch, row.iteration, row.value) for row in results.store.metrics([run.id])
-        ]
-        traces = [(row.name, row.iteration, list(row.values)) for row in results.store.traces([run.id])]
-        return metrics, traces
-
-
-def weights(database, key, kind):
-    with ob.open_results(database) as results:
-        run = results.store.get(key)
-        (record,) = [row for row in results.store.weights([run.id]) if row.kind == kind]
-    return record.iteration, decode(Path(f"{database}.weights", record.path).read_bytes(), record.path).tensors
 
 
 @pytest.mark.parametrize(
@@ -114,6 +93,28 @@ def test_a_state_that_is_missing_or_changed_is_named(tmp_path, tiny):
             ob.run("adding", "rnn", db=database, settings=tiny | {"epochs": "5"}, options=KEEPING, extend=True)
     with ob.open_results(database) as results:
         assert [run.key for run in results.store.runs()] == [short.key]
+
+
+@pytest.mark.parametrize("course", [{"schedule": "cosine"}, {"warmup": "0.2"}])
+def test_rates_that_depend_on_the_length_cannot_be_continued(tmp_path, tiny, course, orthobench):
+    settings = {name: value for name, value in (tiny | course).items() if name != "epochs"}
+    options = [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
+    orthobench("run", "adding", "rnn", *options, "--epochs", "2", "--keep-weights", "last")
+    long = orthobench("run", "adding", "rnn", *options, "--epochs", "5", "--keep-weights", "last")
+    line = next(line for line in long.err.splitlines() if "starts at the beginning" in line)
+    (name,) = course
+    assert f"its learning rates depend on its length ({name}=" in line
+    assert "epoch 1.00" in long.err
+
+
+def test_a_warm_up_in_iterations_can_be_continued(tmp_path, tiny):
+    settings = tiny | {"warmup": "3"}
+    fresh = ob.run("adding", "rnn", db=str(tmp_path / "f.db"), settings=settings | {"epochs": "4"}, options=KEEPING)
+    ob.run("adding", "rnn", db=str(tmp_path / "r.db"), settings=settings, options=KEEPING)
+    longer = settings | {"epochs": "4"}
+    long = ob.run("adding", "rnn", db=str(tmp_path / "r.db"), settings=longer, options=KEEPING, extend=True)
+    assert long.continued_from
+    assert rows(str(tmp_path / "r.db"), long.key) == rows(str(tmp_path / "f.db"), fresh.key)
 
 
 def test_a_longer_run_that_starts_over_continues_nothing(tmp_path, tiny):

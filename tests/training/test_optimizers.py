@@ -176,7 +176,13 @@ def _trained(name: str, capturable: bool, reload_at: int | None = None) -> list[
     return [parameter.detach() for parameter in parameters]
 
 
-TORCHS = {"adam", "adam_nnrnn", "rmsprop_torch", "sgd_momentum"}  # they round otherwise with a tensor as learning rate
+TORCHS = {
+    "adamw",
+    "adam",
+    "adam_nnrnn",
+    "rmsprop_torch",
+    "sgd_momentum",
+}  # they round otherwise with a tensor as learning rate
 
 
 @pytest.mark.parametrize("name", get_args(OptimizerName))

@@ -4,53 +4,26 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
 import torch
+from support.trained import CPU, train_in
 
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
 from orthobench.store.merge import merge
 from orthobench.training.checkpoint import NEWEST, PREVIOUS, CheckpointFolder
-from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 from orthobench.training.loop import Interrupted
 from orthobench.training.trainer import kernels
-
-CPU = torch.device("cpu")
-
-
-class StopAt(EventSink):
-    """Asks to stop after an iteration, and keeps the iterations."""
-
-    def __init__(self, last: int = -1) -> None:
-        self.last, self.iterations = last, []
-
-    def on_iteration(self, iteration):
-        self.iterations.append(iteration)
-
-    def should_stop(self):
-        return bool(self.iterations) and self.iterations[-1] == self.last
 
 
 @pytest.fixture
 def config(tiny):
     return resolve(Catalog(), "adding", "scornn", tiny)
-
-
-def train_in(folder, config, stop_at=-1, key=None, **options):
-    sink = StopAt(stop_at)
-    with open_store(str(folder / "r.db"), create=True) as store:
-        checkpoints = CheckpointFolder(folder / "c", key or config.spec.key)
-        options = {"checkpoint_every": 0, **options}
-        with suppress(Interrupted):
-            train(config, store, checkpoints, CPU, sinks=[sink], should_stop=sink.should_stop, **options)
-        run = store.find(config.spec.key)
-        rows = [(row.split, row.name, row.iteration, row.value) for row in store.metrics([run.id])]
-    return run, rows, sink.iterations
 
 
 def test_auto_keeps_the_back_end_that_the_run_began_with(config, tmp_path, caplog):

@@ -1,0 +1,61 @@
+"""Runs that a test trains, cuts off and reads back."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+import orthobench as ob
+from orthobench.store import open_store
+from orthobench.training.checkpoint import CheckpointFolder
+from orthobench.training.events import EventSink
+from orthobench.training.lifecycle import train
+from orthobench.training.loop import Interrupted
+from orthobench.weights.content import decode
+
+CPU = torch.device("cpu")
+KEEPING = ob.ExecutionOptions(device="cpu", keep_weights="both")
+
+
+class StopAt(EventSink):
+    """Asks to stop after an iteration, and keeps the iterations."""
+
+    def __init__(self, last: int = -1) -> None:
+        self.last, self.iterations = last, []
+
+    def on_iteration(self, iteration):
+        self.iterations.append(iteration)
+
+    def should_stop(self):
+        return bool(self.iterations) and self.iterations[-1] == self.last
+
+
+def train_in(folder, config, stop_at=-1, key=None, **options):
+    sink = StopAt(stop_at)
+    with open_store(str(folder / "r.db"), create=True) as store:
+        checkpoints = CheckpointFolder(folder / "c", key or config.spec.key)
+        options = {"checkpoint_every": 0, **options}
+        with suppress(Interrupted):
+            train(config, store, checkpoints, CPU, sinks=[sink], should_stop=sink.should_stop, **options)
+        run = store.find(config.spec.key)
+        rows = [(row.split, row.name, row.iteration, row.value) for row in store.metrics([run.id])]
+    return run, rows, sink.iterations
+
+
+def rows(database, key):
+    with ob.open_results(database) as results:
+        run = results.store.get(key)
+        metrics = [
+            (row.split, row.name, row.epoch, row.iteration, row.value) for row in results.store.metrics([run.id])
+        ]
+        traces = [(row.name, row.iteration, list(row.values)) for row in results.store.traces([run.id])]
+        return metrics, traces
+
+
+def weights(database, key, kind):
+    with ob.open_results(database) as results:
+        run = results.store.get(key)
+        (record,) = [row for row in results.store.weights([run.id]) if row.kind == kind]
+    return record.iteration, decode(Path(f"{database}.weights", record.path).read_bytes(), record.path).tensors
