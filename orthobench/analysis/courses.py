@@ -37,7 +37,7 @@ class Loss:
         left: seeds with a value after it.
         why: the outcomes of the seeds that drop out, such as "1 diverged".
         outcome: the status of these runs; the worst where they differ.
-        held: whether the seeds stopped because the task was solved, and stay in the curve with their last values.
+        solved: whether the seeds stopped because the task was solved, and stay in the curve with their last values.
     """
 
     iteration: float
@@ -46,12 +46,12 @@ class Loss:
     of: int
     why: str
     outcome: Status
-    held: bool = False
+    solved: bool = False
 
     @property
     def words(self) -> str:
         """Return the loss in words, such as "2 of 3 seeds left: 1 diverged"."""
-        if self.held:
+        if self.solved:
             return self.why if self.of == 1 else f"{self.why} of {self.of} seeds solved, kept at the last value"
         if self.of == 1:
             return self.why.removeprefix("1 ")
@@ -131,9 +131,9 @@ def _losses(x: Values, middle: Values, ends: Values, runs: Sequence[Run]) -> lis
         if gone := lost.get(index):
             left -= len(gone)
             losses.append(_loss(x[index], middle[index], left, len(runs), gone))
-        if held := solved.get(index):
-            why = "solved" if len(runs) == 1 else str(len(held))
-            losses.append(Loss(x[index], middle[index], left, len(runs), why, Status.FINISHED, held=True))
+        if stopped := solved.get(index):
+            why = "solved" if len(runs) == 1 else str(len(stopped))
+            losses.append(Loss(x[index], middle[index], left, len(runs), why, Status.FINISHED, solved=True))
     return losses
 
 

@@ -60,7 +60,7 @@ def add_course(figure: Figure, course: Course, x: ArrayLike, label: str, style: 
         (
             x[indices[loss.iteration]],
             loss.value,
-            SOLVED_SYMBOL if loss.held else OUTCOME_SYMBOLS[loss.outcome],
+            SOLVED_SYMBOL if loss.solved else OUTCOME_SYMBOLS[loss.outcome],
             13,
             loss.words,
         )

@@ -78,7 +78,7 @@ def test_a_seed_that_solved_its_task_keeps_its_last_value():
     assert (solved.iteration, solved.words) == (5, "1 of 3 seeds solved, kept at the last value")
     assert (lost.iteration, lost.words) == (10, "2 of 3 seeds left: 1 diverged")
     (alone,) = course(data[data["run"] == 10], all_runs[:1]).losses
-    assert (alone.iteration, alone.words, alone.held) == (5, "solved", True)
+    assert (alone.iteration, alone.words, alone.solved) == (5, "solved", True)
 
 
 def test_the_last_vector_of_a_seed_that_solved_its_task_counts():
