@@ -9,6 +9,11 @@ from typing import Any, Literal, Self
 
 Goal = Literal["min", "max"]
 
+BY_LENGTH = "by_length"
+"""The first part of the names of vectors that hold a metric over the lengths of the test sequences."""
+LENGTHS, TRAINED_LENGTHS = f"{BY_LENGTH}/lengths", f"{BY_LENGTH}/trained"
+"""The vectors of the lengths, and of the shortest and the longest length of training."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -64,3 +69,8 @@ def run_columns(metrics: Sequence[Metric]) -> dict[str, Any]:
     """Return what a run's row holds of its task's metrics, of which the first is the main one."""
     main = metrics[0]
     return {"metric": main.name, "goal": main.goal, "metrics": {metric.name: metric.record() for metric in metrics}}
+
+
+def by_length(metric: str) -> str:
+    """Return the name of the vector of a metric's values, one for each of the lengths."""
+    return f"{BY_LENGTH}/{metric}"

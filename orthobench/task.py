@@ -167,10 +167,12 @@ class Task(ABC):
         version: raise it whenever the same settings come to mean other data or other numbers.
         metrics: every metric of `summarise` and `final_metrics`, first the main one, which the literature reports.
         loss_metric: the metric that tells divergence by its growth, where the main one is maximised.
+        length_metric: the metric that is also measured for each length of the test sequences, if any. The task then
+            has `score` and `trained_lengths`.
         protocol: the literature's training settings.
         quick: settings of all kinds for a run of a minute or two.
         carries_state: whether a batch starts from the final state of the previous one, without gradient. Every split
-            is a `Stream` then.
+            is a `Stream` then, and no batch has lengths.
         validation: None where the literature has no validation data.
         epoch: the number of the current epoch. The trainer sets it for tasks that draw data in every epoch.
     """
@@ -180,6 +182,7 @@ class Task(ABC):
     Settings: ClassVar[type[Settings]]
     metrics: ClassVar[tuple[Metric, ...]]
     loss_metric: ClassVar[str | None] = None
+    length_metric: ClassVar[str | None] = None
     protocol: ClassVar[Mapping[str, Any]] = {}
     quick: ClassVar[Mapping[str, Any]] = {}
     carries_state: ClassVar[bool] = False
@@ -211,6 +214,26 @@ class Task(ABC):
         A metric that is no mean, such as the root of one, is made here.
         """
         return means
+
+    def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return each sequence's value of `length_metric`, `[batch]`, or that of each step, `[time, batch]`.
+
+        The metric is the mean over sequences, or over valid steps. The score of step t counts for length t: it is
+        that of the sequence cut after t steps.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has a length_metric and no score: define score")
+
+    @classmethod
+    def trained_lengths(cls, settings: Any) -> tuple[int, int]:
+        """Return the shortest and the longest length of the training sequences, for a task with a `length_metric`."""
+        raise NotImplementedError(f"{cls.__name__} has a length_metric and no trained_lengths: define trained_lengths")
+
+    def length_bins(self, lengths: Tensor) -> Tensor:
+        """Return for each length, int64 `[N]`, the length under which its score counts; by default the length itself.
+
+        A task with very many lengths joins some, such as `(lengths + 9) // 10 * 10`.
+        """
+        return lengths
 
     def final_metrics(self, model: Model, report: Callable[[int, int], None]) -> dict[str, float]:
         """Return metrics that are too slow for every evaluation, measured once after the last iteration.

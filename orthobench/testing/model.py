@@ -46,6 +46,40 @@ def outputs_have_the_signatures_shape(model_class: Any) -> None:
     torch.testing.assert_close(everything[-1], last)
 
 
+def readouts_agree_with_all_steps(model_class: Any) -> None:
+    """The other readouts select or average the outputs of readout "all"."""
+    everything, _ = _make(model_class)(_inputs())
+    lengths, positions = torch.tensor([TIME, 1, TIME - 2]), torch.tensor([[0, 0, 4], [TIME - 1, 0, 2]])
+    sequences = range(BATCH)
+    expected = {
+        "last_valid": torch.stack([everything[lengths[b] - 1, b] for b in sequences]),
+        "mean": torch.stack([everything[: lengths[b], b].mean(0) for b in sequences]),
+        "positions": torch.stack([torch.stack([everything[row[b], b] for b in sequences]) for row in positions]),
+    }
+    for readout, values in expected.items():
+        outputs, _ = _make(model_class, readout)(_inputs(), lengths=lengths, positions=positions)
+        require(
+            outputs.shape == values.shape and torch.allclose(outputs, values, rtol=1e-4, atol=1e-5),
+            f"readout {readout} is not that of the outputs of all steps",
+        )
+
+
+def padding_changes_nothing(model_class: Any) -> None:
+    """Steps after the end of a sequence change neither the outputs before nor the gradients of the parameters."""
+    lengths, results = torch.full((BATCH,), TIME), []
+    for padding in (0, 3):
+        model = _make(model_class, "last_valid")
+        noise = torch.randn(padding, BATCH, INPUTS, generator=torch.Generator().manual_seed(3))
+        outputs, _ = model(torch.cat((_inputs(), noise)), lengths=lengths)
+        outputs.square().mean().backward()
+        results.append([outputs, *(p.grad for p in model.parameters() if p.grad is not None)])
+    for value, padded in zip(*results, strict=True):
+        require(
+            torch.allclose(value, padded, rtol=1e-3, atol=1e-5),
+            "steps after the end of a sequence change its outputs or gradients: read no later step",
+        )
+
+
 def the_final_state_continues_a_sequence(model_class: Any) -> None:
     """Two halves of a sequence give the outputs of the whole: the second half starts from the first's final state."""
     model = _make(model_class)
@@ -160,6 +194,8 @@ CHECKS = (
     settings_have_names_of_their_own,
     settings_name_known_optimizers,
     outputs_have_the_signatures_shape,
+    readouts_agree_with_all_steps,
+    padding_changes_nothing,
     the_final_state_continues_a_sequence,
     every_parameter_is_trained_once,
     the_gradient_is_traced,

@@ -7,8 +7,10 @@ from typing import Any, cast
 import torch
 
 from orthobench.model import ModelSettings
+from orthobench.sequences import valid_steps
 from orthobench.task import Batch, Stream, Task, TrainingSettings
 from orthobench.testing.require import no_global_draws, require, require_apart
+from orthobench.training.by_length import lengths_and_scores
 
 BATCH = 5
 
@@ -31,10 +33,26 @@ def _first(split: Any) -> Batch:
     return batch
 
 
-def _outputs(task: Task, batch: Batch) -> torch.Tensor:
-    signature, time = task.signature, batch.inputs.shape[0]
-    shape = (BATCH, signature.output_size) if signature.readout == "last" else (time, BATCH, signature.output_size)
-    return torch.zeros(shape, requires_grad=True)
+def _zeros(task: Task, batch: Batch) -> torch.Tensor:
+    """Return outputs of the signature's shape for a batch."""
+    answers = 1 if batch.positions is None else len(batch.positions)
+    steps, size = batch.inputs.shape[:2]
+    return torch.zeros(task.signature.output_shape(steps, size, answers))
+
+
+def _noise(task: Task, batch: Batch) -> torch.Tensor:
+    return torch.randn(_zeros(task, batch).shape, generator=torch.Generator().manual_seed(2))
+
+
+def _columns(task: Task, outputs: torch.Tensor, start: int, batch: Batch) -> torch.Tensor:
+    """Return of outputs for many examples those for the examples of a batch, from number `start` on.
+
+    The batch may have fewer steps or answers: a task may cut the padding that no sequence of the batch needs.
+    """
+    size = batch.inputs.shape[1]
+    if outputs.dim() == 2:
+        return outputs[start : start + size]
+    return outputs[: len(_zeros(task, batch)), start : start + size]
 
 
 def settings_have_names_of_their_own(task_class: Any) -> None:
@@ -47,16 +65,54 @@ def settings_have_names_of_their_own(task_class: Any) -> None:
 
 
 def batches_fit_the_signature(task_class: Any) -> None:
-    """Inputs are finite, `[T, B, m]`, and a batch has its examples in the requested order."""
+    """Inputs have the signature's form, and a batch has its examples in the requested order."""
     task = _make(task_class)
     for split in filter(None, (task.train, task.validation, task.test)):
         require(len(split) >= BATCH, f"a split holds {len(split)} examples")
-        inputs = _first(split).inputs
-        shape = [inputs.shape[0], BATCH, task.signature.input_size]
-        require(list(inputs.shape) == shape, f"inputs are {list(inputs.shape)}, not [T, B, m] = {shape}")
-        require(bool(inputs.isfinite().all()), "inputs are not finite")
-        turned = split.batch(torch.arange(BATCH).flip(0)).inputs
-        require(torch.equal(turned, inputs.flip(1)), "a batch does not have its examples in the requested order")
+        batch = _first(split)
+        _check_inputs(task, batch)
+        _check_lengths(task, batch)
+        turned = split.batch(torch.arange(BATCH).flip(0))
+        for name in ("inputs", "lengths", "positions"):
+            straight, reverse = getattr(batch, name), getattr(turned, name)
+            if straight is not None:
+                axis = 0 if name == "lengths" else 1
+                is_same = reverse is not None and torch.equal(reverse, straight.flip(axis))
+                require(is_same, f"a batch does not have the {name} of its examples in the requested order")
+
+
+def _check_inputs(task: Task, batch: Batch) -> None:
+    """Check that inputs are finite features `[T, B, m]`, or symbols `[T, B]`."""
+    inputs, m = batch.inputs, task.signature.input_size
+    if task.signature.tokens:
+        require(inputs.dtype is torch.int64, f"symbols are {inputs.dtype}, not torch.int64")
+        require(list(inputs.shape) == [len(inputs), BATCH], f"symbols are {list(inputs.shape)}, not [T, B]")
+        least, largest = int(inputs.min()), int(inputs.max())
+        require(least >= 0 and largest < m, f"symbols are {least} to {largest}, outside of 0 to {m - 1}")
+        return
+    shape = [inputs.shape[0], BATCH, m]
+    require(list(inputs.shape) == shape, f"inputs are {list(inputs.shape)}, not [T, B, m] = {shape}")
+    require(bool(inputs.isfinite().all()), "inputs are not finite")
+
+
+def _check_lengths(task: Task, batch: Batch) -> None:
+    """Check that lengths are `[B]` within the batch's steps, and positions `[A, B]` within the lengths."""
+    steps, lengths, positions = len(batch.inputs), batch.lengths, batch.positions
+    if lengths is not None:
+        require(not task.carries_state, "a task that carries its state on has lengths: padding would be in the state")
+        require(task.signature.readout != "last", 'readout "last" reads padding: use "last_valid" with lengths')
+        require(lengths.dtype is torch.int64, f"lengths are {lengths.dtype}, not torch.int64")
+        require(list(lengths.shape) == [BATCH], f"lengths are {list(lengths.shape)}, not [B] = {[BATCH]}")
+        within = int(lengths.min()) >= 1 and int(lengths.max()) <= steps
+        require(within, f"lengths are not within 1 and the {steps} steps of the inputs")
+    require((positions is not None) == (task.signature.readout == "positions"), 'positions are for readout "positions"')
+    if positions is not None:
+        require(positions.dtype is torch.int64, f"positions are {positions.dtype}, not torch.int64")
+        require(
+            positions.dim() == 2 and positions.shape[1] == BATCH, f"positions are {list(positions.shape)}, not [A, B]"
+        )
+        end = torch.full((BATCH,), steps) if lengths is None else lengths
+        require(bool(((positions >= 0) & (positions < end)).all()), "positions are not those of valid steps")
 
 
 def the_seed_makes_the_data(task_class: Any) -> None:
@@ -75,7 +131,7 @@ def the_loss_can_be_minimised(task_class: Any) -> None:
     """The loss is one finite number with a gradient."""
     task = _make(task_class)
     batch = _first(task.train)
-    outputs = _outputs(task, batch)
+    outputs = _zeros(task, batch).requires_grad_()
     loss = task.loss(outputs, batch.targets)
     require(loss.dim() == 0 and bool(loss.isfinite()), "the loss is not one finite number")
     loss.backward()
@@ -90,19 +146,18 @@ def metrics_add_up(task_class: Any) -> None:
     require(bool(names), "no metric is declared: set metrics = (Metric(...), ...), the main one first")
     require(len(names) == len(set(names)), f"a metric is declared twice: {', '.join(names)}")
     batch = _first(task.test)
-    outputs = _outputs(task, batch).detach()
-    axis = 0 if task.signature.readout == "last" else 1
+    outputs = _noise(task, batch)
 
-    def measured(parts: list[tuple[int, int]]) -> dict[str, float]:
-        """Return the metrics over these parts of the batch, each a first example and a number of them."""
-        totals = [
-            task.measure(outputs.narrow(axis, start, size), task.test.batch(torch.arange(start, start + size)).targets)
-            for start, size in parts
-        ]
+    def measured(ranges: list[tuple[int, int]]) -> dict[str, float]:
+        """Return the metrics over these parts of the batch, each from a first example to before another."""
+        totals = []
+        for start, end in ranges:
+            part = task.test.batch(torch.arange(start, end))
+            totals.append(task.measure(_columns(task, outputs, start, part), part.targets))
         sums = {name: [sum(float(part[name][i]) for part in totals) for i in (0, 1)] for name in totals[0]}
         return task.summarise({name: total / weight for name, (total, weight) in sums.items()})
 
-    whole, joined = measured([(0, BATCH)]), measured([(0, 2), (2, BATCH - 2)])
+    whole, joined = measured([(0, BATCH)]), measured([(0, 2), (2, BATCH)])
     undeclared = sorted(whole.keys() - set(names))
     require(not undeclared, f"{', '.join(undeclared)} is measured but not declared: add it to metrics")
     for name in filter(None, (names[0], task_class.divergence_metric())):
@@ -110,6 +165,58 @@ def metrics_add_up(task_class: Any) -> None:
         require(name in task.baselines(settings), f"there is no baseline of {name}")
     for name, value in whole.items():
         require(abs(joined[name] - value) < 1e-5, f"{name} depends on the size of the test batches")
+
+
+def padding_does_not_count(task_class: Any) -> None:
+    """The loss and the metrics do not depend on the outputs after the end of a sequence."""
+    task = _make(task_class)
+    if task.signature.readout != "all":
+        return  # the model reads valid steps alone
+    for split in filter(None, (task.train, task.test)):
+        batch = _first(split)
+        if batch.lengths is None:
+            continue
+        outputs = _noise(task, batch)
+        padding = ~valid_steps(batch.lengths, len(outputs))
+        changed = torch.where(padding.unsqueeze(-1), outputs.flip(0) + 1, outputs)
+        first, second = (_numbers(task, batch, each) for each in (outputs, changed))
+        for name, value in first.items():
+            require(_is_near(value, second[name]), f"{name} depends on the outputs after the end of a sequence")
+
+
+def _numbers(task: Task, batch: Batch, outputs: torch.Tensor) -> dict[str, float]:
+    """Return the loss and every metric of a batch."""
+    measured = task.measure(outputs, batch.targets)
+    metrics = task.summarise({name: float(total) / weight for name, (total, weight) in measured.items()})
+    return {"the loss": float(task.loss(outputs, batch.targets)), **metrics}
+
+
+def _is_near(value: float, other: float) -> bool:
+    return abs(value - other) <= 1e-5 * max(1.0, abs(value))
+
+
+def the_score_by_length_is_the_metric(task_class: Any) -> None:
+    """The mean score is the metric, lengths of training are within the declared ones, and bins keep the order."""
+    name = task_class.length_metric
+    if name is None:
+        return
+    declared = [metric.name for metric in task_class.metrics]
+    require(name in declared, f"length_metric {name} is no declared metric: {', '.join(declared)}")
+    task, settings = _make(task_class), _settings(task_class)
+    batch = _first(task.test)
+    outputs = _noise(task, batch)
+    lengths, scores = lengths_and_scores(task, outputs, batch)
+    mean, metric = float(scores.double().mean()), _numbers(task, batch, outputs)[name]
+    require(_is_near(mean, metric), f"the mean score is {mean:.6g}, and {name} is {metric:.6g}")
+    bins = task.length_bins(lengths.sort().values)
+    is_ordered = bins.shape == lengths.shape and bool((bins.diff() >= 0).all() and (bins >= 0).all())
+    require(is_ordered, "length_bins does not give a bin for each length, in the lengths' order")
+    shortest, longest = task_class.trained_lengths(settings)
+    require(1 <= shortest <= longest, f"trained_lengths gives {shortest} and {longest}")
+    trained = _first(task.train)
+    steps = torch.tensor([len(trained.inputs)]) if trained.lengths is None else trained.lengths
+    within = shortest <= int(steps.min()) and int(steps.max()) <= longest
+    require(within, f"training sequences have lengths outside of {shortest} to {longest}")
 
 
 def streams_have_columns(task_class: Any) -> None:
@@ -135,5 +242,7 @@ CHECKS = (
     the_seed_makes_the_data,
     the_loss_can_be_minimised,
     metrics_add_up,
+    padding_does_not_count,
+    the_score_by_length_is_the_metric,
     streams_have_columns,
 )

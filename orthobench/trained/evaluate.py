@@ -11,6 +11,7 @@ from orthobench.recurrence.dispatch import use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Store
 from orthobench.trained.load import TrainedModel
+from orthobench.training.by_length import ScoresByLength
 from orthobench.training.devices import BackendName, make_trainer
 from orthobench.training.evaluation import Evaluator
 
@@ -44,6 +45,7 @@ class EvaluationResult:
         iteration: the number of iterations that made the weights.
         changed: the settings of the task, and the seed, in which the data differ from the run's.
         metrics: every metric of the task.
+        by_length: the task's metric over length, by the length of the test sequences; None where it has none.
     """
 
     run: str
@@ -53,6 +55,7 @@ class EvaluationResult:
     iteration: int
     changed: dict[str, Any]
     metrics: list[EvaluatedMetric]
+    by_length: dict[int, float] | None = None
 
 
 def evaluate(
@@ -81,7 +84,8 @@ def evaluate(
     trainer.model.load_state_dict(trained.model.state_dict())
     evaluator = Evaluator(trainer)
     with use_backend(backend):
-        measured = {("test", name): value for name, value in evaluator.measure(task.test).items()}
+        scores = ScoresByLength(task) if task.length_metric else None
+        measured = {("test", name): value for name, value in evaluator.measure(task.test, scores=scores).items()}
         if task.validation is not None:
             measured |= {("valid", name): value for name, value in evaluator.measure(task.validation).items()}
         trainer.model.eval()
@@ -95,7 +99,16 @@ def evaluate(
     changed = {name: value for name, value in spec.task_settings.items() if before.task_settings.get(name) != value}
     if spec.seed != before.seed:
         changed["seed"] = spec.seed
-    return EvaluationResult(before.key, spec.task, spec.model, trained.kind, trained.iteration, changed, metrics)
+    return EvaluationResult(
+        run=before.key,
+        task=spec.task,
+        model=spec.model,
+        weights=trained.kind,
+        iteration=trained.iteration,
+        changed=changed,
+        metrics=metrics,
+        by_length=None if scores is None else scores.means(),
+    )
 
 
 def with_data(config: RunConfig, overrides: Mapping[str, Any], seed: int | None) -> RunConfig:

@@ -15,6 +15,7 @@ from orthobench.probe import Probe, ProbeContext
 from orthobench.store import MetricRow, TraceRow
 from orthobench.task import Batch, Split
 from orthobench.training.batches import as_stream
+from orthobench.training.by_length import ScoresByLength, length_vectors
 from orthobench.training.events import Evaluation, RunProgress
 from orthobench.training.trainer import Trainer, backend_names
 
@@ -45,10 +46,14 @@ class Evaluator:
         epoch = state.iteration // trainer.iterations_per_epoch
         rows: list[MetricRow] = []
         with trainer.timer("test"):
-            test = self.measure(self.task.test)
+            scores = ScoresByLength(self.task) if self.task.length_metric else None
+            test = self.measure(self.task.test, scores=scores)
             validation = {} if self.task.validation is None else self.measure(self.task.validation)
         solved = self._is_solved(test[self.metric])
         probe_rows, vectors = self._run_probes(epoch, last=solved) if probe or solved else ([], [])
+        if scores is not None:
+            by_name = length_vectors(self.task, trainer.config.task_settings, scores.means())
+            vectors += [TraceRow(name, epoch, state.iteration, vector) for name, vector in by_name.items()]
         loss = trainer.take_loss()
         if loss is not None:
             rows.append(MetricRow("train", "loss", epoch, state.iteration, loss))
@@ -65,8 +70,10 @@ class Evaluator:
         return Evaluation(state.iteration, epoch, rows, vectors, finite, self.progress(), solved)
 
     @torch.no_grad()
-    def measure(self, split: Split, max_batches: int | None = None) -> dict[str, float]:
-        """Return every metric over a split, or over its first `max_batches` batches."""
+    def measure(
+        self, split: Split, max_batches: int | None = None, scores: ScoresByLength | None = None
+    ) -> dict[str, float]:
+        """Return every metric over a split, or over its first `max_batches` batches; fill `scores`, if given."""
         model = self.trainer.model
         model.eval()
         totals: dict[str, tuple[Tensor, float]] = {}
@@ -77,6 +84,8 @@ class Evaluator:
             for name, (total, weight) in self.task.measure(outputs, batch.targets).items():
                 sum_before, weight_before = totals.get(name, (0.0, 0.0))
                 totals[name] = (sum_before + total.double(), weight_before + weight)
+            if scores is not None:
+                scores.add(outputs, batch)
             self.after_part()
         model.train()
         return self.task.summarise({name: float(total) / weight for name, (total, weight) in totals.items()})

@@ -83,7 +83,7 @@ class Evaluation:
 
     Attributes:
         rows: training loss, test and validation metrics, and probe values.
-        vectors: the probes' vectors.
+        vectors: the vectors of the probes, and those of the metric over length.
         value: the test metric; None if it is not finite.
         solved: whether the test metric reached `solved_at`, so that the run ends here.
     """

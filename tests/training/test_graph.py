@@ -15,6 +15,7 @@ import pytest
 import torch
 from orthobench.tasks.adding import Adding
 from orthobench.tasks.ptb import PTB
+from support.lengths import Positions, RunningSums, Sums
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -23,7 +24,7 @@ from orthobench.api import ExecutionOptions, run
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.recurrence import native, use_backend
-from orthobench.spec import resolve
+from orthobench.spec import RunConfig, resolve
 from orthobench.training.graph import WARM_UP, StepGraph
 from orthobench.training.optimizers import set_capturable
 from orthobench.training.trainer import Trainer
@@ -94,7 +95,10 @@ def _as_on_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def make(task: str, model: str, settings: dict[str, str]) -> Trainer:
     config = resolve(Catalog(()), task, model, settings)
-    task_class = {"adding": Adding, "ptb": PTB}[task]
+    return make_of({"adding": Adding, "ptb": PTB}[task], config)
+
+
+def make_of(task_class: Any, config: RunConfig) -> Trainer:
     trainer = Trainer(config, task_class(config.task_settings, 0, CPU), CPU)
     for optimizer in trainer.optimizers:
         set_capturable(optimizer, True)
@@ -248,3 +252,17 @@ def test_the_command_refuses_a_graph_on_the_cpu_before_it_stores_anything(tmp_pa
     with pytest.raises(UsageError, match="not on a CUDA device"):
         run("adding", "rnn", preset="quick", db=str(tmp_path / "results.db"), options=options)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("task_class", [Sums, Positions, RunningSums])
+@pytest.mark.parametrize("more", [{}, {"embedding_size": "4"}], ids=["one_hot", "embedding"])
+def test_lengths_positions_and_symbols_are_inputs_of_the_graph(tiny, task_class, more):
+    padded = type("Padded", (task_class,), {"trims": False})
+    config = resolve(Catalog(()), "adding", "rnn", {**tiny, **FALLING, **more})
+    eager, trainer = make_of(padded, config), make_of(padded, config)
+    recorder = graphed(trainer, required=True)
+    iterations = eager.total_iterations
+    assert advance(trainer, iterations) == advance(eager, iterations)
+    assert recorder.recorded == 1
+    assert recorder.replayed == iterations - WARM_UP
+    assert_same(trainer, eager)
