@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orthobench.store.open import open_store
     from orthobench.store.result import Status
-    from orthobench.store.store import MetricRow, Store, TraceRow, WeightsRow
+    from orthobench.store.rows import MetricRow, TraceRow, WeightsRow
+    from orthobench.store.store import Store
     from orthobench.store.tables import Benchmark, Environment, MetricValue, Run, Segment, Tag, Trace, Weights
 
 __all__ = [
@@ -30,11 +31,11 @@ __all__ = [
 ]
 _MODULES = {
     "open_store": "open",
-    "MetricRow": "store",
+    "MetricRow": "rows",
     "Store": "store",
     "Status": "result",
-    "TraceRow": "store",
-    "WeightsRow": "store",
+    "TraceRow": "rows",
+    "WeightsRow": "rows",
 }
 
 if not TYPE_CHECKING:  # a type checker reports names that do not exist

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select, type_coerce
 from sqlalchemy.types import NullType
 
-from orthobench.store.store import Store
+from orthobench.store.reader import Reader
 from orthobench.store.tables import MetricValue
 
 ROWS_AT_ONCE = 50_000
@@ -39,7 +39,7 @@ class MetricColumns:
     value: NDArray[np.float64]
 
 
-def metric_columns(store: Store, run_ids: Sequence[int]) -> MetricColumns:
+def metric_columns(store: Reader, run_ids: Sequence[int]) -> MetricColumns:
     """Return the metric values of these runs; values that are not finite are restored from their `kind`.
 
     Raises:

@@ -1,0 +1,239 @@
+"""Reads of a database. Every method is one transaction; its rows are plain records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any, Self, TypeVar
+
+from sqlalchemy import Engine, func, select
+from sqlalchemy.orm import Session, defer, lazyload, selectinload, subqueryload
+
+from orthobench.errors import UsageError
+from orthobench.store.damage import explain, explained
+from orthobench.store.server import Server
+from orthobench.store.tables import Benchmark, MetricValue, Run, Segment, Source, Tag, Trace, Weights
+
+T = TypeVar("T")
+
+
+class Reader:
+    """A database to read. Its runs are detached: plain records."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.server = Server(engine) if engine.dialect.name == "postgresql" else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            explain(self.engine, error)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    @contextmanager
+    def waiting(self, should_stop: Callable[[], bool]) -> Iterator[None]:
+        """Limit waits for a lost server: inside the block, they end when `should_stop` returns True."""
+        if self.server is None:
+            yield
+            return
+        self.server.stop_waiting, before = should_stop, self.server.stop_waiting
+        try:
+            yield
+        finally:
+            self.server.stop_waiting = before
+
+    @contextmanager
+    def _read(self) -> Iterator[Session]:
+        with explained(self.engine), self._with_retries(self._begin_reading) as session:
+            yield session
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        """Read from one state of the database, whatever other processes write meanwhile."""
+        options = {} if self.server is None else {"isolation_level": "REPEATABLE READ"}
+        with explained(self.engine), self._with_retries(lambda: self._begin_reading(options)) as session:
+            yield session
+
+    def _begin_reading(self, options: Mapping[str, Any] = MappingProxyType({})) -> Session:
+        session = Session(self.engine, expire_on_commit=False)
+        try:
+            session.connection(execution_options=dict(options))
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _with_retries(self, work: Callable[[], T]) -> T:
+        return work() if self.server is None else self.server.with_retries(work)
+
+    def sources(self, digests: Sequence[str]) -> dict[str, bytes]:
+        """Return the stored files of plugins with these hashes."""
+        with self._read() as session:
+            rows = session.scalars(select(Source).where(Source.digest.in_(digests)))
+            return {row.digest: row.content for row in rows}
+
+    def last_iteration(self, run_id: int) -> int:
+        """Return the iteration of a run's last metric row; -1 without rows."""
+        with self._read() as session:
+            last = session.scalar(select(func.max(MetricValue.iteration)).where(MetricValue.run_id == run_id))
+            return -1 if last is None else last
+
+    def find(self, key: str) -> Run | None:
+        """Return the run of exactly this key, or None."""
+        with self._read() as session:
+            return session.scalar(select(Run).where(Run.key == key))
+
+    def get(self, prefix: str) -> Run:
+        """Return the only run whose key begins with this prefix.
+
+        Raises:
+            UsageError: no run or several runs have this prefix.
+        """
+        with self._read() as session:
+            runs = session.scalars(select(Run).where(Run.key.startswith(prefix, autoescape=True)).limit(2)).all()
+        if not runs:
+            raise UsageError(f"there is no run '{prefix}': `orthobench ls` lists them")
+        if len(runs) > 1:
+            raise UsageError(f"'{prefix}' begins the keys of several runs: give more digits")
+        return runs[0]
+
+    def runs(
+        self,
+        *,
+        task: str | None = None,
+        model: str | None = None,
+        status: str | None = None,
+        seed: int | None = None,
+        tag: str | None = None,
+        keys: Sequence[str] | None = None,
+        brief: bool = False,
+    ) -> list[Run]:
+        """Return the runs that match all filters, in the order of their start.
+
+        The number of statements does not grow with the runs, which share the records of their environments. With
+        `brief` they lack `environment`, `metrics`, `baselines` and `seconds`, which a list does not show.
+        """
+        query = select(Run).options(subqueryload(Run.tag_rows)).order_by(Run.id)
+        if brief:
+            unread = (Run.metrics, Run.baselines, Run.seconds)
+            query = query.options(lazyload(Run.environment), *(defer(column, raiseload=True) for column in unread))
+        else:
+            query = query.options(selectinload(Run.environment))
+        filters = {Run.task: task, Run.model: model, Run.status: status, Run.seed: seed}
+        for column, value in filters.items():
+            if value is not None:
+                query = query.where(column == value)
+        if tag is not None:
+            query = query.where(Run.tag_rows.any(Tag.name == tag))
+        if keys is not None:
+            query = query.where(Run.key.in_(keys))
+        with self._read() as session:
+            return list(session.scalars(query))
+
+    def metrics(
+        self,
+        run_ids: Sequence[int],
+        split: str | None = None,
+        name: str | None = None,
+        iteration: int | None = None,
+    ) -> list[MetricValue]:
+        """Return the metric values of these runs, sorted by run, split, name and iteration.
+
+        Values that are not finite are restored from their `kind`.
+        """
+        query = select(MetricValue).where(MetricValue.run_id.in_(run_ids))
+        if split is not None:
+            query = query.where(MetricValue.split == split)
+        if name is not None:
+            query = query.where(MetricValue.name == name)
+        if iteration is not None:
+            query = query.where(MetricValue.iteration == iteration)
+        query = query.order_by(MetricValue.run_id, MetricValue.split, MetricValue.name, MetricValue.iteration)
+        with self._read() as session:
+            rows = list(session.scalars(query))
+        for row in rows:
+            if row.value is None and row.kind is not None:
+                row.value = float(row.kind)
+        return rows
+
+    def metric_values(self, run_ids: Sequence[int], since: int = 0) -> list[tuple[int, str, str, int, int, float]]:
+        """Return run id, split, name, epoch, iteration and value of each metric value, in the order of `metrics`.
+
+        The rows are plain tuples, because a report reads hundreds of thousands.
+
+        Args:
+            since: the first iteration.
+        """
+        columns = (
+            MetricValue.run_id,
+            MetricValue.split,
+            MetricValue.name,
+            MetricValue.epoch,
+            MetricValue.iteration,
+            MetricValue.value,
+            MetricValue.kind,
+        )
+        query = select(*columns).where(MetricValue.run_id.in_(run_ids))
+        if since:
+            query = query.where(MetricValue.iteration >= since)
+        query = query.order_by(MetricValue.run_id, MetricValue.split, MetricValue.name, MetricValue.iteration)
+        with self._read() as session:
+            return [
+                (run, split, name, epoch, iteration, float(kind or "nan") if value is None else value)
+                for run, split, name, epoch, iteration, value, kind in session.execute(query)
+            ]
+
+    def traces(
+        self, run_ids: Sequence[int], name: str | None = None, iteration: int | None = None, since: int = 0
+    ) -> list[Trace]:
+        """Return the vectors of these runs from iteration `since` on, sorted by run, name and iteration."""
+        query = select(Trace).where(Trace.run_id.in_(run_ids))
+        if since:
+            query = query.where(Trace.iteration >= since)
+        if name is not None:
+            query = query.where(Trace.name == name)
+        if iteration is not None:
+            query = query.where(Trace.iteration == iteration)
+        with self._read() as session:
+            return list(session.scalars(query.order_by(Trace.run_id, Trace.name, Trace.iteration)))
+
+    def segments(self, run_ids: Sequence[int]) -> list[Segment]:
+        """Return the segments of these runs, sorted by run and iteration."""
+        query = select(Segment).where(Segment.run_id.in_(run_ids)).order_by(Segment.run_id, Segment.iteration)
+        with self._read() as session:
+            return list(session.scalars(query))
+
+    def weights(self, run_ids: Sequence[int] | None = None) -> list[Weights]:
+        """Return the records of kept files, of these runs or of all, sorted by run and kind."""
+        query = select(Weights).order_by(Weights.run_id, Weights.kind)
+        if run_ids is not None:
+            query = query.where(Weights.run_id.in_(run_ids))
+        with self._read() as session:
+            return list(session.scalars(query))
+
+    def newest(self) -> tuple[Any, ...]:
+        """Return numbers of which at least one differs after each change that a report shows."""
+        runs = select(func.count(), func.max(Run.updated_at), func.max(Run.id), func.sum(Run.iterations))
+        with self._read() as session:
+            return (
+                *session.execute(runs).one(),
+                session.scalar(select(func.max(MetricValue.id))),
+                session.scalar(select(func.count()).select_from(Tag)),
+                session.scalar(select(func.max(Benchmark.id))),
+            )
+
+    def benchmarks(self, name: str | None = None) -> list[Benchmark]:
+        """Return the benchmarks (of this name), oldest first."""
+        query = select(Benchmark).order_by(Benchmark.id)
+        if name is not None:
+            query = query.where(Benchmark.name == name)
+        with self._read() as session:
+            return list(session.scalars(query))
