@@ -1,0 +1,163 @@
+"""The formal languages: random strings, their answers, and the answers' exact distribution.
+
+Strings are made of abstract symbols. A protocol gives them token numbers, see `_language_forms.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from orthobench.tasks._draws import Draws
+from orthobench.tasks._expressions import MINUS, MODULUS, PLUS, TIMES, expressions, value_distributions
+
+POSITIONS = 5
+"""Positions of the cycle."""
+
+
+class Language(ABC):
+    """Strings over the symbols 0 to `alphabet` - 1, each with an answer from 0 to `answers` - 1."""
+
+    alphabet: int
+    answers: int
+
+    @abstractmethod
+    def strings(self, draws: Draws, examples: Tensor, lengths: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        """Return random strings `[B, steps]` of the given lengths `[B]`, and their answers `[B]`.
+
+        The symbols from a string's length on have no meaning.
+        """
+
+    @abstractmethod
+    def distributions(self, longest: int) -> np.ndarray:
+        """Return the chances of the answers `[longest + 1, answers]`, by length; row 0 is unused."""
+
+
+def _uniform(longest: int, answers: int) -> np.ndarray:
+    return np.full((longest + 1, answers), 1 / answers)
+
+
+def _inside(lengths: Tensor, steps: int) -> Tensor:
+    return torch.arange(steps, device=lengths.device) < lengths.unsqueeze(1)
+
+
+class Parity(Language):
+    """Is the number of the symbol 1 odd?"""
+
+    alphabet = answers = 2
+
+    def strings(self, draws: Draws, examples: Tensor, lengths: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        symbols = draws.rows(2, examples, steps)
+        return symbols, (symbols * _inside(lengths, steps)).sum(1) % 2
+
+    def distributions(self, longest: int) -> np.ndarray:
+        return _uniform(longest, 2)
+
+
+class EvenPairs(Language):
+    """Is the number of unequal neighbours odd, that is, do the first and the last symbol differ?"""
+
+    alphabet = answers = 2
+
+    def strings(self, draws: Draws, examples: Tensor, lengths: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        symbols = draws.rows(2, examples, steps)
+        last = symbols.gather(1, (lengths - 1).unsqueeze(1)).squeeze(1)
+        return symbols, (symbols[:, 0] != last).long()
+
+    def distributions(self, longest: int) -> np.ndarray:
+        chances = _uniform(longest, 2)
+        chances[1] = 1, 0
+        return chances
+
+
+class CycleNavigation(Language):
+    """The last position on a cycle of five, from 0; the symbols 0, 1, 2 stay, add 1 and subtract 1."""
+
+    alphabet, answers = 3, POSITIONS
+    moves = (0, 1, -1)
+
+    def strings(self, draws: Draws, examples: Tensor, lengths: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        symbols = draws.rows(3, examples, steps)
+        moves = symbols - 3 * (symbols == 2).long()  # 2 is -1
+        return symbols, (moves * _inside(lengths, steps)).sum(1) % POSITIONS
+
+    def distributions(self, longest: int) -> np.ndarray:
+        chances = [np.eye(POSITIONS)[0]]
+        for _ in range(longest):
+            chances.append(sum(np.roll(chances[-1], move) for move in self.moves) / len(self.moves))
+        return np.stack(chances)
+
+
+class ModularArithmetic(Language):
+    """The value modulo 5 of d op d op ... d with +, - and *, where * binds stronger. Strings have odd lengths."""
+
+    alphabet, answers = TIMES + 1, MODULUS
+
+    def strings(self, draws: Draws, examples: Tensor, lengths: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        is_operator = torch.arange(steps, device=examples.device) % 2
+        symbols = draws.rows(MODULUS, examples, steps)
+        operators = PLUS + draws.rows(3, examples, steps, channel=1)
+        symbols = torch.where(is_operator.bool(), operators, symbols)
+        return symbols, self._values(symbols, (lengths + 1) // 2)
+
+    @staticmethod
+    def _values(symbols: Tensor, numbers: Tensor) -> Tensor:
+        """Return the values `[B]`, from the first numbers `[B]` of each row.
+
+        A term is a run of factors. Its value is +-2^l, where l adds up the factors' logarithms modulo 5, or 0.
+        """
+        digits, before = symbols[:, ::2], symbols[:, 1::2]
+        first = torch.full_like(digits[:, :1], PLUS)
+        before = torch.cat((first, before), dim=1)[:, : digits.shape[1]]  # the operator before each number
+        inside = _inside(numbers, digits.shape[1]).long()
+        starts = (before != TIMES).long()
+        term = starts.cumsum(1) - 1
+        logarithms = (digits == 2).long() + 2 * (digits == 4).long() + 3 * (digits == 3).long()
+
+        def add_up(values: Tensor) -> Tensor:
+            return torch.zeros_like(digits).scatter_add_(1, term, values * inside)
+
+        signs = add_up(starts * (1 - 2 * (before == MINUS).long()))
+        power = add_up(logarithms) % 4
+        products = (1 + power + (power == 2).long() - (power == 3).long()) * (add_up((digits == 0).long()) == 0)
+        return (signs * products).sum(1) % MODULUS
+
+    def distributions(self, longest: int) -> np.ndarray:
+        """Return the chances; the state is the sum of the closed terms and the open one."""
+        state = np.zeros((MODULUS, MODULUS))
+        state[0] = 1 / MODULUS
+        total, term = np.indices((MODULUS, MODULUS))
+        chances = _uniform(longest, MODULUS)
+        for length in range(1, longest + 1, 2):
+            chances[length] = np.bincount(((total + term) % MODULUS).ravel(), state.ravel(), MODULUS)
+            following = np.zeros_like(state)
+            for digit in range(MODULUS):
+                np.add.at(following, (total, term * digit % MODULUS), state / 15)
+                for signed in (digit, -digit % MODULUS):
+                    np.add.at(following, ((total + term) % MODULUS, np.full_like(term, signed)), state / 15)
+            state = following
+        return chances
+
+
+class BracketedArithmetic(Language):
+    """The value modulo 5 of an expression with brackets, see `_expressions.py`.
+
+    Args:
+        operators: the operators to choose from, each with the same chance; an operator may occur twice.
+    """
+
+    alphabet, answers = MODULUS + 5, MODULUS
+
+    def __init__(self, *operators: int) -> None:
+        self.operators = operators
+
+    def strings(self, draws: Draws, examples: Tensor, lengths: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+        """Return the strings. They are made on the CPU: their parts have sizes that depend on the draws."""
+        symbols, values = expressions(draws, examples.cpu(), lengths.cpu(), steps, self.operators)
+        return symbols.to(examples.device), values.to(examples.device)
+
+    def distributions(self, longest: int) -> np.ndarray:
+        return value_distributions(longest, self.operators)

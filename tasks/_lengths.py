@@ -1,0 +1,69 @@
+"""Splits of generated sequences of several lengths, made batch by batch from the examples' numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from orthobench.task import Batch, Split
+from orthobench.tasks._draws import Draws
+
+LENGTH_CHANNEL = 15
+
+
+class GeneratedSplit(Split, ABC):
+    """`size` sequences whose lengths are drawn from a list of equally likely ones.
+
+    A training batch has as many steps as the longest length, so its shape never changes. Test sequences are sorted by
+    length, and a test batch ends with its longest sequence.
+
+    Args:
+        lengths: the lengths, in valid steps; a length may occur several times.
+        draws: the random numbers.
+        sorted_by_length: whether the split is for tests.
+        equal_shares: give each length the same number of test sequences, instead of drawing the lengths.
+        same_length: the number of successive training sequences that share a length.
+        epoch: returns the number of the epoch, which has its own sequences; None: every epoch has the same ones.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        lengths: Sequence[int],
+        draws: Draws,
+        device: torch.device,
+        *,
+        sorted_by_length: bool = False,
+        equal_shares: bool = False,
+        same_length: int = 1,
+        epoch: Callable[[], int] | None = None,
+    ) -> None:
+        self.size, self.draws, self.same_length, self.epoch = size, draws, same_length, epoch
+        self.lengths = torch.tensor(sorted(lengths), device=device)
+        self.longest = max(lengths)
+        self.sorted: Tensor | None = None
+        if sorted_by_length:
+            examples = torch.arange(size, device=device)
+            count = len(lengths)
+            choices = examples * count // size if equal_shares else self._choices(examples)
+            self.sorted = self.lengths[choices].sort().values
+
+    def __len__(self) -> int:
+        return self.size
+
+    def batch(self, examples: Tensor) -> Batch:
+        numbers = examples if self.epoch is None else examples + self.epoch() * self.size
+        if self.sorted is None:
+            return self.make(numbers, self.lengths[self._choices(numbers)], self.longest)
+        lengths = self.sorted[examples]
+        return self.make(numbers, lengths, int(lengths.max()))
+
+    @abstractmethod
+    def make(self, examples: Tensor, lengths: Tensor, steps: int) -> Batch:
+        """Return the sequences with these numbers and lengths, both `[B]`, padded to a number of steps."""
+
+    def _choices(self, numbers: Tensor) -> Tensor:
+        return self.draws.column(len(self.lengths), numbers // self.same_length, channel=LENGTH_CHANNEL)

@@ -1,0 +1,175 @@
+"""Formal languages with longer strings for testing than for training: parity, even pairs, cycle, modular arithmetic.
+
+| language | answer |
+| --- | --- |
+| parity | whether the number of one of two symbols is odd |
+| even_pairs | whether the first and the last of two symbols differ |
+| cycle_nav | the position on a cycle of five after steps of 0, +1 and -1 |
+| mod_arith | the value modulo 5 of d op d op ... d, with precedence |
+| mod_arith_brackets | the value modulo 5 of an expression with brackets |
+
+The protocols slice, xlstm and deepmind differ in tokens, lengths and operators (`_language_forms.py`); their numbers do
+not mix. In each the answer is read at one step, the string's last: after the last symbol, `=` or the blank that asks
+for it. That is also the xLSTM program's form, which appends the answer and shifts. Every epoch has new strings. A
+length in steps counts the last token: with deepmind a string of 41 symbols has 42. Loss: mean cross-entropy in nats.
+Sources: Deletang et al. 2023; Beck et al. 2024; Grazzi et al. 2025; Walker et al. 2025. Programs differ: D-37 to D-40.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from orthobench.model import Signature
+from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
+from orthobench.tasks._draws import PLACES, Draws
+from orthobench.tasks._language_forms import FORMS, Form
+from orthobench.tasks._lengths import GeneratedSplit
+
+PROTOCOLS: Mapping[str, Mapping[str, int]] = {
+    "slice": {"shortest": 3, "longest": 40, "test_shortest": 40, "test_longest": 256}
+    | {"train_size": 25_600_000, "test_size": 8192},
+    "xlstm": {"shortest": 3, "longest": 40, "test_shortest": 40, "test_longest": 256}
+    | {"train_size": 5_120_000, "test_size": 8192},
+    "deepmind": {"shortest": 1, "longest": 40, "test_shortest": 41, "test_longest": 100}
+    | {"train_size": 1_280_000, "test_size": 30_720},
+}
+"""Each program's lengths and numbers of sequences: batches of 256, 256 and 128 in 100 000, 20 000 and 10 000 steps."""
+SHORTEST = {"slice": 1, "xlstm": 3, "deepmind": 1}
+
+
+class FormalLanguageSettings(SyntheticSettings):
+    language: Literal["parity", "even_pairs", "cycle_nav", "mod_arith", "mod_arith_brackets"] = Field(
+        "parity", description="the strings and their answers"
+    )
+    protocol: Literal["slice", "xlstm", "deepmind"] = Field(
+        "slice",
+        description="tokens, lengths and answers as in a program; sets lengths and sizes that are not given; "
+        "xlstm: its lengths count the answer; deepmind: one length a batch",
+    )
+    train_size: Size = Field(25_600_000, description="training sequences of an epoch; xlstm 5.12, deepmind 1.28 million")
+    test_size: Size = Field(8192, description="test sequences; deepmind 30 720, 512 of each length")
+    shortest: int = Field(3, ge=1, lt=PLACES // 2, description="shortest training length; deepmind 1")
+    longest: int = Field(40, ge=1, lt=PLACES // 2, description="longest training length")
+    test_shortest: int = Field(
+        40, ge=1, lt=PLACES // 2, description="shortest test length; deepmind 41, where its program averages from 42 on"
+    )
+    test_longest: int = Field(256, ge=1, lt=PLACES // 2, description="longest test length; deepmind 100")
+    same_length: Size = Field(
+        128, description="deepmind only: successive training sequences of one length; give the same batch_size"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_by_protocol(cls, values: Any) -> Any:
+        protocol = PROTOCOLS.get(str(values.get("protocol", "slice")))
+        return values if protocol is None else {**protocol, **values}
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        for name in ("", "test_"):
+            shortest, longest = getattr(self, f"{name}shortest"), getattr(self, f"{name}longest")
+            if shortest > longest:
+                raise ValueError(f"{name}shortest={shortest} is more than {name}longest={longest}: make it smaller")
+            if shortest < SHORTEST[self.protocol]:
+                raise ValueError(
+                    f"{name}shortest={shortest} is too short for protocol=xlstm, whose lengths count the answer: "
+                    f"give at least {SHORTEST[self.protocol]}"
+                )
+        return self
+
+    @property
+    def form(self) -> Form:
+        return FORMS[self.protocol][self.language]
+
+
+class FormalLanguage(Task):
+    version = 1
+    title = "formal languages"
+    Settings = FormalLanguageSettings
+    metrics = (Metric("accuracy", "max", is_fraction=True), Metric("cross_entropy", "min", "nats", "cross-entropy"))
+    loss_metric = "cross_entropy"
+    length_metric = "accuracy"
+    protocol = {"batch_size": 256, "epochs": 1, "evaluate_every": 5000, "shuffle": False}
+    quick = {
+        "train_size": 256 * 1000,
+        "test_size": 1024,
+        "evaluate_every": 100,
+        "hidden_size": 32,
+        "learning_rate": 1e-2,
+    }
+
+    def __init__(self, settings: FormalLanguageSettings, seed: int, device: torch.device) -> None:
+        form = settings.form
+        self.signature = Signature(form.input_size, form.output_size, "last_valid", tokens=True)
+        names = ("formal_language", settings.protocol, settings.language)
+        same_length = settings.same_length if settings.protocol == "deepmind" else 1
+        self.train = StringSplit(
+            form,
+            settings.train_size,
+            form.lengths(settings.shortest, settings.longest),
+            Draws(seed, *names, "train"),
+            device,
+            same_length=same_length,
+            epoch=lambda: self.epoch,
+        )
+        self.test = StringSplit(
+            form,
+            settings.test_size,
+            form.lengths(settings.test_shortest, settings.test_longest),
+            Draws(seed, *names, "test"),
+            device,
+            sorted_by_length=True,
+            equal_shares=settings.protocol == "deepmind",
+        )
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets)
+
+    def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
+        return {
+            "accuracy": (self.score(outputs, targets).sum(), len(targets)),
+            "cross_entropy": (nn.functional.cross_entropy(outputs, targets, reduction="sum"), len(targets)),
+        }
+
+    def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return 1 for each right answer, else 0, `[B]`."""
+        return (outputs.argmax(-1) == targets).to(outputs.dtype)
+
+    @classmethod
+    def trained_lengths(cls, settings: FormalLanguageSettings) -> tuple[int, int]:
+        """Return the shortest and the longest training length, in steps."""
+        lengths = settings.form.lengths(settings.shortest, settings.longest)
+        return min(lengths), max(lengths)
+
+    @classmethod
+    def baselines(cls, settings: FormalLanguageSettings) -> dict[str, float]:
+        """The most likely answer over the test lengths, and the entropy of the answers."""
+        form = settings.form
+        lengths = np.array(form.lengths(settings.test_shortest, settings.test_longest)) - form.end
+        chances = form.language.distributions(lengths.max())[lengths].mean(0)
+        entropy = -sum(chance * math.log(chance) for chance in chances if chance > 0)
+        return {"accuracy": float(chances.max()), "cross_entropy": entropy}
+
+
+class StringSplit(GeneratedSplit):
+    """Strings of a language in the form of a protocol; the other arguments are those of the base class."""
+
+    def __init__(self, form: Form, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.form = form
+        self.tokens = torch.tensor([*form.tokens, form.padding], device=self.lengths.device)
+
+    def make(self, examples: Tensor, lengths: Tensor, steps: int) -> Batch:
+        form, strings = self.form, lengths - self.form.end
+        symbols, answers = form.language.strings(self.draws, examples, strings, steps)
+        place = torch.arange(steps, device=examples.device)
+        symbols = torch.where(place < strings.unsqueeze(1), symbols, form.language.alphabet)
+        symbols = torch.where(place < lengths.unsqueeze(1), symbols, len(form.tokens))
+        return Batch(self.tokens[symbols].T.contiguous(), answers + form.first_answer, lengths)

@@ -1,0 +1,205 @@
+"""Words over a finite group: after each element x_t of a word, which element is the product x_1 ... x_t?
+
+The groups are S3, S5, A5, Z60 and A4 x Z5 (`_groups.py`). The words' elements are drawn from the whole group, or from
+a few of its elements. Sequence accuracy counts a word only if every one of its products is right, so it is far below
+token accuracy. Loss: mean cross-entropy in nats over all valid steps.
+
+| protocol | lengths for training | for tests | source |
+| --- | --- | --- | --- |
+| word_problem | 2 to 20 | 20 | Merrill, Petty, Sabharwal 2024; jopetty/word-problem |
+| deltaproduct | 128 | 512 | Siems et al. 2025; automl/DeltaProduct |
+| pd_ssm | 3 to 40 | 40 to 256 | Terzic et al. 2025, table 3 |
+
+The programs differ from this task: D-41, D-42.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from orthobench.model import Signature
+from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
+from orthobench.tasks._draws import PLACES, Draws
+from orthobench.tasks._groups import Group, GroupName, group
+from orthobench.tasks._lengths import GeneratedSplit
+
+IGNORED = -100
+"""Target of padded steps, as torch's cross-entropy leaves it out."""
+
+PROTOCOLS: Mapping[str, Mapping[str, int]] = {
+    "word_problem": {"shortest": 2, "longest": 20, "test_shortest": 20, "test_longest": 20}
+    | {"train_size": 100_000, "test_size": 10_000},
+    "deltaproduct": {"shortest": 128, "longest": 128, "test_shortest": 512, "test_longest": 512}
+    | {"train_size": 100_000, "test_size": 100_000},
+    "pd_ssm": {"shortest": 3, "longest": 40, "test_shortest": 40, "test_longest": 256}
+    | {"train_size": 25_600_000, "test_size": 8192},
+}
+
+
+class GroupWordSettings(SyntheticSettings):
+    group: GroupName = Field("A5", description="the group")
+    generators: Size | None = Field(
+        None,
+        description="number of elements that words are made of, of which the first generate the group; "
+        "none: the whole group",
+    )
+    protocol: Literal["word_problem", "deltaproduct", "pd_ssm"] = Field(
+        "word_problem", description="sets the lengths and sizes that are not given"
+    )
+    train_size: Size = Field(100_000, description="training words; pd_ssm 25.6 million")
+    test_size: Size = Field(10_000, description="test words; deltaproduct 100 000, pd_ssm 8192")
+    shortest: int = Field(2, ge=1, lt=PLACES, description="shortest training word; deltaproduct 128, pd_ssm 3")
+    longest: int = Field(20, ge=1, lt=PLACES, description="longest training word; deltaproduct 128, pd_ssm 40")
+    test_shortest: int = Field(20, ge=1, lt=PLACES, description="shortest test word; deltaproduct 512, pd_ssm 40")
+    test_longest: int = Field(20, ge=1, lt=PLACES, description="longest test word; deltaproduct 512, pd_ssm 256")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_by_protocol(cls, values: Any) -> Any:
+        protocol = PROTOCOLS.get(str(values.get("protocol", "word_problem")))
+        return values if protocol is None else {**protocol, **values}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in ("", "test_"):
+            shortest, longest = getattr(self, f"{name}shortest"), getattr(self, f"{name}longest")
+            if shortest > longest:
+                raise ValueError(f"{name}shortest={shortest} is more than {name}longest={longest}: make it smaller")
+        least, most = len(group(self.group).generators), group(self.group).order
+        if self.generators is not None and not least <= self.generators <= most:
+            raise ValueError(f"generators={self.generators} for {self.group}: give {least} to {most}")
+        return self
+
+
+class GroupWord(Task):
+    version = 1
+    title = "words over a group"
+    Settings = GroupWordSettings
+    metrics = (
+        Metric("sequence_accuracy", "max", label="sequence accuracy", is_fraction=True),
+        Metric("accuracy", "max", label="token accuracy", is_fraction=True),
+        Metric("final_accuracy", "max", label="accuracy of the last product", is_fraction=True),
+        Metric("cross_entropy", "min", "nats", "cross-entropy"),
+    )
+    loss_metric = "cross_entropy"
+    length_metric = "sequence_accuracy"
+    protocol = {"batch_size": 512, "epochs": 100}
+    quick = {
+        "group": "S3",
+        "longest": 12,
+        "test_shortest": 4,
+        "test_longest": 24,
+        "train_size": 20_000,
+        "test_size": 1000,
+        "batch_size": 100,
+        "epochs": 8,
+        "hidden_size": 64,
+        "learning_rate": 5e-3,
+    }
+
+    def __init__(self, settings: GroupWordSettings, seed: int, device: torch.device) -> None:
+        words_over = group(settings.group)
+        tokens = words_over.tokens(settings.generators)
+        self.signature = Signature(len(tokens), words_over.order, "all", tokens=True)
+
+        def split(part: str, size: int, shortest: int, longest: int) -> WordSplit:
+            return WordSplit(
+                words_over,
+                tokens,
+                size,
+                range(shortest, longest + 1),
+                Draws(seed, "group_word", settings.group, part),
+                device,
+                sorted_by_length=part == "test",
+            )
+
+        self.train = split("train", settings.train_size, settings.shortest, settings.longest)
+        self.test = split("test", settings.test_size, settings.test_shortest, settings.test_longest)
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
+
+    def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
+        """Return the shares of right words, products and last products, and the cross-entropy of a product."""
+        valid = targets != IGNORED
+        right, count = (outputs.argmax(-1) == targets) & valid, float(valid.sum())
+        last = (valid.sum(0) - 1).unsqueeze(0)
+        entropy = nn.functional.cross_entropy(
+            outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+        return {
+            "sequence_accuracy": (self.score(outputs, targets).sum(), targets.shape[1]),
+            "accuracy": (right.sum(), count),
+            "final_accuracy": (right.gather(0, last).sum(), targets.shape[1]),
+            "cross_entropy": (entropy, count),
+        }
+
+    def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return 1 for each word whose products are all right, else 0, `[B]`."""
+        return ((outputs.argmax(-1) == targets) | (targets == IGNORED)).all(0).to(outputs.dtype)
+
+    @classmethod
+    def trained_lengths(cls, settings: GroupWordSettings) -> tuple[int, int]:
+        """Return the shortest and the longest training word."""
+        return settings.shortest, settings.longest
+
+    @classmethod
+    def baselines(cls, settings: GroupWordSettings) -> dict[str, float]:
+        """A predictor that knows x_t alone guesses the product before it, always as the same element.
+
+        A word is right only if all products before x_t are that element, so they and their factors are the identity.
+        """
+        words_over = group(settings.group)
+        tokens = words_over.tokens(settings.generators)
+        before = _prefix_distributions(words_over, tokens, settings.test_longest)
+        lengths = range(settings.test_shortest, settings.test_longest + 1)
+        chances = sum(before[:length].sum(0) for length in lengths) / sum(lengths)
+        identity = (0 in tokens) / len(tokens)
+        return {
+            "sequence_accuracy": sum(identity ** (length - 1) for length in lengths) / len(lengths),
+            "accuracy": float(chances.max()),
+            "final_accuracy": float(sum(before[length - 1] for length in lengths).max()) / len(lengths),
+            "cross_entropy": -sum(chance * math.log(chance) for chance in chances if chance > 0),
+        }
+
+
+def _prefix_distributions(words_over: Group, tokens: list[int], steps: int) -> np.ndarray:
+    """Return the chances of x_1 ... x_{t-1} `[steps, order]`, for t = 1 to steps."""
+    chances = np.zeros((steps, words_over.order))
+    chances[0, 0] = 1
+    for t in range(1, steps):
+        for token in tokens:
+            chances[t, words_over.table[:, token]] += chances[t - 1] / len(tokens)
+    return chances
+
+
+class WordSplit(GeneratedSplit):
+    """Words and their products; the other arguments are those of the base class."""
+
+    def __init__(self, words_over: Group, tokens: list[int], *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.order = words_over.order
+        self.table = torch.from_numpy(words_over.table).flatten().to(self.lengths.device)
+        self.elements = torch.tensor(tokens, device=self.lengths.device)
+
+    def make(self, examples: Tensor, lengths: Tensor, steps: int) -> Batch:
+        tokens = self.draws.rows(len(self.elements), examples, steps).T
+        padded = torch.arange(steps, device=examples.device).unsqueeze(1) >= lengths
+        targets = self.products(self.elements[tokens]).masked_fill(padded, IGNORED)
+        return Batch(tokens.masked_fill(padded, 0), targets, lengths)
+
+    def products(self, elements: Tensor) -> Tensor:
+        """Return the products of the first elements `[T, B]` up to each step, in log2(T) rounds."""
+        shift = 1
+        while shift < len(elements):
+            longer = self.table[elements[:-shift] * self.order + elements[shift:]]
+            elements = torch.cat((elements[:shift], longer))
+            shift *= 2
+        return elements
