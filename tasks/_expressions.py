@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.tasks._draws import Draws
+from ._draws import Draws
 
 MODULUS = 5
 PLUS, MINUS, TIMES, OPEN, CLOSE, END = range(MODULUS, MODULUS + 6)

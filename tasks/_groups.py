@@ -38,7 +38,7 @@ class Group:
     def tokens(self, count: int | None) -> list[int]:
         """Return the elements that words are made of: all of them, or `count`, the generators first.
 
-        After the generators come the other elements by their numbers, without the identity.
+        After the generators come the other elements by their numbers, the identity last (D-54).
         """
         if count is None:
             return list(range(self.order))

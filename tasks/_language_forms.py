@@ -1,5 +1,7 @@
 """The three protocols of the formal languages, as their programs have them: tokens, lengths, where an answer is read.
 
+D-51 and D-52 are their differences.
+
 | protocol | program |
 | --- | --- |
 | slice | Benjamin-Walker/structured-linear-cdes, `data_dir/fl_tasks` |
@@ -12,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orthobench.tasks._expressions import MINUS, PLUS, TIMES
-from orthobench.tasks._languages import (
+from ._expressions import MINUS, PLUS, TIMES
+from ._languages import (
     BracketedArithmetic,
     CycleNavigation,
     EvenPairs,

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.tasks._draws import Draws
-from orthobench.tasks._expressions import MINUS, MODULUS, PLUS, TIMES, expressions, value_distributions
+from ._draws import Draws
+from ._expressions import MINUS, MODULUS, PLUS, TIMES, expressions, value_distributions
 
 POSITIONS = 5
 """Positions of the cycle."""
@@ -45,7 +45,7 @@ def _inside(lengths: Tensor, steps: int) -> Tensor:
 
 
 class Parity(Language):
-    """Is the number of the symbol 1 odd?"""
+    """Tell whether the number of the symbol 1 is odd: answer 1, else 0."""
 
     alphabet = answers = 2
 
@@ -58,7 +58,7 @@ class Parity(Language):
 
 
 class EvenPairs(Language):
-    """Is the number of unequal neighbours odd, that is, do the first and the last symbol differ?"""
+    """Tell whether the number of unequal neighbours is odd, that is, the first and the last symbol differ."""
 
     alphabet = answers = 2
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from orthobench.task import Batch, Split
-from orthobench.tasks._draws import Draws
+
+from ._draws import Draws
 
 LENGTH_CHANNEL = 15
 

@@ -12,7 +12,7 @@ The protocols slice, xlstm and deepmind differ in tokens, lengths and operators 
 not mix. In each the answer is read at one step, the string's last: after the last symbol, `=` or the blank that asks
 for it. That is also the xLSTM program's form, which appends the answer and shifts. Every epoch has new strings. A
 length in steps counts the last token: with deepmind a string of 41 symbols has 42. Loss: mean cross-entropy in nats.
-Sources: Deletang et al. 2023; Beck et al. 2024; Grazzi et al. 2025; Walker et al. 2025. Programs differ: D-37 to D-40.
+Sources: Deletang et al. 2023; Beck et al. 2024; Grazzi et al. 2025; Walker et al. 2025. Programs differ: D-50, D-51, D-52.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from torch import Tensor, nn
 
 from orthobench.model import Signature
 from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
-from orthobench.tasks._draws import PLACES, Draws
-from orthobench.tasks._language_forms import FORMS, Form
-from orthobench.tasks._lengths import GeneratedSplit
+
+from ._draws import PLACES, Draws
+from ._language_forms import FORMS, Form
+from ._lengths import GeneratedSplit
 
 PROTOCOLS: Mapping[str, Mapping[str, int]] = {
     "slice": {"shortest": 3, "longest": 40, "test_shortest": 40, "test_longest": 256}
@@ -53,7 +54,9 @@ class FormalLanguageSettings(SyntheticSettings):
         description="tokens, lengths and answers as in a program; sets lengths and sizes that are not given; "
         "xlstm: its lengths count the answer; deepmind: one length a batch",
     )
-    train_size: Size = Field(25_600_000, description="training sequences of an epoch; xlstm 5.12, deepmind 1.28 million")
+    train_size: Size = Field(
+        25_600_000, description="training sequences of an epoch; xlstm 5.12, deepmind 1.28 million"
+    )
     test_size: Size = Field(8192, description="test sequences; deepmind 30 720, 512 of each length")
     shortest: int = Field(3, ge=1, lt=PLACES // 2, description="shortest training length; deepmind 1")
     longest: int = Field(40, ge=1, lt=PLACES // 2, description="longest training length")

@@ -1,4 +1,4 @@
-"""Words over a finite group: after each element x_t of a word, which element is the product x_1 ... x_t?
+"""Words over a finite group: after each element x_t of a word, name the product x_1 ... x_t.
 
 The groups are S3, S5, A5, Z60 and A4 x Z5 (`_groups.py`). The words' elements are drawn from the whole group, or from
 a few of its elements. Sequence accuracy counts a word only if every one of its products is right, so it is far below
@@ -10,7 +10,7 @@ token accuracy. Loss: mean cross-entropy in nats over all valid steps.
 | deltaproduct | 128 | 512 | Siems et al. 2025; automl/DeltaProduct |
 | pd_ssm | 3 to 40 | 40 to 256 | Terzic et al. 2025, table 3 |
 
-The programs differ from this task: D-41, D-42.
+The programs differ from this task: D-53, D-54.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from torch import Tensor, nn
 
 from orthobench.model import Signature
 from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
-from orthobench.tasks._draws import PLACES, Draws
-from orthobench.tasks._groups import Group, GroupName, group
-from orthobench.tasks._lengths import GeneratedSplit
+
+from ._draws import PLACES, Draws
+from ._groups import Group, GroupName, group
+from ._lengths import GeneratedSplit
 
 IGNORED = -100
 """Target of padded steps, as torch's cross-entropy leaves it out."""

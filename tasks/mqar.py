@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from orthobench.model import Signature
 from orthobench.task import Batch, Metric, Size, Split, SyntheticSettings, Task
-from orthobench.tasks._draws import PLACES, Draws
+
+from ._draws import PLACES, Draws
 
 IGNORED = -100
 """Target of a position that only fills the batch, as torch's cross-entropy leaves it out."""
@@ -38,8 +39,8 @@ PAIRS = (4, 8, 16, 32, 64, 128, 256)
 class MQARSettings(SyntheticSettings):
     sizes: Literal["mixture", "single"] = Field(
         "mixture",
-        description="mixture: for training T/P = 64/4 (100 000 sequences), 128/8, 256/16, 256/32, 256/64 (20 000 each), "
-        "for tests 64/4, 64/8, 64/16, 128/32, 256/64, 512/128, 1024/256; single: T and P as given",
+        description="mixture: training with T/P = 64/4 (5/9 of the sequences), 128/8, 256/16, 256/32, 256/64 (rest), "
+        "tests with 64/4, 64/8, 64/16, 128/32, 256/64, 512/128 and 1024/256; single: T and P as given",
     )
     train_size: Size = Field(180_000, description="training sequences; of the mixture 5/9 have T = 64; single: 100 000")
     test_size: Size = Field(7000, description="test sequences; the mixture has equal parts; single: 1000")
@@ -100,10 +101,11 @@ class MQAR(Task):
 
     def __init__(self, settings: MQARSettings, seed: int, device: torch.device) -> None:
         self.signature = Signature(settings.vocabulary, settings.vocabulary, "positions", tokens=True)
-        self.train, self.test = (
-            RecallSplit(settings, settings.parts(part), size, Draws(seed, "mqar", part), device)
-            for part, size in (("train", settings.train_size), ("test", settings.test_size))
-        )
+
+        def split(part: Literal["train", "test"], size: int) -> RecallSplit:
+            return RecallSplit(settings, settings.parts(part), size, Draws(seed, "mqar", part), device)
+
+        self.train, self.test = split("train", settings.train_size), split("test", settings.test_size)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)

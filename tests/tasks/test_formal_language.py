@@ -80,15 +80,18 @@ for shared in LANGUAGES[:4]:
     TABLES["xlstm", shared] = TABLES["slice", shared]
 
 
-def lengths_of_program(protocol: str, language: str, drawn: int) -> int | None:
-    """The number of steps that a program makes of a drawn length, and None where it draws none such."""
+def lengths_of_program(protocol: str, language: str, shortest: int, longest: int) -> list[int]:
+    """The equally likely numbers of steps that a program makes of its two limits."""
     arithmetic, brackets = language == "mod_arith", language == "mod_arith_brackets"
+    drawn = range(shortest, longest + 1)
     match protocol:
         case "slice":  # an odd length grows by 1; `=` follows an expression with brackets
-            return drawn + drawn % 2 if arithmetic else drawn + brackets
-        case "xlstm":  # without the answer; an expression has 3 tokens after it in its length, of which `=` is read
-            return max(drawn, 5) - 3 + 1 if brackets else drawn - 1
-    return (drawn if drawn % 2 or not arithmetic else drawn - 1) + 1  # and the blank
+            return [length + length % 2 if arithmetic else length + brackets for length in drawn]
+        case "xlstm":  # the answer is no step; an expression has 3 tokens after it in its length, of which `=` is read
+            if arithmetic:  # sizes = 2 * integers(min_seq, max_seq + 1) - 1
+                return [2 * half - 1 - 1 for half in range((shortest + 1) // 2, (longest + 1) // 2 + 1)]
+            return [max(length, 5) - 3 + 1 if brackets else length - 1 for length in drawn]
+    return [(length if length % 2 or not arithmetic else length - 1) + 1 for length in drawn]  # and the blank
 
 
 def make(protocol="slice", language="parity", seed=0, **values) -> FormalLanguage:
@@ -106,10 +109,10 @@ def test_the_answers_are_those_of_python(protocol, language, seed, shortest, mor
         test_longest=shortest + more, test_size=40,
     )  # fmt: skip
     assert (task.signature.input_size, task.signature.output_size, task.signature.tokens) == (inputs, outputs, True)
-    possible = {lengths_of_program(protocol, language, drawn) for drawn in range(shortest, shortest + more + 1)}
+    possible = lengths_of_program(protocol, language, shortest, shortest + more)
     for split in (task.train, task.test):
         batch = split.batch(torch.arange(40))
-        assert set(batch.lengths.tolist()) <= possible | ({shortest + more} if protocol == "xlstm" else set())
+        assert set(batch.lengths.tolist()) <= set(possible)
         for column, length, target in zip(batch.inputs.T.tolist(), batch.lengths, batch.targets.tolist(), strict=True):
             text = "".join(symbols[token] for token in column)
             padding = text[int(length) :]
@@ -127,11 +130,7 @@ def test_the_lengths_of_the_programs(protocol, language):
     task = make(protocol, language, train_size=20_000, test_size=20_000)
     bounds = PROTOCOLS[protocol]
     for split, prefix in ((task.train, ""), (task.test, "test_")):
-        shortest, longest = bounds[f"{prefix}shortest"], bounds[f"{prefix}longest"]
-        if protocol == "xlstm" and language == "mod_arith":  # the program draws odd lengths with the answer
-            steps = [2 * u - 1 - 1 for u in range((shortest + 1) // 2, (longest + 1) // 2 + 1)]
-        else:
-            steps = [lengths_of_program(protocol, language, drawn) for drawn in range(shortest, longest + 1)]
+        steps = lengths_of_program(protocol, language, bounds[f"{prefix}shortest"], bounds[f"{prefix}longest"])
         expected, lengths = Counter(steps), split.batch(torch.arange(20_000)).lengths
         measured = Counter(lengths.tolist())
         assert set(measured) == set(expected)
@@ -152,8 +151,8 @@ def test_sizes_and_lengths_follow_the_protocol_unless_given():
         assert read.model_dump() == read.model_dump() | values | {"longest": 30}
         assert FormalLanguageSettings.restore(read.canonical()) == read
     assert FormalLanguageSettings().model_dump() == FormalLanguageSettings(protocol="slice").model_dump()
-    steps = {name: values["train_size"] // size for (name, values), size in zip(PROTOCOLS.items(), (256, 256, 128))}
-    assert steps == {"slice": 100_000, "xlstm": 20_000, "deepmind": 10_000}
+    batches = {"slice": (256, 100_000), "xlstm": (256, 20_000), "deepmind": (128, 10_000)}
+    assert all(PROTOCOLS[name]["train_size"] == size * steps for name, (size, steps) in batches.items())
 
 
 def test_deepmind_has_one_length_a_batch_and_the_same_number_of_tests_for_each():
@@ -218,7 +217,7 @@ def all_expressions(length: int, operators: str) -> dict[str, float]:
     """Every expression of a length with its chance."""
     match length:
         case 1:
-            return {d: 0.2 for d in "01234"}
+            return dict.fromkeys("01234", 0.2)
         case 2:
             return {f"-{d}": 0.2 for d in "01234"}
         case 3:
@@ -236,7 +235,9 @@ def all_expressions(length: int, operators: str) -> dict[str, float]:
     return chances
 
 
-@pytest.mark.parametrize(("symbols", "operators"), [("+-*", (PLUS, MINUS, TIMES)), ("+-**", (PLUS, MINUS, TIMES, TIMES))])
+@pytest.mark.parametrize(
+    ("symbols", "operators"), [("+-*", (PLUS, MINUS, TIMES)), ("+-**", (PLUS, MINUS, TIMES, TIMES))]
+)
 @pytest.mark.parametrize("length", [5, 6, 8, 10])
 def test_bracketed_expressions_are_drawn_as_the_grammar_says(symbols, operators, length):
     chances = all_expressions(length, symbols)

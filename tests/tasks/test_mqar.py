@@ -33,7 +33,9 @@ def check(batch, column: int, steps: int, pairs: int, vocabulary: int, fillers: 
     assert all(vocabulary // 2 <= value < vocabulary for value in values)
     assert positions == sorted(set(positions))
     assert all(position % 2 == 0 and 2 * pairs <= position < steps for position in positions)
-    assert {tokens[p]: answer for p, answer in zip(positions, answers, strict=True)} == dict(zip(keys, values, strict=True))
+    assert {tokens[p]: answer for p, answer in zip(positions, answers, strict=True)} == dict(
+        zip(keys, values, strict=True)
+    )
     rest = [token for p, token in enumerate(tokens[:steps]) if p >= 2 * pairs and p not in positions]
     assert all(0 <= token < vocabulary for token in rest)
     assert fillers == "random" or set(rest) <= {0}
@@ -153,7 +155,10 @@ def test_settings():
         "accuracy", "cross_entropy", *(f"accuracy_{pairs}" for _, pairs in TESTED)
     }  # fmt: skip
     assert MQARSettings().sizes == "mixture"
-    assert (MQARSettings(sizes="single").train_size, MQARSettings(sizes="single", train_size=5).train_size) == (100_000, 5)
+    assert (MQARSettings(sizes="single").train_size, MQARSettings(sizes="single", train_size=5).train_size) == (
+        100_000,
+        5,
+    )
     assert MQARSettings.restore(MQARSettings().canonical()) == MQARSettings()
     for values, words in (
         ({"sizes": "single", "pairs": 17}, "pairs=17 need 68 tokens, more than sequence_length=64"),
