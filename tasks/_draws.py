@@ -1,4 +1,4 @@
-"""Random numbers by example: a function of seed, example and place, so that nothing is stored and any order is cheap.
+"""Random numbers by example: a function of seed, example and offset, so that nothing is stored and any order is cheap.
 
 The numbers are outputs of SplitMix64 (Steele, Lea, Flood. Fast Splittable Pseudorandom Number Generators. OOPSLA
 2014), read at any position: output i mixes the bits of seed + (i + 1) gamma. The arithmetic is that of 64-bit
@@ -13,8 +13,8 @@ from torch import Tensor
 from orthobench import seeds
 
 GAMMA, FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-PLACES = 1 << 16
-"""Places of a channel."""
+OFFSETS = 1 << 16
+"""Offsets of a channel."""
 CHANNELS = 1 << 4
 """Channels of an example, each with its own numbers."""
 
@@ -34,22 +34,22 @@ class Draws:
     def __init__(self, seed: int, *purpose: str | int) -> None:
         self.start = seeds.derive(seed, *purpose)
 
-    def bits(self, examples: Tensor, places: Tensor, channel: int = 0) -> Tensor:
-        """Return 32 random bits as int64, in the shape to which examples (below 2^43) and places are broadcast."""
-        state = ((examples * CHANNELS + channel) * PLACES + places + 1) * _signed(GAMMA) + self.start
+    def bits(self, examples: Tensor, offsets: Tensor, channel: int = 0) -> Tensor:
+        """Return 32 random bits as int64, in the shape to which examples (below 2^43) and offsets are broadcast."""
+        state = ((examples * CHANNELS + channel) * OFFSETS + offsets + 1) * _signed(GAMMA) + self.start
         state = (state ^ _shift_right(state, 30)) * _signed(FIRST_FACTOR)
         state = (state ^ _shift_right(state, 27)) * _signed(SECOND_FACTOR)
         return _shift_right(state ^ _shift_right(state, 31), 32)
 
-    def below(self, bound: Tensor | int, examples: Tensor, places: Tensor, channel: int = 0) -> Tensor:
+    def below(self, bound: Tensor | int, examples: Tensor, offsets: Tensor, channel: int = 0) -> Tensor:
         """Return numbers from 0 to bound - 1. Their chances differ by at most 2^-32."""
-        return (self.bits(examples, places, channel) * bound) >> 32
+        return (self.bits(examples, offsets, channel) * bound) >> 32
 
     def rows(self, bound: int, examples: Tensor, size: int, channel: int = 0) -> Tensor:
         """Return `[examples, size]` numbers from 0 to bound - 1, for examples `[B]`."""
-        places = torch.arange(size, device=examples.device)
-        return self.below(bound, examples.unsqueeze(1), places, channel)
+        offsets = torch.arange(size, device=examples.device)
+        return self.below(bound, examples.unsqueeze(1), offsets, channel)
 
-    def column(self, bound: int, examples: Tensor, place: int = 0, channel: int = 0) -> Tensor:
+    def column(self, bound: int, examples: Tensor, offset: int = 0, channel: int = 0) -> Tensor:
         """Return one number from 0 to bound - 1 for each of the examples `[B]`."""
-        return self.below(bound, examples, torch.full_like(examples, place), channel)
+        return self.below(bound, examples, torch.full_like(examples, offset), channel)

@@ -1,8 +1,8 @@
 """Finite groups as tables: S3, S5, A5, Z60 and A4 x Z5.
 
-A permutation of n points is the tuple of the images of 0 to n - 1. The product a b means: first a, then b. The
-elements of S_n and A_n are in lexicographic order, those of A4 x Z5 are pairs (a, k) in that order, and element k of
-Z60 is k. So element 0 is the identity.
+A permutation of n points is the tuple of the images of 0 to n - 1. The product a b means: first a, then b.
+Permutations are numbered in lexicographic order, and so are the pairs (a, k) of A4 x Z5. Element k of Z60 is k. So
+element 0 is the identity.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ LENGTH_CHANNEL = 15
 class GeneratedSplit(Split, ABC):
     """`size` sequences whose lengths are drawn from a list of equally likely ones.
 
-    A training batch has as many steps as the longest length, so its shape never changes. Test sequences are sorted by
+    A training batch has the steps of the longest length, so its shape never changes. Test sequences are sorted by
     length, and a test batch ends with its longest sequence.
 
     Args:

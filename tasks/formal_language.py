@@ -12,7 +12,7 @@ The protocols slice, xlstm and deepmind differ in tokens, lengths and operators 
 not mix. In each the answer is read at one step, the string's last: after the last symbol, `=` or the blank that asks
 for it. That is also the xLSTM program's form, which appends the answer and shifts. Every epoch has new strings. A
 length in steps counts the last token: with deepmind a string of 41 symbols has 42. Loss: mean cross-entropy in nats.
-Sources: Deletang et al. 2023; Beck et al. 2024; Grazzi et al. 2025; Walker et al. 2025. Programs differ: D-50, D-51, D-52.
+Sources: Deletang et al. 2023; Beck et al. 2024; Grazzi et al. 2025; Walker et al. 2025. Differences: D-50, D-51, D-52.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from orthobench.model import Signature
 from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
 
-from ._draws import PLACES, Draws
+from ._draws import OFFSETS, Draws
 from ._language_forms import FORMS, Form
 from ._lengths import GeneratedSplit
 
@@ -58,12 +58,15 @@ class FormalLanguageSettings(SyntheticSettings):
         25_600_000, description="training sequences of an epoch; xlstm 5.12, deepmind 1.28 million"
     )
     test_size: Size = Field(8192, description="test sequences; deepmind 30 720, 512 of each length")
-    shortest: int = Field(3, ge=1, lt=PLACES // 2, description="shortest training length; deepmind 1")
-    longest: int = Field(40, ge=1, lt=PLACES // 2, description="longest training length")
+    shortest: int = Field(3, ge=1, lt=OFFSETS // 2, description="shortest training length; deepmind 1")
+    longest: int = Field(40, ge=1, lt=OFFSETS // 2, description="longest training length")
     test_shortest: int = Field(
-        40, ge=1, lt=PLACES // 2, description="shortest test length; deepmind 41, where its program averages from 42 on"
+        40,
+        ge=1,
+        lt=OFFSETS // 2,
+        description="shortest test length; deepmind 41, where its program averages from 42 on",
     )
-    test_longest: int = Field(256, ge=1, lt=PLACES // 2, description="longest test length; deepmind 100")
+    test_longest: int = Field(256, ge=1, lt=OFFSETS // 2, description="longest test length; deepmind 100")
     same_length: Size = Field(
         128, description="deepmind only: successive training sequences of one length; give the same batch_size"
     )
@@ -172,7 +175,7 @@ class StringSplit(GeneratedSplit):
     def make(self, examples: Tensor, lengths: Tensor, steps: int) -> Batch:
         form, strings = self.form, lengths - self.form.end
         symbols, answers = form.language.strings(self.draws, examples, strings, steps)
-        place = torch.arange(steps, device=examples.device)
-        symbols = torch.where(place < strings.unsqueeze(1), symbols, form.language.alphabet)
-        symbols = torch.where(place < lengths.unsqueeze(1), symbols, len(form.tokens))
+        offset = torch.arange(steps, device=examples.device)
+        symbols = torch.where(offset < strings.unsqueeze(1), symbols, form.language.alphabet)
+        symbols = torch.where(offset < lengths.unsqueeze(1), symbols, len(form.tokens))
         return Batch(self.tokens[symbols].T.contiguous(), answers + form.first_answer, lengths)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from orthobench.model import Signature
 from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
 
-from ._draws import PLACES, Draws
+from ._draws import OFFSETS, Draws
 from ._groups import Group, GroupName, group
 from ._lengths import GeneratedSplit
 
@@ -56,10 +56,10 @@ class GroupWordSettings(SyntheticSettings):
     )
     train_size: Size = Field(100_000, description="training words; pd_ssm 25.6 million")
     test_size: Size = Field(10_000, description="test words; deltaproduct 100 000, pd_ssm 8192")
-    shortest: int = Field(2, ge=1, lt=PLACES, description="shortest training word; deltaproduct 128, pd_ssm 3")
-    longest: int = Field(20, ge=1, lt=PLACES, description="longest training word; deltaproduct 128, pd_ssm 40")
-    test_shortest: int = Field(20, ge=1, lt=PLACES, description="shortest test word; deltaproduct 512, pd_ssm 40")
-    test_longest: int = Field(20, ge=1, lt=PLACES, description="longest test word; deltaproduct 512, pd_ssm 256")
+    shortest: int = Field(2, ge=1, lt=OFFSETS, description="shortest training word; deltaproduct 128, pd_ssm 3")
+    longest: int = Field(20, ge=1, lt=OFFSETS, description="longest training word; deltaproduct 128, pd_ssm 40")
+    test_shortest: int = Field(20, ge=1, lt=OFFSETS, description="shortest test word; deltaproduct 512, pd_ssm 40")
+    test_longest: int = Field(20, ge=1, lt=OFFSETS, description="longest test word; deltaproduct 512, pd_ssm 256")
 
     @model_validator(mode="before")
     @classmethod

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from orthobench.model import Signature
 from orthobench.task import Batch, Metric, Size, Split, SyntheticSettings, Task
 
-from ._draws import PLACES, Draws
+from ._draws import OFFSETS, Draws
 
 IGNORED = -100
 """Target of a position that only fills the batch, as torch's cross-entropy leaves it out."""
@@ -44,9 +44,9 @@ class MQARSettings(SyntheticSettings):
     )
     train_size: Size = Field(180_000, description="training sequences; of the mixture 5/9 have T = 64; single: 100 000")
     test_size: Size = Field(7000, description="test sequences; the mixture has equal parts; single: 1000")
-    sequence_length: int = Field(64, ge=4, lt=PLACES, multiple_of=2, description="T, for sizes=single")
+    sequence_length: int = Field(64, ge=4, lt=OFFSETS, multiple_of=2, description="T, for sizes=single")
     pairs: Size = Field(4, description="P, pairs of key and value, for sizes=single; at most T / 4")
-    vocabulary: int = Field(8192, ge=4, lt=PLACES, description="V, number of tokens; more than T")
+    vocabulary: int = Field(8192, ge=4, lt=OFFSETS, description="V, number of tokens; more than T")
     power: float = Field(0.01, gt=0, description="a; the gap g has a chance in proportion to (g + 1)^(a - 1)")
     fillers: Literal["random", "zero"] = Field("random", description="tokens between the queries")
 
@@ -181,10 +181,10 @@ class RecallSplit(Split):
         for number in part.unique().tolist():
             length, pairs, _ = self.parts[number]
             rows = (part == number).nonzero().squeeze(1)
-            made = self.make(examples[rows], length, pairs)
-            inputs[rows, :length] = made.inputs
-            positions[rows] = torch.nn.functional.pad(made.positions, (0, answers - pairs), "replicate")
-            targets[rows, :pairs] = made.answers
+            recall = self.make(examples[rows], length, pairs)
+            inputs[rows, :length] = recall.inputs
+            positions[rows] = torch.nn.functional.pad(recall.positions, (0, answers - pairs), "replicate")
+            targets[rows, :pairs] = recall.answers
         tensors = (inputs.T.contiguous(), targets.T.contiguous(), sizes[:, 0].contiguous(), positions.T.contiguous())
         return Batch(*(tensor.to(self.device) for tensor in tensors))
 
@@ -206,10 +206,10 @@ class RecallSplit(Split):
     def _distinct(self, examples: Tensor, choices: int, count: int, channel: int) -> Tensor:
         """Return `count` distinct numbers below `choices` for each example: the start of a Fisher-Yates shuffle."""
         shuffled = torch.arange(choices).repeat(len(examples), 1)
-        places = torch.arange(count)
-        swaps = places + self.draws.below(choices - places, examples.unsqueeze(1), places, channel)
-        for place in range(count):
-            column, swap = shuffled[:, place : place + 1], swaps[:, place : place + 1]
+        offsets = torch.arange(count)
+        swaps = offsets + self.draws.below(choices - offsets, examples.unsqueeze(1), offsets, channel)
+        for offset in range(count):
+            column, swap = shuffled[:, offset : offset + 1], swaps[:, offset : offset + 1]
             drawn = shuffled.gather(1, swap)
             shuffled.scatter_(1, swap, column.clone())
             column.copy_(drawn)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from orthobench.tasks._draws import CHANNELS, PLACES, Draws
+from orthobench.tasks._draws import CHANNELS, OFFSETS, Draws
 
 from orthobench import seeds
 
@@ -31,17 +31,17 @@ def test_the_transcription_has_the_printed_outputs():
     st.integers(0, 2**62),
     st.integers(0, 2**43 - 1),
     st.integers(0, CHANNELS - 1),
-    st.integers(0, PLACES - 1),
+    st.integers(0, OFFSETS - 1),
     st.integers(1, 2**31),
 )
-def test_a_number_is_the_output_of_its_place(seed, example, channel, place, bound):
+def test_a_number_is_the_output_of_its_place(seed, example, channel, offset, bound):
     draws = Draws(seed, "a purpose")
-    index = (example * CHANNELS + channel) * PLACES + place
+    index = (example * CHANNELS + channel) * OFFSETS + offset
     state = (seeds.derive(seed, "a purpose") + index * 0x9E3779B97F4A7C15) & ((1 << 64) - 1)
     bits = splitmix64(state) >> 32
-    examples, places = torch.tensor([example]), torch.tensor([place])
-    assert draws.bits(examples, places, channel).tolist() == [bits]
-    assert draws.below(bound, examples, places, channel).tolist() == [bits * bound >> 32]
+    examples, offsets = torch.tensor([example]), torch.tensor([offset])
+    assert draws.bits(examples, offsets, channel).tolist() == [bits]
+    assert draws.below(bound, examples, offsets, channel).tolist() == [bits * bound >> 32]
 
 
 @pytest.mark.parametrize("bound", [2, 3, 5, 60])

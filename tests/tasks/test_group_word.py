@@ -107,16 +107,16 @@ def test_a4_x_z5_is_solvable_and_a5_is_not(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_choice_of_generators_generates_the_group(name):
-    made = group(name)
-    least = len(made.generators)
-    assert made.tokens(None) == list(range(made.order))
-    for count in range(least, made.order + 1):
-        tokens = made.tokens(count)
+    tested = group(name)
+    least = len(tested.generators)
+    assert tested.tokens(None) == list(range(tested.order))
+    for count in range(least, tested.order + 1):
+        tokens = tested.tokens(count)
         assert len(set(tokens)) == len(tokens) == count
-        if count in (least, least + 1, made.order):
-            assert generated(made.table, tokens) == set(range(made.order))
+        if count in (least, least + 1, tested.order):
+            assert generated(tested.table, tokens) == set(range(tested.order))
     for fewer in range(least):
-        assert generated(made.table, list(made.generators[:fewer])) != set(range(made.order))
+        assert generated(tested.table, list(tested.generators[:fewer])) != set(range(tested.order))
 
 
 def elements(name: str) -> list:

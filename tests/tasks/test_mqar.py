@@ -81,8 +81,8 @@ def test_gaps_are_drawn_one_after_the_other_by_the_power_law(power):
     batch = task.train.batch(torch.arange(30_000))
     measured = Counter()
     for column, positions in zip(batch.inputs.T.tolist(), batch.positions.T.tolist(), strict=True):
-        place = {column[p]: (p - 6) // 2 for p in positions}
-        measured[tuple(place[key] for key in column[:6:2])] += 1
+        offset = {column[p]: (p - 6) // 2 for p in positions}
+        measured[tuple(offset[key] for key in column[:6:2])] += 1
     weights = [(gap + 1) ** (power - 1) for gap in range(4)]
     for gaps in permutations(range(4), 3):
         chance, left = 1.0, sum(weights)
