@@ -27,10 +27,11 @@ SMALL = {
     },
     "fitzhugh_nagumo": {"sequence_length": "5", "duration": "2", "batch_size": "8"},
     "ptb": {"batch_size": "10", "evaluation_batch_size": "10"},
+    "xor_stream": {"train_size": "40", "test_size": "10", "batch_size": "10"},
     "timit": {"dataset": "timit_sample", "batch_size": "2"},
 }
 READ_IN_ORDER = ("ptb",)
-WITHOUT_NOISE = ("fitzhugh_nagumo", "mnist", "ptb", "timit")
+WITHOUT_NOISE = ("fitzhugh_nagumo", "mnist", "ptb", "timit", "xor_stream")
 """Tasks whose data are files alone, or have the seed of their program."""
 
 
