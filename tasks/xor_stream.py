@@ -4,14 +4,14 @@ A sequence has L bits, L uniform in 2, ..., P - 1. The target is whether the num
 those of the program's `XORData`:
 
     equidistant    a step shows each bit:  (b_i, 1 / P),  i = 1, ..., L
-    event          a step shows bit i only where i = 1, b_i differs from b_{i-1}, or i = L:
+    event          a step shows bit i where i = 1, b_i differs from b_{i-1}, or i = L:
                    (b_i, (i - j) / P),  j the bit of the step before, 0 at the first
 
 Steps after these are zeros up to P. They are padding: the output is read after the last valid step, as the program's
 mask does. Loss: binary cross-entropy of one logit, in nats.
 
-In the event encoding a step stands for up to P - 2 equal bits, so a model has to tell odd numbers of them from even
-ones. The paper evaluates the parameters after the last epoch and calls their accuracy the best.
+A step of the event encoding stands for up to P - 2 equal bits. So a model has to tell odd numbers of them from even
+ones. The program evaluates the parameters after the last epoch and calls their accuracy the best.
 """
 
 from __future__ import annotations
@@ -134,10 +134,10 @@ def encode_events(
     bits: NDArray[np.uint8], lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8], NDArray[np.int64]]:
     """Return the bits of the events, the bits elapsed since the event before, and the number of events."""
-    place = np.arange(bits.shape[1])
+    column = np.arange(bits.shape[1])
     events = np.zeros(bits.shape, bool)
     events[:, 1:] = bits[:, 1:] != bits[:, :-1]
-    events = (events | (place == 0) | (place == lengths[:, None] - 1)) & (place < lengths[:, None])
+    events = (events | (column == 0) | (column == lengths[:, None] - 1)) & (column < lengths[:, None])
     stream, at = events.nonzero()
     steps = events.sum(1)
     step = events.cumsum(1)[stream, at] - 1
