@@ -1,11 +1,9 @@
 /* The diagonal recurrence h_t = a_t o h_{t-1} + x_t of independent units, in float32.
  *
- * Units are independent, so the caller gives each thread a range of blocks, and no thread waits. A block is one vector
- * of features of one batch row; a row has ceil(width / VL) blocks, the last possibly partial. Each step reads the step
- * before it in the output, where it is still in cache. Tensors are contiguous and time major, [T, B, width]. Complex
- * units are pairs of features, real part first. The coefficients are [width], the same at every step and row, or
- * [T, B, width]. */
-#include "vectors.h"
+ * Units are independent; blocks.h divides them. Each step reads the step before it in the output, where it is still in
+ * cache. Tensors are contiguous and time major, [T, B, width]. Complex units are pairs of features, real part first.
+ * The coefficients are [width], the same at every step and row, or [T, B, width]. */
+#include "blocks.h"
 
 /* Lane 2j in lanes 2j and 2j+1. */
 INLINE vf real_parts(vf x) {
@@ -30,18 +28,6 @@ INLINE vf product(const int is_complex, vf a, vf h) {
 INLINE vf conjugate_product(const int is_complex, vf a, vf h) {
     return is_complex ? real_parts(a) * h - imaginary_parts(a) * swap_pairs(h) : a * h;
 }
-
-/* Calls BODY with the batch row and the features from `col` of each block in [first, last). `at` is their place in a
- * tensor [B, width], and `count` the number of features. */
-#define EACH_BLOCK(BODY)                                                        \
-    for (int64_t block = first, row = first / blocks; block < last; row++) {    \
-        const int64_t end = last < (row + 1) * blocks ? last : (row + 1) * blocks; \
-        for (; block < end; block++) {                                          \
-            const int64_t col = (block - row * blocks) * VL, at = row * width + col; \
-            const int count = lanes(width - col);                               \
-            BODY                                                                \
-        }                                                                       \
-    }
 
 INLINE void forward(const int is_complex, const int per_step, int64_t first, int64_t last, int64_t steps, int64_t batch,
                     int64_t width, const float *x, const float *a, const float *h0, float *h) {
@@ -77,7 +63,7 @@ INLINE void backward(const int is_complex, const int per_step, int64_t first, in
     const int64_t blocks = (width + VL - 1) / VL, size = batch * width;
     for (int64_t t = steps - 1; t >= 0; t--) {
         const float *const before = t ? h + (t - 1) * size : h0;
-        const float *const arriving = grad_h ? grad_h + t * size : t == steps - 1 ? grad_last : NULL;
+        const float *const arriving = arriving_at(t, steps, size, grad_h, grad_last);
         const float *const later_a = per_step ? a + (t + 1) * size : a;
         float *const dx_t = dx + t * size, *const da_t = per_step && da ? da + t * size : da;
         EACH_BLOCK({

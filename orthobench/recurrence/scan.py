@@ -41,16 +41,26 @@ class Scan:
 
 
 def _run(function: str, h: Tensor, arguments: Arguments, *tensors: Tensor | None) -> None:
-    """Run one direction over all steps, the blocks of features split over the threads."""
+    run_blocks(function, h, (arguments.parameters["is_complex"], arguments.weight.dim() == 3), *tensors)
+
+
+def run_blocks(function: str, h: Tensor, sizes: tuple[int, ...], *tensors: Tensor | None) -> None:
+    """Run one direction over all steps, the blocks of units split over the threads (`blocks.h`).
+
+    Args:
+        function: its name in C, which ends in `_forward` or `_backward`.
+        h: a state at every step, `[T, B, n]`.
+        sizes: the function's numbers after T, B and n.
+        tensors: its contiguous tensors; NULL for None.
+    """
     steps, batch, width = h.shape
     kernel = getattr(native.kernels(), function)
-    sizes = (steps, batch, width, arguments.parameters["is_complex"], arguments.weight.dim() == 3)
     pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
 
     def task(first: int, last: int) -> Callable[[], None]:
-        return lambda: kernel(first, last, *sizes, *pointers)
+        return lambda: kernel(first, last, steps, batch, width, *sizes, *pointers)
 
     blocks = batch * -(-width // native.kernels().vector_length())
     parts = threads.ranges(blocks, torch.get_num_threads() if h.numel() > _SMALL else 1)
-    with stopwatch.part(stopwatch.FORWARD if function == "scan_forward" else stopwatch.BACKWARD):
+    with stopwatch.part(stopwatch.FORWARD if function.endswith("_forward") else stopwatch.BACKWARD):
         threads.run([task(*part) for part in parts])
