@@ -14,6 +14,7 @@ from orthobench.models import (
     full_urnn,
     goru,
     gru,
+    ind_rnn,
     irnn,
     kru,
     lem,
@@ -28,6 +29,7 @@ from orthobench.models import (
     soft_orthogonal,
     spectral_rnn,
     urnn,
+    wrnn,
 )
 from orthobench.nn.layer import RecurrentLayer
 
@@ -74,6 +76,10 @@ class GORU(RecurrentLayer):
 
 class GRU(RecurrentLayer):
     model = gru.GRU
+
+
+class IndRNN(RecurrentLayer):
+    model = ind_rnn.IndRNN
 
 
 class IRNN(RecurrentLayer):
@@ -130,3 +136,7 @@ class SpectralRNN(RecurrentLayer):
 
 class URNN(RecurrentLayer):
     model = urnn.URNN
+
+
+class WRNN(RecurrentLayer):
+    model = wrnn.WRNN

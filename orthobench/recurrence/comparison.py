@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence import cpu, native, operations, reference
-from orthobench.recurrence.activations import LEAKY_RELU, MODRELU, Activation, Kind
+from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
 from orthobench.recurrence.call import Call, Projection, Result
 from orthobench.recurrence.operation import Operation
 from orthobench.recurrence.trace import GradientTrace
@@ -45,6 +45,8 @@ def _forms() -> Iterator[_Form]:
     yield operations.lipschitz, {"step_size": 0.3}, {}
     yield operations.diagonal_recurrence, {}, {}
     yield operations.diagonal_recurrence, {"is_complex": True}, {}
+    for activation in (IDENTITY, RELU, TANH):
+        yield operations.independent_recurrence, {"activation": activation}, {}
 
 
 def _weight_shapes(operation: Operation[...]) -> list[tuple[int, ...]]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from orthobench.recurrence import kernels, native, stopwatch, workspace
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Projection, Result
+from orthobench.recurrence.independent import Independent
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 from orthobench.recurrence.scan import Scan
 
@@ -426,5 +427,6 @@ KERNELS: dict[str, type[Kernel]] = {
     "lem": _LEM,
     "lipschitz": _Lipschitz,
     "diagonal_recurrence": Scan,
+    "independent_recurrence": Independent,
 }
 """The kernels, by the operation's name."""

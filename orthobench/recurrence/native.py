@@ -133,8 +133,12 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.multiply_add_flops.restype = size
     library.scan_forward.argtypes = (size,) * 7 + (pointer,) * 4
     library.scan_backward.argtypes = (size,) * 7 + (pointer,) * 8
-    for name in ("pack", "add_parts", "multiply_add", "scan_forward", "scan_backward"):
+    library.independent_forward.argtypes = (size,) * 7 + (pointer,) * 4
+    library.independent_backward.argtypes = (size,) * 7 + (pointer,) * 9
+    for name in ("pack", "add_parts", "multiply_add"):
         getattr(library, name).restype = None
+    for op in ("scan", "independent"):
+        getattr(library, f"{op}_forward").restype = getattr(library, f"{op}_backward").restype = None
     return library
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.activations import TANH, Activation, Kind
+from orthobench.recurrence.activations import RELU, TANH, Activation, Kind
 from orthobench.recurrence.call import State, Weight
 from orthobench.recurrence.operation import Step, operation
 
@@ -188,5 +188,24 @@ def diagonal_recurrence(weight: Tensor, is_complex: bool = False) -> Step:
         re, im = h.unflatten(-1, (-1, 2)).unbind(-1)
         product = torch.stack((real * re - imaginary * im, real * im + imaginary * re), dim=-1)
         return (product.flatten(-2) + x,)
+
+    return step
+
+
+def _check_independent(n: int, activation: Activation) -> str | None:
+    if activation.kind not in (Kind.IDENTITY, Kind.RELU, Kind.TANH):
+        return f"the activation should be identity, relu or tanh, not {activation.kind}"
+    return None
+
+
+@operation(diagonal=True, check=_check_independent)
+def independent_recurrence(weight: Tensor, activation: Activation = RELU) -> Step:
+    """h_t = act(x_t + a_t o h_{t-1}) of independent units, such as IndRNN's; x includes the bias.
+
+    The weight is a `[n]`, the same at every step and row, or `[T, B, n]`.
+    """
+
+    def step(x: Tensor, h: Tensor) -> State:
+        return (activation(x + weight * h),)
 
     return step

@@ -26,7 +26,7 @@ MODELS = (
     "rnn", "eurnn", "spectral_rnn", "gru", "exprnn", "antisymmetric",
     "nnrnn", "goru", "antisymmetric_gated", "soft_orthogonal", "kru", "lru",
     "dtriv", "scurnn", "cornn", "lem", "lipschitz_rnn", "ablation",
-    "irnn",
+    "irnn", "wrnn", "ind_rnn",
 )  # fmt: skip
 """The shipped models by rank: six colours, a row of this table for each dash."""
 

@@ -41,6 +41,8 @@ LEARNS: dict[str, tuple[str, float, dict[str, object]]] = {
     "lem": ("adding", 0.2, {}),
     "lipschitz_rnn": ("adding", 0.4, {}),
     "lru": ("adding", 0.2, {}),
+    "wrnn": ("adding", 0.3, {"channels": 4, "hidden_size": 32, "learning_rate": 1e-3}),
+    "ind_rnn": ("adding", 0.3, {"learning_rate": 2e-3}),
 }
 """By model the task, the share of the baseline that it comes below, and settings other than its own."""
 

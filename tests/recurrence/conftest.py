@@ -11,7 +11,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import TANH, Activation, GradientTrace, Kind, operations, reference, workspace
+from orthobench.recurrence import (
+    IDENTITY,
+    RELU,
+    TANH,
+    Activation,
+    GradientTrace,
+    Kind,
+    operations,
+    reference,
+    workspace,
+)
 from orthobench.recurrence.call import Call
 
 EPSILON = {Kind.COMPLEX_MODRELU: 0.01, Kind.COMPLEX_MODRELU_SMOOTH: 1e-5}
@@ -56,7 +66,7 @@ class Case:
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
         x = normal(steps, batch, self.gates * n)
-        if self.op == "diagonal_recurrence":
+        if self.op in ("diagonal_recurrence", "independent_recurrence"):
             weight = 0.8 * normal(*((steps, batch, n) if self.per_step else (n,))).tanh()
         else:
             weight = normal(*self.weight_shape(n)) / n**0.5
@@ -72,6 +82,8 @@ class Case:
                 arguments += [self.step_size]
             case "cornn":
                 arguments += [self.step_size, 2.7, 1.3]
+            case "independent_recurrence":
+                arguments += [self.activation]
             case "diagonal_recurrence":
                 arguments += [self.is_complex]
             case "gru":
@@ -114,6 +126,8 @@ class Case:
         if self.op == "recurrence":
             activation, bias, _ = rest
             return x + before @ weight.T, activation, bias
+        if self.op == "independent_recurrence":
+            return x + before * weight, rest[0], None
         inner, reset_after, activation, bias = rest
         (w_r, _, w_g), (x_r, _, x_g) = weight.chunk(3), x.chunk(3, dim=-1)
         r = (x_r + before @ w_r.T).sigmoid()
@@ -145,6 +159,10 @@ def _cases() -> Iterator[Case]:
         for per_step in (False, True):
             name = f"diagonal{'-complex' * is_complex}{'-per-step' * per_step}"
             yield Case(name, "diagonal_recurrence", is_complex=is_complex, per_step=per_step)
+    for activation in (IDENTITY, RELU, TANH):
+        for per_step in (False, True):
+            name = f"independent-{activation.kind}{'-per-step' * per_step}"
+            yield Case(name, "independent_recurrence", activation, per_step=per_step)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

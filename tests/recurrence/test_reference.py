@@ -106,6 +106,9 @@ def transcribed(case: Any, arguments: list[Any]) -> np.ndarray:
                     h = (1 - dt_y) * h + dt_y * np.tanh(candidate_y @ z + input_y)
                 case "lipschitz":
                     h = h + rest[0] * (weight[:n] @ h + np.tanh(weight[n:] @ h + x_t))
+                case "independent_recurrence":
+                    z = (weight[t, sample] if case.per_step else weight) * h + x_t
+                    h = {"identity": z, "relu": np.maximum(z, 0), "tanh": np.tanh(z)}[str(rest[0].kind)]
                 case "diagonal_recurrence":
                     a = weight[t, sample] if case.per_step else weight
                     if case.is_complex:

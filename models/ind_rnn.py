@@ -1,0 +1,77 @@
+"""IndRNN: independent recurrent units, each with one recurrent weight.
+
+    h_t = relu(u o h_{t-1} + W x_t + b)
+
+S. Li, W. Li, C. Cook, C. Zhu, Y. Gao, "Independently Recurrent Neural Network (IndRNN): Building A Longer and Deeper
+RNN", CVPR 2018. The gradient through k steps has the factor u^k, so |u| decides what a unit keeps. The paper holds
+|u| <= gamma^(1/T) for sequences of T steps, by default with gamma = 2 for ReLU. Give T as `bounded_steps` for this
+bound; it is restored after every step of the optimiser. At the start u is uniform on an interval. The program takes
+(0, 1), and in the last layer of long tasks units near the bound. W and b start as torch's Linear.
+
+The paper's networks have six and more layers with batch normalisation. Here a layer is alone by default; `layers=6`
+and `block=residual block_norm=batch` make a stack (`orthobench.model.stack`), with other blocks than the paper's.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from orthobench.matrices.initial import torch_linear_
+from orthobench.model import Count, Model, ModelSettings, OptimizerName, Positive, Signature, State
+from orthobench.recurrence import RELU, TANH, GradientTrace, independent_recurrence, project
+
+_ACTIVATIONS = {"relu": RELU, "tanh": TANH}
+
+
+class IndRNNSettings(ModelSettings):
+    optimizer: OptimizerName = "adam"
+    learning_rate: Positive = 2e-4
+    activation: Literal["relu", "tanh"] = Field("relu", description="activation of the hidden state")
+    start_low: float = Field(0.0, description="smallest recurrent weight u at the start")
+    start_high: float = Field(1.0, description="largest recurrent weight u at the start")
+    bounded_steps: Count | None = Field(None, description="T of the bound |u| <= gamma^(1/T); none: no bound")
+    gamma: Positive = Field(2.0, description="gamma of the bound, the largest factor of a gradient through T steps")
+
+    @model_validator(mode="after")
+    def _check_start(self) -> IndRNNSettings:
+        if self.start_low > self.start_high:
+            raise ValueError(f"start_low={self.start_low} should be at most start_high ({self.start_high})")
+        if self.bound is not None and max(abs(self.start_low), abs(self.start_high)) > self.bound:
+            raise ValueError(f"start_low and start_high should be within the bound {self.bound:.6g}")
+        return self
+
+    @property
+    def bound(self) -> float | None:
+        """The largest |u|; None without a bound."""
+        return None if self.bounded_steps is None else self.gamma ** (1 / self.bounded_steps)
+
+
+class IndRNN(Model):
+    version = 1
+    title = "IndRNN"
+    paper = "Li, Li, Cook, Zhu, Gao. Independently Recurrent Neural Network (IndRNN). CVPR 2018"
+    Settings = IndRNNSettings
+
+    def __init__(self, settings: IndRNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        n, m = settings.hidden_size, signature.input_size
+        self.activation, self.bound = _ACTIVATIONS[settings.activation], settings.bound
+        self.input_weight = nn.Parameter(torch_linear_(torch.empty(n, m), m, generator))
+        self.bias = nn.Parameter(torch_linear_(torch.empty(n), m, generator))
+        start = torch.empty(n).uniform_(settings.start_low, settings.start_high, generator=generator)
+        self.recurrent_weight = nn.Parameter(start)
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        x = project(inputs, self.input_weight, self.bias)
+        return independent_recurrence(x, self.recurrent_weight, state, trace, self.activation)
+
+    def after_step(self) -> None:
+        if self.bound is not None:
+            self.recurrent_weight.clamp_(-self.bound, self.bound)
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        return {"W": torch.diag(self.recurrent_weight)}

@@ -1,0 +1,98 @@
+"""wRNN, the wave RNN: channels of units around a circle, and a hidden wave that moves along it.
+
+    h_t = relu(w * h_{t-1} + U x_t + b + g),   (w * h)_{o,i} = sum_k sum_{s=-1,0,1} w_{o,k,s} h_{k,i+s}
+
+o and k are channels, i counts the n units of a channel, and i + s is taken modulo n. T. A. Keller, L. Muller,
+T. Sejnowski, M. Welling, "Traveling Waves Encode the Recent Past and Enhance Sequence Learning", ICLR 2024. At the
+start w is the shift (w * h)_{o,i} = h_{o,i+1} of every channel, a permutation. The hidden size n is the units of a
+channel, as the paper has it, so the state has c n features. In the program U starts at 1 for the first unit of each
+channel and at 0 elsewhere, b at 0 then; g, one number a channel, and the output map start as torch's layers.
+The paper takes 16 to 64 channels (27 for adding). The program's default of 1 is the default here too.
+
+In the formula units are read by the sum; as a matrix, w is W with 3 c entries in each of its c n rows.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import conv1d, pad
+
+from orthobench.matrices.initial import torch_linear_
+from orthobench.model import Count, ModelSettings, OptimizerName, OutputBias, Positive, Signature, State
+from orthobench.recurrence import IDENTITY, RELU, TANH, GradientTrace, Multiply, Projection, recurrence
+
+from ._plain import PlainRNN
+
+_ACTIVATIONS = {"relu": RELU, "tanh": TANH, "identity": IDENTITY}
+FORMED_UP_TO = 1024
+"""With more features, applying w by a convolution in every step is faster than W."""
+
+
+class WRNNSettings(ModelSettings):
+    hidden_size: Count = Field(100, description="n, units of each channel; the state has channels x n features")
+    optimizer: OptimizerName = "adam"
+    learning_rate: Positive = 1e-4
+    output_bias: OutputBias = "linear"
+    channels: Count = Field(1, description="c, channels of units")
+    activation: Literal["relu", "tanh", "identity"] = Field("relu", description="activation of the hidden state")
+    initialization: Literal["shift", "identity", "linear"] = Field(
+        "shift", description="start of w; shift: by one unit in each channel; linear: as torch's convolution"
+    )
+    encoder_start: Literal["solo", "normal"] = Field(
+        "solo", description="start of U; solo: 1 for the first unit of each channel, else 0; normal: N(0, 0.001^2)"
+    )
+
+
+class WRNN(PlainRNN):
+    version = 1
+    title = "wRNN"
+    paper = "Keller, Muller, Sejnowski, Welling. Traveling Waves Encode the Recent Past. ICLR 2024"
+    Settings = WRNNSettings
+
+    def __init__(self, settings: WRNNSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        n, c, m = settings.hidden_size, settings.channels, signature.input_size
+        self.channels, self.activation = c, _ACTIVATIONS[settings.activation]
+        self.forms_weight = c * n <= FORMED_UP_TO
+        taps = torch.zeros(c, c, 3)
+        if settings.initialization == "linear":
+            torch_linear_(taps, 3 * c, generator)
+        else:
+            taps[:, :, 2 if settings.initialization == "shift" else 1] = torch.eye(c)
+        self.taps = nn.Parameter(taps)
+        self.channel_bias = nn.Parameter(torch_linear_(torch.empty(c), 3 * c, generator))
+        with torch.no_grad():
+            if settings.encoder_start == "solo":
+                self.input_weight.zero_().view(c, n, m)[:, 0] = 1.0
+            else:
+                nn.init.normal_(self.input_weight, std=1e-3, generator=generator)
+                torch_linear_(self.bias, m, generator)
+        if signature.output_size:
+            torch_linear_(self.output_weight, c * n, generator)
+
+    @classmethod
+    def state_features(cls, settings: ModelSettings) -> int:
+        assert isinstance(settings, WRNNSettings)
+        return settings.channels * settings.hidden_size
+
+    def weight(self) -> Tensor:
+        n, c = self.hidden_size, self.channels
+        units = torch.eye(n, dtype=self.taps.dtype, device=self.taps.device)
+        shifts = torch.stack([units.roll(s, 1) for s in (-1, 0, 1)])  # h_{i+s} in row i
+        return torch.einsum("oks,sij->oikj", self.taps, shifts).reshape(c * n, c * n)
+
+    def multiplier(self) -> Multiply:
+        def multiply(rows: Tensor) -> Tensor:
+            h = rows.unflatten(1, (self.channels, -1))
+            return conv1d(pad(h, (1, 1), mode="circular"), self.taps).flatten(1)
+
+        return multiply
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        bias = self.bias + self.channel_bias.repeat_interleave(self.hidden_size)
+        x = Projection(inputs, self.input_weight)
+        return recurrence(x, self._applied(), state, trace, self.activation, bias)
