@@ -5,11 +5,10 @@
 o and k are channels, i counts the n units of a channel, and i + s is taken modulo n. T. A. Keller, L. Muller,
 T. Sejnowski, M. Welling, "Traveling Waves Encode the Recent Past and Enhance Sequence Learning", ICLR 2024. At the
 start w is the shift (w * h)_{o,i} = h_{o,i+1} of every channel, a permutation. The hidden size n is the units of a
-channel, as the paper has it, so the state has c n features. In the program U starts at 1 for the first unit of each
-channel and at 0 elsewhere, b at 0 then; g, one number a channel, and the output map start as torch's layers.
-The paper takes 16 to 64 channels (27 for adding). The program's default of 1 is the default here too.
-
-In the formula units are read by the sum; as a matrix, w is W with 3 c entries in each of its c n rows.
+channel, as the paper has it, so the state has c n features. As in the program U starts at 1 for the first unit of each
+channel and at 0 elsewhere, and b at 0. There is one g for each channel. It starts as torch's convolution has it, and
+the output map as torch's Linear. The paper takes 16 to 64 channels, and 27 for adding. The default of 1 is the
+program's.
 """
 
 from __future__ import annotations
