@@ -8,10 +8,12 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from orthobench.analysis.aggregates import Aggregate, aggregate, scaled, verdict
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.statistics import FEWEST_SEEDS, CurveEnd, Median, Summary, equivalence, median, summarize
+from orthobench.analysis.statistics import CurveEnd, Median, Summary, median, summarize
 from orthobench.metric import Metric
-from orthobench.papers import Artifact, Column, Experiment, Paper, Printed
+from orthobench.papers import Aggregation, Artifact, Column, Experiment, Paper, Printed
+from orthobench.store import Status
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,15 @@ class Tolerance:
 
 
 TOLERANCE = Tolerance(of_fractions=0.005, relative=0.02)
+NOTHING_STATED = Aggregation()
 TIMES = {"minutes_per_epoch": 60.0, "seconds_per_epoch": 1.0}
 
 
 RULES = {
     "last": "end: median of the last tenth of the tests",
     "curve": "end: median of the last tenth of the tests",
+    "final": "last test",
+    "early_stopped": "last test, at which training stops, so chosen by the test data",
     "best_test": "best test, so chosen by the test data",
     "best_valid": "at the best validation",
 }
@@ -47,7 +52,9 @@ class Cell:
     """A printed result and the measured values, chosen by the paper's own rule.
 
     Attributes:
-        measured: the mean over the finished runs.
+        measured: the number over the runs, made as the printed one; where print states no way, the mean over the
+            finished runs.
+        aggregation: how the printed number was made.
         verdict: "agrees", "differs" or "undecided" (`analysis.statistics.equivalence`), or why there is no test.
         reason: the numbers that the verdict follows from, in words.
         better: where the value differs: whether it is better; None without the metric's declaration.
@@ -59,7 +66,7 @@ class Cell:
 
     printed: Printed
     experiment: Experiment | None
-    measured: Summary | None
+    measured: Aggregate | None
     verdict: str
     command: str | None
     reason: str = ""
@@ -68,6 +75,7 @@ class Cell:
     final: Summary | None = None
     median: Median | None = None
     by_validation: Summary | None = None
+    aggregation: Aggregation = NOTHING_STATED
 
     @property
     def runs(self) -> list[str]:
@@ -88,14 +96,25 @@ class Cell:
     def rule(self) -> str:
         """Return the rule that chooses each run's value, in words; empty for times and without runs."""
         is_chosen = self.experiment and self.measured and self.printed.metric not in TIMES
-        return RULES[self.experiment.selection] if self.experiment and is_chosen else ""
+        return RULES[self.aggregation.selection or "curve"] if is_chosen else ""
+
+    @property
+    def is_chosen_by_test(self) -> bool:
+        """Return whether the test data choose each run's value."""
+        return bool(self.rule) and self.aggregation.selection in ("best_test", "early_stopped")
+
+    @property
+    def printed_text(self) -> str:
+        """Return the printed result, and how it was made where print states it."""
+        words = self.aggregation.words if self.printed.value is not None else ""
+        return f"{self.printed.text} ({words})" if words else self.printed.text
 
     @property
     def difference(self) -> float | None:
         """Return measured minus printed; None without either."""
         if self.measured is None or self.printed.value is None:
             return None
-        return self.measured.mean - self.printed.value
+        return self.measured.value - self.printed.value
 
 
 @dataclass(frozen=True)
@@ -131,7 +150,7 @@ def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantD
             column = next((column for column in artifact.columns if column.holds(experiment, printed)), None)
             if column is None:
                 continue
-            cell = _cell(experiment, printed, measured.get(experiment.identity), fill_command(artifact, experiment))
+            cell = _cell(artifact, experiment, printed, measured.get(experiment.identity))
             row = rows.get(experiment.label)
             before: Mapping[str, Cell] = row.cells if row else {}
             notes = dict.fromkeys((*(row.notes if row else ()), *experiment.notes))
@@ -140,7 +159,14 @@ def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantD
     for other in paper.elsewhere:
         if other.artifact == artifact.name:
             cells = {
-                column.label: Cell(printed, None, None, "not run here", None)
+                column.label: Cell(
+                    printed,
+                    None,
+                    None,
+                    "not run here",
+                    None,
+                    aggregation=printed.aggregation.upon(artifact.aggregation),
+                )
                 for column in artifact.columns
                 for printed in other.printed
                 if (printed.metric, printed.split) == (column.metric, column.split)
@@ -156,30 +182,36 @@ def fill_command(artifact: Artifact, experiment: Experiment) -> str:
     """Return the command that runs an experiment and the others of its model in the table or figure."""
     kind, _, number = artifact.name.partition(" ")
     option = f"--{kind} {number}" if kind in ("table", "figure") else f'--table "{artifact.name}"'
-    return f"orthobench reproduce {experiment.paper} {option} --models {experiment.model} --seeds 3"
+    seeds = max(3, experiment.aggregation.upon(artifact.aggregation).seeds or 0)
+    return f"orthobench reproduce {experiment.paper} {option} --models {experiment.model} --seeds {seeds}"
 
 
 def values(variant: VariantData, selection: str, metric: str, split: str) -> list[float]:
-    """Return a metric of every finished run, at the evaluation that the paper's rule selects.
+    """Return a metric of every finished run with a finite value (`values_by_run`)."""
+    return list(values_by_run(variant, selection, metric, split).values())
+
+
+def values_by_run(variant: VariantData, selection: str, metric: str, split: str) -> dict[int, float]:
+    """Return a metric of every finished run at the evaluation that the paper's rule selects, by the run's id.
 
     Args:
-        selection: "best_test" and "best_valid": where the task's main metric is best on that split; "final": the last;
-            else the end (`analysis.statistics.curve_end`).
+        selection: "best_test" and "best_valid": where the task's main metric is best on that split; "final" and
+            "early_stopped": the last; else the end (`analysis.statistics.curve_end`).
         metric: a metric's name, or a time (`TIMES`), which is the run's own.
     """
     if metric in TIMES:
-        seconds = [run.seconds_per_epoch for run in variant.finished]
-        return [value / TIMES[metric] for value in seconds if value is not None]
-    if selection not in ("best_test", "best_valid", "final"):
-        return [end.value for end in variant.ends_of(split, metric).values() if math.isfinite(end.value)]
-    logged = variant.series_of_runs(split, metric)
+        seconds = {run.id: run.seconds_per_epoch for run in variant.finished}
+        return {run: value / TIMES[metric] for run, value in seconds.items() if value is not None}
     split_of_best = {"best_test": "test", "best_valid": "valid"}.get(selection)
-    if split_of_best is None:
-        selected = [float(curve.iloc[-1]) for curve in logged.values()]
-    else:
+    logged = variant.series_of_runs(split, metric)
+    if split_of_best:
         ranks, goal = variant.series_of_runs(split_of_best, variant.run.metric), variant.run.main_metric.goal
-        selected = [_at_best(curve, ranks.get(run), goal) for run, curve in logged.items()]
-    return [value for value in selected if math.isfinite(value)]
+        selected = {run: _at_best(curve, ranks.get(run), goal) for run, curve in logged.items()}
+    elif selection in ("final", "early_stopped"):
+        selected = {run: float(curve.iloc[-1]) for run, curve in logged.items()}
+    else:
+        selected = {run: end.value for run, end in variant.ends_of(split, metric).items()}
+    return {run: value for run, value in selected.items() if math.isfinite(value)}
 
 
 def _at_best(curve: pd.Series, ranking: pd.Series | None, goal: str) -> float:
@@ -195,42 +227,67 @@ def _at_best(curve: pd.Series, ranking: pd.Series | None, goal: str) -> float:
     return float(curve.get(ranks.idxmin() if goal == "min" else ranks.idxmax(), math.nan))
 
 
-def _cell(experiment: Experiment, printed: Printed, variant: VariantData | None, command: str) -> Cell:
-    def selected(rule: str) -> list[float]:
-        return values(variant, rule, printed.metric, printed.split) if variant else []
+def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant: VariantData | None) -> Cell:
+    how, command = experiment.aggregation_of(printed, artifact), fill_command(artifact, experiment)
+    chance = _chance(how, printed, variant)
 
-    chosen = selected(experiment.selection)
-    measured = summarize(chosen)
-    if variant is None or measured is None:
-        verdict = "diverged" if variant and variant.diverged == len(variant.runs) else "not measured"
-        return Cell(printed, experiment, None, verdict, command)
-    metric = variant.run.declared(printed.metric)
-    everything = [*chosen, *[metric.worst if metric else math.inf] * variant.diverged]
-    verdict, reason = _verdict(printed, everything, metric)
+    def selected(rule: str | None) -> dict[int, float]:
+        chosen = values_by_run(variant, rule or "curve", printed.metric, printed.split) if variant else {}
+        return chosen if chance is None else {run: scaled(value, chance) for run, value in chosen.items()}
+
+    chosen = selected(how.selection)
+    metric = variant.run.declared(printed.metric) if variant else None
+    everything = _with_diverged(variant, chosen, metric) if variant else []
+    measured = aggregate(everything, how, metric)
+    if variant is None or measured is None or (how.scaled and chance is None):
+        outcome = "diverged" if variant and variant.diverged == len(variant.runs) else "not measured"
+        if measured is not None:
+            outcome = "no chance level to scale by"
+        return Cell(printed, experiment, None, outcome, command, aggregation=how)
+    decided, reason = _verdict(printed, everything, measured, how, metric)
     is_time = printed.metric in TIMES
-    ends = variant.ends_of(printed.split, printed.metric) if experiment.selection in ("last", "curve") else {}
+    is_end = how.selection in ("last", "curve") and not how.scaled
+    ends = variant.ends_of(printed.split, printed.metric) if is_end else {}
     if reason and printed.value is not None:
         reason += (
             f"; {_within(printed.value, TOLERANCE.margin(printed.value, metric), everything, list(ends.values()))}"
         )
-    better = metric.sign * (measured.mean - printed.value) < 0 if metric and printed.value is not None else None
+    better = metric.sign * (measured.value - printed.value) < 0 if metric and printed.value is not None else None
     return Cell(
         printed,
         experiment,
         measured,
-        verdict,
+        decided,
         None,
         reason,
-        better if verdict == "differs" else None,
+        better if decided == "differs" else None,
         variant,
-        None if is_time else summarize(selected("final")),
+        None if is_time else summarize(list(selected("final").values())),
         median(everything) if variant.fails and not is_time else None,
-        summarize(selected("best_valid")) if experiment.selection == "best_test" and not is_time else None,
+        summarize(list(selected("best_valid").values())) if how.selection == "best_test" and not is_time else None,
+        how,
     )
 
 
-def _verdict(printed: Printed, everything: Sequence[float], metric: Metric | None) -> tuple[str, str]:
-    """Return whether the mean agrees with the printed number, and why, in words.
+def _chance(how: Aggregation, printed: Printed, variant: VariantData | None) -> float | None:
+    """Return the accuracy by chance that a printed number is scaled by; None where it is not scaled, or not known."""
+    if not how.scaled or variant is None:
+        return None
+    return variant.run.baselines.get(printed.metric) if how.chance is None else how.chance
+
+
+def _with_diverged(variant: VariantData, chosen: Mapping[int, float], metric: Metric | None) -> list[float]:
+    """Return the values in the order of the seeds, with the worst value for each diverged run."""
+    worst = metric.worst if metric else math.inf
+    diverged = {run.id: worst for run in variant.runs if run.status == Status.DIVERGED}
+    everything = diverged | dict(chosen)
+    return [everything[run.id] for run in sorted(variant.runs, key=lambda run: run.seed) if run.id in everything]
+
+
+def _verdict(
+    printed: Printed, everything: Sequence[float], measured: Aggregate, how: Aggregation, metric: Metric | None
+) -> tuple[str, str]:
+    """Return whether the measured number agrees with the printed one, and why, in words.
 
     Args:
         everything: the values of the finished runs, and infinity for each diverged run.
@@ -240,17 +297,8 @@ def _verdict(printed: Printed, everything: Sequence[float], metric: Metric | Non
     if printed.metric in TIMES:
         return "another machine", ""
     margin = TOLERANCE.margin(printed.value, metric)
-    result = equivalence(everything, printed.value, margin)
-    diverged = sum(map(math.isinf, everything))
-    if diverged:
-        return result.verdict, f"{diverged} of {len(everything)} runs diverged"
-    if len(everything) < FEWEST_SEEDS:
-        return result.verdict, f"fewer than {FEWEST_SEEDS} seeds decide nothing"
-    where = {"agrees": "lies within", "differs": "lies outside", "undecided": "crosses"}[result.verdict]
-    return (
-        result.verdict,
-        f"90 % interval {result.low:.4g} to {result.high:.4g} {where} {printed.number} ± {margin:.2g}",
-    )
+    decided, reason = verdict(everything, measured, how, printed.value, margin)
+    return decided, f"{reason}{printed.number} ± {margin:.2g}" if reason.endswith(" ") else reason
 
 
 def _within(target: float, margin: float, everything: Sequence[float], ends: Sequence[CurveEnd]) -> str:

@@ -130,11 +130,14 @@ class Median:
         return f"{self.value:.4g}{interval}"
 
 
-def median(values: Sequence[float]) -> Median | None:
+def median(values: Sequence[float], level: float = LEVEL) -> Median | None:
     """Return the median with its percentile bootstrap interval; None without values.
 
     A run without a value enters as infinity, on the side that is worse. In simulations 10 % of 5 to 10 seeds fail.
     There this interval covers the median in 92 to 94 % of cases, and the t interval covers the mean in 39 to 66 %.
+
+    Args:
+        level: the probability that the interval misses the median, both sides together.
 
     Raises:
         ValueError: a value is NaN.
@@ -155,7 +158,7 @@ def median(values: Sequence[float]) -> Median | None:
     if np.ptp(data) == 0:
         return Median(n, value, value, value)
     medians = np.median(data[_resamples(n)], axis=1)
-    bounds = (float(np.percentile(medians, 100 * part)) for part in (LEVEL / 2, 1 - LEVEL / 2))
+    bounds = (float(np.percentile(medians, 100 * part)) for part in (level / 2, 1 - level / 2))
     low, high = (math.inf if bound > highest else -math.inf if bound < lowest else bound for bound in bounds)
     return Median(n, value, low, high)
 
@@ -166,6 +169,29 @@ def _resamples(n: int) -> np.ndarray:
     import numpy as np
 
     return np.random.default_rng(0).integers(0, n, (DRAWS, n))
+
+
+def best_of(values: Sequence[float], k: int, sign: float, level: float) -> tuple[float, float]:
+    """Return the percentile bootstrap interval of the best of k values, in closed form.
+
+    Of n values in order, from the best to the worst, the best of k draws is beyond the i-th one with the probability
+    (1 - i / n)^k. Values may be infinite.
+
+    Args:
+        sign: makes lower values better, as `Metric.sign`.
+        level: the probability outside the interval, both sides together.
+
+    Raises:
+        ValueError: a value is NaN.
+    """
+    _refuse_nan(values)
+    ordered, n = sorted(values, key=lambda value: sign * value), len(values)
+
+    def at(probability: float) -> float:
+        return next(value for i, value in enumerate(ordered, 1) if 1 - (1 - i / n) ** k >= probability)
+
+    low, high = sorted((at(level / 2), at(1 - level / 2)))
+    return low, high
 
 
 Agreement = Literal["agrees", "differs", "undecided"]
@@ -197,13 +223,17 @@ def equivalence(values: Sequence[float], target: float, margin: float) -> Equiva
     if summary is None or summary.half_width is None:
         return Equivalence("undecided", None, None)
     low, high = summary.mean - summary.half_width, summary.mean + summary.half_width
-    if len(values) < FEWEST_SEEDS or summary.n < len(values):
-        verdict: Agreement = "undecided"
-    elif target - margin <= low and high <= target + margin:
-        verdict = "agrees"
-    else:
-        verdict = "differs" if low > target + margin or high < target - margin else "undecided"
-    return Equivalence(verdict, low, high)
+    too_few = len(values) < FEWEST_SEEDS or summary.n < len(values)
+    return Equivalence("undecided" if too_few else within(low, high, target, margin), low, high)
+
+
+def within(low: float | None, high: float | None, target: float, margin: float) -> Agreement:
+    """Return whether an interval lies within the margin of a target ("agrees"), or outside of it ("differs")."""
+    if low is None or high is None:
+        return "undecided"
+    if target - margin <= low and high <= target + margin:
+        return "agrees"
+    return "differs" if low > target + margin or high < target - margin else "undecided"
 
 
 TOO_FEW = 5

@@ -15,6 +15,8 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from orthobench.errors import unknown
+from orthobench.papers.aggregation import Aggregation as Aggregation
+from orthobench.papers.aggregation import Selection as Selection
 from orthobench.papers.study import Study as Study
 
 PRINTED_TASKS = {
@@ -32,9 +34,9 @@ class _Record(BaseModel):
 
 
 class Printed(_Record):
-    """A printed result: a value in the metric's unit (accuracies as fractions), or an outcome in words for a figure.
+    """A printed result: a value in the metric's unit (accuracies as fractions), a curve, or an outcome in words.
 
-    A number that no source has any more is `lost`.
+    A number that no source has any more is `lost`. Outcomes and curves are those of figures and logs.
     """
 
     metric: str
@@ -43,15 +45,19 @@ class Printed(_Record):
     digits: str = Field("", description="the value as printed, with its trailing zeros")
     error: float | None = Field(None, description="the number printed after the value's ±")
     outcome: str | None = None
+    curve: list[tuple[float, float]] = Field(
+        [], description="points (x, value) of a printed curve; x in epochs or iterations as its figure has them"
+    )
     lost: bool = False
     quoted: bool = Field(False, description="quoted from another paper")
     artifact: str = Field("", description="its table or figure, if not its experiment's")
     column: str = Field("", description="its column's label, for a result that is not run here")
+    aggregation: Aggregation = Field(Aggregation(), description="how it was made, where its table says otherwise")
 
     @model_validator(mode="after")
     def _check_result(self) -> Self:
-        if (self.value is not None) + (self.outcome is not None) + self.lost != 1:
-            raise ValueError("a printed result has a value, or an outcome, or is lost")
+        if (self.value is not None) + (self.outcome is not None) + bool(self.curve) + self.lost != 1:
+            raise ValueError("a printed result has a value, a curve or an outcome, or is lost")
         return self
 
     @property
@@ -64,7 +70,7 @@ class Printed(_Record):
         """Return the result as printed: the number with its error, or the outcome in words."""
         if self.lost:
             return "lost"
-        number = self.number or self.outcome or ""
+        number = self.number or self.outcome or (f"curve of {len(self.curve)} points" if self.curve else "")
         return number if self.error is None else f"{number} ± {self.error:g}"
 
 
@@ -148,6 +154,7 @@ class Artifact(_Record):
     split: Literal["train", "valid", "test"] = Field("test", description="of that metric")
     rows: list[str] = Field([], description="the labels of a table's rows in the printed order; none: the experiments'")
     columns: list[Column] = []
+    aggregation: Aggregation = Field(Aggregation(), description="how its numbers were made of runs")
     claims: list[Claim] = []
     small: Small | None = None
     notes: list[str] = []
@@ -177,7 +184,8 @@ class Experiment(_Record):
     model_settings: dict[str, Any] = {}
     training: dict[str, Any] = {}
     parameters: str = Field("", description="the printed parameter count, as printed")
-    selection: Literal["curve", "last", "best_test", "best_valid"] = "curve"
+    selection: Selection = "curve"
+    aggregation: Aggregation = Field(Aggregation(), description="how its numbers were made, if not as its table's")
     printed: list[Printed] = []
     notes: list[str] = []
     paper: str = ""
@@ -221,6 +229,12 @@ class Experiment(_Record):
         """Return a text that identifies the experiment among those of all papers."""
         parts = [self.paper, self.artifact, self.row, self.task, self.model, self.settings]
         return json.dumps(parts, sort_keys=True)
+
+    def aggregation_of(self, printed: Printed, artifact: Artifact) -> Aggregation:
+        """Return how one of its results was made: as the result says, else the experiment, else the table or figure."""
+        own = Aggregation(selection=self.selection if "selection" in self.model_fields_set else None)
+        whole = printed.aggregation.upon(self.aggregation).upon(own).upon(artifact.aggregation)
+        return whole.upon(Aggregation(selection=self.selection))
 
     def printed_in(self, artifact: str) -> list[Printed]:
         """Return its results that are printed in this table or figure."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from orthobench.analysis.aggregates import Aggregate
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.statistics import Median, Summary
@@ -50,11 +51,14 @@ def sheets(view: PaperView) -> list[Sheet]:
 def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, str]) -> pd.DataFrame:
     """Return a table of a paper, printed beside measured: one row per printed number.
 
-    Columns: row, column, model, parameters, printed, printed_error, quoted, lost, measured, measured_half_width, seeds,
-    diverged, solved, median, median_low, median_high, rule, final, at_best_validation, difference, verdict, better,
-    reason, backends, command, tags. `measured` is the mean over the finished seeds, in the metric's unit;
-    `measured_half_width` that of its 95 % interval; `difference` is measured minus printed. `rule` says which test of a
-    run counts. `median` and its interval are given where some runs fail; a diverged run counts as the worst.
+    Columns: row, column, model, parameters, printed, printed_error, quoted, lost, printed_as, measured,
+    measured_half_width, measured_deviation, measured_as, seeds, diverged, solved, median, median_low, median_high,
+    rule, final, at_best_validation, difference, verdict, better, reason, backends, command, tags. `printed_as` says how
+    the printed number was made, such as "best of 3, scaled". `measured` is made in the same way, as `measured_as` says;
+    else it is the mean over the finished seeds, in the metric's unit. `measured_half_width` is that of a mean's 95 %
+    interval, `measured_deviation` the deviation of the kind that print has. `difference` is measured minus printed.
+    `rule` says which test of a run counts. `median` and its interval are given where some runs fail; a diverged run
+    counts as the worst.
 
     Args:
         paper: the paper's key, such as "helfrich2018".
@@ -157,7 +161,11 @@ def _paper_sheet(table: PaperTable) -> Sheet:
             "printed_error": cell.printed.error,
             "quoted": cell.printed.quoted,
             "lost": cell.printed.lost,
-            **_numbers("measured", cell.measured),
+            "printed_as": cell.aggregation.words,
+            "measured": cell.measured.value if cell.measured else None,
+            "measured_half_width": cell.measured.half_width if cell.measured else None,
+            "measured_deviation": cell.measured.deviation if cell.measured else None,
+            "measured_as": cell.measured.words if cell.measured else "",
             "seeds": cell.measured.n if cell.measured else 0,
             "diverged": cell.variant.diverged if cell.variant else 0,
             "solved": cell.variant.solved.reached if cell.variant and cell.variant.solved else None,
@@ -199,13 +207,13 @@ def _printed_cells(cell: Cell | None) -> tuple[str, str, str, str]:
     """Return the texts of a cell's columns in LaTeX (`PRINTED`)."""
     if cell is None:
         return "", "", "", ""
-    return cell.printed.text, spread(cell.measured), seeds_of(cell.variant) if cell.variant else "0", cell.words
+    return cell.printed_text, spread(cell.measured), seeds_of(cell.variant) if cell.variant else "0", cell.words
 
 
 def _pair(cell: Cell | None) -> tuple[str, str]:
     if cell is None:
         return "", ""
-    return cell.printed.text + (" (quoted)" if cell.printed.quoted else ""), measured_text(cell)
+    return cell.printed_text + (" (quoted)" if cell.printed.quoted else ""), measured_text(cell)
 
 
 def measured_text(cell: Cell) -> str:
@@ -213,15 +221,16 @@ def measured_text(cell: Cell) -> str:
     variant = cell.variant
     if cell.measured is None or variant is None:
         return cell.verdict
-    parts = [cell.words]
+    parts = [cell.measured.words, cell.words] if cell.measured.words else [cell.words]
     if variant.diverged:
         parts.append(f"{variant.diverged} of {len(variant.runs)} runs diverged")
     if cell.median:
         parts.append(f"median {cell.median}")
     if cell.by_validation:
         parts.append(f"chosen by test; at the best validation {cell.by_validation}")
-    elif cell.experiment and cell.experiment.selection == "best_test" and cell.rule:
-        parts.append("chosen by test; without validation")
+    elif cell.is_chosen_by_test:
+        stops = cell.aggregation.selection == "early_stopped"
+        parts.append("stopped by test" if stops else "chosen by test; without validation")
     if len(variant.backends) > 1:
         parts.append(f"pooled over back ends: {'; '.join(variant.backends)}")
     return f"{cell.measured} ({'; '.join(parts)})"
@@ -247,8 +256,8 @@ def _numbers(name: str, summary: Summary | None) -> dict[str, float | None]:
     return {name: summary.mean, f"{name}_half_width": summary.half_width}
 
 
-def spread(summary: Summary | None) -> str:
-    """Return the mean and the half width of its interval as text; empty without a measurement."""
+def spread(summary: Summary | Aggregate | None) -> str:
+    """Return a number and the half width of its interval as text; empty without a measurement."""
     return "" if summary is None else str(summary)
 
 

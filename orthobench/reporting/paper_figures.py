@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 
 from orthobench.analysis.conditions import Condition
 from orthobench.analysis.paper_tables import fill_command
+from orthobench.analysis.printed_curves import printed_curves
 from orthobench.papers import Experiment
 from orthobench.reporting import figures
 from orthobench.reporting.captions import caption
+from orthobench.reporting.drawing import GREY
+from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn
 from orthobench.reporting.pages import ArtifactView
 from orthobench.reporting.styles import Styles
@@ -56,6 +60,7 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
     else:
         metric = panel.metric_named(artifact.metric)
         figure = figures.learning_curves(panel, styles, artifact.x, artifact.metric, artifact.split)
+        _add_printed_curves(figure, part, panel, styles)
         what = f"{figures.SPLITS[artifact.split]} {metric.label or metric.name} over {artifact.x}s"
         if not any(trace.get("meta") for trace in figure.data):
             figure = None
@@ -65,6 +70,20 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
     printed = _printed_panel(part, panel)
     missing = printed.missing_names if printed else ""
     return {"paper": (f"{words} Not measured: {missing}." if missing else words, figure)}
+
+
+def _add_printed_curves(figure: Figure, part: ArtifactView, panel: Condition, styles: Styles) -> None:
+    """Add the curves that the paper prints as numbers, dotted and with open diamonds."""
+    printed_panel = _printed_panel(part, panel)
+    for curve in printed_curves(part.artifact, printed_panel.printed if printed_panel else [], panel.variants):
+        figure.add_scatter(
+            x=curve.x,
+            y=curve.y,
+            mode="lines+markers",
+            name=f"{html.escape(curve.experiment.label)}, printed",
+            marker={"symbol": "diamond-open", "size": 8},
+            line={"dash": "dot", "color": styles.of(panel, curve.variant).color if curve.variant else GREY, "width": 1},
+        )
 
 
 def _gradient_norms(name: str, panel: Condition, styles: Styles) -> Drawn:

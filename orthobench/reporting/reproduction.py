@@ -14,6 +14,7 @@ from pathlib import Path
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.paper_tables import Cell, Row
+from orthobench.analysis.printed_curves import PrintedCurve, printed_curves
 from orthobench.reporting.account import MARK, TABLE_BEGINS, TABLE_ENDS, authors_part
 from orthobench.reporting.export import Sheet, condition_sheet, measured_text, seeds_of, shown_median, spread, write
 from orthobench.reporting.pages import ArtifactView, PaperView, full_title
@@ -62,8 +63,8 @@ def _measured(part: ArtifactView) -> Iterator[list[str]]:
                 seeds = str(cell.measured.n)
                 yield [
                     f"{name}: {row.label}, {label}",
-                    f"{cell.printed.value:g}",
-                    str(cell.measured),
+                    _printed(cell),
+                    _with_words(cell),
                     seeds,
                     cell.words,
                 ]
@@ -112,6 +113,7 @@ def _artifact(part: ArtifactView) -> list[str]:
     if measured:
         texts.append(_markdown([_cells(measured)]))
     texts += map(figure_curves, part.panels)
+    texts += [_markdown([_beside(part, curve)]) for curve in _printed_curves(part)]
     if decided := [result for result in part.claim_results if result.holds is not None]:
         texts.append(decided_claims(decided))
     if part.missing:
@@ -131,6 +133,23 @@ def decided_claims(results: Sequence[ClaimResult]) -> str:
     return _markdown([Sheet("Claims", [], ["the paper says", "here", "measured"], rows)])
 
 
+def _printed_curves(part: ArtifactView) -> list[PrintedCurve]:
+    """Return the printed curves of a figure that have measured runs."""
+    variants = [variant for panel in part.panels for variant in panel.variants]
+    return [curve for curve in printed_curves(part.artifact, part.printed, variants) if curve.variant]
+
+
+def _beside(part: ArtifactView, curve: PrintedCurve) -> Sheet:
+    """Return a printed curve's points beside the median over the seeds there."""
+    unit = part.artifact.x
+    rows = [
+        [f"{x:g}", f"{printed:g}", "" if measured is None else f"{measured:.4g}"]
+        for (x, printed), measured in zip(curve.printed.curve, curve.measured(unit), strict=True)
+    ]
+    title = f"{curve.experiment.label}: {curve.printed.split} {curve.printed.metric}"
+    return Sheet(title, [], [unit, "printed", "measured"], rows)
+
+
 def _verdict(result: ClaimResult) -> str:
     return f"{result.verdict} (not counted: {result.uncounted})" if result.uncounted else result.verdict
 
@@ -145,7 +164,7 @@ def _cells(cells: Sequence[tuple[Row, str, Cell]]) -> Sheet:
         [
             row.label,
             label,
-            "lost" if cell.printed.lost else cell.printed.outcome or f"{cell.printed.value:g}",
+            _printed(cell),
             measured_text(cell),
             str(cell.measured.n if cell.measured else 0),
             "" if cell.difference is None else f"{cell.difference:+.2g}",
@@ -154,6 +173,20 @@ def _cells(cells: Sequence[tuple[Row, str, Cell]]) -> Sheet:
         for row, label, cell in cells
     ]
     return Sheet("", [], ["model", "column", "printed", "measured", "seeds", "difference", "reason"], rows)
+
+
+def _printed(cell: Cell) -> str:
+    """Return the printed result, with how it was made where print states it."""
+    printed, words = cell.printed, cell.aggregation.words
+    if printed.value is None:
+        return printed.text
+    return f"{printed.value:g} ({words})" if words else f"{printed.value:g}"
+
+
+def _with_words(cell: Cell) -> str:
+    """Return the measured number, with how it is made where print states its own way."""
+    words = cell.measured.words if cell.measured else ""
+    return f"{cell.measured} ({words})" if words else str(cell.measured)
 
 
 def _curves(condition: Condition) -> Sheet:

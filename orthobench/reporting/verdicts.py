@@ -9,7 +9,6 @@ from typing import Literal
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.paper_tables import TOLERANCE, Cell
-from orthobench.analysis.statistics import LEVEL, Summary
 from orthobench.papers import Paper
 from orthobench.reporting.pages import ArtifactView, PaperView
 
@@ -52,7 +51,7 @@ class Dot:
 
     Attributes:
         offset: measured minus printed, over the tolerance's margin.
-        low: the lower end of the mean's 90 % interval, likewise; None for one value.
+        low: the lower end of the number's 90 % interval, likewise; None without one.
         high: the upper end.
     """
 
@@ -148,20 +147,8 @@ def _dot(paper: Paper, part: ArtifactView, row: str, column: str, cell: Cell) ->
     margin = TOLERANCE.margin(printed, variant.run.declared(cell.printed.metric))
     if not margin:
         return None
-    half = _half_of_90(measured)
-    low, high = (None, None) if half is None else (measured.mean - half, measured.mean + half)
-    scaled = [None if value is None else (value - printed) / margin for value in (low, high)]
-    return Dot(paper, part, row, column, cell, margin, (measured.mean - printed) / margin, *scaled)
-
-
-def _half_of_90(summary: Summary) -> float | None:
-    """Return the half width of the 90 % interval, which decides a verdict, from that of the 95 % interval."""
-    if summary.half_width is None:
-        return None
-    from scipy.special import stdtrit
-
-    narrow, wide = (float(stdtrit(summary.n - 1, 1 - part)) for part in (LEVEL, LEVEL / 2))
-    return summary.half_width * narrow / wide
+    ends = (None if value is None else (value - printed) / margin for value in (measured.low, measured.high))
+    return Dot(paper, part, row, column, cell, margin, (measured.value - printed) / margin, *ends)
 
 
 @dataclass(frozen=True)

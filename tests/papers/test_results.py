@@ -175,7 +175,7 @@ def test_what_is_quoted_is_marked():
 
 @pytest.mark.parametrize("fields", [{}, {"value": 0.9, "lost": True}, {"value": 1.0, "outcome": "falls"}])
 def test_a_printed_result_says_one_thing(fields):
-    with pytest.raises(ValidationError, match="a value, or an outcome, or is lost"):
+    with pytest.raises(ValidationError, match="a value, a curve or an outcome, or is lost"):
         Printed(metric="accuracy", **fields)
 
 

@@ -17,6 +17,7 @@ from orthobench.reporting.drawing import GAP, add_course, empty_figure, show_gap
 from orthobench.reporting.figures import gradient_norms, learning_curves
 from orthobench.reporting.packed import figure_json
 from orthobench.reporting.paper_figures import panel_figures, printed_panels
+from orthobench.reporting.reproduction import reproduction
 from orthobench.reporting.styles import Styles
 from orthobench.store import Status, TraceRow, open_store
 
@@ -211,3 +212,22 @@ def test_figures_are_strict_json(database):
     figure = learning_curves(condition, Styles([condition]))
     json.dumps(figure_json(figure, runs=1), allow_nan=False)
     json.dumps(figure_json(figure, runs=1000), allow_nan=False)
+
+
+def test_a_printed_curve_is_drawn_and_listed_beside_the_measured_one(database):
+    """Ten iterations are an epoch of the made runs."""
+    log = [Printed(metric="mse", split="valid", curve=[(1, 0.55), (3, 0.2), (9, 0.1)])]
+    lstm = experiment("lstm", "curve", log, artifact="figure 3")
+    database.run(lstm, 0, test=FALLS, valid=[0.7, 0.6, 0.5, 0.4])
+    database.run(lstm, 1, test=FALLS, valid=[0.7, 0.4, 0.5, 0.2])
+    artifacts = [{"name": "figure 3", "shows": "learning_curves", "metric": "mse", "split": "valid"}]
+    view = database.view(paper(lstm, artifacts=artifacts))
+    (part,) = view.artifacts
+    ((_, figure),) = panel_figures(part, part.panels[0], Styles([])).values()
+    drawn = figure.data[-1]
+    assert (drawn["name"], list(drawn["x"]), list(drawn["y"])) == ("lstm, n = 8, printed", [1, 3, 9], [0.55, 0.2, 0.1])
+    assert drawn["line"]["dash"] == "dot"
+    text = reproduction([], [view], [])
+    assert "| 1 | 0.55 | 0.5 |" in text
+    assert "| 3 | 0.2 | 0.3 |" in text
+    assert "| 9 | 0.1 |  |" in text

@@ -15,10 +15,11 @@ from support.third_party import installed
 from orthobench.analysis.claims import COMPARING, ClaimResult, count_claims
 from orthobench.analysis.conditions import collect
 from orthobench.errors import UsageError
-from orthobench.papers import Claim, Printed, find_paper
+from orthobench.papers import Aggregation, Artifact, Claim, Experiment, Printed, find_paper
 from orthobench.reporting import paper_table
-from orthobench.reporting.export import Sheet, condition_sheet, measured_text, write
+from orthobench.reporting.export import Sheet, condition_sheet, measured_text, sheets, write
 from orthobench.reporting.pages import headline, leaderboard, mark_repeated_claims
+from orthobench.reporting.reproduction import reproduction
 from orthobench.store import MetricRow, Status, open_store
 
 
@@ -40,7 +41,7 @@ def cell(view):
 def test_the_papers_rule_selects_the_value(database, selection, split, expected):
     rnn_experiment = experiment("rnn", selection, [Printed(metric="mse", split=split, value=0.25)])
     database.run(rnn_experiment, 0, test=[0.5, 0.1, 0.3, 0.4], valid=[0.6, 0.2, 0.05, 0.3])
-    assert cell(database.view(paper(rnn_experiment))).measured.mean == pytest.approx(expected)
+    assert cell(database.view(paper(rnn_experiment))).measured.value == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_times_are_told_without_a_verdict(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="minutes_per_epoch", split="train", value=5.0)])
     database.run(rnn_experiment, 0, test=[1.0])
     table_cell = cell(database.view(paper(rnn_experiment)))
-    assert (table_cell.measured.mean, table_cell.verdict) == (0.5, "another machine")  # 120 s for four epochs
+    assert (table_cell.measured.value, table_cell.verdict) == (0.5, "another machine")  # 120 s for four epochs
 
 
 FALLS, STAYS, UNTRAINED = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198], [1.0, 1.0, 1.0]
@@ -283,7 +284,7 @@ def test_what_is_measured_after_the_last_iteration_alone_needs_no_choice(databas
     rnn_experiment = experiment("rnn", "best_valid", [Printed(metric="snr", value=3.0)])
     database.run(rnn_experiment, 0, test=[0.5, 0.1, 0.3], valid=[0.6, 0.05, 0.3])
     database.store.log(database.store.runs()[0].id, [MetricRow("test", "snr", 2, 20, 3.01)], [], {})
-    assert cell(database.view(paper(rnn_experiment))).measured.mean == 3.01
+    assert cell(database.view(paper(rnn_experiment))).measured.value == 3.01
 
 
 @pytest.mark.parametrize(("selection", "holds"), [("last", False), ("best_test", True), ("best_valid", True)])
@@ -337,7 +338,7 @@ def test_ends_are_judged_by_the_last_tenth_and_final_stays(database):
     for seed in range(3):
         database.run(rnn_experiment, seed, test=LUCKY)
     table_cell = cell(database.view(paper(rnn_experiment)))
-    assert (table_cell.measured.mean, table_cell.final.mean) == (pytest.approx(0.3), pytest.approx(0.01))
+    assert (table_cell.measured.value, table_cell.final.mean) == (pytest.approx(0.3), pytest.approx(0.01))
     assert table_cell.words == "differs, worse"
     assert "0 of 3 seeds within the tolerance, 67% of the last tests outside" in table_cell.reason
     (condition,) = collect(database.store)
@@ -352,7 +353,7 @@ def test_a_diverged_seed_is_visible_and_decides_nothing(database):
         database.run(rnn_experiment, seed, test=[0.2, 0.01])
     database.run(rnn_experiment, 4, test=[0.2, 0.19], status=Status.DIVERGED)
     table_cell = cell(database.view(paper(rnn_experiment)))
-    assert (table_cell.measured.mean, table_cell.verdict) == (pytest.approx(0.01), "undecided")
+    assert (table_cell.measured.value, table_cell.verdict) == (pytest.approx(0.01), "undecided")
     assert table_cell.reason.startswith("1 of 5 runs diverged; 4 of 5 seeds within the tolerance")
     assert (table_cell.median.value, table_cell.median.high) == (0.01, math.inf)
     assert (table_cell.variant.solved.reached, table_cell.variant.solved.seeds) == (4, 5)
@@ -383,7 +384,7 @@ def test_a_choice_by_test_is_told_with_the_value_at_the_best_validation(database
     rnn_experiment = experiment("rnn", "best_test", [Printed(metric="mse", value=0.1)])
     database.run(rnn_experiment, 0, test=[0.5, 0.1, 0.3, 0.4], valid=[0.6, 0.2, 0.05, 0.3])
     table_cell = cell(database.view(paper(rnn_experiment)))
-    assert (table_cell.measured.mean, table_cell.by_validation.mean) == (0.1, 0.3)
+    assert (table_cell.measured.value, table_cell.by_validation.mean) == (0.1, 0.3)
     assert table_cell.rule == "best test, so chosen by the test data"
     assert "chosen by test; at the best validation 0.3" in measured_text(table_cell)
     lstm_experiment = experiment("lstm", "best_test", [Printed(metric="mse", value=0.1)])
@@ -568,3 +569,46 @@ def test_conditions_of_one_title_carry_what_differs(orthobench, tmp_path, monkey
             "modular_sum, T = 10, modulus 2",
             "modular_sum, T = 10, modulus 5",
         }
+
+
+def test_print_that_says_how_it_was_made_is_compared_in_the_same_way(database):
+    """The baseline of the made runs is 0.2: (0.6 - 0.2) / (1 - 0.2) is 0.5, of the best of the first three seeds."""
+    how = Aggregation(over="best", seeds=3, scaled=True, selection="final")
+    table = Artifact(name="table 1", aggregation=how)
+    made = experiment("rnn", "curve", [Printed(metric="mse", value=0.5)])
+    made = Experiment(**{name: getattr(made, name) for name in made.__class__.model_fields if name != "selection"})
+    for seed, value in ((2, 0.6), (0, 0.9), (1, 0.7), (3, 0.1)):
+        database.run(made, seed, test=[0.0, value])
+    view = database.view(paper(made, artifacts=[table]))
+    table_cell = cell(view)
+    assert (table_cell.measured.n, table_cell.measured.value) == (3, pytest.approx(0.5))
+    assert table_cell.rule == "last test"
+    assert measured_text(table_cell).startswith("0.5 (best of 3, scaled; ")
+    assert table_cell.printed_text == "0.5 (best of 3, scaled)"
+    sheet = next(iter(sheets(view)))
+    (record,) = sheet.records
+    assert (record["printed_as"], record["measured_as"]) == ("best of 3, scaled", "best of 3, scaled")
+    assert record["measured"] == pytest.approx(0.5)
+    assert "0.5 (best of 3, scaled)" in write("markdown", [sheet])
+    assert "best of 3, scaled" in write("latex", [sheet])
+    assert "best of 3, scaled" in write("csv", [sheet])
+    assert "best of 3, scaled" in reproduction([], [view], [])
+
+
+def test_fewer_seeds_than_print_are_named_and_the_command_asks_for_enough(database):
+    how = Aggregation(over="mean", seeds=5, deviation="population")
+    table = Artifact(name="table 1", aggregation=how)
+    made = experiment("rnn", "last", [Printed(metric="mse", value=0.25, error=0.01)])
+    assert cell(database.view(paper(made, artifacts=[table]))).command.endswith("--seeds 5")
+    for seed, value in enumerate([0.2, 0.3]):
+        database.run(made, seed, test=[1.0, value])
+    measured = cell(database.view(paper(made, artifacts=[table]))).measured
+    assert measured.deviation == pytest.approx(0.05)
+    assert measured.words == "mean of 2 (printed: mean of 5), population deviation 0.05"
+
+
+def test_a_scale_without_a_chance_level_gives_no_number(database):
+    how = Aggregation(scaled=True)
+    made = experiment("rnn", "last", [Printed(metric="loss", split="train", value=0.25, aggregation=how)])
+    database.run(made, 0, test=[1.0, 0.3])
+    assert cell(database.view(paper(made))).measured is None

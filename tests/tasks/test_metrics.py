@@ -76,7 +76,7 @@ def test_measured_beside_printed(database, value, verdict):
     for seed in range(3):
         database.run(ran, seed, test=[0.1, value, 0.2])
     (cell,) = database.view(paper(ran)).artifacts[0].table.cells
-    assert (cell.words, cell.measured.mean) == (verdict, pytest.approx(value))  # the rule selects the highest value
+    assert (cell.words, cell.measured.value) == (verdict, pytest.approx(value))  # the rule selects the highest value
 
 
 def test_ranks_claims_and_figures(database, tmp_path):

@@ -1,0 +1,111 @@
+"""Numbers over seeds, made as print makes them, against numbers made by hand."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from orthobench.analysis.aggregates import aggregate, scaled, verdict
+from orthobench.analysis.statistics import best_of, within
+from orthobench.metric import Metric
+from orthobench.papers import Aggregation
+
+ACCURACY = Metric("accuracy", "max", is_fraction=True)
+LOSS = Metric("mse", "min")
+VALUES = [0.6, 0.9, 0.7, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("how", "metric", "n", "value", "words"),
+    [
+        ({}, ACCURACY, 4, 0.8, ""),
+        ({"over": "mean", "seeds": 5}, ACCURACY, 4, 0.8, "mean of 4 (printed: mean of 5)"),
+        ({"over": "median"}, ACCURACY, 4, 0.8, "median of 4"),
+        ({"over": "best", "seeds": 3}, ACCURACY, 3, 0.9, "best of 3"),
+        ({"over": "best", "seeds": 3}, LOSS, 3, 0.6, "best of 3"),
+        ({"over": "best", "seeds": 5}, ACCURACY, 4, 1.0, "best of 4 (printed: best of 5)"),
+        ({"over": "best", "seeds": 1}, ACCURACY, 1, 0.6, "one seed"),
+        ({"over": "best", "seeds": 3, "scaled": True}, ACCURACY, 3, 0.9, "best of 3, scaled"),
+    ],
+)
+def test_the_number_is_made_as_the_printed_one(how, metric, n, value, words):
+    number = aggregate(VALUES, Aggregation(**how), metric)
+    assert (number.n, number.words) == (n, words)
+    assert number.value == pytest.approx(value)
+
+
+def test_deviations():
+    """Of 0.6, 0.9, 0.7 and 1.0 the squares of the distances from 0.8 sum up to 0.1."""
+    sample, population = (
+        aggregate(VALUES, Aggregation(over="mean", seeds=4, deviation=kind), ACCURACY)
+        for kind in ("sample", "population")
+    )
+    assert sample.deviation == pytest.approx(math.sqrt(0.1 / 3))
+    assert population.deviation == pytest.approx(math.sqrt(0.1 / 4))
+    assert sample.words == "mean of 4, sample deviation 0.18"
+    assert aggregate([0.5], Aggregation(deviation="sample"), ACCURACY).deviation is None
+
+
+def test_a_diverged_run_is_the_worst_of_k_and_no_part_of_a_mean():
+    values = [-math.inf, 0.9, 0.7, 1.0]
+    assert aggregate(values, Aggregation(over="best", seeds=2), ACCURACY).value == 0.9
+    assert aggregate(values, Aggregation(over="median"), ACCURACY).value == pytest.approx(0.8)
+    assert aggregate(values, Aggregation(), ACCURACY).n == 3
+    assert aggregate([-math.inf], Aggregation(), ACCURACY) is None
+
+
+def test_the_interval_of_the_best_of_k_is_that_of_a_bootstrap():
+    """Of three values, the best of three draws is at least the middle one with the probability 1 - 1 / 27."""
+    assert best_of([0.5, 0.9, 0.7], 3, -1.0, 0.1) == (0.7, 0.9)
+    assert best_of([0.5, 0.9, 0.7], 1, -1.0, 0.1) == (0.5, 0.9)
+    assert best_of([3.0, 1.0, 2.0], 3, 1.0, 0.1) == (1.0, 2.0)
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=9).round(2)
+    draws = generator.choice(values, (200_000, 4)).max(axis=1)
+    assert best_of(values.tolist(), 4, -1.0, 0.1) == tuple(np.percentile(draws, (5, 95), method="inverted_cdf"))
+
+
+@pytest.mark.parametrize(
+    ("values", "how", "target", "expected"),
+    [
+        ([0.97, 0.972, 0.971], {"over": "best", "seeds": 3}, 0.971, "agrees"),
+        ([0.5, 0.6, 0.55], {"over": "best", "seeds": 3}, 0.971, "differs"),
+        ([0.5, 0.97, 0.55], {"over": "best", "seeds": 3}, 0.971, "undecided"),
+        ([0.97, 0.972], {"over": "best", "seeds": 3}, 0.971, "undecided"),
+        ([0.97, 0.972, 0.971], {"over": "median"}, 0.971, "undecided"),
+        ([0.97, 0.972, 0.971, 0.97, 0.971], {"over": "median"}, 0.971, "agrees"),
+        ([0.97, 0.971, 0.972], {}, 0.971, "agrees"),
+    ],
+)
+def test_verdicts(values, how, target, expected):
+    how = Aggregation(**how)
+    number = aggregate(values, how, ACCURACY)
+    assert verdict(values, number, how, target, 0.005)[0] == expected
+
+
+def test_scaled_accuracies():
+    assert scaled(0.6, 0.2) == pytest.approx(0.5)
+    assert (scaled(0.5, 0.5), scaled(1.0, 0.5), scaled(0.4, 0.5)) == (0.0, 1.0, pytest.approx(-0.2))
+
+
+def test_within():
+    assert [within(0.9, 1.1, target, 0.2) for target in (1.0, 1.2, 1.4)] == ["agrees", "undecided", "differs"]
+    assert within(None, None, 1.0, 0.2) == "undecided"
+
+
+def test_the_nearest_statement_counts():
+    table = Aggregation(over="mean", seeds=5, deviation="population")
+    cell = Aggregation(over="best", seeds=3, scaled=True)
+    assert cell.upon(table) == Aggregation(over="best", seeds=3, deviation="population", scaled=True)
+    assert cell.upon(table).words == "best of 3, scaled, population deviation"
+    assert statistics.pstdev([1.0, 3.0]) == 1.0
+
+
+@pytest.mark.parametrize("fields", [{"over": "best"}, {"chance": 0.5}, {"over": "worst"}])
+def test_what_cannot_be_computed_is_refused(fields):
+    with pytest.raises(ValidationError):
+        Aggregation(**fields)
