@@ -174,7 +174,7 @@ def _resamples(n: int) -> np.ndarray:
 def best_of(values: Sequence[float], k: int, sign: float, level: float) -> tuple[float, float]:
     """Return the percentile bootstrap interval of the best of k values, in closed form.
 
-    Of n values in order, from the best to the worst, the best of k draws is beyond the i-th one with the probability
+    Let n values stand in order, the best first. The best of k draws comes after the i-th with the probability
     (1 - i / n)^k. Values may be infinite.
 
     Args:

@@ -113,7 +113,7 @@ def _artifact(part: ArtifactView) -> list[str]:
     if measured:
         texts.append(_markdown([_cells(measured)]))
     texts += map(figure_curves, part.panels)
-    texts += [_markdown([_beside(part, curve)]) for curve in _printed_curves(part)]
+    texts += [_markdown([_points_sheet(part, curve)]) for curve in _printed_curves(part)]
     if decided := [result for result in part.claim_results if result.holds is not None]:
         texts.append(decided_claims(decided))
     if part.missing:
@@ -139,7 +139,7 @@ def _printed_curves(part: ArtifactView) -> list[PrintedCurve]:
     return [curve for curve in printed_curves(part.artifact, part.printed, variants) if curve.variant]
 
 
-def _beside(part: ArtifactView, curve: PrintedCurve) -> Sheet:
+def _points_sheet(part: ArtifactView, curve: PrintedCurve) -> Sheet:
     """Return a printed curve's points beside the median over the seeds there."""
     unit = part.artifact.x
     rows = [

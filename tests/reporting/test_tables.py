@@ -575,11 +575,11 @@ def test_print_that_says_how_it_was_made_is_compared_in_the_same_way(database):
     """The baseline of the made runs is 0.2: (0.6 - 0.2) / (1 - 0.2) is 0.5, of the best of the first three seeds."""
     how = Aggregation(over="best", seeds=3, scaled=True, selection="final")
     table = Artifact(name="table 1", aggregation=how)
-    made = experiment("rnn", "curve", [Printed(metric="mse", value=0.5)])
-    made = Experiment(**{name: getattr(made, name) for name in made.__class__.model_fields if name != "selection"})
+    own = experiment("rnn", "curve", [Printed(metric="mse", value=0.5)])
+    own = Experiment(**{name: getattr(own, name) for name in own.__class__.model_fields if name != "selection"})
     for seed, value in ((2, 0.6), (0, 0.9), (1, 0.7), (3, 0.1)):
-        database.run(made, seed, test=[0.0, value])
-    view = database.view(paper(made, artifacts=[table]))
+        database.run(own, seed, test=[0.0, value])
+    view = database.view(paper(own, artifacts=[table]))
     table_cell = cell(view)
     assert (table_cell.measured.n, table_cell.measured.value) == (3, pytest.approx(0.5))
     assert table_cell.rule == "last test"
@@ -598,17 +598,17 @@ def test_print_that_says_how_it_was_made_is_compared_in_the_same_way(database):
 def test_fewer_seeds_than_print_are_named_and_the_command_asks_for_enough(database):
     how = Aggregation(over="mean", seeds=5, deviation="population")
     table = Artifact(name="table 1", aggregation=how)
-    made = experiment("rnn", "last", [Printed(metric="mse", value=0.25, error=0.01)])
-    assert cell(database.view(paper(made, artifacts=[table]))).command.endswith("--seeds 5")
+    own = experiment("rnn", "last", [Printed(metric="mse", value=0.25, error=0.01)])
+    assert cell(database.view(paper(own, artifacts=[table]))).command.endswith("--seeds 5")
     for seed, value in enumerate([0.2, 0.3]):
-        database.run(made, seed, test=[1.0, value])
-    measured = cell(database.view(paper(made, artifacts=[table]))).measured
+        database.run(own, seed, test=[1.0, value])
+    measured = cell(database.view(paper(own, artifacts=[table]))).measured
     assert measured.deviation == pytest.approx(0.05)
     assert measured.words == "mean of 2 (printed: mean of 5), population deviation 0.05"
 
 
 def test_a_scale_without_a_chance_level_gives_no_number(database):
     how = Aggregation(scaled=True)
-    made = experiment("rnn", "last", [Printed(metric="loss", split="train", value=0.25, aggregation=how)])
-    database.run(made, 0, test=[1.0, 0.3])
-    assert cell(database.view(paper(made))).measured is None
+    own = experiment("rnn", "last", [Printed(metric="loss", split="train", value=0.25, aggregation=how)])
+    database.run(own, 0, test=[1.0, 0.3])
+    assert cell(database.view(paper(own))).measured is None
