@@ -102,13 +102,23 @@ class FormalLanguage(Task):
     metrics = (Metric("accuracy", "max", is_fraction=True), Metric("cross_entropy", "min", "nats", "cross-entropy"))
     loss_metric = "cross_entropy"
     length_metric = "accuracy"
-    protocol = {"batch_size": 256, "epochs": 1, "evaluate_every": 5000, "shuffle": False}
+    protocol = {
+        "batch_size": 256,
+        "epochs": 1,
+        "evaluate_every": 5000,
+        "shuffle": False,
+        "warmup": 0.1,
+        "schedule": "cosine",
+        "final_rate": 1e-5,
+        "solved_at": 0.9995,
+    }
     quick = {
-        "train_size": 256 * 1000,
+        "longest": 10,
+        "train_size": 256 * 2000,
         "test_size": 1024,
         "evaluate_every": 100,
         "hidden_size": 32,
-        "learning_rate": 1e-2,
+        "learning_rate": 2e-2,
     }
 
     def __init__(self, settings: FormalLanguageSettings, seed: int, device: torch.device) -> None:

@@ -2,7 +2,8 @@
 
 The groups are S3, S5, A5, Z60 and A4 x Z5 (`_groups.py`). The words' elements are drawn from the whole group, or from
 a few of its elements. Sequence accuracy counts a word only if every one of its products is right, so it is far below
-token accuracy. Loss: mean cross-entropy in nats over all valid steps.
+token accuracy. The words cut after each step have a sequence accuracy, too: that is the metric over length.
+Loss: mean cross-entropy in nats over all valid steps.
 
 | protocol | lengths for training | for tests | source |
 | --- | --- | --- | --- |
@@ -87,11 +88,12 @@ class GroupWord(Task):
         Metric("sequence_accuracy", "max", label="sequence accuracy", is_fraction=True),
         Metric("accuracy", "max", label="token accuracy", is_fraction=True),
         Metric("final_accuracy", "max", label="accuracy of the last product", is_fraction=True),
+        Metric("prefix_accuracy", "max", label="sequence accuracy up to a step", is_fraction=True),
         Metric("cross_entropy", "min", "nats", "cross-entropy"),
     )
     loss_metric = "cross_entropy"
-    length_metric = "sequence_accuracy"
-    protocol = {"batch_size": 512, "epochs": 100}
+    length_metric = "prefix_accuracy"
+    protocol = {"batch_size": 512, "epochs": 100, "solved_at": 0.99}
     quick = {
         "group": "S3",
         "longest": 12,
@@ -128,7 +130,7 @@ class GroupWord(Task):
         return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
-        """Return the shares of right words, products and last products, and the cross-entropy of a product."""
+        """Return the shares of right words, products, last products and beginnings of words, and the cross-entropy."""
         valid = targets != IGNORED
         right, count = (outputs.argmax(-1) == targets) & valid, float(valid.sum())
         last = (valid.sum(0) - 1).unsqueeze(0)
@@ -136,20 +138,21 @@ class GroupWord(Task):
             outputs.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
         )
         return {
-            "sequence_accuracy": (self.score(outputs, targets).sum(), targets.shape[1]),
+            "sequence_accuracy": ((right | ~valid).all(0).sum(), targets.shape[1]),
             "accuracy": (right.sum(), count),
             "final_accuracy": (right.gather(0, last).sum(), targets.shape[1]),
+            "prefix_accuracy": ((self.score(outputs, targets) * valid).sum(), count),
             "cross_entropy": (entropy, count),
         }
 
     def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return 1 for each word whose products are all right, else 0, `[B]`."""
-        return ((outputs.argmax(-1) == targets) | (targets == IGNORED)).all(0).to(outputs.dtype)
+        """Return 1 for each step up to which a word's products are all right, else 0, `[T, B]`."""
+        return (outputs.argmax(-1) == targets).to(outputs.dtype).cumprod(0)
 
     @classmethod
     def trained_lengths(cls, settings: GroupWordSettings) -> tuple[int, int]:
-        """Return the shortest and the longest training word."""
-        return settings.shortest, settings.longest
+        """Return the shortest and the longest trained length: every beginning of a word has its target."""
+        return 1, settings.longest
 
     @classmethod
     def baselines(cls, settings: GroupWordSettings) -> dict[str, float]:
@@ -166,6 +169,7 @@ class GroupWord(Task):
         return {
             "sequence_accuracy": sum(identity ** (length - 1) for length in lengths) / len(lengths),
             "accuracy": float(chances.max()),
+            "prefix_accuracy": sum(identity**t for length in lengths for t in range(length)) / sum(lengths),
             "final_accuracy": float(sum(before[length - 1] for length in lengths).max()) / len(lengths),
             "cross_entropy": -sum(chance * math.log(chance) for chance in chances if chance > 0),
         }

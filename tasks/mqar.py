@@ -94,7 +94,7 @@ class MQAR(Task):
         "train_size": 25_600,
         "test_size": 1000,
         "batch_size": 128,
-        "epochs": 10,
+        "epochs": 30,
         "hidden_size": 64,
         "learning_rate": 5e-3,
     }

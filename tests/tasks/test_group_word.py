@@ -206,10 +206,15 @@ def test_sequence_accuracy_is_not_token_accuracy():
             "sequence_accuracy": 1 / 3,
             "accuracy": 7 / 9,
             "final_accuracy": 2 / 3,
+            "prefix_accuracy": (4 + 1 + 1) / 9,
             "cross_entropy": (7 * correct + 2 * wrong) / 9,
         }
     )
-    assert task.score(outputs, targets).tolist() == [1, 0, 0]
+    assert (task.score(outputs, targets) * (targets != IGNORED)).T.tolist() == [
+        [1, 1, 1, 1],
+        [1, 0, 0, 0],
+        [1, 0, 0, 0],
+    ]
     assert task.loss(outputs, targets).item() == pytest.approx(measured["cross_entropy"])
 
 
@@ -236,6 +241,8 @@ def test_the_baseline_is_the_best_guess_from_the_last_element_alone(values):
     assert baselines["cross_entropy"] == pytest.approx(-(shares * shares.log()).sum().item(), abs=0.02)
     right = ((before == 0) | ~valid).all(0).double().mean().item()
     assert baselines["sequence_accuracy"] == pytest.approx(right, abs=0.01)
+    beginnings = (before == 0).double().cumprod(0)[valid].mean().item()
+    assert baselines["prefix_accuracy"] == pytest.approx(beginnings, abs=0.01)
     last = before.gather(0, (batch.lengths - 1).unsqueeze(0))
     assert baselines["final_accuracy"] == pytest.approx(torch.bincount(last[0]).max().item() / 50_000, abs=0.01)
 
@@ -245,7 +252,7 @@ def test_protocols_and_refusals():
         read = GroupWordSettings.read({"protocol": protocol, "test_size": "7"})
         assert read.model_dump() == read.model_dump() | values | {"test_size": 7}
         assert GroupWordSettings.restore(read.canonical()) == read
-        assert GroupWord.trained_lengths(read) == (values["shortest"], values["longest"])
+        assert GroupWord.trained_lengths(read) == (1, values["longest"])
     for values, words in (
         ({"generators": 1}, "generators=1 for A5: give 2 to 60"),
         ({"group": "S3", "generators": 7}, "give 2 to 6"),
