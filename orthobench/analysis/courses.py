@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -147,21 +147,36 @@ def vector_course(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[
     """
     if rows.empty:
         return None
+    moment, at = measured_at(rows, runs, last)
+    vectors = np.array(at["values"].tolist(), dtype=float)
+    return moment, course_of_vectors(np.arange(1, vectors.shape[1] + 1, dtype=float), vectors, at["run"], runs)
+
+
+def measured_at(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[float, pd.DataFrame]:
+    """Return the iteration of the first or last measurement, and the row of each run then; see `vector_course`."""
     moment = rows["iteration"].max() if last else rows["iteration"].min()
     at = rows[rows["iteration"] == moment]
     if last and (solved := [run.id for run in runs if run.solved_at is not None]):
         own = rows[rows["run"].isin(solved)].sort_values("iteration").drop_duplicates("run", keep="last")
         at = pd.concat([at, own])
-    at = at.drop_duplicates("run")
-    vectors = np.array(at["values"].tolist(), dtype=float)
-    vectors[~np.isfinite(vectors)] = np.nan
+    return float(moment), at.drop_duplicates("run")
+
+
+def course_of_vectors(x: Values, vectors: Values, measured: Iterable[int], runs: Sequence[Run]) -> Course:
+    """Return the curve over seeds of vectors `[seeds, len(x)]`; a seed without a value somewhere does not count there.
+
+    Args:
+        measured: the runs of the vectors, by their number in the database; the others are lost.
+        runs: all runs of the variant.
+    """
+    vectors = np.where(np.isfinite(vectors), vectors, np.nan)
     with warnings.catch_warnings():  # a step without a finite value has NaN
         warnings.simplefilter("ignore", RuntimeWarning)
         middle, low, high = np.nanmedian(vectors, axis=0), np.nanmin(vectors, axis=0), np.nanmax(vectors, axis=0)
-    steps = np.arange(1, vectors.shape[1] + 1, dtype=float)
-    gone = [run for run in runs if run.id not in set(at["run"])]
-    losses = (_loss(steps[-1], middle[-1], len(at), len(runs), gone),) if gone else ()
-    return float(moment), Course(steps, middle, low, high, len(runs), losses)
+    known = set(measured)
+    gone = [run for run in runs if run.id not in known]
+    losses = (_loss(x[-1], middle[-1], len(vectors), len(runs), gone),) if gone else ()
+    return Course(x, middle, low, high, len(runs), losses)
 
 
 def _loss(x: float, value: float, left: int, of: int, gone: Sequence[Run]) -> Loss:

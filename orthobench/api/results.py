@@ -12,6 +12,7 @@ from orthobench.errors import UsageError, unknown
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Weights, open_store
 from orthobench.store.backup import back_up
+from orthobench.store.by_length import read_by_length
 from orthobench.store.default import named_or_default
 from orthobench.store.location import sqlite_file
 from orthobench.store.tables import utc_now
@@ -184,6 +185,26 @@ class Results:
         selected = [trace for trace in traces if trace.name == names[0]]
         iterations = pd.Index([trace.iteration for trace in selected], name="iteration")
         return pd.DataFrame([list(trace.values) for trace in selected], index=iterations)
+
+    def by_length(self, run: Run | str) -> pd.DataFrame:
+        """Return a run's metric over the length of the test sequences: one row per evaluation, one column per length.
+
+        Index and columns are named "iteration" and "length"; `attrs` has the metric's name ("metric"), and the shortest
+        and the longest length of training ("trained").
+
+        Raises:
+            UsageError: the run is unknown, or its task measures no metric over length.
+        """
+        import pandas as pd
+
+        record = self.store.get(self._key(run))
+        measured = read_by_length(self.store.traces([record.id]))
+        if measured is None:
+            raise UsageError(f"run {record.key} has no metric over length: its task measures none")
+        rows = {iteration: pd.Series(values) for iteration, values in measured.values.items()}
+        table = pd.DataFrame(rows).sort_index().T.rename_axis(index="iteration", columns="length")
+        table.attrs = {"metric": measured.metric, "trained": measured.trained}
+        return table
 
     def delete(self, runs: Runs) -> Path | None:
         """Delete runs with all their rows, checkpoints and weights; return the copy of the database made before.

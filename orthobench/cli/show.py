@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +13,7 @@ from orthobench.cli.options import DEFAULT_DATABASE, Database, Json
 
 if TYPE_CHECKING:
     from orthobench.store import Segment, Store, Weights
+    from orthobench.store.by_length import ByLength
 
 
 def command(
@@ -36,12 +37,14 @@ def command(
     """Show one run: settings, environment, results, and the command that repeats it."""
     from orthobench.cli import records
     from orthobench.store import open_store
+    from orthobench.store.by_length import read_by_length
     from orthobench.training.locks import status_in
 
     with open_store(db) as store:
         stored = store.get(run)
         metrics = store.metrics([stored.id])
         segments = store.segments([stored.id])
+        measured = read_by_length(store.traces([stored.id]))
         weights = [_weights_record(db, stored.key, row) for row in store.weights([stored.id])]
         brief = records.brief(stored, status_in(store, db)(stored))
         if save_plugins is not None:
@@ -72,12 +75,17 @@ def command(
         "environment": stored.environment.facts,
         "metrics": series,
     }
+    if measured is not None:
+        record["by_length"] = vars(measured)
     if json:
         records.print_json(record | {"weights": weights, "segments": [_segment(segment) for segment in segments]})
         return
     console = records.console()
     for name, value in record.items():
-        if isinstance(value, dict):
+        if name == "by_length" and measured is not None:
+            for line in _length_lines(measured):
+                console.print(line, markup=False, soft_wrap=True)
+        elif isinstance(value, dict):
             console.print(f"[bold]{name}[/bold]")
             for inner, entry in value.items():
                 text = _last(entry) if name == "metrics" else entry
@@ -98,6 +106,20 @@ def command(
         console.print("[bold]segments[/bold]")
         for text in _segment_lines(segments):
             console.print(f"    {text}", markup=False, soft_wrap=True)
+
+
+def _length_lines(measured: ByLength) -> Iterator[str]:
+    """Yield a heading, and the last values at some lengths: the shortest, the longest, those of training and between.
+
+    The JSON output has all of them.
+    """
+    iteration, values = max(measured.values.items())
+    lengths = list(values)
+    spread = {lengths[number * (len(lengths) - 1) // 7] for number in range(8)}
+    shortest, longest = measured.trained
+    yield f"{measured.metric} over length, iteration {iteration}, trained on {shortest} to {longest}"
+    for length in sorted(spread | {length for length in measured.trained if length in values}):
+        yield f"    {length:<28} {values[length]:.4g}"
 
 
 def _weights_record(db: str, key: str, row: Weights) -> dict[str, Any]:

@@ -146,7 +146,7 @@ class Artifact(_Record):
 
     name: str
     title: str = ""
-    shows: Literal["table", "learning_curves", "orthogonality", "gradient_norms", "study"] = "table"
+    shows: Literal["table", "learning_curves", "orthogonality", "gradient_norms", "over_length", "study"] = "table"
     study: str = ""
     panel: str = Field("", description="a word in the names of the study's drawings that belong to it; none: all")
     x: Literal["epoch", "iteration"] = Field("epoch", description="the printed axis of learning curves")

@@ -6,6 +6,7 @@ Figures have no ground colour: the page gives them its light or dark one. They h
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,17 @@ def add_course(figure: Figure, course: Course, x: ArrayLike, label: str, style: 
             cliponaxis=False,
             **group,
         )
+
+
+def add_baseline(figure: Figure, x: Sequence[float], baseline: float) -> None:
+    """Add the score of the best predictor without memory as a dashed line."""
+    figure.add_scatter(
+        x=[*x],
+        y=[baseline] * len(x),
+        mode="lines",
+        name=f"baseline {baseline:.4g}",
+        line={"dash": "dash", "width": 1.5, "color": GREY},
+    )
 
 
 def cut_above(figure: Figure, top: float) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.courses import course, vector_course
 from orthobench.reporting.captions import caption
-from orthobench.reporting.drawing import GREY, add_course, cut_above, empty_figure, show_gaps
+from orthobench.reporting.drawing import add_baseline, add_course, cut_above, empty_figure, show_gaps
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.styles import Style, Styles
 
@@ -86,13 +86,7 @@ def learning_curves(
     if baseline is not None:
         if metric.goal == "min":  # an untrained model is often far off and would flatten everything else
             cut_above(figure, 2.5 * baseline)
-        figure.add_scatter(
-            x=[0, last],
-            y=[baseline] * 2,
-            mode="lines",
-            name=f"baseline {baseline:.4g}",
-            line={"dash": "dash", "width": 1.5, "color": GREY},
-        )
+        add_baseline(figure, [0, last], baseline)
     return figure
 
 

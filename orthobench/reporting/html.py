@@ -28,6 +28,7 @@ from orthobench.reporting.blocks import block, json_block, plotly_script, policy
 from orthobench.reporting.contents import Contents, contents_of
 from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.figures import Drawn, condition_figures
+from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.packed import figure_json
 from orthobench.reporting.pages import (
     GROUPS,
@@ -154,7 +155,7 @@ def _render(
     studied = [condition for result in results for _, condition in result.conditions]
     styles = Styles([*conditions, *studied])
     sections = [draw(result, styles) for result in results]
-    drawn = {condition.key: condition_figures(condition, styles) for condition in conditions}
+    drawn = {condition.key: _condition_figures(condition, styles) for condition in conditions}
     drawn |= _paper_figures(views, styles)
     everything = drawn | {f"study-{section.study.name}": section.figures for section in sections}
     counted = {run.id: run for c in (*conditions, *studied) for variant in c.variants for run in variant.runs}
@@ -291,6 +292,11 @@ def _commands(views: Sequence[PaperView], sections: Sequence[Any]) -> dict[str, 
                 texts = dict.fromkeys(fill_command(part.artifact, experiment) for experiment in part.printed)
                 commands[panel.key] = "\n".join(texts)
     return commands
+
+
+def _condition_figures(condition: Condition, styles: Styles) -> Drawn:
+    lengths = over_length(condition, styles)
+    return condition_figures(condition, styles) | ({"lengths": lengths} if lengths else {})
 
 
 def _paper_figures(views: Sequence[PaperView], styles: Styles) -> dict[str, Drawn]:

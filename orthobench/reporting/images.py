@@ -17,6 +17,7 @@ from orthobench.errors import UsageError
 from orthobench.reporting.decimate import slim
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import learning_curves
+from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.pages import PaperView
 from orthobench.reporting.paper_figures import panel_figures, panel_title
 from orthobench.reporting.studies import draw, figures_of
@@ -41,7 +42,8 @@ PNG_SCALE = 600 / PIXELS
 
 
 def write_images(conditions: list[Condition], views: list[PaperView], form: ImageForm, folder: Path) -> list[Path]:
-    """Write the papers' figures, each with its panels together; without papers, every condition's learning curves.
+    """Write the papers' figures, each with its panels together; without papers, every condition's learning curves
+    and its metric over length.
 
     Each figure becomes a file for each width, such as `helfrich2018-figure-5-3.25in.pdf`.
 
@@ -53,6 +55,9 @@ def write_images(conditions: list[Condition], views: list[PaperView], form: Imag
     if not views:
         styles = Styles(conditions)
         figures = {f"{c.title}-{c.key}": [("", learning_curves(c, styles))] for c in conditions}
+        figures |= {
+            f"{c.title}-{c.key}-over-length": [("", drawn[1])] for c in conditions if (drawn := over_length(c, styles))
+        }
     jobs: list[dict[str, Any]] = []
     for name, panels in figures.items():
         for inches in WIDTHS:

@@ -14,6 +14,7 @@ from orthobench.reporting.captions import caption
 from orthobench.reporting.drawing import GREY
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn
+from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.pages import ArtifactView
 from orthobench.reporting.styles import Styles
 
@@ -55,6 +56,11 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
     name = f"{artifact.name.capitalize()}, {panel_title(part, panel)}"
     if artifact.shows == "gradient_norms":
         return _gradient_norms(name, panel, styles)
+    printed = _printed_panel(part, panel)
+    missing = f" Not measured: {printed.missing_names}." if printed and printed.missing_names else ""
+    if artifact.shows == "over_length":
+        drawn = over_length(panel, styles)
+        return {"paper": (f"{name}: {drawn[0]}{missing}", drawn[1])} if drawn else {}
     if artifact.shows == "orthogonality":
         figure, what = figures.orthogonality(panel, styles, artifact.x), "distance from orthogonal, ‖W*W − I‖"
     else:
@@ -67,9 +73,7 @@ def panel_figures(part: ArtifactView, panel: Condition, styles: Styles) -> Drawn
     if figure is None:
         return {}
     words = caption(f"{name}: {what}", panel, baseline=artifact.shows == "learning_curves" and not artifact.metric)
-    printed = _printed_panel(part, panel)
-    missing = printed.missing_names if printed else ""
-    return {"paper": (f"{words} Not measured: {missing}." if missing else words, figure)}
+    return {"paper": (words + missing, figure)}
 
 
 def _add_printed_curves(figure: Figure, part: ArtifactView, panel: Condition, styles: Styles) -> None:

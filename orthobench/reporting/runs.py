@@ -11,7 +11,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from orthobench.analysis.conditions import Condition, VariantData
+from orthobench.analysis.over_length import trained_range
 from orthobench.analysis.variants import settings_of
+from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS
 from orthobench.reporting.decimate import thinned
 from orthobench.reporting.packed import digits, packed
 from orthobench.reporting.pages import full_title
@@ -124,6 +126,7 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
                 "perEpoch": run.iterations_per_epoch,
                 "curves": _curves(curves.get(run.id), axes, points),
                 "traces": _traces(traces.get(run.id), axes, points),
+                "trained": trained_range(variant.traces),
             }
     return {"runs": runs, "axes": axes.packed}
 
@@ -177,13 +180,16 @@ def _traces(rows: pd.DataFrame | None, axes: Axes, limit: int) -> list[dict[str,
         rows["name"], rows["epoch"], rows["iteration"], rows["values"], strict=True
     ):
         logged.setdefault(str(name), []).append((iteration, epoch, values))
+    lengths = {iteration: values for iteration, _, values in logged.pop(LENGTHS, [])}
+    logged.pop(TRAINED_LENGTHS, None)
     traces = []
     for name, vectors in logged.items():
         vectors.sort(key=lambda vector: vector[0])
         for number in sorted({0, len(vectors) - 1}):
-            _, epoch, vector = vectors[number]
+            iteration, epoch, vector = vectors[number]
             values = np.asarray(vector, dtype=float)
             points = thinned([values], limit)
-            label = f"{name}, epoch {epoch}"
-            traces.append({"name": label, "x": axes.number(points + 1), "y": digits(values[points], DIGITS)})
+            is_by_length = name.startswith(f"{BY_LENGTH}/")
+            x = np.asarray(lengths[iteration])[points] if is_by_length else points + 1
+            traces.append({"name": f"{name}, epoch {epoch}", "x": axes.number(x), "y": digits(values[points], DIGITS)})
     return traces

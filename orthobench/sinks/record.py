@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from orthobench.metric import LENGTHS, TRAINED_LENGTHS
 from orthobench.settings import merged_settings, text
 from orthobench.store import Run, Status, Store
 
@@ -82,12 +83,15 @@ def read_points(store: Store, run: Run, since: int = 0) -> Points:
     """Return a run's values by series and iteration, from iteration `since` on, in the order of iterations.
 
     A metric's series is `metric/split`, such as `mse/test`. A probe's number has the probe's own name. A vector has
-    four series: its first and last entry, and the least and largest one, such as `gradient_norm/h/first`.
+    four series: its first and last entry, and the least and largest one, such as `gradient_norm/h/first`. The first
+    entry of a metric over length is that of the shortest test sequences; the lengths themselves are left out.
     """
     points: Points = {}
     for _, split, name, _, iteration, value in store.metric_values([run.id], since):
         points[name if split == "probe" else f"{name}/{split}", iteration] = value
     for trace in store.traces([run.id], since=since):
+        if trace.name in (LENGTHS, TRAINED_LENGTHS):
+            continue
         for part, value in _summary(trace.values):
             points[f"{trace.name}/{part}", trace.iteration] = value
     return dict(sorted(points.items(), key=lambda point: (point[0][1], point[0][0])))

@@ -17,6 +17,18 @@ function byVector(traces) {
   return groups;
 }
 
+// Return the lines that shade the lengths of training behind a metric over length, as high as its lines.
+function shade({ trained }, lines) {
+  if (!trained) return [];
+  const top = Math.max(...lines.flatMap(({ y }) => Array.from(numbers(y)).filter((value) => Number.isFinite(value))), 0);
+  const edge = { x: trained, width: 0, color: "#888888", showlegend: false, hoverinfo: "skip" };
+  const name = `trained on ${trained[0]} to ${trained[1]}`;
+  return [
+    { ...edge, name, y: [top, top] }, { ...edge, name, y: [0, 0], fill: "tonexty", fillcolor: "rgba(136,136,136,0.16)" },
+    { name, x: trained, y: [0, 0], color: "#888888", width: 7, hoverinfo: "skip" },
+  ];
+}
+
 function secondsPerEpoch(run) {
   return run.epochs ? run.seconds / run.epochs : null;
 }
@@ -40,7 +52,12 @@ async function fillRun(key) {
   }
   for (const [name, traces] of byVector(run.traces)) {
     const lines = traces.map((trace, number) => ({ name: trace.name, y: trace.y, x: run.axes[trace.x], color, dash: ["dot", "solid"][number] }));
-    plots.append(plot(name, lines, { x: "step", y: name, logarithmic: true, command }));
+    const metric = name.startsWith("by_length/") ? name.slice("by_length/".length) : null;
+    plots.append(metric === null
+      ? plot(name, lines, { x: "step", y: name, logarithmic: true, command })
+      : plot(`test ${metric} over the length of the test sequences`, [...shade(run, lines), ...lines.map((line) => ({ ...line, name: line.name.replace("by_length/", "") }))], {
+        x: "length of the test sequence", y: `test ${metric}`, baseline: metric === run.metric ? run.baseline : null, command,
+      }));
   }
   const better = run.end === null || run.baseline === null ? null : run.condition.goal === "min" ? run.end < run.baseline : run.end > run.baseline;
   const result = [

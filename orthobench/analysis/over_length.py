@@ -1,0 +1,46 @@
+"""A metric over the length of the test sequences, as runs stored it at their evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from orthobench.analysis.courses import Course, course_of_vectors, measured_at
+from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS, by_length
+from orthobench.store import Run
+
+
+def length_metric(traces: pd.DataFrame) -> str:
+    """Return the name of the metric that these vectors have over length; "" without one."""
+    names = {str(name) for name in traces["name"].unique()} - {LENGTHS, TRAINED_LENGTHS}
+    return next((name.partition("/")[2] for name in sorted(names) if name.startswith(f"{BY_LENGTH}/")), "")
+
+
+def trained_range(traces: pd.DataFrame) -> tuple[float, float] | None:
+    """Return the shortest and the longest length of training; None where it is not stored."""
+    ranges = traces.loc[traces["name"] == TRAINED_LENGTHS, "values"]
+    return (float(ranges.iloc[0][0]), float(ranges.iloc[0][1])) if len(ranges) else None
+
+
+def length_course(traces: pd.DataFrame, runs: Sequence[Run]) -> Course | None:
+    """Return the metric of a variant's last evaluation over length, with the band over seeds; None without one.
+
+    The test sequences of a seed may lack a length that others have: the seed does not count there.
+
+    Args:
+        traces: columns run, name, iteration, values.
+        runs: the variant's runs.
+    """
+    rows = traces[traces["name"] == by_length(length_metric(traces))]
+    if rows.empty:
+        return None
+    _, at = measured_at(rows, runs, last=True)
+    axes = traces[traces["name"] == LENGTHS]
+    lengths_of = dict(zip(zip(axes["run"], axes["iteration"], strict=True), axes["values"], strict=True))
+    columns = {
+        run: pd.Series(list(values), index=list(lengths_of[run, iteration]))
+        for run, iteration, values in zip(at["run"], at["iteration"], at["values"], strict=True)
+    }
+    table = pd.DataFrame(columns).sort_index()
+    return course_of_vectors(table.index.to_numpy(float), table.to_numpy(float).T, columns, runs)

@@ -1,0 +1,67 @@
+"""Draw a metric over the length of the test sequences, with the lengths of training shaded."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from orthobench.analysis.conditions import Condition
+from orthobench.analysis.over_length import length_course, length_metric, trained_range
+from orthobench.reporting.captions import caption
+from orthobench.reporting.drawing import GREY, add_baseline, add_course, empty_figure
+from orthobench.reporting.figure_record import Figure
+from orthobench.reporting.figures import styled
+from orthobench.reporting.styles import Styles
+
+SHADE = "rgba(136,136,136,0.16)"
+
+
+def over_length(condition: Condition, styles: Styles) -> tuple[str, Figure] | None:
+    """Draw the metric of each variant's last evaluation over length; return caption and figure, None without data.
+
+    The baseline is a dashed line. The lengths of training are shaded, with a thick grey line on the axis.
+    """
+    known = [variant for variant in condition.variants if length_metric(variant.traces)]
+    if not known:
+        return None
+    name = length_metric(known[0].traces)
+    metric, trained = condition.metric_named(name), trained_range(known[0].traces)
+    figure = empty_figure("length of the test sequence", f"test {metric.axis}")
+    ends, top = list(trained or ()), 1.0 if metric.is_fraction else 0.0
+    for variant, style in styled(condition, styles, figure):
+        course = length_course(variant.traces, variant.runs)
+        if course is None:
+            continue
+        ends += [float(course.x[0]), float(course.x[-1])]
+        top = max(top, float(np.nanmax(course.high, initial=0.0)))
+        add_course(figure, course, course.x, variant.label, style)
+    shortest, longest = min(ends), max(ends)
+    figure.update_xaxes(range=[shortest - 0.01 * (longest - shortest), longest or 1])
+    figure.update_yaxes(range=[0, 1.02 * top or 1])
+    baseline = known[0].run.baselines.get(name)
+    if baseline is not None:
+        add_baseline(figure, [shortest, longest], baseline)
+    words = caption(f"{(metric.label or metric.name).capitalize()} over the length of the test sequences", condition)
+    if baseline is not None:
+        words += f" Grey dashes: the baseline, {baseline:.4g}."
+    if trained is not None:
+        words += f" Shaded, with a grey bar on the axis: the lengths of training, {trained[0]:g} to {trained[1]:g}."
+        _shade(figure, trained, top)
+    return words, figure
+
+
+def _shade(figure: Figure, trained: tuple[float, float], top: float) -> None:
+    """Shade a range of x, behind the curves."""
+    group = {"showlegend": False, "legendgroup": "trained", "hoverinfo": "skip", "mode": "lines", "x": [*trained]}
+    curves, figure.data = figure.data, []
+    figure.add_scatter(y=[1.02 * top] * 2, line={"width": 0}, **group)
+    figure.add_scatter(y=[0, 0], line={"width": 0}, fill="tonexty", fillcolor=SHADE, **group)
+    figure.add_scatter(
+        x=[*trained],
+        y=[0, 0],
+        mode="lines",
+        name=f"trained on {trained[0]:g} to {trained[1]:g}",
+        legendgroup="trained",
+        hoverinfo="skip",
+        line={"color": GREY, "width": 7},
+    )
+    figure.data += curves

@@ -1,0 +1,167 @@
+"""A metric over length: from a run's vectors to the API, the command line, the page, pictures and CSV."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import support.lengths
+from typer.testing import CliRunner
+
+import orthobench as ob
+from orthobench.analysis.conditions import collect
+from orthobench.analysis.over_length import length_course
+from orthobench.cli import app
+from orthobench.errors import UsageError
+from orthobench.reporting.curve_sheets import records_of
+from orthobench.reporting.images import compose
+from orthobench.reporting.length_figures import over_length
+from orthobench.reporting.packed import figure_json
+from orthobench.reporting.runs import run_details
+from orthobench.reporting.stills import still
+from orthobench.reporting.styles import Styles
+from orthobench.sinks.record import read_points
+from orthobench.store import Store, open_store
+
+PLUGIN = Path(support.lengths.__file__)
+SETTINGS = {"train_size": 40, "test_size": 60, "batch_size": 10, "epochs": 3, "hidden_size": 8, "learning_rate": 0.1}
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory) -> str:
+    """Runs of two models with two seeds each, and one of a task without a metric over length."""
+    folder = tmp_path_factory.mktemp("lengths")
+    plugin = folder / "sums.py"
+    text = PLUGIN.read_text("utf-8")
+    plugin.write_text(text[: text.index("class RunningSums")] + text[text.index("class SumsSplit") :], "utf-8")
+    db = str(folder / "runs.db")
+    for model in ("lstm", "rnn"):
+        for seed in (0, 1):
+            ob.run("sums", model, seed=seed, settings=SETTINGS, db=db, options=ob.ExecutionOptions(plugins=(plugin,)))
+    ob.run("adding", "rnn", settings={"sequence_length": 10, **SETTINGS}, db=db)
+    return db
+
+
+@pytest.fixture
+def store(database):
+    with open_store(database) as opened:
+        yield opened
+
+
+def condition_of_sums(store: Store):
+    return next(condition for condition in collect(store) if condition.task == "sums")
+
+
+def last_by_hand(store: Store, model: str) -> dict[int, list[float]]:
+    """The last values of a model's seeds at every length."""
+    values: dict[int, list[float]] = {}
+    for run in store.runs():
+        if (run.task, run.model) == ("sums", model):
+            vectors = {t.name: t.values for t in store.traces([run.id], iteration=run.iterations)}
+            assert vectors["by_length/trained"] == list(support.lengths.TRAINED)
+            for length, value in zip(vectors["by_length/lengths"], vectors["by_length/accuracy"], strict=True):
+                values.setdefault(int(length), []).append(value)
+    return dict(sorted(values.items()))
+
+
+def test_the_curve_is_the_median_over_seeds_in_a_band(store):
+    for variant in condition_of_sums(store).variants:
+        course, values = length_course(variant.traces, variant.runs), last_by_hand(store, variant.run.model)
+        assert course.x.tolist() == list(values) == list(range(3, support.lengths.LONGEST + 1))
+        np.testing.assert_allclose(course.median, [np.median(each) for each in values.values()])
+        np.testing.assert_allclose(course.low, [min(each) for each in values.values()])
+        np.testing.assert_allclose(course.high, [max(each) for each in values.values()])
+
+
+def test_a_length_that_one_seed_lacks_is_that_of_the_others(store):
+    variant = condition_of_sums(store).variants[0]
+    traces = variant.traces.copy()
+    first = traces["run"] == variant.runs[0].id
+    for name in ("by_length/lengths", "by_length/accuracy"):
+        rows = first & (traces["name"] == name)
+        traces.loc[rows, "values"] = traces.loc[rows, "values"].map(lambda values: list(values)[:-1])
+    course, whole = (length_course(each, variant.runs) for each in (traces, variant.traces))
+    other = last_by_hand(store, variant.run.model)[support.lengths.LONGEST][1]
+    assert course.x.tolist() == whole.x.tolist()
+    assert course.median[:-1].tolist() == whole.median[:-1].tolist()
+    assert (course.low[-1], course.median[-1], course.high[-1]) == (other, other, other)
+    assert course.losses == ()
+
+
+def test_a_seed_that_was_cut_off_is_named_at_the_end(store):
+    variant = condition_of_sums(store).variants[0]
+    own = (variant.traces["run"] == variant.runs[1].id) & (variant.traces["iteration"] > 4)
+    course = length_course(variant.traces[~own], variant.runs)
+    assert [loss.left for loss in course.losses] == [1]
+
+
+def test_the_figure_has_curves_baseline_and_the_shaded_range(store):
+    condition = condition_of_sums(store)
+    words, figure = over_length(condition, Styles([condition]))
+    figure.to_plotly()  # refuses unknown properties
+    assert "Accuracy over the length of the test sequences" in words
+    assert "the lengths of training, 2 to 4" in words
+    assert "the baseline, 0.3333" in words
+    named = {trace["name"]: trace for trace in figure.data if trace.get("name")}
+    assert list(named) == ["trained on 2 to 4", "lstm", "rnn", "baseline 0.3333"]
+    edges = [trace for trace in figure.data if trace.get("fillcolor", "").startswith("rgba(136")]
+    assert [(list(trace["x"]), list(trace["y"])) for trace in edges] == [([2.0, 4.0], [0, 0])]
+    assert named["baseline 0.3333"]["y"] == [1 / 3, 1 / 3]
+    assert (
+        named["lstm"]["line"]["color"] != named["rnn"]["line"]["color"] or named["lstm"]["line"] != named["rnn"]["line"]
+    )
+    assert figure.layout["xaxis"]["range"][1] == support.lengths.LONGEST
+    drawn = str(still(figure_json(figure, 5)))
+    assert "rgba(136,136,136,0.16)" in drawn
+    assert "trained on 2 to 4" in drawn
+    assert compose([("", figure)], 3.25).layout.width > 0
+    points = [record for record in records_of(figure) if record["curve"] == "lstm"]
+    assert [point["x"] for point in points] == list(range(3, support.lengths.LONGEST + 1))
+    assert points[0]["x_axis"] == "length of the test sequence"
+
+
+def test_other_conditions_have_no_such_figure(store):
+    other = next(condition for condition in collect(store) if condition.task == "adding")
+    assert over_length(other, Styles([other])) is None
+
+
+def test_a_runs_page_has_its_lengths_as_the_axis(store):
+    condition = condition_of_sums(store)
+    details = run_details(condition, 100)
+    record = next(iter(details["runs"].values()))
+    names = [trace["name"] for trace in record["traces"] if trace["name"].startswith("by_length")]
+    assert names == ["by_length/accuracy, epoch 0", "by_length/accuracy, epoch 3"]
+    assert record["trained"] == (2.0, 4.0)
+
+
+def test_the_api_the_command_and_the_sinks(database, store):
+    run = next(run for run in store.runs() if run.task == "sums")
+    table = ob.open_results(database).by_length(run)
+    expected = last_by_hand(store, run.model)
+    assert table.columns.tolist() == list(expected)
+    assert table.index.tolist() == [0, 4, 8, 12]
+    assert table.loc[12].tolist() == [values[0] for values in expected.values()]
+    assert table.attrs == {"metric": "accuracy", "trained": (2, 4)}
+    shown = CliRunner().invoke(app, ["show", run.key, "--db", database]).output
+    assert "accuracy over length, iteration 12, trained on 2 to 4" in shown
+    assert re.search(rf"^ +9 +{table.loc[12, 9]:.4g}$", shown, re.M)
+    record = json.loads(CliRunner().invoke(app, ["show", run.key, "--db", database, "--json"]).output)
+    assert record["by_length"]["values"]["12"] == {str(length): values[0] for length, values in expected.items()}
+    series = {name for name, _ in read_points(store, run)}
+    assert "by_length/accuracy/last" in series
+    assert not any(name.startswith(("by_length/lengths", "by_length/trained")) for name in series)
+    plain = next(run for run in store.runs() if run.task == "adding")
+    with pytest.raises(UsageError, match="no metric over length"):
+        ob.open_results(database).by_length(plain)
+
+
+def test_the_page_has_the_figure(database, tmp_path):
+    out = tmp_path / "page.html"
+    result = CliRunner().invoke(app, ["report", "--html", "--db", database, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    text = out.read_text("utf-8")
+    assert text.count('data-figure="lengths"') == 1
+    assert 'aria-label="Accuracy over the length of the test sequences: sums' in text
