@@ -27,8 +27,11 @@ from orthobench.recurrence import IDENTITY, RELU, TANH, GradientTrace, Multiply,
 from ._plain import PlainRNN
 
 _ACTIVATIONS = {"relu": RELU, "tanh": TANH, "identity": IDENTITY}
-FORMED_UP_TO = 1024
-"""With more features, applying w by a convolution in every step is faster than W."""
+FORMED_UP_TO = 4096
+"""With more features W has more than 64 MB, and w is applied by a convolution in every step.
+
+Up to 1024 features the kernels with W are 2 to 5 times faster than convolutions, on two AVX-512 cores.
+"""
 
 
 class WRNNSettings(ModelSettings):
