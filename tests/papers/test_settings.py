@@ -300,6 +300,11 @@ PRINTED: dict[tuple[str, str], list[Row]] = {
         *rows("lem", hidden_size=16, learning_rate=9.04e-3, step_size=1.0, batch_size=32, epochs=400, duration=400.0),
         *rows("lem", hidden_size=128, learning_rate=3.22e-3, step_size=0.44, batch_size=100, noise_padded=True),
     ],
+    ("walker2025", "table 2"): [
+        *rows("lstm", tuple({"language": name} for name in ("cycle_nav", "even_pairs", "mod_arith", "parity")),
+              hidden_size=128, layers=2, optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2, batch_size=256,
+              warmup=0.1, schedule="cosine", final_rate=1e-5, solved_at=0.9995, train_size=25_600_000, test_size=8192),
+    ],
 }  # fmt: skip
 
 
