@@ -44,6 +44,7 @@ class Program(nn.Module):
     """The model with its matrices computed, from preprocessed inputs to the task's outputs.
 
     Inputs are `[time, features]`, or `[time, batch, features]` if `is_batched`; outputs lack the batch likewise.
+    Symbols are numbers `[time]` or `[time, batch]`. All steps are valid.
     """
 
     def __init__(self, model: Model, is_batched: bool) -> None:
@@ -85,10 +86,14 @@ def export(
         return Exported(file, form)
     if form == "onnx":
         _check_onnx()
-    shape = (steps or _steps(trained), *(() if batch is None else (batch,)), trained.signature.input_size)
+    signature = trained.signature
+    if signature.readout == "positions":
+        raise UsageError("a program has no input for the positions that this task reads: give --format safetensors")
+    features = () if signature.tokens else (signature.input_size,)
+    shape = (steps or _steps(trained), *(() if batch is None else (batch,)), *features)
     program = Program(trained.model.cpu(), is_batched=batch is not None)
     trained.model.to(trained.device)
-    inputs = torch.zeros(shape)
+    inputs = torch.zeros(shape, dtype=torch.int64 if signature.tokens else torch.float32)
     with torch.no_grad():
         outputs = tuple(program(inputs).shape)
     facts = json.dumps({"spec": vars(trained.config.spec), "kind": trained.kind, "iteration": trained.iteration})

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from support import lengths
 
 import orthobench as ob
 from orthobench.errors import UsageError
@@ -318,3 +319,24 @@ def test_the_documents_example_runs(tmp_path, monkeypatch, capsys):
     (block,) = re.findall(r"```python\n(.*?)```", text, re.S)
     exec(compile(block, "docs/weights.md", "exec"), {})
     assert capsys.readouterr().out.splitlines()[-1] == "True"
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_a_program_of_symbols_reads_their_numbers(tmp_path, batch):
+    plugin = tmp_path / "sums.py"
+    text = Path(lengths.__file__).read_text("utf-8")
+    plugin.write_text(text[: text.index("class RunningSums")] + text[text.index("class SumsSplit") :], "utf-8")
+    db, options = str(tmp_path / "runs.db"), ob.ExecutionOptions(plugins=(plugin,), keep_weights="last")
+    sizes = {"train_size": 20, "test_size": 20, "batch_size": 10, "epochs": 1, "hidden_size": 8}
+    run = ob.run("sums", "rnn", settings=sizes, db=db, options=options)
+    written = ob.export(run, tmp_path / "sums.pt2", "pt2", steps=5, batch=batch, db=db, plugins=[plugin])
+    assert written.inputs == (5, *(() if batch is None else (batch,)))
+    trained = ob.load_model(run, db, plugins=[plugin])
+    symbols = torch.randint(3, (5, batch or 1), generator=torch.Generator().manual_seed(0))
+    program = torch.export.load(str(tmp_path / "sums.pt2")).module()
+    result = program(symbols if batch else symbols[:, 0])
+    expected = trained(symbols)
+    torch.testing.assert_close(result, expected if batch else expected[0], rtol=1e-5, atol=1e-6)
+    evaluated = ob.evaluate(run, db=db, plugins=[plugin])
+    stored = ob.open_results(db).by_length(run).loc[run.iterations].dropna()
+    assert evaluated.by_length == pytest.approx(stored.to_dict())
