@@ -18,9 +18,12 @@ from orthobench.models import (
     irnn,
     kru,
     lem,
+    linoss,
     lipschitz_rnn,
     lru,
     lstm,
+    min_gru,
+    min_lstm,
     nnrnn,
     ornn,
     rnn,
@@ -102,8 +105,20 @@ class LSTM(RecurrentLayer):
     model = lstm.LSTM
 
 
+class LinOSS(RecurrentLayer):
+    model = linoss.LinOSS
+
+
 class LipschitzRNN(RecurrentLayer):
     model = lipschitz_rnn.LipschitzRNN
+
+
+class MinGRU(RecurrentLayer):
+    model = min_gru.MinGRU
+
+
+class MinLSTM(RecurrentLayer):
+    model = min_lstm.MinLSTM
 
 
 class NNRNN(RecurrentLayer):

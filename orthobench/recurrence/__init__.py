@@ -18,6 +18,9 @@ from orthobench.recurrence.operations import (
     lem,
     lipschitz,
     lstm,
+    min_gru,
+    min_lstm,
+    oscillators,
     recurrence,
 )
 from orthobench.recurrence.projection import project
@@ -46,6 +49,9 @@ __all__ = [
     "lem",
     "lipschitz",
     "lstm",
+    "min_gru",
+    "min_lstm",
+    "oscillators",
     "project",
     "recurrence",
     "set_backend",

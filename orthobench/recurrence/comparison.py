@@ -47,11 +47,17 @@ def _forms() -> Iterator[_Form]:
     yield operations.diagonal_recurrence, {"is_complex": True}, {}
     for activation in (IDENTITY, RELU, TANH):
         yield operations.independent_recurrence, {"activation": activation}, {}
+    for cell in (operations.min_gru, operations.min_lstm):
+        yield cell, {"positive": True}, {}
+        yield cell, {"positive": False}, {}
+    yield operations.oscillators, {}, {}
 
 
 def _weight_shapes(operation: Operation[...]) -> list[tuple[int, ...]]:
     n = _FEATURES
-    return [(n,), (_STEPS, _BATCH, n)] if operation.diagonal else [(operation.rows * n, operation.sources * n)]
+    if not operation.diagonal:
+        return [(operation.rows * n, operation.sources * n)]
+    return [(operation.rows * n,), *([(_STEPS, _BATCH, n)] if operation.rows == 1 else [])]
 
 
 def comparisons() -> dict[str, Callable[[], bool]]:

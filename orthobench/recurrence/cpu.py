@@ -1,4 +1,4 @@
-"""The CPU back end: the kernels of `cpu.c` and `scan.c`, in float32.
+"""The CPU back end: the kernels of `cpu.c`, `scan.c` and `units.py`, in float32.
 
 Forward keeps the states and what the states do not give back (see `cpu.c`, "saved"). Backward runs the loop in reverse.
 It makes dL/dW beside the loop while the sum fits the cache, and else as one product over all steps.
@@ -18,6 +18,7 @@ from orthobench.recurrence.call import Call, Projection, Result
 from orthobench.recurrence.independent import Independent
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 from orthobench.recurrence.scan import Scan
+from orthobench.recurrence.units import Minimal, Oscillators
 
 _KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in cpu.c
 _PROJECTING = ("recurrence", "lstm", "gru", "lem")
@@ -428,5 +429,8 @@ KERNELS: dict[str, type[Kernel]] = {
     "lipschitz": _Lipschitz,
     "diagonal_recurrence": Scan,
     "independent_recurrence": Independent,
+    "min_gru": Minimal,
+    "min_lstm": Minimal,
+    "oscillators": Oscillators,
 }
 """The kernels, by the operation's name."""

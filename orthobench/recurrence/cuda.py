@@ -24,9 +24,12 @@ from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.diagonal import Diagonal
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
+from orthobench.recurrence.pieces import Minimal, Oscillators
 from orthobench.recurrence.self_test import Run
 
 _GATED = "gated"
+_IN_TORCH: tuple[type[Kernel], ...] = (Diagonal, Minimal, Oscillators)
+"""Kernels of torch's operations, which need no Triton and no self-test."""
 TRITON = "triton"
 """The name of Triton's kernels in the verdicts of their self-tests."""
 
@@ -40,7 +43,7 @@ def unsupported(call: Call) -> str | None:
         return "W is applied by a function, which has no Triton kernel"
     if x.device.type != "cuda" or weight.device != x.device:
         return f"{op}: x is on {x.device} and the weight on {weight.device}, not on one CUDA device"
-    if KERNELS[op] is Diagonal:
+    if KERNELS[op] in _IN_TORCH:
         return None
     if problem := cuda_launch.triton_problem():
         return problem
@@ -71,7 +74,7 @@ def unusable(call: Call) -> str | None:
 
     A call without a state only asks for the back end, and tests nothing.
     """
-    if KERNELS[call.operation.name] is Diagonal or not call.state:
+    if KERNELS[call.operation.name] in _IN_TORCH or not call.state:
         return None
     reason = None
     for name, kernel in runs(call).items():
@@ -89,7 +92,7 @@ def runs(call: Call) -> dict[str, Run]:
 
 def run(call: Call) -> Result:
     """Run all steps by the first kernel that passed its self-test, or by Triton's."""
-    if call.x.is_cuda and KERNELS[call.operation.name] is not Diagonal:
+    if call.x.is_cuda and KERNELS[call.operation.name] not in _IN_TORCH:
         for name, kernel in runs(call).items():
             if name == TRITON or verdicts.failure(call, kernel, name) is None:
                 return kernel(call)
@@ -217,5 +220,8 @@ KERNELS: dict[str, type[Kernel]] = {
     "lstm": cuda_gated.LSTM,
     "gru": cuda_gated.GRU,
     "diagonal_recurrence": Diagonal,
+    "min_gru": Minimal,
+    "min_lstm": Minimal,
+    "oscillators": Oscillators,
 }
 """The kernels, by the operation's name."""

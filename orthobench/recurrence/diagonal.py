@@ -24,20 +24,16 @@ class Diagonal:
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         u, a, start = (_units(tensor, arguments) for tensor in (x, arguments.weight, arguments.state[0]))
-        return (_features(_scan(u, a, start), arguments),), ()
+        return (_features(scan(u, a, start), arguments),), ()
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         tensors = (tape.all_steps(), tape.states[0], arguments.weight, arguments.state[0])
         gradient, states, a, start = (_units(tensor, arguments) for tensor in tensors)
-        backwards = a.conj()
-        later = backwards.roll(-1, 0).flip(0) if a.dim() == 3 else backwards
-        total = _scan(gradient.flip(0), later, torch.zeros_like(start)).flip(0)  # dL/dh_t, also dL/dx_t
+        total, weight, dstart = scan_gradients(gradient, states, a, start)
         for norms in tape.norms:
             norms.copy_(torch.linalg.vector_norm(total, dim=-1))
-        weight = total * torch.cat((start[None], states[:-1])).conj()
         weight = weight if a.dim() == 3 else weight.sum((0, 1))
-        dstart = (backwards[0] if a.dim() == 3 else backwards) * total[0]
         return Gradients(_features(total, arguments), _features(weight, arguments), (_features(dstart, arguments),))
 
 
@@ -52,7 +48,19 @@ def _features(units: Tensor, arguments: Arguments) -> Tensor:
     return torch.view_as_real(units.resolve_conj()).flatten(-2) if arguments.parameters["is_complex"] else units
 
 
-def _scan(u: Tensor, a: Tensor, start: Tensor) -> Tensor:
+def scan_gradients(gradient: Tensor, states: Tensor, a: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return dL/ds_t, which is also dL/du_t, and dL/da of each step, `[T, B, n]`, and dL/d(start) `[B, n]`; see `scan`.
+
+    `gradient` `[T, B, n]` is dL/ds_t without the later steps.
+    """
+    backwards = a.conj()
+    later = backwards.roll(-1, 0).flip(0) if a.dim() == 3 else backwards
+    total = scan(gradient.flip(0), later, torch.zeros_like(start)).flip(0)
+    by_a = total * torch.cat((start[None], states[:-1])).conj()
+    return total, by_a, (backwards[0] if a.dim() == 3 else backwards) * total[0]
+
+
+def scan(u: Tensor, a: Tensor, start: Tensor) -> Tensor:
     """Return s_1..s_T `[T, B, n]` of s_t = a_t s_{t-1} + u_t, with a `[n]` or `[T, B, n]` and start `[B, n]`."""
     steps = len(u)
     length = math.isqrt(steps - 1) + 1

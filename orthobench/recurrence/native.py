@@ -135,9 +135,13 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.scan_backward.argtypes = (size,) * 7 + (pointer,) * 8
     library.independent_forward.argtypes = (size,) * 7 + (pointer,) * 4
     library.independent_backward.argtypes = (size,) * 7 + (pointer,) * 9
+    library.minimal_forward.argtypes = (size,) * 7 + (pointer,) * 4
+    library.minimal_backward.argtypes = (size,) * 7 + (pointer,) * 10
+    library.oscillators_forward.argtypes = (size,) * 5 + (pointer,) * 6
+    library.oscillators_backward.argtypes = (size,) * 5 + (pointer,) * 15
     for name in ("pack", "add_parts", "multiply_add"):
         getattr(library, name).restype = None
-    for op in ("scan", "independent"):
+    for op in ("scan", "independent", "minimal", "oscillators"):
         getattr(library, f"{op}_forward").restype = getattr(library, f"{op}_backward").restype = None
     return library
 

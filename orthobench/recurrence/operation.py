@@ -31,8 +31,9 @@ class Operation(Generic[P]):
         gates: number of blocks of n features in x.
         rows: number of blocks of n rows in the weight.
         sources: number of blocks of n columns in the weight.
-        diagonal: whether the weight is the diagonal `[n]` of a matrix instead, or one for each step and row,
-            `[T, B, n]`. The step is made from `[n]`, or from one step's `[B, n]`.
+        diagonal: whether the weight has numbers of each unit instead, `[rows * n]`: the units are independent. With one
+            row it is the diagonal of a matrix, or one diagonal for each step and row, `[T, B, n]`. The step is made
+            from `[rows * n]`, or from one step's `[B, n]`.
         check: returns the reason why n and the parameters do not fit, or None.
     """
 
@@ -69,7 +70,7 @@ class Operation(Generic[P]):
 
         Args:
             x: projected inputs `[T, B, gates * n]`, or their projection; T and B are at least 1.
-            weight: `[rows * n, sources * n]`; of a diagonal operation `[n]` or `[T, B, n]`.
+            weight: `[rows * n, sources * n]`; of a diagonal operation `[rows * n]`, or with one row `[T, B, n]`.
             state: the initial state, tensors `[B, n]`.
             trace: receives ||dL/ds_t|| in the backward pass.
             args: the operation's parameters.
@@ -127,7 +128,8 @@ class Operation(Generic[P]):
         shapes: dict[str, tuple[Tensor | Projection, tuple[int, ...]]] = {"x": (x, (x.shape[0], batch, self.gates * n))}
         tensors = [*state, *(value for value in parameters.values() if isinstance(value, Tensor))]
         if isinstance(weight, Tensor):
-            diagonal = (x.shape[0], batch, n) if weight.dim() == 3 else (n,)
+            per_step = weight.dim() == 3 and self.rows == 1
+            diagonal = (x.shape[0], batch, n) if per_step else (self.rows * n,)
             shapes["weight"] = weight, diagonal if self.diagonal else (self.rows * n, self.sources * n)
             tensors.append(weight)
         elif self.rows * self.sources * self.gates != 1 or self.diagonal:

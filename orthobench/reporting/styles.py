@@ -26,7 +26,7 @@ MODELS = (
     "rnn", "eurnn", "spectral_rnn", "gru", "exprnn", "antisymmetric",
     "nnrnn", "goru", "antisymmetric_gated", "soft_orthogonal", "kru", "lru",
     "dtriv", "scurnn", "cornn", "lem", "lipschitz_rnn", "ablation",
-    "irnn", "wrnn", "ind_rnn",
+    "irnn", "wrnn", "ind_rnn", "linoss", "min_gru", "min_lstm",
 )  # fmt: skip
 """The shipped models by rank: six colours, a row of this table for each dash."""
 

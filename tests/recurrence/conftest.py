@@ -39,15 +39,18 @@ class Case:
     reset_after: bool = False
     is_complex: bool = False
     per_step: bool = False
+    positive: bool = True
 
     @property
     def gates(self) -> int:
-        return {"gated_recurrence": 2, "lstm": 4, "gru": 3, "lem": 4}.get(self.op, 1)
+        return {"gated_recurrence": 2, "lstm": 4, "gru": 3, "lem": 4, "min_gru": 2, "min_lstm": 3}.get(self.op, 1)
 
     @property
     def states(self) -> tuple[str, ...]:
         """The names of its states in a trace."""
-        return {"lstm": ("h", "c"), "cornn": ("h", "z"), "lem": ("h", "z")}.get(self.op, ("h",))
+        return {"lstm": ("h", "c"), "cornn": ("h", "z"), "lem": ("h", "z"), "oscillators": ("h", "z")}.get(
+            self.op, ("h",)
+        )
 
     def weight_shape(self, n: int) -> tuple[int, int]:
         rows = {"gated_recurrence": 1, "lipschitz": 2}.get(self.op, self.gates)
@@ -68,6 +71,8 @@ class Case:
         x = normal(steps, batch, self.gates * n)
         if self.op in ("diagonal_recurrence", "independent_recurrence"):
             weight = 0.8 * normal(*((steps, batch, n) if self.per_step else (n,))).tanh()
+        elif self.op in ("min_gru", "min_lstm", "oscillators"):
+            weight = 0.5 * normal(n * (4 if self.op == "oscillators" else self.gates))
         else:
             weight = normal(*self.weight_shape(n)) / n**0.5
         arguments: list[Any] = [x, weight, *(normal(batch, n) for _ in self.states)]
@@ -86,6 +91,8 @@ class Case:
                 arguments += [self.activation]
             case "diagonal_recurrence":
                 arguments += [self.is_complex]
+            case "min_gru" | "min_lstm":
+                arguments += [self.positive]
             case "gru":
                 activation = self.activation or TANH
                 inner = normal(n) if self.has_bias and self.reset_after else None
@@ -163,6 +170,10 @@ def _cases() -> Iterator[Case]:
         for per_step in (False, True):
             name = f"independent-{activation.kind}{'-per-step' * per_step}"
             yield Case(name, "independent_recurrence", activation, per_step=per_step)
+    for op in ("min_gru", "min_lstm"):
+        yield Case(f"{op}-positive", op)
+        yield Case(op, op, positive=False)
+    yield Case("oscillators", "oscillators")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

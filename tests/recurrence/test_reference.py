@@ -116,6 +116,18 @@ def transcribed(case: Any, arguments: list[Any]) -> np.ndarray:
                         h = np.stack((units.real, units.imag), axis=-1).ravel()
                     else:
                         h = a * h + x_t
+                case "min_gru" | "min_lstm":
+                    *gates, candidate = np.split(x_t + weight, case.gates)
+                    if case.positive:
+                        candidate = np.array([c + 0.5 if c >= 0 else sigmoid(c) for c in candidate])
+                    opened = [sigmoid(gate) for gate in gates]
+                    keep = 1 - opened[0] if len(gates) == 1 else opened[0] / (opened[0] + opened[1])
+                    write = opened[0] if len(gates) == 1 else opened[1] / (opened[0] + opened[1])
+                    h = keep * h + write * candidate
+                case "oscillators":
+                    a, b, factor, length = weight.reshape(4, n)
+                    z = a * z + b * h + factor * x_t
+                    h = h + length * z
             states[t, sample] = h
     return states
 
@@ -147,6 +159,8 @@ def h_of_second(case: Any, arguments: list[Any], x: Tensor, before: Tensor, seco
             return (x + before @ weight.T).chunk(4, dim=-1)[3].sigmoid() * second.tanh()
         case "cornn":
             return before + arguments[4] * second
+        case "oscillators":
+            return before + weight[3 * n :] * second
         case _:
             length = arguments[4] * (x[:, 2 * n : 3 * n] + before @ weight[2 * n : 3 * n].T).sigmoid()
             return (1 - length) * before + length * (x[:, 3 * n :] + second @ weight[3 * n :].T).tanh()
