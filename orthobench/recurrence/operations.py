@@ -213,7 +213,7 @@ def independent_recurrence(weight: Tensor, activation: Activation = RELU) -> Ste
 
 
 def minimal_terms(gates: tuple[Tensor, ...], positive: bool) -> tuple[Tensor, Tensor]:
-    """Return a and g of h_t = a o h_{t-1} + (1 - a) o g, from the blocks z, c of minGRU or f, i, c of minLSTM."""
+    """Return a and g of h_t = a o h_{t-1} + (1 - a) o g. The blocks are z, c of minGRU, or f, i, c of minLSTM."""
     *first, candidate = gates
     if positive:
         candidate = torch.where(candidate >= 0, candidate + 0.5, candidate.sigmoid())

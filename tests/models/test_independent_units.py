@@ -49,8 +49,8 @@ def test_the_positive_candidate_is_the_form_in_logarithms(name):
         difference = torch.nn.functional.softplus(-blocks[0]) - torch.nn.functional.softplus(-blocks[1])
         log_keep, log_write = -torch.nn.functional.softplus(difference), -torch.nn.functional.softplus(-difference)
     log_g = torch.where(blocks[-1] >= 0, (blocks[-1].relu() + 0.5).log(), -torch.nn.functional.softplus(-blocks[-1]))
-    kept = log_keep.cumsum(0)
-    expected = (kept + torch.logcumsumexp(log_write + log_g - kept, dim=0)).exp()
+    log_decay = log_keep.cumsum(0)
+    expected = (log_decay + torch.logcumsumexp(log_write + log_g - log_decay, dim=0)).exp()
     torch.testing.assert_close(outputs, expected, rtol=1e-10, atol=1e-12)
 
 
