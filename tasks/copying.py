@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from orthobench import seeds
 from orthobench.model import Signature
+from orthobench.recurrence import cross_entropy
 from orthobench.task import Batch, Metric, Size, SyntheticSettings, Task
 
 BLANK, SYMBOLS, MARKER, COPIED = 0, 8, 9, 10
@@ -63,7 +64,7 @@ class Copying(Task):
         self.test = CopyingSplit(settings, settings.test_size, seeds.generator(seed, "copying", "test"), device)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+        return cross_entropy(outputs, targets)
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
         """Cross-entropy in nats and accuracy over all steps, and accuracy over the ten copied ones."""

@@ -33,6 +33,7 @@ from orthobench.data import dataset
 from orthobench.data.download import md5
 from orthobench.data.ptb import ALPHABET, SPLITS, read_split, read_text
 from orthobench.model import Signature
+from orthobench.recurrence import cross_entropy
 from orthobench.settings import Settings
 from orthobench.task import Batch, Metric, Size, Task
 
@@ -87,7 +88,7 @@ class PTB(Task):
         )
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+        return cross_entropy(outputs, targets)
 
     def measure(self, outputs: Tensor, targets: Tensor) -> dict[str, tuple[Tensor, float]]:
         """Bits per character, and the share of characters that come first among the predictions."""

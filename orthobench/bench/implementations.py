@@ -8,11 +8,12 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, linear, mse_loss
+from torch.nn.functional import cross_entropy as torch_cross_entropy
+from torch.nn.functional import linear, mse_loss
 
 from orthobench.bench.constraints import Constraint, cayley
 from orthobench.bench.shapes import Shape
-from orthobench.recurrence import MODRELU, Projection, lstm, project, recurrence, use_backend
+from orthobench.recurrence import MODRELU, Projection, cross_entropy, lstm, project, recurrence, use_backend
 from orthobench.recurrence.cuda_launch import MAX_ROW_FEATURES
 from orthobench.recurrence.stopwatch import READOUT
 from orthobench.training.optimizers import make_optimizer
@@ -26,6 +27,7 @@ class Network(nn.Module):
 
     gates = 1
     output_map: Callable[..., Tensor] = staticmethod(linear)
+    cross_entropy: Callable[..., Tensor] = staticmethod(torch_cross_entropy)
 
     def __init__(self, shape: Shape, device: torch.device, backend: str = "auto") -> None:
         super().__init__()
@@ -55,6 +57,7 @@ class Network(nn.Module):
 
 class ScoRNN(Network):
     output_map = staticmethod(partial(project, part=READOUT))
+    cross_entropy = staticmethod(cross_entropy)
 
     def __init__(
         self, shape: Shape, device: torch.device, backend: str = "auto", constraint: Constraint = cayley
@@ -77,6 +80,7 @@ class EagerScoRNN(ScoRNN):
     """The loop at its best: one projection of all inputs, then unbound (indexing costs T times T), and one W^T."""
 
     output_map = staticmethod(linear)
+    cross_entropy = staticmethod(torch_cross_entropy)
 
     def states(self, inputs: Tensor) -> Tensor:
         transposed = self.recurrent_weight(self.parameter).T.contiguous()
@@ -91,6 +95,7 @@ class EagerScoRNN(ScoRNN):
 class LSTM(Network):
     gates = 4
     output_map = staticmethod(partial(project, part=READOUT))
+    cross_entropy = staticmethod(cross_entropy)
 
     def __init__(self, shape: Shape, device: torch.device, backend: str = "auto") -> None:
         super().__init__(shape, device, backend)
@@ -107,6 +112,7 @@ class LSTM(Network):
 
 class EagerLSTM(LSTM):
     output_map = staticmethod(linear)
+    cross_entropy = staticmethod(torch_cross_entropy)
 
     def states(self, inputs: Tensor) -> Tensor:
         transposed = self.recurrent_weight.T.contiguous()
@@ -172,7 +178,8 @@ class TrainingStep:
         if self.network.shape.outputs == 1:
             loss = mse_loss(outputs, self.targets)
         else:
-            loss = cross_entropy(outputs.flatten(0, -2), self.targets.flatten())
+            with use_backend(self.network.backend):
+                loss = self.network.cross_entropy(outputs.flatten(0, -2), self.targets.flatten())
         loss.backward()
         return loss.detach()
 

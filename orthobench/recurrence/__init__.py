@@ -9,6 +9,7 @@ from __future__ import annotations
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
 from orthobench.recurrence.call import Multiply, Projection, State
 from orthobench.recurrence.dispatch import BACKENDS, BackendError, last_used, set_backend, use_backend
+from orthobench.recurrence.entropy import cross_entropy
 from orthobench.recurrence.operations import (
     cornn,
     diagonal_recurrence,
@@ -41,6 +42,7 @@ __all__ = [
     "Projection",
     "State",
     "cornn",
+    "cross_entropy",
     "diagonal_recurrence",
     "gated_recurrence",
     "gru",

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import cpu, native, operations, reference
+from orthobench.recurrence import cpu, entropy, native, operations, reference
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
 from orthobench.recurrence.call import Call, Projection, Result
 from orthobench.recurrence.operation import Operation
@@ -61,14 +61,14 @@ def _weight_shapes(operation: Operation[...]) -> list[tuple[int, ...]]:
 
 
 def comparisons() -> dict[str, Callable[[], bool]]:
-    """Return for each operation, and for `project`, a function that tells whether the kernels agree."""
+    """Return for each operation, `project` and `cross_entropy` a function that tells whether the kernels agree."""
     by_name: dict[str, list[_Form]] = {}
     for form in _forms():
         by_name.setdefault(form[0].name, []).append(form)
     functions: dict[str, Callable[[], bool]] = {
         name: functools.partial(_operation_agrees, forms) for name, forms in by_name.items()
     }
-    return {**functions, "project": _projection_agrees}
+    return {**functions, "project": _projection_agrees, "cross_entropy": _entropy_agrees}
 
 
 def _operation_agrees(forms: list[_Form]) -> bool:
@@ -84,7 +84,7 @@ def _operation_agrees(forms: list[_Form]) -> bool:
                     return False
                 if not all(_is_close(actual[name], value) for name, value in expected.items()):
                     return False
-        return _projected_form_agrees(forms[0][0], forms[0][1])
+        return all(_projected_form_agrees(operation, parameters) for operation, parameters, _ in forms)
 
 
 def _projected_form_agrees(operation: Operation[...], parameters: Mapping[str, Any]) -> bool:
@@ -124,6 +124,17 @@ def _projection_agrees() -> bool:
         dx, inputs = normal(_STEPS, _BATCH, _FEATURES, seed=0), normal(_STEPS, _BATCH, 5, seed=1)
         actual = native.weight_gradient(dx.float(), inputs.float(), None)
         return _is_close(actual, dx.flatten(0, 1).T @ inputs.flatten(0, 1))
+
+
+def _entropy_agrees() -> bool:
+    """Return whether the cross-entropy and its gradient agree."""
+    with torch.inference_mode(False), torch.enable_grad():
+        logits, gradient = normal(_BATCH, _FEATURES, seed=0).requires_grad_(), torch.empty(_BATCH, _FEATURES)
+        targets = torch.arange(_BATCH)
+        loss = torch.nn.functional.cross_entropy(logits, targets)
+        (expected,) = torch.autograd.grad(loss, logits)
+        actual = entropy.mean(logits.detach().float(), targets, gradient)
+        return abs(actual - loss.item()) <= _TOLERANCE and _is_close(_BATCH * gradient, _BATCH * expected)
 
 
 def _arguments(operation: Operation[...], vectors: Mapping[str, int], weight_shape: tuple[int, ...]) -> list[Tensor]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -65,7 +66,7 @@ def missing() -> str | None:
 
 
 def unusable(name: str) -> str | None:
-    """Return the reason why the C kernels of an operation, or of `project`, are not used, or None.
+    """Return the reason why the C kernels of an operation, `project` or `cross_entropy` are not used, or None.
 
     The first call after a build compares the kernels with the reference.
     """
@@ -75,7 +76,7 @@ def unusable(name: str) -> str | None:
 
 
 def verdicts() -> dict[str, bool]:
-    """Return for each operation, and for `project`, whether its C kernels agree with the reference.
+    """Return for each operation, `project` and `cross_entropy` whether its C kernels agree with the reference.
 
     Raises:
         BuildError: they cannot be built.
@@ -131,6 +132,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.add_parts.argtypes = (size, size, pointer, pointer)
     library.multiply_add.argtypes = (size, ctypes.c_float, ctypes.c_float, pointer)
     library.multiply_add_flops.restype = size
+    library.cross_entropy.argtypes = (size, size, size, ctypes.c_float, pointer, pointer, pointer)
+    library.cross_entropy.restype = ctypes.c_double
     library.scan_forward.argtypes = (size,) * 7 + (pointer,) * 4
     library.scan_backward.argtypes = (size,) * 7 + (pointer,) * 8
     library.independent_forward.argtypes = (size,) * 7 + (pointer,) * 4
@@ -269,8 +272,12 @@ def padded(columns: int) -> int:
 
 
 def row_groups(batch: int) -> int:
-    """Return the number of groups of batch rows whose weight gradients are summed apart: a power of 2, at most 8."""
-    return 1 << max(0, min(3, (batch // 3).bit_length() - 1))
+    """Return the number of groups of batch rows whose weight gradients are summed apart: a power of 2, at most 8.
+
+    A thread has whole groups. Each has at least twice as many rows as the batch has groups: the sums of more groups
+    would leave a core's cache.
+    """
+    return 1 << max(0, min(3, math.isqrt(batch // 2).bit_length() - 1))
 
 
 def joined_sums(parts: Tensor) -> Tensor:

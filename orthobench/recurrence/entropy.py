@@ -1,0 +1,73 @@
+"""The cross-entropy of classes at all steps, `torch.nn.functional.cross_entropy` in value and gradient.
+
+On the CPU, one pass over the logits gives both. With the ten classes of the copying problem torch takes seven times
+as long, a tenth of a training step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from orthobench.recurrence import dispatch, native, threads, workspace
+
+_PART = 1 << 16  # logits of a part; the sizes alone divide the sum
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean of -log softmax(logits)[target] in nats, over all but the last axis.
+
+    Args:
+        logits: `[..., classes]`.
+        targets: class numbers `[...]`, int64. No number stands for a target to be ignored.
+
+    Raises:
+        IndexError: a target is outside of the classes.
+    """
+    logits, targets = logits.flatten(0, -2), targets.flatten()
+    has_kernel = logits.device.type == "cpu" and logits.dtype is torch.float32 and logits.numel()
+    in_torch = torch.compiler.is_exporting() or dispatch.chosen() == "reference"
+    if in_torch or not has_kernel or native.unusable("cross_entropy"):
+        return torch.nn.functional.cross_entropy(logits, targets)
+    result: Tensor = _CrossEntropy.apply(logits, targets)
+    return result
+
+
+class _CrossEntropy(Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        gradient = workspace.take(*logits.shape) if ctx.needs_input_grad[0] else None
+        ctx.save_for_backward(*([] if gradient is None else [gradient]))
+        return logits.new_tensor(mean(logits.contiguous(), targets.contiguous(), gradient))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, factor: Tensor) -> tuple[Tensor, None]:
+        (gradient,) = ctx.saved_tensors
+        return (gradient if factor == 1 else factor * gradient), None
+
+
+def mean(logits: Tensor, targets: Tensor, gradient: Tensor | None) -> float:
+    """Return the mean and write its gradient."""
+    (rows, classes), kernel = logits.shape, native.kernels().cross_entropy
+    parts = threads.ranges(rows, -(-logits.numel() // _PART))
+    sums = [0.0] * len(parts)
+    pointers = (logits.data_ptr(), targets.data_ptr(), None if gradient is None else gradient.data_ptr())
+
+    def task(part: int, first: int, last: int) -> Callable[[], None]:
+        def run() -> None:
+            sums[part] = kernel(first, last, classes, 1 / rows, *pointers)
+
+        return run
+
+    threads.run([task(part, *range_) for part, range_ in enumerate(parts)])
+    if -1.0 in sums:
+        raise MemoryError("cross_entropy")
+    if -2.0 in sums:
+        raise IndexError(f"a target is outside of [0, {classes})")
+    return sum(sums) / rows
