@@ -274,8 +274,8 @@ def padded(columns: int) -> int:
 def row_groups(batch: int) -> int:
     """Return the number of groups of batch rows whose weight gradients are summed apart: a power of 2, at most 8.
 
-    A thread has whole groups. A group's rows are at least twice the number of groups: the sums of more groups would leave
-    a core's cache.
+    A thread has whole groups. A group's rows are at least twice the number of groups: the sums of more groups
+    would leave a core's cache.
     """
     return 1 << max(0, min(3, math.isqrt(batch // 2).bit_length() - 1))
 
