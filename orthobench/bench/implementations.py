@@ -57,7 +57,7 @@ class Network(nn.Module):
 
 class ScoRNN(Network):
     output_map = staticmethod(partial(project, part=READOUT))
-    cross_entropy = staticmethod(cross_entropy)
+    cross_entropy: Callable[..., Tensor] = staticmethod(cross_entropy)
 
     def __init__(
         self, shape: Shape, device: torch.device, backend: str = "auto", constraint: Constraint = cayley
@@ -95,7 +95,7 @@ class EagerScoRNN(ScoRNN):
 class LSTM(Network):
     gates = 4
     output_map = staticmethod(partial(project, part=READOUT))
-    cross_entropy = staticmethod(cross_entropy)
+    cross_entropy: Callable[..., Tensor] = staticmethod(cross_entropy)
 
     def __init__(self, shape: Shape, device: torch.device, backend: str = "auto") -> None:
         super().__init__(shape, device, backend)
