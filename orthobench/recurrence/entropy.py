@@ -1,6 +1,6 @@
 """The cross-entropy of classes at all steps, `torch.nn.functional.cross_entropy` in value and gradient.
 
-On the CPU, one pass over the logits gives both. With the ten classes of the copying problem torch takes seven times
+On the CPU, one pass over the logits gives both. With the nine classes of the copying problem torch takes nine times
 as long, a tenth of a training step.
 """
 
