@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -272,12 +271,8 @@ def padded(columns: int) -> int:
 
 
 def row_groups(batch: int) -> int:
-    """Return the number of groups of batch rows whose weight gradients are summed apart: a power of 2, at most 8.
-
-    A thread has whole groups. A group's rows are at least twice the number of groups: the sums of more groups
-    would leave a core's cache.
-    """
-    return 1 << max(0, min(3, math.isqrt(batch // 2).bit_length() - 1))
+    """Return the number of groups of batch rows whose weight gradients are summed apart: a power of 2, at most 8."""
+    return 1 << max(0, min(3, (batch // 3).bit_length() - 1))
 
 
 def joined_sums(parts: Tensor) -> Tensor:
