@@ -29,6 +29,7 @@ from orthobench.models import (
     rnn,
     scornn,
     scurnn,
+    slstm,
     soft_orthogonal,
     spectral_rnn,
     urnn,
@@ -139,6 +140,10 @@ class ScoRNN(RecurrentLayer):
 
 class ScuRNN(RecurrentLayer):
     model = scurnn.ScuRNN
+
+
+class SLSTM(RecurrentLayer):
+    model = slstm.SLSTM
 
 
 class SoftOrthogonal(RecurrentLayer):

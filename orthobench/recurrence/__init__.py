@@ -23,6 +23,7 @@ from orthobench.recurrence.operations import (
     min_lstm,
     oscillators,
     recurrence,
+    slstm,
 )
 from orthobench.recurrence.projection import project
 from orthobench.recurrence.trace import GradientTrace
@@ -57,5 +58,6 @@ __all__ = [
     "project",
     "recurrence",
     "set_backend",
+    "slstm",
     "use_backend",
 ]

@@ -30,6 +30,8 @@ def unsupported(call: Call) -> str | None:
     x, parameters = call.x, call.parameters
     if x.device.type != "cpu":
         return f"the tensors are on {x.device.type}"
+    if call.operation.name not in KERNELS:
+        return "the operation has no C kernel"
     if not isinstance(call.weight, Tensor):
         return "W is applied by a function, which has no C kernel"
     if x.dtype is not torch.float32:

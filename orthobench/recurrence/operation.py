@@ -34,6 +34,8 @@ class Operation(Generic[P]):
         diagonal: whether the weight has numbers of each unit instead, `[rows * n]`: the units are independent. With one
             row it is the diagonal of a matrix, or one diagonal for each step and row, `[T, B, n]`. The step is made
             from `[rows * n]`, or from one step's `[B, n]`.
+        traced_states: the names of the states in a `GradientTrace`: "h" for the first, whatever the paper calls it.
+            `traced` says how many, the first ones; a stabiliser, on which no output depends, has no gradient.
         check: returns the reason why n and the parameters do not fit, or None.
     """
 
@@ -45,17 +47,14 @@ class Operation(Generic[P]):
         rows: int,
         sources: int,
         diagonal: bool,
+        traced: int | None,
         check: Callable[..., str | None],
     ) -> None:
         self.name, self.__doc__ = step.__name__, step.__doc__
         self.step, self.states, self.check = step, states, check
         self.gates, self.rows, self.sources, self.diagonal = gates, rows, sources, diagonal
+        self.traced_states = ("h", *states[1:traced])
         self._signature = inspect.signature(step)
-
-    @property
-    def traced_states(self) -> tuple[str, ...]:
-        """The names of the states in a `GradientTrace`: "h" for the first, whatever the paper calls it."""
-        return ("h", *self.states[1:])
 
     def __call__(
         self,
@@ -163,7 +162,9 @@ def operation(
     rows: int | None = None,
     sources: int = 1,
     diagonal: bool = False,
+    traced: int | None = None,
     check: Callable[..., str | None] = lambda n, **parameters: None,
 ) -> Callable[[Callable[Concatenate[Any, P], Step]], Operation[P]]:
     """Declare an operation by the function that makes its step; see `Operation`. `rows` is `gates` by default."""
-    return lambda step: Operation(step, states, gates, gates if rows is None else rows, sources, diagonal, check)
+    rows = gates if rows is None else rows
+    return lambda step: Operation(step, states, gates, rows, sources, diagonal, traced, check)

@@ -81,6 +81,30 @@ def lstm(weight: Tensor, cell_weight: Tensor | None = None) -> Step:
     return step
 
 
+_LARGEST_EXPONENT = 80.0
+"""A bound of exponents whose exponential float32 can hold."""
+
+
+@operation(states=("h", "c", "n", "m"), gates=4, traced=3)
+def slstm(weight: Tensor, exponential_forget: bool = False) -> Step:
+    """sLSTM: c_t = f' c_{t-1} + i' tanh(z), n_t = f' n_{t-1} + i', h_t = s(o) c_t / n_t, gates in the order i, f, z, o.
+
+    m_t = max(log f + m_{t-1}, i) keeps i' = exp(i - m_t) and f' = exp(log f + m_{t-1} - m_t) at most 1; f is s(.), or
+    exp(.) with `exponential_forget`. At the start n is 0, and there alone: then m_t = i, and the first input counts
+    whole however small exp(i) is. No output depends on m.
+    """
+
+    def step(x: Tensor, h: Tensor, c: Tensor, n: Tensor, m: Tensor) -> State:
+        i, f, z, o = torch.addmm(x, h, weight.T).chunk(4, dim=-1)
+        kept = m + (f if exponential_forget else logsigmoid(f))
+        m = torch.where(n == 0, i, torch.maximum(i, kept))
+        keep, write = (kept - m).clamp(max=_LARGEST_EXPONENT).exp(), (i - m).exp()
+        c, n = keep * c + write * z.tanh(), keep * n + write
+        return o.sigmoid() * c / n, c, n, m
+
+    return step
+
+
 def _check_gru(
     n: int,
     candidate_bias: Tensor | None,

@@ -108,7 +108,7 @@ class _Batched:
 def _loop(call: Call, x: Tensor, *state: Tensor) -> Result:
     states = _all_states(call, x, *state)
     if call.trace is not None:
-        for name, tensors in zip(call.operation.traced_states, zip(*states, strict=True), strict=True):
+        for name, tensors in zip(call.operation.traced_states, zip(*states, strict=True), strict=False):
             call.trace.watch(name, tensors)
     return torch.stack([first for first, *_ in states]), states[-1]
 

@@ -46,6 +46,7 @@ LEARNS: dict[str, tuple[str, float, dict[str, object]]] = {
     "linoss": ("copying", 0.8, {"discretization": "IMEX"}),  # a linear layer
     "min_gru": ("adding", 0.2, {}),
     "min_lstm": ("adding", 0.2, {}),
+    "slstm": ("adding", 0.2, {}),
 }
 """By model the task, the share of the baseline that it comes below, and settings other than its own."""
 

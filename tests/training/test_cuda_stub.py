@@ -18,10 +18,11 @@ pytest.importorskip("triton")
 STEPS = Path(cuda_stub.__file__).with_name("steps.py")
 T = 6
 TINY = {"sequence_length": str(T), "train_size": "80", "test_size": "10", "batch_size": "10", "hidden_size": "8"}
-PYTORCH = {"cornn", "goru", "ind_rnn", "lem", "lipschitz_rnn"}  # without Triton kernels
+PYTORCH = {"cornn", "goru", "ind_rnn", "lem", "lipschitz_rnn", "slstm"}  # without Triton kernels
 STEP_KERNELS = {"lstm": 2 * T, "gru": 4 * T}  # Triton launches of a training step; 2 for those of one launch a sequence
 NVRTC = {"lru", "linoss", "min_gru", "min_lstm", "urnn", "eurnn", "exprnn", "dtriv", "nnrnn", "scurnn"}
 LAUNCHES = {"cornn": 200, "goru": 400, "lem": 340, "dtriv": 240, "nnrnn": 220}  # at most, of CUDA's own kernels
+LAUNCHES |= {"slstm": 460}
 MOST = 180  # launches of the other models
 
 

@@ -1,0 +1,85 @@
+"""sLSTM: an LSTM with an exponential input gate, a normaliser, and recurrent weights within heads.
+
+    i, f, z, o = W x_t + R h_{t-1} + b
+    m_t = max(log f' + m_{t-1}, i),   f' = sigmoid(f) or exp(f)
+    c_t = exp(log f' + m_{t-1} - m_t) o c_{t-1} + exp(i - m_t) o tanh(z)
+    n_t = exp(log f' + m_{t-1} - m_t) o n_{t-1} + exp(i - m_t)
+    h_t = sigmoid(o) o c_t / n_t
+
+M. Beck et al., "xLSTM: Extended Long Short-Term Memory", NeurIPS 2024. The stabiliser m keeps the exponentials at most
+1, and h does not depend on it. The states start at 0, and m_1 = i, as in the authors' program. R is zero between
+heads: each head has matrices `[d, d]`, d = n / heads.
+
+The start is the program's. W is drawn from N(0, 2 / (5 m)), R is 0, and b is 0 but for the forget gate's. With
+`forget_start` = powerlaw unit j of a head has the bias 5 - 12 (j / (d - 1))^0.3, that of the program's first block.
+With linear it runs from 3 to 6.
+
+In the program a convolution of four inputs stands before i and f, and the input maps are within heads too. A norm and a
+residual block surround its cell. Here the cell is alone and W is full: the harness has blocks for every cell.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from orthobench.matrices.initial import torch_linear_
+from orthobench.model import Model, Signature, State
+from orthobench.recurrence import GradientTrace, project, slstm
+
+from ._xlstm import XLSTMSettings, input_scale
+
+
+class SLSTMSettings(XLSTMSettings):
+    forget_start: Literal["powerlaw", "linear"] = Field(
+        "powerlaw", description="start of the forget gate's bias in each head; powerlaw: from 5 to -7; linear: 3 to 6"
+    )
+    recurrent_start: Literal["zeros", "uniform"] = Field(
+        "zeros", description="start of R; uniform: U(-1 / sqrt(n), 1 / sqrt(n))"
+    )
+
+
+class SLSTM(Model):
+    version = 1
+    title = "sLSTM"
+    paper = "Beck et al. xLSTM: Extended Long Short-Term Memory. NeurIPS 2024"
+    cost = "no kernel: PyTorch makes every step"
+    Settings = SLSTMSettings
+
+    def __init__(self, settings: SLSTMSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        m, n, size = signature.input_size, settings.hidden_size, settings.head_size
+        self.exponential_forget = settings.forget_gate == "exponential"
+        self.input_weight = nn.Parameter(input_scale(m) * torch.randn(4 * n, m, generator=generator))
+        blocks = torch.zeros(4, settings.heads, size, size)
+        if settings.recurrent_start == "uniform":
+            torch_linear_(blocks, n, generator)
+        self.recurrent_blocks = nn.Parameter(blocks)
+        bias = torch.zeros(4, settings.heads, size)
+        fraction = torch.linspace(0, 1, size)
+        bias[1] = 5 - 12 * fraction**0.3 if settings.forget_start == "powerlaw" else 3 + 3 * fraction
+        self.bias = nn.Parameter(bias.flatten())
+
+    def initial_state(self, batch_size: int) -> State:
+        return super().initial_state(batch_size) * 4
+
+    def state_parts(self) -> dict[str, slice]:
+        n = self.features
+        return {name: slice(k * n, (k + 1) * n) for k, name in enumerate(slstm.states)}
+
+    def recurrent_weight(self) -> Tensor:
+        """Return R with its zeros, `[4n, n]`."""
+        heads = self.recurrent_blocks.shape[1]
+        own = torch.eye(heads, dtype=self.recurrent_blocks.dtype, device=self.recurrent_blocks.device)
+        spread = self.recurrent_blocks.unsqueeze(3) * own[:, None, :, None]  # [4, heads, d, heads, d]
+        return spread.reshape(4 * self.features, self.features)
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        x = project(inputs, self.input_weight, self.bias)
+        return slstm(x, self.recurrent_weight(), state, trace, self.exponential_forget)
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        return dict(zip(("R_i", "R_f", "R_z", "R_o"), self.recurrent_weight().chunk(4), strict=True))
