@@ -96,9 +96,9 @@ def slstm(weight: Tensor, exponential_forget: bool = False) -> Step:
 
     def step(x: Tensor, h: Tensor, c: Tensor, n: Tensor, m: Tensor) -> State:
         i, f, z, o = torch.addmm(x, h, weight.T).chunk(4, dim=-1)
-        kept = m + (f if exponential_forget else logsigmoid(f))
-        m = torch.where(n == 0, i, torch.maximum(i, kept))
-        keep, write = (kept - m).clamp(max=_LARGEST_EXPONENT).exp(), (i - m).exp()
+        faded = m + (f if exponential_forget else logsigmoid(f))
+        m = torch.where(n == 0, i, torch.maximum(i, faded))
+        keep, write = (faded - m).clamp(max=_LARGEST_EXPONENT).exp(), (i - m).exp()
         c, n = keep * c + write * z.tanh(), keep * n + write
         return o.sigmoid() * c / n, c, n, m
 
