@@ -114,7 +114,8 @@ def resolve(
 
     Args:
         overrides: the user's settings, as values or as text.
-        experiment: the paper's experiment underneath; None selects the experiment with most overrides in common.
+        experiment: the paper's experiment underneath; None selects the experiment with most overrides in common,
+            among those that give defaults.
 
     Raises:
         UsageError: a task, model or setting is unknown, or a value is invalid; one line with the remedy.
@@ -127,7 +128,8 @@ def resolve(
     quick = {name: value for name, value in task_class.quick.items() if name in known} if preset == "quick" else {}
     upper = quick | overrides
     values = dict(task_class.protocol)
-    if experiment := experiment or _nearest(experiments(task, model), overrides):
+    sources = [each for each in experiments(task, model) if each.gives_defaults]
+    if experiment := experiment or _nearest(sources, overrides):
         recorded = experiment.settings
         changed = [name for name, value in upper.items() if not same(recorded.get(name, value), value)]
         tied = {name for group in groups for name in group.tied_to(changed)}

@@ -32,9 +32,10 @@ def curves(claim: Claim, variant: VariantData) -> list[pd.Series]:
     return list(variant.series_of_runs(split, claim.metric or variant.run.metric).values())
 
 
-def baseline(variant: VariantData) -> float:
-    """Return the baseline of the task's metric; NaN without one."""
-    value = variant.run.baselines.get(variant.run.metric)
+def baseline(claim: Claim, variant: VariantData) -> float:
+    """Return the baseline of the claim's metric if it has one, else of the task's main one; NaN without one."""
+    main = variant.run.baselines.get(variant.run.metric)
+    value = variant.run.baselines.get(claim.metric, main) if claim.split else main
     return math.nan if value is None else float(value)
 
 
@@ -55,21 +56,29 @@ def first_below(series: pd.Series, limit: float) -> float:
 
 
 def _ends_below(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
-    limit = claim.factor * baseline(variant)
+    limit = claim.factor * baseline(claim, variant)
     against = side(curve_ends(claim, variant), limit)
     return against.holds, f"ends at {_range(ends(claim, variant))}, limit {limit:.3g}; {against}"
 
 
 def _ends_between(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
     """Check that every run ends between `factor` times the baseline and the baseline."""
-    low, high, numbers = claim.factor * baseline(variant), AT_BASELINE * baseline(variant), ends(claim, variant)
+    low, high, numbers = (
+        claim.factor * baseline(claim, variant),
+        AT_BASELINE * baseline(claim, variant),
+        ends(claim, variant),
+    )
     holds = bool(numbers) and all(low <= value <= high for value in numbers)
     return holds, f"ends at {_range(numbers)}; limits {low:.3g} and {high:.3g}"
 
 
 def _settles_above(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
     """Check that the metric comes down to the baseline, and never below `factor` times the baseline."""
-    low, high, numbers = claim.factor * baseline(variant), AT_BASELINE * baseline(variant), ends(claim, variant)
+    low, high, numbers = (
+        claim.factor * baseline(claim, variant),
+        AT_BASELINE * baseline(claim, variant),
+        ends(claim, variant),
+    )
     lowest = min((float(series.min()) for series in curves(claim, variant)), default=math.nan)
     holds = lowest >= low and max(numbers, default=math.nan) <= high
     return holds, f"lowest {lowest:.3g}, limit {low:.3g}; ends at {_range(numbers)}, limit {high:.3g}"
@@ -85,8 +94,8 @@ def _range(numbers: Sequence[float]) -> str:
 def _starts_near(claim: Claim, variant: VariantData, others: list[VariantData], near: bool = True) -> Verdict:
     """Compare the first test after training began with the baseline; one away from it has to come down later."""
     started = [series[series.index > 0] for series in curves(claim, variant)]
-    starts = [float(series.iloc[0]) / baseline(variant) for series in started if len(series)]
-    last = [end / baseline(variant) for end in ends(claim, variant)]
+    starts = [float(series.iloc[0]) / baseline(claim, variant) for series in started if len(series)]
+    last = [end / baseline(claim, variant) for end in ends(claim, variant)]
     holds = bool(starts) and all((2 - AT_BASELINE <= start <= AT_BASELINE) == near for start in starts)
     holds = holds and max(last) <= AT_BASELINE
     return holds, f"first test after the start: {_range(starts)} of the baseline; ends at {_range(last)} of it"
@@ -99,7 +108,7 @@ def _stay(series: pd.Series, level: float) -> float:
 
 def _stays_at(claim: Claim, variant: VariantData, others: list[VariantData], long: bool = True) -> Verdict:
     """Check that the metric stays at the baseline for at least (else: at most) `factor` iterations, and then drops."""
-    stays = [_stay(series, baseline(variant)) for series in curves(claim, variant)]
+    stays = [_stay(series, baseline(claim, variant)) for series in curves(claim, variant)]
     if not stays or not all(math.isfinite(stay) for stay in stays):
         return False, "never drops below the baseline"
     holds = all(stay >= claim.factor if long else stay <= claim.factor for stay in stays)
@@ -112,13 +121,13 @@ def _falls(claim: Claim, variant: VariantData, parts: Sequence[float], low: floa
     Args:
         low: the end of the way, as a share of the baseline.
     """
-    levels = [baseline(variant) * (1 - part * (1 - low)) for part in parts]
+    levels = [baseline(claim, variant) * (1 - part * (1 - low)) for part in parts]
     return [[first_below(series, level) for level in levels] for series in curves(claim, variant)]
 
 
 def _lowest_end(claim: Claim, variants: Sequence[VariantData]) -> float:
     """Return the lowest end of these variants' runs, as a share of the baseline, and at least 0."""
-    numbers = [end / baseline(variant) for variant in variants for end in ends(claim, variant)]
+    numbers = [end / baseline(claim, variant) for variant in variants for end in ends(claim, variant)]
     return max(0.0, min(numbers, default=math.inf))
 
 
@@ -199,7 +208,7 @@ def _setbacks(claim: Claim, variant: VariantData) -> list[tuple[float, float]]:
     sums = []
     sign = _sign(claim, variant)
     for series in curves(claim, variant):
-        start = max(1.0, first_below(series, AT_BASELINE * baseline(variant))) if sign > 0 else 1.0
+        start = max(1.0, first_below(series, AT_BASELINE * baseline(claim, variant))) if sign > 0 else 1.0
         course = [sign * value for value in series[series.index >= start]]
         if end := curve_end(course):
             rises = math.fsum(max(0.0, after - before) for before, after in pairwise(course))
@@ -216,7 +225,7 @@ def _sign(claim: Claim, variant: VariantData) -> float:
 def _rougher(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
     """Check that the setbacks of every run, in baselines, exceed those of all the others' runs; all of them drop."""
     everyone = [variant, *others]
-    own, *rivals = ([back / baseline(each) for back, _ in _setbacks(claim, each)] for each in everyone)
+    own, *rivals = ([back / baseline(claim, each) for back, _ in _setbacks(claim, each)] for each in everyone)
     holds = bool(own) and all(_begins(claim, each) for each in everyone)
     holds = holds and all(max(rival, default=math.inf) < min(own) for rival in rivals)
     return holds, f"sum of all rises, in baselines: {_listed(everyone, [own, *rivals])}"
@@ -232,19 +241,19 @@ def _smooth(claim: Claim, variant: VariantData, others: list[VariantData]) -> Ve
 
 def _returns(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
     """Check that the metric falls to `factor` times the baseline, and later rises to within a tenth of the baseline."""
-    limit = claim.factor * baseline(variant)
+    limit = claim.factor * baseline(claim, variant)
     later = [series[series.index > first_below(series, limit)] for series in curves(claim, variant)]
     if not later or not all(len(series) for series in later):
         return False, f"does not come down to {limit:.3g} before its last test"
     back = min(float(series.max()) for series in later)
-    return back >= 0.9 * baseline(variant), f"up to {back:.3g} after it first stands at {limit:.3g} or below"
+    return back >= 0.9 * baseline(claim, variant), f"up to {back:.3g} after it first stands at {limit:.3g} or below"
 
 
 def _late(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
     """Check that the metric comes down to the baseline, and 5 % below it after `factor` epochs or later, or never."""
     passed = min(_at(claim, variant, DEPARTURE[0], 0.0)) / variant.run.iterations_per_epoch
     moment = f"after {passed:.2g} epochs" if math.isfinite(passed) else "never"
-    highest = max(ends(claim, variant), default=math.nan) / baseline(variant)
+    highest = max(ends(claim, variant), default=math.nan) / baseline(claim, variant)
     holds = passed >= claim.factor and highest <= AT_BASELINE
     return holds, f"5 % below the baseline {moment}; ends at {highest:.3g} of it"
 
@@ -271,15 +280,15 @@ def _worst(claim: Claim, variant: VariantData, others: list[VariantData]) -> Ver
     values_of = [results(claim, each) for each in everyone]
     own, *rivals = ([sign * value for value in each] for each in values_of)
     holds = bool(own) and all(
-        rival and min(own) > max(rival) and max(rival) <= sign * _far_better(other, sign)
+        rival and min(own) > max(rival) and max(rival) <= sign * _far_better(claim, other, sign)
         for rival, other in zip(rivals, others, strict=True)
     )
     return holds, _listed(everyone, values_of)
 
 
-def _far_better(variant: VariantData, sign: float) -> float:
+def _far_better(claim: Claim, variant: VariantData, sign: float) -> float:
     """Return half of the baseline, or twice the baseline where higher values are better."""
-    return baseline(variant) * (0.5 if sign > 0 else 2.0)
+    return baseline(claim, variant) * (0.5 if sign > 0 else 2.0)
 
 
 def _similar(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
@@ -308,8 +317,8 @@ def _mean(numbers: Sequence[float]) -> float:
 def _fails_only_here(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
     """Check that no seed passes `factor` times the baseline here, and that all are far better than it elsewhere."""
     sign = _sign(claim, variant)
-    limit, here = claim.factor * baseline(variant), results(claim, variant)
-    elsewhere = [(_far_better(other, sign), results(claim, other)) for other in others]
+    limit, here = claim.factor * baseline(claim, variant), results(claim, variant)
+    elsewhere = [(_far_better(claim, other, sign), results(claim, other)) for other in others]
     holds = bool(here) and all(sign * value >= sign * limit for value in here)
     holds = holds and all(numbers and max(sign * v for v in numbers) <= sign * least for least, numbers in elsewhere)
     text = "; ".join(f"{_range(numbers)} elsewhere, limit {least:.3g}" for least, numbers in elsewhere)
@@ -358,7 +367,7 @@ def _improves_with(claim: Claim, by_setting: Sequence[tuple[float, VariantData]]
     """Check that ends fall as the setting grows: Spearman's correlation is at most -`factor`, and the lowest is low."""
     from scipy.stats import spearmanr
 
-    pairs = [(size, end / baseline(variant)) for size, variant in by_setting for end in ends(claim, variant)]
+    pairs = [(size, end / baseline(claim, variant)) for size, variant in by_setting for end in ends(claim, variant)]
     lowest = min((end for _, end in pairs), default=math.nan)
     correlation = float(spearmanr(np.array(pairs)).statistic) if len(pairs) > 2 else math.nan
     holds = correlation <= -claim.factor and lowest <= 0.5
@@ -367,7 +376,7 @@ def _improves_with(claim: Claim, by_setting: Sequence[tuple[float, VariantData]]
 
 def _near_best(claim: Claim, by_setting: Sequence[tuple[float, VariantData]]) -> Verdict:
     """Check that a share `factor` of the variants ends within a tenth of the baseline of the best, which is low."""
-    numbers = [end / baseline(variant) for _, variant in by_setting for end in ends(claim, variant)]
+    numbers = [end / baseline(claim, variant) for _, variant in by_setting for end in ends(claim, variant)]
     lowest = min(numbers, default=math.nan)
     share = sum(end <= lowest + 0.1 for end in numbers) / max(1, len(numbers))
     text = f"{share:.0%} of them within a tenth of the baseline of the best, limit {claim.factor:.0%}"

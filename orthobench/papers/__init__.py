@@ -171,6 +171,9 @@ class Protocol(_Record):
 
     task_settings: dict[str, Any] = {}
     training: dict[str, Any] = {}
+    defaults: bool = Field(
+        True, description="whether runs take settings from these experiments; false: only `reproduce` does"
+    )
 
 
 class Experiment(_Record):
@@ -193,6 +196,7 @@ class Experiment(_Record):
     shared: frozenset[str] = Field(
         frozenset(), description="names of the settings that all experiments on the task share"
     )
+    gives_defaults: bool = Field(True, description="its protocol's `defaults`")
 
     @field_validator("task_settings", "model_settings", "training")
     @classmethod
@@ -283,6 +287,7 @@ class Paper(_Record):
             update={
                 "paper": self.key,
                 "name": self.names.get(experiment.model, experiment.model),
+                "gives_defaults": shared.defaults,
                 "shared": frozenset(shared.task_settings) - experiment.task_settings.keys(),
                 "task_settings": shared.task_settings | experiment.task_settings,
                 "training": shared.training | experiment.training,

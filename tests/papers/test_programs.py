@@ -104,6 +104,34 @@ FACTS = [
         lambda e: (e.task, e.model) == ("fitzhugh_nagumo", "lem"),
         1,
     ),
+    Fact(  # adding_task.py:21-34, and one marker in each half
+        "akandykeller/Wave_RNNs",
+        "adding/utils.py:7",
+        {"batch_size": 128, "learning_rate": 1e-4, "marker_layout": "halves", "test_size": 1000, "clip_norm": None},
+        lambda e: (e.paper, e.task) == ("keller2024", "adding"),
+        10,
+    ),
+    Fact(
+        "akandykeller/Wave_RNNs",
+        "sMNIST/utils.py:18",
+        {"train_size": 57_000, "validation_size": 3_000, "learning_rate": 1e-4, "batch_size": 128},
+        lambda e: (e.paper, e.task) == ("keller2024", "mnist"),
+        4,
+    ),
+    Fact(  # noisy_cifar10_task.py has the noise
+        "akandykeller/Wave_RNNs",
+        "noisy_CIFAR10/utils.py:18",
+        {"train_size": 47_000, "validation_size": 3_000, "noise": "shared", "batch_size": 256},
+        lambda e: (e.paper, e.task) == ("keller2024", "cifar10"),
+        2,
+    ),
+    Fact(
+        "mlech26l/ode-lstms",
+        "xor_task.py",
+        {"hidden_size": 64, "learning_rate": 5e-4, "batch_size": 256, "epochs": 200, "forget_bias": 1.0},
+        lambda e: (e.paper, e.model) == ("hasani2022", "lstm"),
+        2,
+    ),
     Fact(  # the file mnist.pkl.gz, which has the bytes over 256
         "veugene/spectre_release",
         "datasets/mnist_data/data_source_link:1",
@@ -165,5 +193,6 @@ def test_experiments_have_the_settings_of_the_program_that_they_follow(fact):
 
 def test_results_are_taken_at_the_epoch_that_the_program_takes():
     """coRNN's sMNIST_task.py:83 tests after the last epoch; its other two programs at the best validation."""
-    selections = {(e.task, e.settings.get("permuted")): e.selection for e in EXPERIMENTS if e.model == "cornn"}
+    own = [e for e in EXPERIMENTS if e.paper == "rusch2021cornn"]
+    selections = {(e.task, e.settings.get("permuted")): e.selection for e in own}
     assert selections == {("mnist", False): "last", ("mnist", True): "best_valid", ("cifar10", None): "best_valid"}

@@ -56,6 +56,10 @@ def unrolled(*values: int) -> tuple[dict[str, Any], ...]:
     return tuple({"unroll_length": value} for value in values)
 
 
+ADDING_2024 = tuple(each | {"batch_size": 128, "marker_layout": "halves"} for each in lengths(100, 200, 400, 700, 1000))
+ENCODINGS = tuple({"encoding": name} for name in ("equidistant", "event"))
+
+
 def scornn_on_images(units: tuple[int, ...] = (170, 360, 512)) -> Iterator[Row]:
     """The scoRNN paper, section 5.3: rates by size, a tenth or half of the units negative."""
     for n, rate in ((170, 1e-4), (360, 1e-5), (512, 1e-5)):
@@ -305,6 +309,21 @@ PRINTED: dict[tuple[str, str], list[Row]] = {
               hidden_size=128, layers=2, optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2, batch_size=256,
               warmup=0.1, schedule="cosine", final_rate=1e-5, solved_at=0.9995, train_size=25_600_000, test_size=8192),
     ],
+    ("keller2024", "table 1"): [
+        *rows("wrnn", ADDING_2024, hidden_size=100, channels=27, optimizer="adam", activation="relu"),
+        *rows("irnn", ADDING_2024, hidden_size=100, optimizer="adam", trained_start=False),
+    ],
+    ("keller2024", "table 2"): [
+        *rows("wrnn", BOTH, channels=16, optimizer="adam", batch_size=128, epochs=120, activation="relu"),
+        *rows("wrnn", channels=16, optimizer="adam", batch_size=256, epochs=120, noise_padded=True),
+        *rows("irnn", BOTH, optimizer="adam", batch_size=128),
+        *rows("irnn", optimizer="adam", batch_size=256, noise_padded=True),
+    ],
+    ("hasani2022", "table 4"): [
+        *rows("cornn", ENCODINGS, batch_size=128, epochs=200, pad_size=32, train_size=100_000),
+        *rows("lipschitz_rnn", ENCODINGS, batch_size=128, epochs=200, pad_size=32, train_size=100_000),
+        *rows("lstm", ENCODINGS, R, hidden_size=64, batch_size=256, epochs=200, learning_rate=5e-4),
+    ],
 }  # fmt: skip
 
 
@@ -345,3 +364,13 @@ def test_experiments_have_the_printed_settings(source):
 def test_the_table_covers_every_experiment():
     printed = {(paper.key, experiment.artifact) for paper in papers() for experiment in paper.experiments()}
     assert printed == set(PRINTED)
+
+
+@pytest.mark.parametrize(("task", "model"), [("adding", "irnn"), ("adding", "wrnn"), ("cifar10", "wrnn")])
+def test_experiments_on_data_of_their_own_are_no_defaults(task, model):
+    """A run of these models has the data of the task's other models; `reproduce` has the paper's."""
+    others = resolve(CATALOG, task, "gru", {})
+    assert resolve(CATALOG, task, model, {}).spec.task_settings == others.spec.task_settings
+    own = PAPERS["keller2024"].experiments(task, model)[0]
+    reproduced = resolve(CATALOG, task, model, {}, experiment=own).spec.task_settings
+    assert reproduced != others.spec.task_settings
