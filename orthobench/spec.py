@@ -128,7 +128,7 @@ def resolve(
     quick = {name: value for name, value in task_class.quick.items() if name in known} if preset == "quick" else {}
     upper = quick | overrides
     values = dict(task_class.protocol)
-    sources = [each for each in experiments(task, model) if each.gives_defaults]
+    sources = [each for each in experiments(task, model) if each.defaults]
     if experiment := experiment or _nearest(sources, overrides):
         recorded = experiment.settings
         changed = [name for name, value in upper.items() if not same(recorded.get(name, value), value)]

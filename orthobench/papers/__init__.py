@@ -196,7 +196,7 @@ class Experiment(_Record):
     shared: frozenset[str] = Field(
         frozenset(), description="names of the settings that all experiments on the task share"
     )
-    gives_defaults: bool = Field(True, description="its protocol's `defaults`")
+    defaults: bool = Field(True, description="whether runs take its settings; its protocol can deny it too")
 
     @field_validator("task_settings", "model_settings", "training")
     @classmethod
@@ -287,7 +287,7 @@ class Paper(_Record):
             update={
                 "paper": self.key,
                 "name": self.names.get(experiment.model, experiment.model),
-                "gives_defaults": shared.defaults,
+                "defaults": shared.defaults and experiment.defaults,
                 "shared": frozenset(shared.task_settings) - experiment.task_settings.keys(),
                 "task_settings": shared.task_settings | experiment.task_settings,
                 "training": shared.training | experiment.training,
