@@ -17,6 +17,7 @@ from orthobench.papers.sizes import Size, sizes
 from orthobench.plugins import Catalog
 from orthobench.settings import parse_assignments
 from orthobench.spec import resolve
+from orthobench.task import TrainingSettings
 
 CATALOG = Catalog()
 EXPERIMENTS = [experiment for paper in papers() for experiment in paper.experiments()]
@@ -33,7 +34,7 @@ def name(experiment: Experiment) -> str:
 def test_every_experiment_can_be_run_with_its_own_settings(experiment):
     spec = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment).spec
     settings = spec.settings
-    classes = [CATALOG.load("task", spec.task).Settings, CATALOG.load("model", spec.model).Settings]
+    classes = [CATALOG.load("task", spec.task).Settings, CATALOG.load("model", spec.model).Settings, TrainingSettings]
     for setting, value in experiment.settings.items():
         fields = [cls.model_fields[setting] for cls in classes if setting in cls.model_fields]
         if setting in settings or not fields:

@@ -56,6 +56,20 @@ def unrolled(*values: int) -> tuple[dict[str, Any], ...]:
     return tuple({"unroll_length": value} for value in values)
 
 
+SLICE = tuple(
+    {"language": name, "optimizer": "adamw", "learning_rate": 2e-3, "weight_decay": 1e-2, "warmup": 0.1}
+    | {"schedule": "cosine", "final_rate": 1e-5, "solved_at": 0.9995, "dropout": 0.01, "train_size": 25_600_000}
+    for name in ("cycle_nav", "even_pairs", "mod_arith", "parity")
+)
+GRAZZI = tuple(
+    {"language": name, "protocol": "xlstm", "learning_rate": 1e-3, "warmup": warmup, "train_size": 256 * steps}
+    | {"schedule": "cosine", "final_share": 1e-3, "final_rate": None, "solved_at": None, "layers": 2}
+    for name, warmup, steps in (
+        ("parity", 2000, 20_000),
+        ("mod_arith", 10_000, 100_000),
+        ("mod_arith_brackets", 10_000, 100_000),
+    )
+)
 ADDING_2024 = tuple(each | {"batch_size": 128, "marker_layout": "halves"} for each in lengths(100, 200, 400, 700, 1000))
 ENCODINGS = tuple({"encoding": name} for name in ("equidistant", "event"))
 
@@ -308,6 +322,10 @@ PRINTED: dict[tuple[str, str], list[Row]] = {
         *rows("lstm", tuple({"language": name} for name in ("cycle_nav", "even_pairs", "mod_arith", "parity")),
               hidden_size=128, layers=2, optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2, batch_size=256,
               warmup=0.1, schedule="cosine", final_rate=1e-5, solved_at=0.9995, train_size=25_600_000, test_size=8192),
+        *rows("slstm", SLICE, hidden_size=128, layers=2),
+    ],
+    ("grazzi2025", "table 3"): [
+        *rows("slstm", GRAZZI, hidden_size=128, heads=4),
     ],
     ("keller2024", "table 1"): [
         *rows("wrnn", ADDING_2024, hidden_size=100, channels=27, optimizer="adam", activation="relu"),

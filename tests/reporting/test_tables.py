@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 from support.databases import RunDatabase, experiment, paper
@@ -14,6 +15,7 @@ from support.third_party import installed
 
 from orthobench.analysis.claims import COMPARING, ClaimResult, count_claims
 from orthobench.analysis.conditions import collect
+from orthobench.analysis.curve_claims import baseline
 from orthobench.errors import UsageError
 from orthobench.papers import Aggregation, Artifact, Claim, Experiment, Printed, find_paper
 from orthobench.reporting import paper_table
@@ -178,6 +180,17 @@ def test_claims(database, check, factor, curves, holds):
     assert finding.holds is holds
     assert finding.reason
     assert view.coverage == (len(curves), 2)
+
+
+@pytest.mark.parametrize(
+    ("metric", "split", "expected"),
+    [("", "", 0.5), ("cross_entropy", "test", 0.7), ("recall", "test", 0.5), ("cross_entropy", "", 0.5)],
+)
+def test_a_claim_is_held_against_the_baseline_of_its_own_metric(metric, split, expected):
+    """A metric without one, and a probe's number, are held against that of the main metric."""
+    run = SimpleNamespace(metric="accuracy", baselines={"accuracy": 0.5, "cross_entropy": 0.7})
+    claim = Claim(text="", check="ends_below", model="rnn", metric=metric, split=split)
+    assert baseline(claim, SimpleNamespace(run=run)) == expected
 
 
 @pytest.mark.parametrize(
