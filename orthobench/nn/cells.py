@@ -24,6 +24,7 @@ from orthobench.models import (
     lstm,
     min_gru,
     min_lstm,
+    mlstm,
     nnrnn,
     ornn,
     rnn,
@@ -120,6 +121,10 @@ class MinGRU(RecurrentLayer):
 
 class MinLSTM(RecurrentLayer):
     model = min_lstm.MinLSTM
+
+
+class MLSTM(RecurrentLayer):
+    model = mlstm.MLSTM
 
 
 class NNRNN(RecurrentLayer):

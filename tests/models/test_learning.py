@@ -47,6 +47,7 @@ LEARNS: dict[str, tuple[str, float, dict[str, object]]] = {
     "min_gru": ("adding", 0.2, {}),
     "min_lstm": ("adding", 0.2, {}),
     "slstm": ("adding", 0.2, {}),
+    "mlstm": ("adding", 0.2, {}),
 }
 """By model the task, the share of the baseline that it comes below, and settings other than its own."""
 
