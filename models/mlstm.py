@@ -77,7 +77,7 @@ class MLSTM(Model):
         joint, readings, faded = state[0], [], []
         for part in zip(*(each.split(CHUNK if trace is None else 1, dim=2) for each in steps), strict=True):
             memory, m = self._split(joint)
-            read, memory, m = chunk(*part, memory, m)
+            read, memory, m = chunk(memory, m, *part)
             joint = torch.cat((memory.flatten(1), m.flatten(1)), dim=-1)
             if trace is not None:  # the step's own memory is read, so that the gradient reaches it
                 memory, m = self._split(joint)
@@ -103,20 +103,20 @@ class MLSTM(Model):
 
 
 def chunk(
-    q: Tensor, k: Tensor, v: Tensor, i: Tensor, log_f: Tensor, memory: Tensor, m: Tensor
+    memory: Tensor, m: Tensor, q: Tensor, k: Tensor, v: Tensor, i: Tensor, log_f: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Run the L steps of a chunk at once; s <= t are steps in it.
 
         C_t = exp(F_t) C_0 + sum over s of exp(D_ts) v_s k_s^T,   D_ts = log f'_{s+1} + ... + log f'_t + i_s
 
     Args:
+        memory: [C; n] before the chunk, divided by exp(m), `[B, heads, d + 1, d]`.
+        m: `[B, heads, 1, 1]`.
         q: `[B, heads, L, d]`.
         k: `[B, heads, L, d]`, divided by sqrt(d).
         v: `[B, heads, L, d + 1]`, whose last feature is 1, so that the memory has n as its last row.
         i: `[B, heads, L, 1]`.
         log_f: log f', `[B, heads, L, 1]`.
-        memory: [C; n] before the chunk, divided by exp(m), `[B, heads, d + 1, d]`.
-        m: `[B, heads, 1, 1]`.
 
     Returns:
         The normalised readings `[B, heads, L, d]`, and the memory and m after the chunk.

@@ -68,7 +68,7 @@ def zeros(dtype=torch.float64) -> tuple[Tensor, Tensor]:
 def in_chunks(arguments, length, memory, m) -> tuple[Tensor, Tensor, Tensor]:
     readings = []
     for part in zip(*(each.split(length, dim=2) for each in arguments), strict=True):
-        read, memory, m = source.chunk(*part, memory, m)
+        read, memory, m = source.chunk(memory, m, *part)
         readings.append(read)
     return torch.cat(readings, dim=2), memory, m
 
