@@ -74,7 +74,7 @@ class MLSTM(Model):
         i, f = gates.permute(2, 1, 3, 0)  # [B, heads, T]
         sources = (q, k / math.sqrt(self.size), torch.cat((v, torch.ones_like(v[..., :1])), dim=-1))
         steps = (*sources, i[..., None], (f if self.exponential_forget else logsigmoid(f))[..., None])
-        joint, readings, faded = state[0], [], []
+        joint, readings, memories = state[0], [], []
         for part in zip(*(each.split(CHUNK if trace is None else 1, dim=2) for each in steps), strict=True):
             memory, m = self._split(joint)
             read, memory, m = chunk(memory, m, *part)
@@ -82,10 +82,10 @@ class MLSTM(Model):
             if trace is not None:  # the step's own memory is read, so that the gradient reaches it
                 memory, m = self._split(joint)
                 read = normalised(part[0] @ memory.mT, m)
-                faded.append(joint)
+                memories.append(joint)
             readings.append(read)
         if trace is not None:
-            trace.watch("h", faded)
+            trace.watch("h", memories)
         h = o.sigmoid() * torch.cat(readings, dim=2)
         return h.permute(2, 0, 1, 3).flatten(2), (joint,)
 
