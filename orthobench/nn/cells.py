@@ -7,11 +7,14 @@ from orthobench.models import (
     antisymmetric,
     antisymmetric_gated,
     cornn,
+    deltanet,
+    deltaproduct,
     dtriv,
     enrnn,
     eurnn,
     exprnn,
     full_urnn,
+    gated_deltanet,
     goru,
     gru,
     ind_rnn,
@@ -59,6 +62,14 @@ class DTRIV(RecurrentLayer):
     model = dtriv.DTRIV
 
 
+class DeltaNet(RecurrentLayer):
+    model = deltanet.DeltaNet
+
+
+class DeltaProduct(RecurrentLayer):
+    model = deltaproduct.DeltaProduct
+
+
 class ENRNN(RecurrentLayer):
     model = enrnn.ENRNN
 
@@ -73,6 +84,10 @@ class EXPRNN(RecurrentLayer):
 
 class FullURNN(RecurrentLayer):
     model = full_urnn.FullURNN
+
+
+class GatedDeltaNet(RecurrentLayer):
+    model = gated_deltanet.GatedDeltaNet
 
 
 class GORU(RecurrentLayer):

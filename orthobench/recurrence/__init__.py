@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
 from orthobench.recurrence.call import Multiply, Projection, State
+from orthobench.recurrence.convolution import short_convolution
 from orthobench.recurrence.dispatch import BACKENDS, BackendError, last_used, set_backend, use_backend
 from orthobench.recurrence.entropy import cross_entropy
 from orthobench.recurrence.operations import (
     cornn,
+    delta_rule,
     diagonal_recurrence,
     gated_recurrence,
     gru,
@@ -44,6 +46,7 @@ __all__ = [
     "State",
     "cornn",
     "cross_entropy",
+    "delta_rule",
     "diagonal_recurrence",
     "gated_recurrence",
     "gru",
@@ -58,6 +61,7 @@ __all__ = [
     "project",
     "recurrence",
     "set_backend",
+    "short_convolution",
     "slstm",
     "use_backend",
 ]

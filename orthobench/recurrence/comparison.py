@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import cpu, entropy, native, operations, reference
+from orthobench.recurrence import convolution, cpu, entropy, native, operations, reference
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
 from orthobench.recurrence.call import Call, Projection, Result
 from orthobench.recurrence.operation import Operation
@@ -68,7 +68,13 @@ def comparisons() -> dict[str, Callable[[], bool]]:
     functions: dict[str, Callable[[], bool]] = {
         name: functools.partial(_operation_agrees, forms) for name, forms in by_name.items()
     }
-    return {**functions, "project": _projection_agrees, "cross_entropy": _entropy_agrees}
+    return {
+        **functions,
+        "delta_rule": _delta_rule_agrees,
+        "short_convolution": _convolution_agrees,
+        "project": _projection_agrees,
+        "cross_entropy": _entropy_agrees,
+    }
 
 
 def _operation_agrees(forms: list[_Form]) -> bool:
@@ -135,6 +141,45 @@ def _entropy_agrees() -> bool:
         (expected,) = torch.autograd.grad(loss, logits)
         actual = entropy.mean(logits.detach().float(), targets, gradient)
         return abs(actual - loss.item()) <= _TOLERANCE and _is_close(_BATCH * gradient, _BATCH * expected)
+
+
+@torch.inference_mode(False)
+@torch.enable_grad()
+def _convolution_agrees() -> bool:
+    """Return whether the kernels of the short convolution agree, with sequences of one tile and of several."""
+    for steps, taps in ((3, 4), (37, 4), (19, 2)):
+        shapes = ((steps, 2, _FEATURES), (taps, _FEATURES), (taps - 1, 2, _FEATURES))
+        arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+        results = []
+        for function, dtype in ((convolution.in_c, torch.float32), (convolution.in_pytorch, torch.float64)):
+            leaves = [argument.to(dtype).requires_grad_() for argument in arguments]
+            y = function(*leaves)
+            gradients = torch.autograd.grad(y, leaves, normal(*y.shape, seed=9).to(dtype))
+            results.append((y.detach(), *gradients))
+        if not all(map(_is_close, *results)):
+            return False
+    return True
+
+
+@torch.inference_mode(False)
+@torch.enable_grad()
+def _delta_rule_agrees() -> bool:
+    """Return whether the kernels of the delta rule agree, with heads of whole vectors and of parts."""
+    heads, batch, steps = 2, 3, 5
+    for keys, values, factors, gated, epsilon in ((16, 35, 1, True, 1e-6), (21, 16, 3, False, None)):
+        parameters = {"heads": heads, "key_size": keys, "factors": factors, "gated": gated, "epsilon": epsilon}
+        x = normal(steps, batch, heads * (keys + factors * (keys + values)), seed=0) / keys**0.5
+        weight = normal(steps, batch, heads * (factors + gated), seed=1).sigmoid().neg()
+        weight[..., : heads * factors] *= -2
+        arguments = [x, weight, normal(batch, heads * keys * values, seed=2)]
+        expected = evaluate(reference.run, operations.delta_rule, parameters, (), arguments, torch.float64, True)
+        try:
+            actual = evaluate(cpu.run, operations.delta_rule, parameters, (), arguments, torch.float32, True)
+        except MemoryError:
+            return False
+        if not all(_is_close(actual[name], value) for name, value in expected.items()):
+            return False
+    return True
 
 
 def _arguments(operation: Operation[...], vectors: Mapping[str, int], weight_shape: tuple[int, ...]) -> list[Tensor]:

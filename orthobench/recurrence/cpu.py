@@ -1,4 +1,4 @@
-"""The CPU back end: the kernels of `cpu.c`, `scan.c` and `units.py`, in float32.
+"""The CPU back end: the kernels of `cpu.c`, `scan.c`, `delta.c` and `units.py`, in float32.
 
 Forward keeps the states and what the states do not give back (see `cpu.c`, "saved"). Backward runs the loop in reverse.
 It makes dL/dW beside the loop while the sum fits the cache, and else as one product over all steps.
@@ -15,6 +15,7 @@ from torch import Tensor
 from orthobench.recurrence import kernels, native, stopwatch, workspace
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Projection, Result
+from orthobench.recurrence.delta import Delta
 from orthobench.recurrence.independent import Independent
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 from orthobench.recurrence.scan import Scan
@@ -430,6 +431,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "lem": _LEM,
     "lipschitz": _Lipschitz,
     "diagonal_recurrence": Scan,
+    "delta_rule": Delta,
     "independent_recurrence": Independent,
     "min_gru": Minimal,
     "min_lstm": Minimal,

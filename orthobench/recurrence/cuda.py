@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import cuda_gated, cuda_launch, kernels, nvrtc_cluster, nvrtc_row, verdicts
+from orthobench.recurrence import cuda_gated, cuda_launch, delta_chunks, kernels, nvrtc_cluster, nvrtc_row, verdicts
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.diagonal import Diagonal
@@ -37,6 +37,8 @@ TRITON = "triton"
 def unsupported(call: Call) -> str | None:
     """Return the reason why this back end has no kernel for the call, or None."""
     op, x, weight = call.operation.name, call.x, call.weight
+    if op == "delta_rule":
+        return None
     if op not in KERNELS:
         return f"{op} has no Triton kernels"
     if not isinstance(weight, Tensor):
@@ -74,7 +76,7 @@ def unusable(call: Call) -> str | None:
 
     A call without a state only asks for the back end, and tests nothing.
     """
-    if KERNELS[call.operation.name] in _IN_TORCH or not call.state:
+    if call.operation.name == "delta_rule" or KERNELS[call.operation.name] in _IN_TORCH or not call.state:
         return None
     reason = None
     for name, kernel in runs(call).items():
@@ -91,7 +93,9 @@ def runs(call: Call) -> dict[str, Run]:
 
 
 def run(call: Call) -> Result:
-    """Run all steps by the first kernel that passed its self-test, or by Triton's."""
+    """Run all steps by the first kernel that passed its self-test, or by Triton's; the delta rule by PyTorch's."""
+    if call.operation.name == "delta_rule":
+        return delta_chunks.run(call)
     if call.x.is_cuda and KERNELS[call.operation.name] not in _IN_TORCH:
         for name, kernel in runs(call).items():
             if name == TRITON or verdicts.failure(call, kernel, name) is None:

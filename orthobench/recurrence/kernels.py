@@ -78,6 +78,9 @@ class Gradients:
 class Kernel(Protocol):
     """An operation's passes on one back end.
 
+    A kernel with a true attribute `forgets_states` returns the outputs in place of the states at every step. What it
+    saves begins with the final state.
+
     A kernel with a true attribute `takes_runs` also takes tensors with a leading dimension: `[runs, T, B, n]`, a weight
     `[runs, n, n]`, and so on. Each run's results are those that it has alone, up to `run_tolerance` (see
     `meeting.Pass`; 0 where it is missing).
@@ -110,12 +113,18 @@ def run(kernel: type[Kernel], call: Call) -> Result:
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         outputs, *final = _KernelFunction.apply(kernel, parameters, tuple(vectors), norms, len(state), *tensors)
         return outputs, tuple(final)
-    states, _ = _forward(kernel, x, Arguments(weight, tuple(state), parameters | vectors), False)
-    return states[0], _final(states)
+    states, saved = _forward(kernel, x, Arguments(weight, tuple(state), parameters | vectors), False)
+    return states[0], _final(kernel, states, saved)
 
 
-def _final(states: State) -> State:
+def _final(kernel: type[Kernel], states: State, saved: tuple[Tensor | None, ...]) -> State:
+    if _forgets(kernel):
+        return tuple(each for each in saved[: len(states)] if each is not None)
     return tuple(state[-1].clone() for state in states)
+
+
+def _forgets(kernel: type[Kernel]) -> bool:
+    return getattr(kernel, "forgets_states", False)
 
 
 def _forward(
@@ -211,7 +220,7 @@ class _KernelFunction(Function):
         # x is not needed again: kept alive it would be the largest tensor of a training step.
         ctx.save_for_backward(weight, *tensors, *states, *saved)
         ctx.set_materialize_grads(False)
-        return states[0], *_final(states)
+        return states[0], *_final(kernel, states, saved)
 
     @staticmethod
     @once_differentiable
@@ -220,7 +229,7 @@ class _KernelFunction(Function):
         weight, *saved = ctx.saved_tensors
         width, names = ctx.width, ctx.names
         state, vectors, rest = saved[:width], saved[width : width + len(names)], saved[width + len(names) :]
-        if gradient is not None and final[0] is not None:
+        if gradient is not None and final[0] is not None and not _forgets(ctx.kernel):
             gradient = gradient.clone(memory_format=torch.contiguous_format)
             gradient[-1] += final[0]
             final = (None, *final[1:])

@@ -37,6 +37,10 @@ class Operation(Generic[P]):
         traced_states: the names of the states in a `GradientTrace`: "h" for the first, whatever the paper calls it.
             `traced` says how many, the first ones; a stabiliser, on which no output depends, has no gradient.
         check: returns the reason why n and the parameters do not fit, or None.
+        widths: returns the number of features of x and of the weight, from n and the parameters, where the blocks do
+            not give them. The weight is then one for each step and row, `[T, B, width]`.
+        output: makes the output of a step `[B, outputs]` from x_t, the state and the parameters; None: the output is
+            the first state.
     """
 
     def __init__(
@@ -49,11 +53,14 @@ class Operation(Generic[P]):
         diagonal: bool,
         traced: int | None,
         check: Callable[..., str | None],
+        widths: Callable[..., tuple[int, int]] | None = None,
+        output: Callable[..., Tensor] | None = None,
     ) -> None:
         self.name, self.__doc__ = step.__name__, step.__doc__
         self.step, self.states, self.check = step, states, check
         self.gates, self.rows, self.sources, self.diagonal = gates, rows, sources, diagonal
         self.traced_states = ("h", *states[1:traced])
+        self.widths, self.output = widths, output
         self._signature = inspect.signature(step)
 
     def __call__(
@@ -69,15 +76,16 @@ class Operation(Generic[P]):
 
         Args:
             x: projected inputs `[T, B, gates * n]`, or their projection; T and B are at least 1.
-            weight: `[rows * n, sources * n]`; of a diagonal operation `[rows * n]`, or with one row `[T, B, n]`.
+            weight: `[rows * n, sources * n]`; of a diagonal operation `[rows * n]`, or with one row `[T, B, n]`; see
+                also `widths`.
             state: the initial state, tensors `[B, n]`.
             trace: receives ||dL/ds_t|| in the backward pass.
             args: the operation's parameters.
             kwargs: the operation's parameters by name.
 
         Returns:
-            The first state at every step, `[T, B, n]`, and the final state, tensors `[B, n]`. A loss of the final
-            state alone trains faster from the latter: its gradient does not have the size of all states.
+            The outputs of every step, `[T, B, n]` for the first state, and the final state, tensors `[B, n]`. A loss of
+            the final state alone trains faster from the latter: its gradient does not have the size of all states.
 
         Raises:
             ValueError: shapes, types or devices do not fit.
@@ -124,14 +132,18 @@ class Operation(Generic[P]):
         if len(state) != len(self.states):
             raise ValueError(f"{self.name}: the state should be {len(self.states)} tensors, not {len(state)}")
         n, batch = state[0].shape[-1], x.shape[1]
-        shapes: dict[str, tuple[Tensor | Projection, tuple[int, ...]]] = {"x": (x, (x.shape[0], batch, self.gates * n))}
+        if self.widths and (reason := self.check(n, **parameters)):
+            raise ValueError(f"{self.name}: {reason}")
+        width, weight_width = self.widths(n, **parameters) if self.widths else (self.gates * n, n)
+        shapes: dict[str, tuple[Tensor | Projection, tuple[int, ...]]] = {"x": (x, (x.shape[0], batch, width))}
         tensors = [*state, *(value for value in parameters.values() if isinstance(value, Tensor))]
         if isinstance(weight, Tensor):
-            per_step = weight.dim() == 3 and self.rows == 1
-            diagonal = (x.shape[0], batch, n) if per_step else (self.rows * n,)
-            shapes["weight"] = weight, diagonal if self.diagonal else (self.rows * n, self.sources * n)
+            per_step = self.widths is not None or (weight.dim() == 3 and self.rows == 1)
+            diagonal = (x.shape[0], batch, weight_width) if per_step else (self.rows * n,)
+            is_diagonal = self.diagonal or self.widths
+            shapes["weight"] = weight, diagonal if is_diagonal else (self.rows * n, self.sources * n)
             tensors.append(weight)
-        elif self.rows * self.sources * self.gates != 1 or self.diagonal:
+        elif self.rows * self.sources * self.gates != 1 or self.diagonal or self.widths:
             raise ValueError(f"{self.name}: the weight should be a tensor")
         shapes |= {f"{name}0": (tensor, (batch, n)) for name, tensor in zip(self.states, state, strict=True)}
         for name, (tensor, shape) in shapes.items():
@@ -164,7 +176,9 @@ def operation(
     diagonal: bool = False,
     traced: int | None = None,
     check: Callable[..., str | None] = lambda n, **parameters: None,
+    widths: Callable[..., tuple[int, int]] | None = None,
+    output: Callable[..., Tensor] | None = None,
 ) -> Callable[[Callable[Concatenate[Any, P], Step]], Operation[P]]:
     """Declare an operation by the function that makes its step; see `Operation`. `rows` is `gates` by default."""
     rows = gates if rows is None else rows
-    return lambda step: Operation(step, states, gates, rows, sources, diagonal, traced, check)
+    return lambda step: Operation(step, states, gates, rows, sources, diagonal, traced, check, widths, output)

@@ -287,3 +287,66 @@ def oscillators(weight: Tensor) -> Step:
         return y + d * z, z
 
     return step
+
+
+def _check_heads(n: int, heads: int, key_size: int, factors: int, gated: bool, epsilon: float | None) -> str | None:
+    if min(heads, key_size, factors) < 1 or n % (heads * key_size):
+        return f"a state of {n} features is not {heads} matrices with {key_size} rows, and {factors} should be positive"
+    return None
+
+
+def _widths(n: int, heads: int, key_size: int, factors: int, gated: bool, **others: float | None) -> tuple[int, int]:
+    return heads * key_size * (1 + factors) + factors * n // key_size, heads * (factors + gated)
+
+
+def unit_heads(
+    x: Tensor, heads: int, key_size: int, factors: int, epsilon: float | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the query `[B, heads, k]`, the keys `[B, factors, heads, k]` and the values `[B, factors, heads, v]`."""
+    width = heads * key_size
+    q, k, v = x.split((width, factors * width, x.shape[-1] - (1 + factors) * width), dim=-1)
+    q, k, v = q.unflatten(-1, (heads, -1)), k.unflatten(-1, (factors, heads, -1)), v.unflatten(-1, (factors, heads, -1))
+    if epsilon is None:
+        return q, k, v
+    return q * (q.square().sum(-1, True) + epsilon).rsqrt(), k * (k.square().sum(-1, True) + epsilon).rsqrt(), v
+
+
+def _query(
+    x: Tensor, memory: Tensor, heads: int, key_size: int, factors: int, gated: bool, epsilon: float | None
+) -> Tensor:
+    q, _, _ = unit_heads(x, heads, key_size, factors, epsilon)
+    return torch.einsum("bhk,bhkv->bhv", q, memory.unflatten(-1, (heads, key_size, -1))).flatten(1)
+
+
+@operation(states=("S",), check=_check_heads, widths=_widths, output=_query)
+def delta_rule(
+    weight: Tensor,
+    heads: int,
+    key_size: int,
+    factors: int = 1,
+    gated: bool = False,
+    epsilon: float | None = None,
+) -> Step:
+    """A memory for each head that the delta rule corrects: with r = `factors` keys k_j and values v_j a step,
+    S_t = (I - beta_r k_r k_r^T) ... (I - beta_1 k_1 k_1^T) e^g S_{t-1} + what the values add, read as y_t = S_t^T q_t.
+
+    That is S <- e^g S, then S <- S + beta_j k_j (v_j - S^T k_j)^T for j = 1 ... r. S is `[heads, key_size, values]`.
+    x has the query, r keys and r values, `[heads, features]` each. The weight has r betas, `[heads]` each, and with
+    `gated` also the logarithm g of the decay. With `epsilon`, query and keys are divided by (|.|^2 + epsilon)^(1/2).
+
+    Yang, Wang, Zhang, Shen, Kim, "Parallelizing Linear Transformers with the Delta Rule over Sequence Length",
+    NeurIPS 2024. With r > 1 it is DeltaProduct (Siems et al., NeurIPS 2025).
+    """
+    betas = weight[..., : factors * heads].unflatten(-1, (factors, heads))
+
+    def step(x: Tensor, memory: Tensor) -> State:
+        _, keys, values = unit_heads(x, heads, key_size, factors, epsilon)
+        memory = memory.unflatten(-1, (heads, key_size, -1))
+        if gated:
+            memory = weight[..., factors * heads :, None, None].exp() * memory
+        for k, v, beta in zip(keys.unbind(1), values.unbind(1), betas.unbind(1), strict=True):
+            error = v - torch.einsum("bhk,bhkv->bhv", k, memory)
+            memory = memory + (beta[..., None] * k)[..., None] * error[..., None, :]
+        return (memory.flatten(1),)
+
+    return step

@@ -41,7 +41,7 @@ def run(call: Call) -> Result:
     states of such a recurrence are kept; the backward pass computes the steps again, a piece of the sequence at a time.
     """
     assert isinstance(call.x, Tensor)
-    if meeting.is_on() and isinstance(call.weight, Tensor) and call.trace is None:
+    if meeting.is_on() and isinstance(call.weight, Tensor) and call.trace is None and call.operation.output is None:
         return kernels.run(cast(type[Kernel], _batched(call.operation)), call)
     if isinstance(call.weight, Tensor) or call.trace is not None or not torch.is_grad_enabled():
         return _loop(call, call.x, *call.state)
@@ -110,7 +110,11 @@ def _loop(call: Call, x: Tensor, *state: Tensor) -> Result:
     if call.trace is not None:
         for name, tensors in zip(call.operation.traced_states, zip(*states, strict=True), strict=False):
             call.trace.watch(name, tensors)
-    return torch.stack([first for first, *_ in states]), states[-1]
+    output = call.operation.output
+    if output is None:
+        return torch.stack([first for first, *_ in states]), states[-1]
+    pairs = zip(x.unbind(0), states, strict=True)
+    return torch.stack([output(x_t, *state, **call.parameters) for x_t, state in pairs]), states[-1]
 
 
 def _all_states(call: Call, x: Tensor, *state: Tensor) -> list[State]:
@@ -124,8 +128,8 @@ def _all_states(call: Call, x: Tensor, *state: Tensor) -> list[State]:
 
 
 def _steps(call: Call) -> Iterator[Callable[..., State]]:
-    """Yield the step of each time: the same one without end, or one for each diagonal of a weight `[T, B, n]`."""
+    """Yield the step of each time: the same one without end, or one for each part of a weight `[T, B, width]`."""
     make = functools.partial(call.operation.step, **call.parameters)
-    if call.operation.diagonal and isinstance(call.weight, Tensor) and call.weight.dim() == 3:
+    if isinstance(call.weight, Tensor) and call.weight.dim() == 3:
         return map(make, call.weight.unbind(0))
     return itertools.repeat(make(call.weight))

@@ -48,6 +48,9 @@ LEARNS: dict[str, tuple[str, float, dict[str, object]]] = {
     "min_lstm": ("adding", 0.2, {}),
     "slstm": ("adding", 0.2, {}),
     "mlstm": ("adding", 0.2, {}),
+    "deltanet": ("adding", 0.1, {}),
+    "deltaproduct": ("adding", 0.2, {"epochs": 10}),
+    "gated_deltanet": ("adding", 0.2, {}),
 }
 """By model the task, the share of the baseline that it comes below, and settings other than its own."""
 

@@ -1,0 +1,187 @@
+"""The layer of the delta-rule models: keys, values and queries of the inputs, a memory, a norm and an output map.
+
+    q_t, k_t, v_t = SiLU(convolution of W x),   beta_t = sigmoid(B x_t), or twice that
+    y_t = q_t^T S_t of the delta rule with q_t and k_t at unit length, each head with a memory S of its own
+    h_t = W_o (RMSNorm(y_t) o SiLU(G x_t))
+
+The layers are those of the authors' library, flash-linear-attention (`fla/layers`), with its starts. Maps start as
+torch's Linear without bias, a convolution of 4 inputs as U(-1/2, 1/2). RMSNorm is taken in each head, with a common
+weight. The library scales queries by 1 / sqrt(key size). Here its norm's constant of 1e-5 is multiplied by the key size
+instead, which gives the same h.
+
+Without a block, the maps read the m features of the task's inputs themselves, and the model's output map reads h. The
+state is the memories, then the inputs of the convolution at its last steps.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.functional import linear, silu, softplus
+
+from orthobench.matrices.initial import torch_linear_
+from orthobench.model import Count, Model, ModelSettings, OptimizerName, Signature, State
+from orthobench.recurrence import GradientTrace, delta_rule, project, short_convolution
+
+_UNIT_EPSILON, _NORM_EPSILON = 1e-6, 1e-5
+_HEADS = 4
+
+
+class DeltaSettings(ModelSettings):
+    optimizer: OptimizerName = "adam"
+    heads: Count = Field(
+        _HEADS,
+        description="number of memories; hidden_size / heads is the size of their values. Default: the greatest common "
+        "divisor of 4 and hidden_size",
+        json_schema_extra={"tied_to": "hidden_size"},
+    )
+    key_size: Count | None = Field(
+        None, description="features of a key and of a query in each head; none: those of a value, hidden_size / heads"
+    )
+    convolution: int | None = Field(
+        4, ge=2, le=8, description="inputs that the short convolution through time reads; none: no convolution"
+    )
+    negative_eigenvalues: bool = Field(
+        False,
+        description="beta = 2 sigmoid(.) instead of sigmoid(.): a step's eigenvalues reach from 1 to -1, not to 0",
+    )
+    output_gate: bool = Field(True, description="multiply the normalised readings by SiLU of a map of the inputs")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolve_heads(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {"heads": math.gcd(_HEADS, cls.whole(values, "hidden_size")) or 1, **values}
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> DeltaSettings:
+        if self.hidden_size % self.heads:
+            raise ValueError(
+                f"heads={self.heads} should divide hidden_size ({self.hidden_size}): each head has hidden_size / heads "
+                "values"
+            )
+        return self
+
+    @property
+    def value_size(self) -> int:
+        """Return the features of a value in each head."""
+        return self.hidden_size // self.heads
+
+    @property
+    def keys(self) -> int:
+        """Return the features of a key in each head."""
+        return self.key_size or self.value_size
+
+    @property
+    def steps_of_token(self) -> int:
+        """Return the number of corrections of the memory by each input."""
+        return 1
+
+    @property
+    def has_decay(self) -> bool:
+        """Return whether the memory decays."""
+        return False
+
+    @property
+    def channels(self) -> int:
+        """Return the features of queries, keys and values together."""
+        return self.heads * (self.keys + self.steps_of_token * (self.keys + self.value_size))
+
+    @property
+    def memory(self) -> int:
+        """Return the numbers of all memories."""
+        return self.hidden_size * self.keys
+
+
+class DeltaModel(Model):
+    """A model whose memories follow the delta rule."""
+
+    step_matrices = ()
+    cost: ClassVar[str] = "queries, keys and values of 3n features pass through a convolution and a memory each step"
+    Settings = DeltaSettings
+
+    def __init__(self, settings: DeltaSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        self.settings = settings
+        m, n, heads = signature.input_size, settings.hidden_size, settings.heads
+
+        def drawn(fan_in: int, *shape: int) -> nn.Parameter:
+            return nn.Parameter(torch_linear_(torch.empty(*shape), fan_in, generator))
+
+        self.input_weight = drawn(m, settings.channels, m)
+        self.beta_weight = drawn(m, settings.steps_of_token * heads, m)
+        taps = settings.convolution
+        self.convolution_weight = None if taps is None else drawn(taps, taps, settings.channels)
+        self.decay_weight = None
+        if settings.has_decay:
+            self.decay_weight = drawn(m, heads, m)
+            rate, step = torch.rand(2, heads, generator=generator, dtype=torch.float64)
+            self.decay_rate = nn.Parameter((16 * rate).clamp(min=1e-6).log().float())
+            step = (math.log(1e-3) + step * math.log(100)).exp()
+            self.decay_bias = nn.Parameter((step + torch.log(-torch.expm1(-step))).float())
+        self.gate_weight = drawn(m, n, m) if settings.output_gate else None
+        self.norm_weight = nn.Parameter(torch.ones(settings.value_size))
+        self.mixing_weight = drawn(n, n, n)
+
+    @classmethod
+    def state_features(cls, settings: ModelSettings) -> int:
+        assert isinstance(settings, DeltaSettings)
+        return settings.memory + ((settings.convolution or 1) - 1) * settings.channels
+
+    @classmethod
+    def output_features(cls, settings: ModelSettings) -> int:
+        return settings.hidden_size
+
+    def state_parts(self) -> dict[str, slice]:
+        memory = self.settings.memory
+        parts = {"h": slice(0, memory), "convolution": slice(memory, self.features)}
+        return {name: part for name, part in parts.items() if part.start < part.stop}
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        settings = self.settings
+        x = project(inputs, self.input_weight)
+        last: tuple[Tensor, ...] = ()
+        memory, before = state[0].split((settings.memory, self.features - settings.memory), dim=-1)
+        if self.convolution_weight is not None:
+            taps = len(self.convolution_weight)
+            before = before.unflatten(-1, (taps - 1, -1)).transpose(0, 1)
+            last = (torch.cat((before[len(x) :], x[1 - taps :])).transpose(0, 1).flatten(1),)
+            x = short_convolution(x, self.convolution_weight, before)
+        else:
+            x = silu(x)
+        y, (memory,) = delta_rule(
+            x, self.coefficients(inputs), (memory,), trace,
+            settings.heads, settings.keys, settings.steps_of_token, settings.has_decay, _UNIT_EPSILON,
+        )  # fmt: skip
+        if self.signature.readout == "last":
+            y, inputs = y[-1:], inputs[-1:]
+        return self.read(y, inputs), (torch.cat((memory, *last), dim=-1),)
+
+    def coefficients(self, inputs: Tensor) -> Tensor:
+        """Return the betas and with a decay its logarithm, `[T, B, heads]` each."""
+        beta = project(inputs, self.beta_weight).sigmoid()
+        beta = 2 * beta if self.settings.negative_eigenvalues else beta
+        if self.decay_weight is None:
+            return beta
+        step = softplus(project(inputs, self.decay_weight) + self.decay_bias)
+        return torch.cat((beta, -self.decay_rate.exp() * step), dim=-1)
+
+    def read(self, y: Tensor, inputs: Tensor) -> Tensor:
+        """Return h `[T, B, n]` from the readings of the memories `[T, B, n]` and the inputs `[T, B, m]`."""
+        by_head = y.unflatten(-1, (self.settings.heads, -1))
+        constant = _NORM_EPSILON * self.settings.keys
+        scale = (by_head.square().mean(-1, keepdim=True) + constant).rsqrt()
+        h = (by_head * scale * self.norm_weight).flatten(-2)
+        if self.gate_weight is not None:
+            h = h * silu(project(inputs, self.gate_weight))
+        return linear(h, self.mixing_weight)
+
+    def readout(self, outputs: Tensor, final: State) -> Tensor:
+        return outputs[-1] if self.signature.readout == "last" else outputs
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        """Return no matrix: those of the delta rule depend on the inputs."""
+        return {}

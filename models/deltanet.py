@@ -1,0 +1,30 @@
+"""DeltaNet: memories that the delta rule corrects, products of generalised Householder matrices of the inputs.
+
+    S_t = (I - beta_t k_t k_t^T) S_{t-1} + beta_t k_t v_t^T,   y_t = q_t^T S_t
+
+q_t, k_t (of unit length), v_t and beta_t in (0, 1) depend on the inputs; S is a matrix for each head. S. Yang, B. Wang,
+Y. Zhang, Y. Shen, Y. Kim, "Parallelizing Linear Transformers with the Delta Rule over Sequence Length", NeurIPS 2024;
+first I. Schlag, K. Irie, J. Schmidhuber, "Linear Transformers Are Secretly Fast Weight Programmers", ICML 2021. With
+`negative_eigenvalues` beta_t is in (0, 2), and a step can reflect: R. Grazzi, J. Siems, A. Zela, J. Franke, F. Hutter,
+M. Pontil, "Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues", ICLR 2025.
+
+hidden_size n is the number of heads times the size of a value. `models/_delta.py` describes the layer. As in the
+library's layer of this name, there is no output gate by default.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from ._delta import DeltaModel, DeltaSettings
+
+
+class DeltaNetSettings(DeltaSettings):
+    output_gate: bool = Field(False, description="multiply the normalised readings by SiLU of a map of the inputs")
+
+
+class DeltaNet(DeltaModel):
+    version = 1
+    title = "DeltaNet"
+    paper = "Yang et al. Parallelizing Linear Transformers with the Delta Rule over Sequence Length. NeurIPS 2024"
+    Settings = DeltaNetSettings

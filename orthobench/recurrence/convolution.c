@@ -1,0 +1,109 @@
+/* The short causal convolution through time with SiLU, y_t = silu(sum_i w_i o x_{t - taps + 1 + i}), in float32.
+ *
+ * Features are independent, so the caller gives each thread a range of blocks: a block is one vector of features of one
+ * batch row. The sequence is cut into tiles, whose steps of one block run with all inputs in registers. Tensors are
+ * contiguous and time major, [T, B, width]; `before` [taps - 1, B, width] has the inputs before the first step, and the
+ * weight is [taps, width], the oldest input's first. */
+#include "vectors.h"
+
+#define MOST_TAPS 8
+#define TILE 16
+
+int64_t convolution_taps(void) { return MOST_TAPS; }
+
+/* x_t, or one of the inputs before the first step. */
+INLINE vf input(const float *x, const float *before, int64_t taps, int64_t size, int64_t at, int64_t t, int count) {
+    return t >= 0 ? load(x + t * size + at, count) : load(before + (t + taps - 1) * size + at, count);
+}
+
+/* Runs BODY for the tiles in an order and the blocks in [first, last), with the place `at` in a tensor
+ * [B, width], the column `col`, the number `count` of features, and the tile's steps [begin, end). */
+#define EACH_TILE(TILE_OF, BODY)                                                                    \
+    const int64_t blocks = (width + VL - 1) / VL, size = batch * width, tiles = (steps + TILE - 1) / TILE; \
+    for (int64_t tile = 0; tile < tiles; tile++) {                                                  \
+        const int64_t begin = (TILE_OF) * TILE, end = begin + TILE < steps ? begin + TILE : steps;  \
+        for (int64_t block = first; block < last; block++) {                                        \
+            const int64_t row = block / blocks, col = (block - row * blocks) * VL, at = row * width + col; \
+            const int count = lanes(width - col);                                                   \
+            BODY                                                                                    \
+        }                                                                                           \
+    }
+
+INLINE void forward(const int taps, int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width,
+                    const float *x, const float *before, const float *weight, float *y) {
+    EACH_TILE(tile, {
+        vf w[MOST_TAPS];
+        vf window[MOST_TAPS];
+        for (int i = 0; i < taps; i++) w[i] = load(weight + i * width + col, count);
+        for (int i = 1; i < taps; i++) window[i] = input(x, before, taps, size, at, begin - taps + i, count);
+        for (int64_t t = begin; t < end; t++) {
+            for (int i = 1; i < taps; i++) window[i - 1] = window[i];
+            window[taps - 1] = load(x + t * size + at, count);
+            vf z = w[0] * window[0];
+            for (int i = 1; i < taps; i++) z += w[i] * window[i];
+            store(y + t * size + at, z * sigmoid(z), count);
+        }
+    })
+}
+
+/* y [T, B, width]. */
+void convolution_forward(int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width, int64_t taps,
+                         const float *x, const float *before, const float *weight, float *y) {
+    const uint64_t denormals = flush_denormals();
+    if (taps == 4) forward(4, first, last, steps, batch, width, x, before, weight, y);
+    else forward((int)taps, first, last, steps, batch, width, x, before, weight, y);
+    restore_denormals(denormals);
+}
+
+/* `later` [taps - 1, B, width] holds dL/dz of the steps after a tile, the next one first; zeros at the start. */
+INLINE void backward(const int taps, int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width,
+                     const float *x, const float *before, const float *weight, const float *dy, float *dx,
+                     float *dbefore, float *dweight, float *later) {
+    EACH_TILE(tiles - 1 - tile, {
+        vf w[MOST_TAPS];
+        vf dw[MOST_TAPS];
+        vf window[MOST_TAPS];
+        vf dz[MOST_TAPS]; /* dz[i]: of step t + i */
+        for (int i = 0; i < taps; i++) {
+            w[i] = load(weight + i * width + col, count);
+            dw[i] = load(dweight + i * size + at, count);
+        }
+        for (int i = 0; i < taps - 1; i++) {
+            window[i] = input(x, before, taps, size, at, end - taps + 1 + i, count);
+            dz[i] = load(later + i * size + at, count);
+        }
+        for (int64_t t = end - 1; t >= begin; t--) {
+            for (int i = taps - 1; i > 0; i--) window[i] = window[i - 1];
+            window[0] = input(x, before, taps, size, at, t - taps + 1, count);
+            vf z = w[0] * window[0];
+            for (int i = 1; i < taps; i++) z += w[i] * window[i];
+            const vf s = sigmoid(z);
+            for (int i = taps - 1; i > 0; i--) dz[i] = dz[i - 1];
+            dz[0] = load(dy + t * size + at, count) * (s + z * s * (1.0f - s));
+            vf total = {0};
+            for (int i = 0; i < taps; i++) {
+                dw[i] += dz[0] * window[i];
+                total += w[taps - 1 - i] * dz[i]; /* x_t is input taps - 1 - i of step t + i */
+            }
+            store(dx + t * size + at, total, count);
+        }
+        for (int i = 0; i < taps; i++) store(dweight + i * size + at, dw[i], count);
+        for (int i = 0; i < taps - 1; i++) store(later + i * size + at, dz[i], count);
+        if (begin == 0)
+            for (int j = 0; j < taps - 1; j++) { /* the input of step j - taps + 1 */
+                vf total = {0};
+                for (int i = 0; i <= j; i++) total += w[j - i] * dz[i];
+                store(dbefore + j * size + at, total, count);
+            }
+    })
+}
+
+/* dx, dbefore as before, dweight [taps, B, width]: each row's sum over time. dweight and later are zeroed. */
+void convolution_backward(int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width, int64_t taps,
+                          const float *x, const float *before, const float *weight, const float *dy, float *dx,
+                          float *dbefore, float *dweight, float *later) {
+    const uint64_t denormals = flush_denormals();
+    if (taps == 4) backward(4, first, last, steps, batch, width, x, before, weight, dy, dx, dbefore, dweight, later);
+    else backward((int)taps, first, last, steps, batch, width, x, before, weight, dy, dx, dbefore, dweight, later);
+    restore_denormals(denormals);
+}

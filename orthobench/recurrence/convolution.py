@@ -1,0 +1,86 @@
+"""The short causal convolution of each feature through time with SiLU, before a memory of keys and values.
+
+On the CPU a C kernel (`convolution.c`) has both passes in float32; elsewhere it is a few operations of torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import silu
+
+from orthobench.recurrence import dispatch, native, stopwatch, threads, workspace
+
+_SMALL = 1 << 15  # numbers; below, starting a thread costs more than it saves
+
+
+def short_convolution(inputs: Tensor, weight: Tensor, before: Tensor) -> Tensor:
+    """Return y_t = silu(sum_i w_i o x_{t - taps + 1 + i}), i = 0 to taps - 1; w_0 weighs the oldest input.
+
+    Args:
+        inputs: x `[T, B, n]`.
+        weight: `[taps, n]`.
+        before: the inputs before the first step, `[taps - 1, B, n]`, the oldest first.
+
+    Returns:
+        y `[T, B, n]`.
+    """
+    tensors = (inputs, weight, before)
+    has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and inputs.numel()
+    in_torch = torch.compiler.is_exporting() or dispatch.chosen() == "reference" or len(weight) > 8
+    if in_torch or not has_kernel or native.unusable("short_convolution"):
+        return in_pytorch(*tensors)
+    return in_c(*tensors)
+
+
+def in_c(inputs: Tensor, weight: Tensor, before: Tensor) -> Tensor:
+    """Return the convolution by the C kernels, for float32 on the CPU."""
+    with stopwatch.part(stopwatch.PROJECTION):
+        result: Tensor = _Convolution.apply(inputs.contiguous(), weight.contiguous(), before.contiguous())
+    return result
+
+
+def in_pytorch(inputs: Tensor, weight: Tensor, before: Tensor) -> Tensor:
+    """Return the convolution by operations of torch: the definition."""
+    steps, padded = len(inputs), torch.cat((before, inputs))
+    terms = [w * padded[i : i + steps] for i, w in enumerate(weight.unbind(0))]
+    return silu(torch.stack(terms).sum(0))
+
+
+class _Convolution(Function):
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, before: Tensor) -> Tensor:
+        ctx.save_for_backward(inputs, weight, before)
+        y = workspace.take(*inputs.shape)
+        _run("convolution_forward", inputs, len(weight), inputs, before, weight, y)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        inputs, weight, before = ctx.saved_tensors
+        taps, (_, batch, width) = len(weight), inputs.shape
+        dx, dbefore = workspace.take(*inputs.shape), torch.empty_like(before)
+        dweight, later = inputs.new_zeros(taps, batch, width), torch.zeros_like(before)
+        tensors = inputs, before, weight, dy.contiguous(), dx, dbefore, dweight, later
+        with stopwatch.part(stopwatch.PROJECTION):
+            _run("convolution_backward", inputs, taps, *tensors)
+        return dx, torch.stack([native.total(rows) for rows in dweight.unbind(0)]), dbefore
+
+
+def _run(function: str, inputs: Tensor, taps: int, *tensors: Tensor) -> None:
+    """Run one pass over all steps, the blocks of features split over the threads, which changes no number."""
+    steps, batch, width = inputs.shape
+    kernel, pointers = getattr(native.kernels(), function), [tensor.data_ptr() for tensor in tensors]
+
+    def task(first: int, last: int) -> Callable[[], None]:
+        return lambda: kernel(first, last, steps, batch, width, taps, *pointers)
+
+    blocks = batch * -(-width // native.kernels().vector_length())
+    parts = threads.ranges(blocks, torch.get_num_threads() if inputs.numel() > _SMALL else 1)
+    threads.run([task(*part) for part in parts])

@@ -1,0 +1,188 @@
+"""DeltaNet, DeltaProduct and Gated DeltaNet against a literal transcription, and as layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.models import make
+
+from orthobench import nn as layers
+from orthobench.errors import UsageError
+from orthobench.plugins import Catalog
+from orthobench.recurrence import GradientTrace, short_convolution, use_backend
+from orthobench.recurrence.convolution import in_pytorch
+
+NAMES = ("deltanet", "deltaproduct", "gated_deltanet")
+FORMS: list[tuple[str, dict[str, Any]]] = [
+    ("deltanet", {}),
+    ("deltanet", {"negative_eigenvalues": True, "output_gate": True, "key_size": 5, "heads": 3}),
+    ("deltanet", {"convolution": None, "heads": 1}),
+    ("gated_deltanet", {"convolution": 2}),
+    ("deltaproduct", {"householders": 3, "heads": 2}),
+    ("deltaproduct", {"householders": 2, "decay": True, "negative_eigenvalues": False, "output_gate": False}),
+]
+
+
+def sigmoid(z: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-z))
+
+
+def silu(z: np.ndarray) -> np.ndarray:
+    return z * sigmoid(z)
+
+
+def transcribed(model: Any, inputs: np.ndarray) -> np.ndarray:
+    """The outputs of every step, one step, row and head at a time."""
+    p = {name: value.detach().numpy() for name, value in model.named_parameters()}
+    heads, keys, values = model.settings.heads, model.settings.keys, model.settings.value_size
+    factors = getattr(model.settings, "householders", 1)
+    steps, batch, _ = inputs.shape
+    outputs = np.zeros((steps, batch, model.signature.output_size))
+    for row in range(batch):
+        memory = np.zeros((heads, keys, values))
+        projected = [np.zeros(len(p["input_weight"])) for _ in range(7)]
+        for t in range(steps):
+            u = inputs[t, row]
+            projected.append(p["input_weight"] @ u)
+            x = projected[-1]
+            if "convolution_weight" in p:
+                taps = len(p["convolution_weight"])
+                x = sum(w * past for w, past in zip(p["convolution_weight"], projected[-taps:], strict=True))
+            x = silu(x)
+            beta = sigmoid(p["beta_weight"] @ u) * (2 if model.settings.negative_eigenvalues else 1)
+            q = x[: heads * keys].reshape(heads, keys)
+            k = x[heads * keys : heads * keys * (1 + factors)].reshape(factors, heads, keys)
+            v = x[heads * keys * (1 + factors) :].reshape(factors, heads, values)
+            read = np.zeros((heads, values))
+            for head in range(heads):
+                if "decay_weight" in p:
+                    z = (p["decay_weight"] @ u)[head] + p["decay_bias"][head]
+                    memory[head] *= np.exp(-np.exp(p["decay_rate"][head]) * np.log1p(np.exp(z)))
+                for j in range(factors):
+                    unit = k[j, head] / np.sqrt((k[j, head] ** 2).sum() + 1e-6)
+                    transition = np.eye(keys) - beta[j * heads + head] * np.outer(unit, unit)
+                    memory[head] = transition @ memory[head] + beta[j * heads + head] * np.outer(unit, v[j, head])
+                # The library divides queries by the square root of the key size, and its norm has 1e-5.
+                unit = q[head] / np.sqrt((q[head] ** 2).sum() + 1e-6) / np.sqrt(keys)
+                y = memory[head].T @ unit
+                read[head] = y / np.sqrt((y**2).mean() + 1e-5) * p["norm_weight"]
+            h = read.reshape(-1)
+            if "gate_weight" in p:
+                h = h * silu(p["gate_weight"] @ u)
+            outputs[t, row] = p["output_weight"] @ (p["mixing_weight"] @ h) + p["output_bias"]
+    return outputs
+
+
+@pytest.mark.parametrize(("name", "settings"), FORMS)
+def test_is_its_equations(name: str, settings: dict[str, Any]) -> None:
+    model = make(name, inputs=3, hidden_size=12, readout="all", **settings).double()
+    with torch.no_grad():
+        model.norm_weight.copy_(torch.linspace(0.5, 2, model.settings.value_size))
+    inputs = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    outputs, _ = model(inputs)
+    np.testing.assert_allclose(outputs.detach().numpy(), transcribed(model, inputs.numpy()), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "settings"), FORMS)
+def test_kernels_are_the_definition(name: str, settings: dict[str, Any]) -> None:
+    model = make(name, inputs=3, hidden_size=12, readout="last", **settings)
+    inputs = torch.randn(30, 4, 3, generator=torch.Generator().manual_seed(1))
+    results = []
+    for backend in ("auto", "reference"):
+        with use_backend(backend):
+            outputs, (final,) = model(inputs)
+            loss = outputs.square().sum() + final.square().sum()
+            results.append([outputs, final, *torch.autograd.grad(loss, list(model.parameters()))])
+    torch.testing.assert_close(*results, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(("name", "settings"), FORMS)
+@pytest.mark.parametrize("cut", [1, 2, 3, 8])
+def test_two_parts_are_the_whole(name: str, settings: dict[str, Any], cut: int) -> None:
+    """The convolution's last inputs are in the state, also after parts that are shorter than it."""
+    model = make(name, inputs=3, hidden_size=12, readout="all", **settings).double()
+    inputs = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    whole, (final,) = model(inputs)
+    first, state = model(inputs[:cut])
+    second, (end,) = model(inputs[cut:], state)
+    torch.testing.assert_close(torch.cat((first, second)), whole)
+    torch.testing.assert_close(end, final)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_changes_nothing(name: str) -> None:
+    """Outputs at the last valid step do not see the steps behind it."""
+    model = make(name, inputs=3, hidden_size=8, readout="last_valid").double()
+    inputs = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    padded, _ = model(inputs, lengths=torch.tensor([5, 9]))
+    changed = inputs.clone()
+    changed[5:, 0] = 7.0
+    again, _ = model(changed, lengths=torch.tensor([5, 9]))
+    alone, _ = model(inputs[:5, :1], lengths=torch.tensor([5]))
+    torch.testing.assert_close(padded, again)
+    torch.testing.assert_close(padded[:1], alone)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_range_of_eigenvalues(name: str) -> None:
+    """Betas reach 1 or 2, so that I - beta k k^T has an eigenvalue from 0 or -1 to 1; decays are at most 1."""
+    for negative in (False, True):
+        model = make(name, inputs=3, hidden_size=8, negative_eigenvalues=negative)
+        inputs = 50 * torch.randn(200, 2, 3, generator=torch.Generator().manual_seed(4))
+        count = model.settings.steps_of_token * model.settings.heads
+        coefficients = model.coefficients(inputs).detach()
+        betas, decays = coefficients[..., :count], coefficients[..., count:]
+        assert float(betas.max()) == pytest.approx(2 if negative else 1, abs=1e-3)
+        assert float(betas.min()) == pytest.approx(0, abs=1e-3)
+        assert bool((decays <= 0).all())
+
+
+def test_the_trace_is_of_the_memories() -> None:
+    model = make("deltanet", inputs=3, hidden_size=8, readout="all")
+    trace = GradientTrace()
+    outputs, _ = model(torch.randn(6, 2, 3, generator=torch.Generator().manual_seed(5)), trace=trace)
+    outputs[-1].sum().backward()
+    assert trace.norms["h"].shape == (6, 2)
+    assert bool((trace.norms["h"] > 0).all())
+    assert bool((trace.norms["h"][1:] >= trace.norms["h"][:-1] * (1 - 1e-5)).all())  # each step contracts
+
+
+@pytest.mark.parametrize("layer", [layers.DeltaNet, layers.DeltaProduct, layers.GatedDeltaNet])
+def test_layers(layer: Any) -> None:
+    net = layer(input_size=5, hidden_size=8, num_layers=2)
+    inputs = torch.randn(7, 3, 5, generator=torch.Generator().manual_seed(6))
+    whole, final = net(inputs)
+    first, state = net(inputs[:4])
+    second, end = net(inputs[4:], state)
+    assert whole.shape == (7, 3, 8)
+    torch.testing.assert_close(torch.cat((first, second)), whole, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(end, final, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_heads_follow_the_hidden_size(name: str) -> None:
+    settings = Catalog().load("model", name).Settings
+    assert [settings.read({"hidden_size": n}).heads for n in (128, 170, 7)] == [4, 2, 1]
+    with pytest.raises(UsageError, match="heads=4 should divide hidden_size"):
+        settings.read({"hidden_size": 170, "heads": 4})
+
+
+@pytest.mark.parametrize(("steps", "taps", "width"), [(1, 4, 3), (3, 4, 16), (16, 2, 17), (40, 4, 33), (33, 8, 5)])
+def test_the_short_convolution(steps: int, taps: int, width: int) -> None:
+    """Of torch's conv1d in float64, in value and gradient, by the kernels and by torch's operations."""
+    generator = torch.Generator().manual_seed(7)
+    shapes = ((steps, 3, width), (taps, width), (taps - 1, 3, width))
+    leaves = [torch.randn(*shape, generator=generator).requires_grad_() for shape in shapes]
+    wide = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    way = torch.randn(steps, 3, width, generator=generator)
+    padded = torch.cat((wide[2], wide[0])).permute(1, 2, 0)
+    exact = torch.nn.functional.conv1d(padded, wide[1].T[:, None], groups=width).permute(2, 0, 1)
+    exact = torch.nn.functional.silu(exact)
+    expected = [exact, *torch.autograd.grad(exact, wide, way.double())]
+    for function in (short_convolution, in_pytorch):
+        y = function(*leaves)
+        for actual, truth in zip((y, *torch.autograd.grad(y, leaves, way)), expected, strict=True):
+            torch.testing.assert_close(actual.double(), truth, rtol=1e-5, atol=1e-5)
