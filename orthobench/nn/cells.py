@@ -25,6 +25,7 @@ from orthobench.models import (
     lipschitz_rnn,
     lru,
     lstm,
+    mamba,
     min_gru,
     min_lstm,
     mlstm,
@@ -128,6 +129,10 @@ class LinOSS(RecurrentLayer):
 
 class LipschitzRNN(RecurrentLayer):
     model = lipschitz_rnn.LipschitzRNN
+
+
+class Mamba(RecurrentLayer):
+    model = mamba.Mamba
 
 
 class MinGRU(RecurrentLayer):

@@ -25,6 +25,7 @@ from orthobench.recurrence.operations import (
     min_lstm,
     oscillators,
     recurrence,
+    selective_scan,
     slstm,
 )
 from orthobench.recurrence.projection import project
@@ -60,6 +61,7 @@ __all__ = [
     "oscillators",
     "project",
     "recurrence",
+    "selective_scan",
     "set_backend",
     "short_convolution",
     "slstm",

@@ -71,6 +71,7 @@ def comparisons() -> dict[str, Callable[[], bool]]:
     return {
         **functions,
         "delta_rule": _delta_rule_agrees,
+        "selective_scan": _selective_scan_agrees,
         "short_convolution": _convolution_agrees,
         "project": _projection_agrees,
         "cross_entropy": _entropy_agrees,
@@ -147,8 +148,8 @@ def _entropy_agrees() -> bool:
 @torch.enable_grad()
 def _convolution_agrees() -> bool:
     """Return whether the kernels of the short convolution agree, with sequences of one tile and of several."""
-    for steps, taps in ((3, 4), (37, 4), (19, 2)):
-        shapes = ((steps, 2, _FEATURES), (taps, _FEATURES), (taps - 1, 2, _FEATURES))
+    for steps, taps, has_bias in ((3, 4, True), (37, 4, False), (19, 2, True)):
+        shapes = [(steps, 2, _FEATURES), (taps, _FEATURES), (taps - 1, 2, _FEATURES), *[(_FEATURES,)] * has_bias]
         arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
         results = []
         for function, dtype in ((convolution.in_c, torch.float32), (convolution.in_pytorch, torch.float64)):
@@ -177,6 +178,25 @@ def _delta_rule_agrees() -> bool:
             actual = evaluate(cpu.run, operations.delta_rule, parameters, (), arguments, torch.float32, True)
         except MemoryError:
             return False
+        if not all(_is_close(actual[name], value) for name, value in expected.items()):
+            return False
+    return True
+
+
+def _selective_scan_agrees() -> bool:
+    """Return whether the kernels of the selective scan agree, with chunks of steps and a rest."""
+    batch, width = 3, 21
+    for steps, size, rank, negative in ((2, 16, 2, True), (18, 16, 1, False), (35, 3, 4, True)):
+        x, weight = normal(steps, batch, width, seed=0), normal(steps, batch, rank + 2 * size, seed=1)
+        vectors = (-normal(size * width, seed=2).exp(), normal(width, rank, seed=3), normal(width, seed=4))
+        arguments = [x, weight, normal(batch, size * width, seed=5), *vectors]
+        form = ({"state_size": size, "negative": negative}, ("rates", "step_weight", "step_bias"), arguments)
+        with torch.inference_mode(False), torch.enable_grad():
+            expected = evaluate(reference.run, operations.selective_scan, *form, torch.float64, True)
+            try:
+                actual = evaluate(cpu.run, operations.selective_scan, *form, torch.float32, True)
+            except MemoryError:
+                return False
         if not all(_is_close(actual[name], value) for name, value in expected.items()):
             return False
     return True

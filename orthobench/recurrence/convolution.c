@@ -1,9 +1,9 @@
-/* The short causal convolution through time with SiLU, y_t = silu(sum_i w_i o x_{t - taps + 1 + i}), in float32.
+/* The short causal convolution through time with SiLU, y_t = silu(sum_i w_i o x_{t - taps + 1 + i} + b), in float32.
  *
  * Features are independent, so the caller gives each thread a range of blocks: a block is one vector of features of one
  * batch row. The sequence is cut into tiles, whose steps of one block run with all inputs in registers. Tensors are
  * contiguous and time major, [T, B, width]; `before` [taps - 1, B, width] has the inputs before the first step, and the
- * weight is [taps, width], the oldest input's first. */
+ * weight is [taps, width], the oldest input's first. The bias [width] and its gradient are NULL if it is absent. */
 #include "vectors.h"
 
 #define MOST_TAPS 8
@@ -30,16 +30,17 @@ INLINE vf input(const float *x, const float *before, int64_t taps, int64_t size,
     }
 
 INLINE void forward(const int taps, int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width,
-                    const float *x, const float *before, const float *weight, float *y) {
+                    const float *x, const float *before, const float *weight, const float *bias, float *y) {
     EACH_TILE(tile, {
         vf w[MOST_TAPS];
         vf window[MOST_TAPS];
+        const vf constant = bias ? load(bias + col, count) : (vf){0};
         for (int i = 0; i < taps; i++) w[i] = load(weight + i * width + col, count);
         for (int i = 1; i < taps; i++) window[i] = input(x, before, taps, size, at, begin - taps + i, count);
         for (int64_t t = begin; t < end; t++) {
             for (int i = 1; i < taps; i++) window[i - 1] = window[i];
             window[taps - 1] = load(x + t * size + at, count);
-            vf z = w[0] * window[0];
+            vf z = constant + w[0] * window[0];
             for (int i = 1; i < taps; i++) z += w[i] * window[i];
             store(y + t * size + at, z * sigmoid(z), count);
         }
@@ -48,22 +49,24 @@ INLINE void forward(const int taps, int64_t first, int64_t last, int64_t steps, 
 
 /* y [T, B, width]. */
 void convolution_forward(int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width, int64_t taps,
-                         const float *x, const float *before, const float *weight, float *y) {
+                         const float *x, const float *before, const float *weight, const float *bias, float *y) {
     const uint64_t denormals = flush_denormals();
-    if (taps == 4) forward(4, first, last, steps, batch, width, x, before, weight, y);
-    else forward((int)taps, first, last, steps, batch, width, x, before, weight, y);
+    if (taps == 4) forward(4, first, last, steps, batch, width, x, before, weight, bias, y);
+    else forward((int)taps, first, last, steps, batch, width, x, before, weight, bias, y);
     restore_denormals(denormals);
 }
 
 /* `later` [taps - 1, B, width] holds dL/dz of the steps after a tile, the next one first; zeros at the start. */
 INLINE void backward(const int taps, int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width,
-                     const float *x, const float *before, const float *weight, const float *dy, float *dx,
-                     float *dbefore, float *dweight, float *later) {
+                     const float *x, const float *before, const float *weight, const float *bias, const float *dy,
+                     float *dx, float *dbefore, float *dweight, float *dbias, float *later) {
     EACH_TILE(tiles - 1 - tile, {
         vf w[MOST_TAPS];
         vf dw[MOST_TAPS];
         vf window[MOST_TAPS];
         vf dz[MOST_TAPS]; /* dz[i]: of step t + i */
+        vf by_bias = {0};
+        const vf constant = bias ? load(bias + col, count) : (vf){0};
         for (int i = 0; i < taps; i++) {
             w[i] = load(weight + i * width + col, count);
             dw[i] = load(dweight + i * size + at, count);
@@ -75,11 +78,12 @@ INLINE void backward(const int taps, int64_t first, int64_t last, int64_t steps,
         for (int64_t t = end - 1; t >= begin; t--) {
             for (int i = taps - 1; i > 0; i--) window[i] = window[i - 1];
             window[0] = input(x, before, taps, size, at, t - taps + 1, count);
-            vf z = w[0] * window[0];
+            vf z = constant + w[0] * window[0];
             for (int i = 1; i < taps; i++) z += w[i] * window[i];
             const vf s = sigmoid(z);
             for (int i = taps - 1; i > 0; i--) dz[i] = dz[i - 1];
             dz[0] = load(dy + t * size + at, count) * (s + z * s * (1.0f - s));
+            by_bias += dz[0];
             vf total = {0};
             for (int i = 0; i < taps; i++) {
                 dw[i] += dz[0] * window[i];
@@ -88,6 +92,7 @@ INLINE void backward(const int taps, int64_t first, int64_t last, int64_t steps,
             store(dx + t * size + at, total, count);
         }
         for (int i = 0; i < taps; i++) store(dweight + i * size + at, dw[i], count);
+        if (dbias) store(dbias + at, load(dbias + at, count) + by_bias, count);
         for (int i = 0; i < taps - 1; i++) store(later + i * size + at, dz[i], count);
         if (begin == 0)
             for (int j = 0; j < taps - 1; j++) { /* the input of step j - taps + 1 */
@@ -98,12 +103,16 @@ INLINE void backward(const int taps, int64_t first, int64_t last, int64_t steps,
     })
 }
 
-/* dx, dbefore as before, dweight [taps, B, width]: each row's sum over time. dweight and later are zeroed. */
+/* dx, dbefore as before, dweight [taps, B, width] and dbias [B, width]: each row's sum over time. They and `later` are
+ * zeroed. */
 void convolution_backward(int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width, int64_t taps,
-                          const float *x, const float *before, const float *weight, const float *dy, float *dx,
-                          float *dbefore, float *dweight, float *later) {
+                          const float *x, const float *before, const float *weight, const float *bias,
+                          const float *dy, float *dx, float *dbefore, float *dweight, float *dbias, float *later) {
     const uint64_t denormals = flush_denormals();
-    if (taps == 4) backward(4, first, last, steps, batch, width, x, before, weight, dy, dx, dbefore, dweight, later);
-    else backward((int)taps, first, last, steps, batch, width, x, before, weight, dy, dx, dbefore, dweight, later);
+#define RUN(TAPS)                                                                                                   \
+    backward(TAPS, first, last, steps, batch, width, x, before, weight, bias, dy, dx, dbefore, dweight, dbias, later)
+    if (taps == 4) RUN(4);
+    else RUN((int)taps);
+#undef RUN
     restore_denormals(denormals);
 }

@@ -19,64 +19,71 @@ from orthobench.recurrence import dispatch, native, stopwatch, threads, workspac
 _SMALL = 1 << 15  # numbers; below, starting a thread costs more than it saves
 
 
-def short_convolution(inputs: Tensor, weight: Tensor, before: Tensor) -> Tensor:
-    """Return y_t = silu(sum_i w_i o x_{t - taps + 1 + i}), i = 0 to taps - 1; w_0 weighs the oldest input.
+def short_convolution(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return y_t = silu(sum_i w_i o x_{t - taps + 1 + i} + b), i = 0 to taps - 1; w_0 weighs the oldest input.
 
     Args:
         inputs: x `[T, B, n]`.
         weight: `[taps, n]`.
         before: the inputs before the first step, `[taps - 1, B, n]`, the oldest first.
+        bias: b `[n]`.
 
     Returns:
         y `[T, B, n]`.
     """
-    tensors = (inputs, weight, before)
-    has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and inputs.numel()
+    tensors = (inputs, weight, before, bias)
+    present = [each for each in tensors if each is not None]
+    has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in present) and inputs.numel()
     in_torch = torch.compiler.is_exporting() or dispatch.chosen() == "reference" or len(weight) > 8
     if in_torch or not has_kernel or native.unusable("short_convolution"):
         return in_pytorch(*tensors)
     return in_c(*tensors)
 
 
-def in_c(inputs: Tensor, weight: Tensor, before: Tensor) -> Tensor:
+def in_c(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the convolution by the C kernels, for float32 on the CPU."""
     with stopwatch.part(stopwatch.PROJECTION):
-        result: Tensor = _Convolution.apply(inputs.contiguous(), weight.contiguous(), before.contiguous())
+        result: Tensor = _Convolution.apply(inputs.contiguous(), weight.contiguous(), before.contiguous(), bias)
     return result
 
 
-def in_pytorch(inputs: Tensor, weight: Tensor, before: Tensor) -> Tensor:
+def in_pytorch(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the convolution by operations of torch: the definition."""
     steps, padded = len(inputs), torch.cat((before, inputs))
     terms = [w * padded[i : i + steps] for i, w in enumerate(weight.unbind(0))]
-    return silu(torch.stack(terms).sum(0))
+    total = torch.stack(terms).sum(0)
+    return silu(total if bias is None else total + bias)
 
 
 class _Convolution(Function):
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, before: Tensor) -> Tensor:
-        ctx.save_for_backward(inputs, weight, before)
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None) -> Tensor:
+        bias = None if bias is None else bias.contiguous()
+        ctx.save_for_backward(inputs, weight, before, bias)
         y = workspace.take(*inputs.shape)
-        _run("convolution_forward", inputs, len(weight), inputs, before, weight, y)
+        _run("convolution_forward", inputs, len(weight), inputs, before, weight, bias, y)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Any:
-        inputs, weight, before = ctx.saved_tensors
+        inputs, weight, before, bias = ctx.saved_tensors
         taps, (_, batch, width) = len(weight), inputs.shape
         dx, dbefore = workspace.take(*inputs.shape), torch.empty_like(before)
         dweight, later = inputs.new_zeros(taps, batch, width), torch.zeros_like(before)
-        tensors = inputs, before, weight, dy.contiguous(), dx, dbefore, dweight, later
+        dbias = None if bias is None else torch.zeros_like(inputs[0])
+        tensors = inputs, before, weight, bias, dy.contiguous(), dx, dbefore, dweight, dbias, later
         with stopwatch.part(stopwatch.PROJECTION):
             _run("convolution_backward", inputs, taps, *tensors)
-        return dx, torch.stack([native.total(rows) for rows in dweight.unbind(0)]), dbefore
+        dweight = torch.stack([native.total(rows) for rows in dweight.unbind(0)])
+        return dx, dweight, dbefore, None if dbias is None else native.total(dbias)
 
 
-def _run(function: str, inputs: Tensor, taps: int, *tensors: Tensor) -> None:
+def _run(function: str, inputs: Tensor, taps: int, *tensors: Tensor | None) -> None:
     """Run one pass over all steps, the blocks of features split over the threads, which changes no number."""
     steps, batch, width = inputs.shape
-    kernel, pointers = getattr(native.kernels(), function), [tensor.data_ptr() for tensor in tensors]
+    kernel = getattr(native.kernels(), function)
+    pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
 
     def task(first: int, last: int) -> Callable[[], None]:
         return lambda: kernel(first, last, steps, batch, width, taps, *pointers)

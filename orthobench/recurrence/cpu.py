@@ -1,4 +1,4 @@
-"""The CPU back end: the kernels of `cpu.c`, `scan.c`, `delta.c` and `units.py`, in float32.
+"""The CPU back end: the kernels of `cpu.c`, `scan.c`, `delta.c`, `selective.c` and `units.py`, in float32.
 
 Forward keeps the states and what the states do not give back (see `cpu.c`, "saved"). Backward runs the loop in reverse.
 It makes dL/dW beside the loop while the sum fits the cache, and else as one product over all steps.
@@ -19,6 +19,7 @@ from orthobench.recurrence.delta import Delta
 from orthobench.recurrence.independent import Independent
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 from orthobench.recurrence.scan import Scan
+from orthobench.recurrence.selective import Selective
 from orthobench.recurrence.units import Minimal, Oscillators
 
 _KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in cpu.c
@@ -436,5 +437,6 @@ KERNELS: dict[str, type[Kernel]] = {
     "min_gru": Minimal,
     "min_lstm": Minimal,
     "oscillators": Oscillators,
+    "selective_scan": Selective,
 }
 """The kernels, by the operation's name."""

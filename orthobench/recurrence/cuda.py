@@ -25,10 +25,11 @@ from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.diagonal import Diagonal
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 from orthobench.recurrence.pieces import Minimal, Oscillators
+from orthobench.recurrence.selective_pieces import SelectiveScan
 from orthobench.recurrence.self_test import Run
 
 _GATED = "gated"
-_IN_TORCH: tuple[type[Kernel], ...] = (Diagonal, Minimal, Oscillators)
+_IN_TORCH: tuple[type[Kernel], ...] = (Diagonal, Minimal, Oscillators, SelectiveScan)
 """Kernels of torch's operations, which need no Triton and no self-test."""
 TRITON = "triton"
 """The name of Triton's kernels in the verdicts of their self-tests."""
@@ -227,5 +228,6 @@ KERNELS: dict[str, type[Kernel]] = {
     "min_gru": Minimal,
     "min_lstm": Minimal,
     "oscillators": Oscillators,
+    "selective_scan": SelectiveScan,
 }
 """The kernels, by the operation's name."""

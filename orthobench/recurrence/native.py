@@ -133,9 +133,10 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.multiply_add_flops.restype = size
     library.cross_entropy.argtypes = (size, size, size, ctypes.c_float, pointer, pointer, pointer)
     library.cross_entropy.restype = ctypes.c_double
-    library.convolution_forward.argtypes = (size,) * 6 + (pointer,) * 4
-    library.convolution_backward.argtypes = (size,) * 6 + (pointer,) * 8
-    library.delta_size.restype = size
+    library.convolution_forward.argtypes = (size,) * 6 + (pointer,) * 5
+    library.convolution_backward.argtypes = (size,) * 6 + (pointer,) * 10
+    library.delta_size.restype = library.selective_size.restype = library.selective_chunk.restype = size
+    library.selective_forward.argtypes = library.selective_backward.argtypes = (pointer, size, size)
     library.delta_forward.argtypes = library.delta_backward.argtypes = (pointer, size, size)
     library.scan_forward.argtypes = (size,) * 7 + (pointer,) * 4
     library.scan_backward.argtypes = (size,) * 7 + (pointer,) * 8

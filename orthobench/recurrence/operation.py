@@ -39,8 +39,8 @@ class Operation(Generic[P]):
         check: returns the reason why n and the parameters do not fit, or None.
         widths: returns the number of features of x and of the weight, from n and the parameters, where the blocks do
             not give them. The weight is then one for each step and row, `[T, B, width]`.
-        output: makes the output of a step `[B, outputs]` from x_t, the state and the parameters; None: the output is
-            the first state.
+        output: makes the output of a step `[B, outputs]` from x_t, the step's weight, the state and the parameters;
+            None: the output is the first state.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -22,6 +23,9 @@ from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 
 if TYPE_CHECKING:
     from orthobench.recurrence.operation import Operation
+
+
+_LONG = 64  # steps from which states that are larger than the outputs are computed twice
 
 
 def unsupported(call: Call) -> str | None:
@@ -37,17 +41,21 @@ def unusable(call: Call) -> str | None:
 def run(call: Call) -> Result:
     """Run all steps.
 
-    A weight that is applied (FFTs, rotations) would keep tens of tensors of the state's size at each step. Only the
-    states of such a recurrence are kept; the backward pass computes the steps again, a piece of the sequence at a time.
+    A weight that is applied (FFTs, rotations) would keep tens of tensors of the state's size at each step. An operation
+    with outputs of its own would keep several, of a larger state. Only a few states of both are kept. The backward pass
+    computes the steps again, a piece of the sequence at a time.
     """
     assert isinstance(call.x, Tensor)
     if meeting.is_on() and isinstance(call.weight, Tensor) and call.trace is None and call.operation.output is None:
         return kernels.run(cast(type[Kernel], _batched(call.operation)), call)
-    if isinstance(call.weight, Tensor) or call.trace is not None or not torch.is_grad_enabled():
+    is_small = isinstance(call.weight, Tensor) and (call.operation.output is None or len(call.x) < _LONG)
+    if is_small or call.trace is not None or not torch.is_grad_enabled():
         return _loop(call, call.x, *call.state)
-    outputs, state = [], call.state
-    for piece in call.x.split(math.isqrt(len(call.x))):
-        states, state = checkpoint(_loop, call, piece, *state, use_reentrant=False)
+    outputs, state, length = [], call.state, math.isqrt(len(call.x))
+    pieces = call.x.split(length)
+    weights = call.weight.split(length) if isinstance(call.weight, Tensor) else [call.weight] * len(pieces)
+    for piece, weight in zip(pieces, weights, strict=True):
+        states, state = checkpoint(_loop, replace(call, weight=weight), piece, *state, use_reentrant=False)
         outputs.append(states)
     return torch.cat(outputs), state
 
@@ -113,8 +121,9 @@ def _loop(call: Call, x: Tensor, *state: Tensor) -> Result:
     output = call.operation.output
     if output is None:
         return torch.stack([first for first, *_ in states]), states[-1]
-    pairs = zip(x.unbind(0), states, strict=True)
-    return torch.stack([output(x_t, *state, **call.parameters) for x_t, state in pairs]), states[-1]
+    assert isinstance(call.weight, Tensor)
+    parts = zip(x.unbind(0), call.weight.unbind(0), states, strict=True)
+    return torch.stack([output(x_t, w_t, *state, **call.parameters) for x_t, w_t, state in parts]), states[-1]
 
 
 def _all_states(call: Call, x: Tensor, *state: Tensor) -> list[State]:

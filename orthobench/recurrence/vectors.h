@@ -147,6 +147,24 @@ INLINE vf exponential(vf x) {
     return mantissa * scale;
 }
 
+/* 2^x of x <= 0, relative error below 3e-7; the argument is held above -126. */
+INLINE vf power_of_two(vf x) {
+#if defined(__AVX512F__)
+    x = (vf)_mm512_max_ps((__m512)splat(-126.0f), (__m512)x);
+#else
+    x = select_lanes(x < -126.0f, splat(-126.0f), x);
+#endif
+    const vf magic = splat(12582912.0f); /* as in `exponential` */
+    const vf shifted = x + magic, rest = x - (shifted - magic);
+    vf series = splat(1.32647264e-3f); /* a fit of least relative error, exact at 0 */
+    series = series * rest + 9.671512697e-3f;
+    series = series * rest + 5.550733746e-2f;
+    series = series * rest + 2.402224208e-1f;
+    series = series * rest + 6.931469776e-1f;
+    series = series * rest + 1.0f;
+    return series * (vf)(((vi)shifted << 23) + (127 << 23));
+}
+
 INLINE vf sigmoid(vf x) { return reciprocal(1.0f + exponential(-x)); }
 
 /* x P(x^2) / Q(x^2) on [-9, 9], outside of which tanh is 1 to the rounding. The polynomials are a least squares fit of

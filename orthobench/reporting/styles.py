@@ -27,7 +27,7 @@ MODELS = (
     "nnrnn", "goru", "antisymmetric_gated", "soft_orthogonal", "kru", "lru",
     "dtriv", "scurnn", "cornn", "lem", "lipschitz_rnn", "ablation",
     "irnn", "wrnn", "ind_rnn", "linoss", "min_gru", "min_lstm",
-    "slstm", "mlstm", "deltanet", "deltaproduct", "gated_deltanet",
+    "slstm", "mlstm", "deltanet", "deltaproduct", "gated_deltanet", "mamba",
 )  # fmt: skip
 """The shipped models by rank: six colours, a row of this table for each dash."""
 

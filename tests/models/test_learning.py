@@ -51,6 +51,7 @@ LEARNS: dict[str, tuple[str, float, dict[str, object]]] = {
     "deltanet": ("adding", 0.1, {}),
     "deltaproduct": ("adding", 0.2, {"epochs": 10}),
     "gated_deltanet": ("adding", 0.2, {}),
+    "mamba": ("adding", 0.2, {}),
 }
 """By model the task, the share of the baseline that it comes below, and settings other than its own."""
 

@@ -1,0 +1,154 @@
+"""Mamba: a selective diagonal state space model (S6), whose step length and maps depend on the input.
+
+    x_t = SiLU(convolution of W_x u_t),   z_t = W_z u_t
+    (r_t, B_t, C_t) = P x_t,   Delta_t = softplus(W_r r_t + b_r),   A = -exp(a)
+    h_t = exp(Delta_t A) o h_{t-1} + (Delta_t o x_t) B_t,   y_t = h_t C_t + D o x_t
+    o_t = W_o (y_t o SiLU(z_t))
+
+A. Gu, T. Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces", COLM 2024. Each of the
+`expansion` * n features of x has `state_size` real units of its own. With `negative_eigenvalues` the factor of h is
+2 exp(Delta_t A) - 1, so that a unit can change its sign: R. Grazzi, J. Siems, A. Zela, J. Franke, F. Hutter,
+M. Pontil, "Unlocking State-Tracking in Linear RNNs Through Negative Eigenvalues", ICLR 2025.
+
+The starts are those of the authors' program for one layer. A is -1, -2, ... in the units of each feature, D is 1. Delta
+starts between 0.001 and 0.1, uniform in its logarithm. W_r is U(-1/sqrt(rank), 1/sqrt(rank)), other maps start as
+torch's Linear without bias, and the convolution as torch's Conv1d with one. The program divides the start of W_o by
+the square root of the number of layers and lets neither A nor D decay. Here both are as for all other parameters.
+
+The maps read the m features of the inputs and the output map reads o_t. The state is h, then the convolution's last
+inputs. A block of normalisation and skip, as in the paper, is the setting `block`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import linear, silu
+
+from orthobench.matrices.initial import torch_linear_
+from orthobench.model import Count, Model, ModelSettings, OptimizerName, Signature, State
+from orthobench.recurrence import GradientTrace, project, selective_scan, short_convolution
+
+_SHORTEST_STEP, _LONGEST_STEP = 1e-3, 1e-1
+
+
+class MambaSettings(ModelSettings):
+    optimizer: OptimizerName = "adam"
+    expansion: Count = Field(2, description="features between the maps W_x and W_o, in units of n")
+    state_size: Count = Field(16, description="N, units of each of these features")
+    convolution: int | None = Field(
+        4, ge=2, le=8, description="inputs that the short convolution through time reads; none: no convolution"
+    )
+    step_rank: Count | None = Field(
+        None, description="features r_t that the step lengths are made of; none: n / 16, rounded up"
+    )
+    negative_eigenvalues: bool = Field(
+        False, description="the factor of h is 2 exp(Delta A) - 1, in (-1, 1), instead of exp(Delta A), in (0, 1)"
+    )
+    output_gate: bool = Field(True, description="multiply the readings by SiLU of a map of the inputs")
+
+    @property
+    def width(self) -> int:
+        """Return the number of features of x."""
+        return self.expansion * self.hidden_size
+
+    @property
+    def rank(self) -> int:
+        """Return the number of features r_t."""
+        return self.step_rank or -(-self.hidden_size // 16)
+
+    @property
+    def units(self) -> int:
+        """Return the number of units of h."""
+        return self.width * self.state_size
+
+
+class Mamba(Model):
+    version = 1
+    title = "Mamba"
+    paper = "Gu, Dao. Mamba: Linear-Time Sequence Modeling with Selective State Spaces. COLM 2024"
+    step_matrices = ()
+    cost = "exp(Delta A) of 2n features with 16 units each, at each step and again in the backward pass"
+    Settings = MambaSettings
+
+    def __init__(self, settings: MambaSettings, signature: Signature, generator: torch.Generator) -> None:
+        super().__init__(settings, signature, generator)
+        self.settings = settings
+        m, n, width, rank = signature.input_size, settings.hidden_size, settings.width, settings.rank
+
+        def drawn(fan_in: int, *shape: int) -> nn.Parameter:
+            return nn.Parameter(torch_linear_(torch.empty(*shape), fan_in, generator))
+
+        self.input_weight = drawn(m, width, m)
+        self.gate_weight = drawn(m, width, m) if settings.output_gate else None
+        self.convolution_weight = self.convolution_bias = None
+        if (taps := settings.convolution) is not None:
+            self.convolution_weight, self.convolution_bias = drawn(taps, taps, width), drawn(taps, width)
+        self.selection_weight = drawn(width, rank + 2 * settings.state_size, width)
+        self.step_weight = drawn(rank, width, rank)
+        shortest, longest = math.log(_SHORTEST_STEP), math.log(_LONGEST_STEP)
+        logarithm = torch.empty(width, dtype=torch.float64).uniform_(shortest, longest, generator=generator)
+        step = logarithm.exp()
+        self.step_bias = nn.Parameter((step + torch.log(-torch.expm1(-step))).float())  # softplus gives the step
+        units = torch.arange(1, settings.state_size + 1, dtype=torch.float32)
+        self.rates = nn.Parameter(units.log()[:, None].repeat(1, width))  # a [N, width]
+        self.feedthrough = nn.Parameter(torch.ones(width))
+        self.mixing_weight = drawn(width, n, width)
+
+    @classmethod
+    def state_features(cls, settings: ModelSettings) -> int:
+        assert isinstance(settings, MambaSettings)
+        return settings.units + ((settings.convolution or 1) - 1) * settings.width
+
+    @classmethod
+    def output_features(cls, settings: ModelSettings) -> int:
+        return settings.hidden_size
+
+    def state_parts(self) -> dict[str, slice]:
+        units = self.settings.units
+        parts = {"h": slice(0, units), "convolution": slice(units, self.features)}
+        return {name: part for name, part in parts.items() if part.start < part.stop}
+
+    def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
+        settings = self.settings
+        h, before = state[0].split((settings.units, self.features - settings.units), dim=-1)
+        x, last = self.convolve(inputs, before)
+        selection = project(x, self.selection_weight)
+        rates = -self.rates.exp().flatten()
+        y, (h,) = selective_scan(
+            x, selection, (h,), trace,
+            rates, self.step_weight, self.step_bias, settings.state_size, settings.negative_eigenvalues,
+        )  # fmt: skip
+        if self.signature.readout == "last":  # the last steps of x and y would make autograd write zeros of their size
+            c = selection[-1:, :, -settings.state_size :]
+            y = torch.einsum("bnd,tbn->tbd", h.unflatten(-1, (settings.state_size, -1)), c)
+            taps = settings.convolution or 1
+            x, _ = self.convolve(inputs[-taps:], before if len(inputs) < taps else torch.zeros_like(before))
+            x, inputs = x[-1:], inputs[-1:]
+        y = y + self.feedthrough * x
+        if self.gate_weight is not None:
+            y = y * silu(project(inputs, self.gate_weight))
+        return linear(y, self.mixing_weight), (torch.cat((h, last), dim=-1),)
+
+    def convolve(self, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+        """Return x `[T, B, D]` of inputs `[T, B, m]`, and the last inputs of the convolution `[B, (taps - 1) * D]`.
+
+        `before` has the inputs of the convolution before the first step, in the same form as those returned.
+        """
+        x = project(inputs, self.input_weight)
+        if self.convolution_weight is None:
+            return silu(x), before
+        taps = len(self.convolution_weight)
+        earlier = before.unflatten(-1, (taps - 1, -1)).transpose(0, 1)
+        last = torch.cat((earlier[len(x) :], x[1 - taps :])).transpose(0, 1).flatten(1)
+        return short_convolution(x, self.convolution_weight, earlier, self.convolution_bias), last
+
+    def readout(self, outputs: Tensor, final: State) -> Tensor:
+        return outputs[-1] if self.signature.readout == "last" else outputs
+
+    def recurrent_matrices(self) -> dict[str, Tensor]:
+        """Return no matrix: the factors of h depend on the inputs."""
+        return {}
