@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 import pandas as pd
@@ -141,14 +142,15 @@ def vector_course(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[
     """Return a vector's first or last measurement over the seeds, with its iteration; None without one.
 
     Args:
-        rows: columns run, iteration, values; the vectors of one iteration are of one length.
+        rows: columns run, iteration, values. A seed whose vector is shorter, as its sequences are, does not count after
+            its end.
         last: take the latest iteration at which any seed was measured, else the earliest. A seed that stopped because
             the task was solved counts with its own last vector.
     """
     if rows.empty:
         return None
     moment, at = measured_at(rows, runs, last)
-    vectors = np.array(at["values"].tolist(), dtype=float)
+    vectors = np.array([*zip_longest(*at["values"], fillvalue=np.nan)], dtype=float).T
     return moment, course_of_vectors(np.arange(1, vectors.shape[1] + 1, dtype=float), vectors, at["run"], runs)
 
 

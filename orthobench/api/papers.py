@@ -15,7 +15,7 @@ from orthobench.execution.open import open_session
 from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.session import Session, SweepResult
 from orthobench.papers import Study, find_paper, find_study, papers
-from orthobench.planning.paper import resolve_experiments, restrict, small_runs
+from orthobench.planning.paper import built_in_models, resolve_experiments, restrict, small_runs
 from orthobench.planning.paper_file import runs_in
 from orthobench.planning.plan import SweepRun, with_seeds
 from orthobench.plugins import Catalog
@@ -221,7 +221,7 @@ def _study_runs(
     study: Study, catalog: Catalog, preset: Preset, seeds: Sequence[int]
 ) -> tuple[list[SweepRun], dict[str, list[str]]]:
     """Return the study's runs, each once, seed by seed, and the keys of each figure's runs."""
-    study_runs = study.runs(preset)
+    study_runs = study.runs(preset, built_in_models(catalog))
     first = [
         SweepRun(
             resolve(catalog, run.task, run.model, run.settings, preset),

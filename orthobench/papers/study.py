@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -28,15 +29,25 @@ class StudyRuns(_Record):
     preset: Preset
     figure: str
     task: str
-    models: list[str]
+    models: list[str] = Field(description='names; ["all"]: every model of this project')
     settings: dict[str, Any] = Field({}, description="settings of all these runs")
+    own: dict[str, dict[str, Any]] = Field({}, description="by model, settings in place of these")
     points: list[dict[str, Any]] = Field([{}], description="settings of one run each")
 
-    def runs(self) -> list[StudyRun]:
-        """Return the runs, model by model."""
+    def runs(self, all_models: Sequence[str]) -> list[StudyRun]:
+        """Return the runs, model by model.
+
+        Args:
+            all_models: the names of this project's models.
+        """
         return [
-            StudyRun(figure=self.figure, task=self.task, model=model, settings={**point, **self.settings})
-            for model in self.models
+            StudyRun(
+                figure=self.figure,
+                task=self.task,
+                model=model,
+                settings={**point, **self.settings, **self.own.get(model, {})},
+            )
+            for model in (all_models if self.models == ["all"] else self.models)
             for point in self.points
         ]
 
@@ -52,7 +63,10 @@ class Study(_Record):
     figure: str = Field(description="its figure or table in the paper")
     finding: str
     assumptions: str
-    drawing: Literal["orthogonality", "gradient_norms", "heat_maps", "sizes", "jacobians", "trajectories", "times"]
+    drawing: Literal[
+        "orthogonality", "gradient_norms", "heat_maps", "sizes", "jacobians", "over_length", "trajectories", "times"
+    ]
+    has_page: bool = Field(False, description="whether the report shows it on a page of its own")
     run: list[StudyRuns] = []
     computation: Literal["", "toy_dynamics"] = Field("", description="a function of `orthobench.analysis.dynamics`")
     benchmark: str = Field("", description="the name of a benchmark of `orthobench bench`")
@@ -60,9 +74,13 @@ class Study(_Record):
     source: str = Field("", description="the paper's citation")
     names: dict[str, str] = Field({}, description="the paper's names of models, by their names here")
 
-    def runs(self, preset: Preset) -> list[StudyRun]:
-        """Return the runs at the paper's sizes, or in the quick version."""
-        return [run for group in self.run if group.preset == preset for run in group.runs()]
+    def runs(self, preset: Preset, all_models: Sequence[str] = ()) -> list[StudyRun]:
+        """Return the runs at the paper's sizes, or in the quick version.
+
+        Args:
+            all_models: the names of this project's models, for studies of all of them.
+        """
+        return [run for group in self.run if group.preset == preset for run in group.runs(all_models)]
 
     @property
     def record(self) -> str:

@@ -95,11 +95,16 @@ def _described(experiment: Experiment) -> dict[str, Any]:
     return {"task": experiment.task} | experiment.settings
 
 
+def built_in_models(catalog: Catalog) -> list[str]:
+    """Return the names of this project's models, in alphabetical order."""
+    return sorted(plugin.name for plugin in catalog if plugin.kind == "model" and plugin.is_built_in)
+
+
 def small_runs(catalog: Catalog, paper: Paper, artifact: Artifact) -> list[SweepRun]:
     """Return the runs of a figure's small version; none if its study computes."""
     assert artifact.small is not None
     if artifact.study:
-        runs = find_study(artifact.study).runs("quick")
+        runs = find_study(artifact.study).runs("quick", built_in_models(catalog))
         own = [run for run in runs if run.figure == artifact.name] or runs
         points = [(run.task, run.model, run.settings) for run in own]
     else:

@@ -183,6 +183,7 @@ def _render(
             stills={key: {name: still(figure) for name, figure in named.items()} for key, named in plain.items()},
             commands=_commands(views, sections),
             studies=sections,
+            shared_studies=[section for section in sections if not section.study.has_page],
             sections={section.study.name: section for section in sections},
             study_claims={result.study.name: study_claims(result, views) for result in results},
             figures_of=figures_of,

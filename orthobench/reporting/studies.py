@@ -10,6 +10,8 @@ from orthobench.analysis.conditions import Condition, collect
 from orthobench.papers import Artifact, Study, studies
 from orthobench.reporting import study_figures
 from orthobench.reporting.figure_record import Figure
+from orthobench.reporting.study_lengths import length_tables
+from orthobench.reporting.study_table import StudyTable
 from orthobench.reporting.styles import Styles
 from orthobench.store import Benchmark, Run, Status, Store
 
@@ -45,15 +47,6 @@ class StudyResult:
         """Return whether all runs are finished, at the paper's size."""
         finished, total = self.progress
         return not self.is_small and finished == total
-
-
-@dataclass(frozen=True)
-class StudyTable:
-    """A table of a study's section; cells are text."""
-
-    caption: str
-    headings: tuple[str, ...]
-    rows: list[tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -100,6 +93,8 @@ def draw(result: StudyResult, styles: Styles) -> Section:
             named = _with_printed_names(condition, result.study.names)
             for name, drawn in study_figures.DRAWINGS[result.study.drawing](figure, named, styles).items():
                 drawings[f"{number} {name}"] = drawn
+        if result.study.drawing == "over_length":
+            tables = length_tables(result.conditions, result.study.names)
     return Section(result.study, _remark(result), drawings, tables)
 
 

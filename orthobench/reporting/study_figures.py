@@ -19,6 +19,7 @@ from orthobench.reporting.colormap import COLOR_SCALE
 from orthobench.reporting.drawing import GREY, add_course, empty_figure, show_gaps
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn, step_matrices, styled
+from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.styles import PALETTE, Style, Styles
 
 UNIT_CIRCLE = np.exp(2j * np.pi * np.linspace(0, 1, 181))
@@ -150,12 +151,19 @@ def jacobians(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     }
 
 
+def lengths(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
+    """Draw the metric over the length of the test sequences after training."""
+    drawn = over_length(condition, styles)
+    return {figure_name: (f"{figure_name.capitalize()}: {drawn[0]}", drawn[1])} if drawn else {}
+
+
 DRAWINGS: dict[str, Callable[[str, Condition, Styles], Drawn]] = {
     "orthogonality": orthogonality,
     "gradient_norms": gradient_norms,
     "heat_maps": heat_maps,
     "sizes": sizes,
     "jacobians": jacobians,
+    "over_length": lengths,
 }
 
 

@@ -103,3 +103,12 @@ def test_vectors_over_seeds():
     np.testing.assert_array_equal(last.median, [4.0, 5e-41])
     assert (iteration, [loss.words for loss in last.losses]) == (9, ["2 of 3 seeds left: 1 interrupted"])
     assert vector_course(data[:0], all_runs, last=True) is None
+
+
+def test_a_shorter_vector_counts_up_to_its_end():
+    """The longest sequence of a batch may differ from seed to seed."""
+    vectors = pd.DataFrame({"run": [10, 11], "iteration": [5, 5], "values": [[1.0, 2.0, 3.0], [3.0, 4.0]]})
+    _, curve = vector_course(vectors, runs("finished", "finished"), last=True)
+    assert curve.x.tolist() == [1, 2, 3]
+    assert curve.median.tolist() == [2, 3, 3]
+    assert curve.low.tolist() == [1, 2, 3]

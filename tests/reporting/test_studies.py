@@ -11,22 +11,26 @@ import numpy as np
 import pytest
 from support.pages import figures
 
-from orthobench.papers import find_paper, find_study, studies
+from orthobench.papers import find_paper, find_study, papers, studies
 from orthobench.papers.study import StudyRun, StudyRuns
+from orthobench.planning.paper import built_in_models
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
+from orthobench.task import TrainingSettings
 
+ALL = built_in_models(Catalog())
 OF_RUNS = [study for study in studies() if study.run]
+FIGURES = ("parity", "cycle navigation", "modular arithmetic", "even pairs", "S3", "Z60", "A5")
 CASES = [(study, preset) for study in OF_RUNS for preset in ("paper", "quick")]
 
 
 def config(study, preset):
     tasks = Catalog().names("task")
-    missing = {run.task for run in study.runs(preset)} - set(tasks)
+    missing = {run.task for run in study.runs(preset, ALL)} - set(tasks)
     if missing:
         pytest.skip(f"without the task {missing}")
-    return [resolve(Catalog(), run.task, run.model, run.settings, preset) for run in study.runs(preset)]
+    return [resolve(Catalog(), run.task, run.model, run.settings, preset) for run in study.runs(preset, ALL)]
 
 
 def test_a_studys_runs_are_those_of_the_papers_figure():
@@ -39,7 +43,7 @@ def test_a_studys_runs_are_those_of_the_papers_figure():
         resolve(Catalog(), run.task, run.model, run.settings).spec.key
         for study in studies()
         if study.name in ("orthogonality", "gradient-norms")
-        for run in study.runs("paper")
+        for run in study.runs("paper", ALL)
     }
     assert of_studies == of_papers
 
@@ -47,7 +51,7 @@ def test_a_studys_runs_are_those_of_the_papers_figure():
 @pytest.mark.parametrize(("study", "preset"), CASES, ids=[f"{study.name}-{preset}" for study, preset in CASES])
 def test_every_studys_runs_can_be_made(study, preset):
     configs = config(study, preset)
-    assert len(configs) == len(study.runs(preset))
+    assert len(configs) == len(study.runs(preset, ALL))
     if study.name == "gradient-norms":
         assert {run_config.training.max_iterations for run_config in configs} == {300}
         assert {run_config.training.batch_size for run_config in configs} == {50}
@@ -55,11 +59,29 @@ def test_every_studys_runs_can_be_made(study, preset):
         assert {run_config.spec.model for run_config in configs} == {"scornn", "full_urnn"}
 
 
+def test_state_tracking_has_every_model_under_one_protocol():
+    study = find_study("state-tracking")
+    configs = config(study, "paper")
+    per_figure = {figure: [r.model for r in study.runs("paper", ALL) if r.figure == figure] for figure in FIGURES}
+    assert all(models == ALL for models in per_figure.values())
+    assert len(configs) == len(FIGURES) * len(ALL)
+    assert len({json.dumps(each.spec.training, sort_keys=True) for each in configs}) == 1
+    assert {each.model_settings.hidden_size for each in configs} == {64}
+    assert {(each.model_settings.layers, each.model_settings.block) for each in configs} == {(2, "post_norm")}
+    with_paper = {run for paper in papers() for run in paper_variants(paper)}
+    assert not with_paper & {each.spec.variant for each in configs}, "its numbers would stand beside printed ones"
+
+
+def paper_variants(paper):
+    experiments = [e for e in paper.experiments() if e.task in ("formal_language", "group_word")]
+    return [resolve(Catalog(), e.task, e.model, {}, experiment=e).spec.variant for e in experiments]
+
+
 @pytest.mark.parametrize("preset", ["paper", "quick"])
 def test_the_sizes_are_those_of_the_figures(preset):
     study = find_study("sizes")
     pairs = {"figure 6": [], "figure 7": []}
-    for run, run_config in zip(study.runs(preset), config(study, preset), strict=True):
+    for run, run_config in zip(study.runs(preset, ALL), config(study, preset), strict=True):
         short = run_config.model_settings.short_size
         pairs[run.figure].append((run_config.model_settings.hidden_size - short, short))
     fixed, total = (96, 160) if preset == "paper" else (24, 40)
@@ -84,13 +106,17 @@ def small(monkeypatch, tiny):
     tiny = {name: value for name, value in tiny.items() if name != "hidden_size"}
 
     def shrunk(run: StudyRun) -> StudyRuns:
+        known = Catalog().load("task", run.task).Settings.model_fields.keys() | TrainingSettings.model_fields.keys()
+        fitting = {name: value for name, value in tiny.items() if name in known}
         own = {name: value for name, value in run.settings.items() if name not in tiny}
         if run.model != "enrnn":
             own["hidden_size"] = 8
-        return StudyRuns(preset="quick", figure=run.figure, task=run.task, models=[run.model], settings={**own, **tiny})
+        return StudyRuns(
+            preset="quick", figure=run.figure, task=run.task, models=[run.model], settings={**own, **fitting}
+        )
 
     shrunken = tuple(
-        study.model_copy(update={"run": [shrunk(run) for run in study.runs("quick")]}) for study in studies()
+        study.model_copy(update={"run": [shrunk(run) for run in study.runs("quick", ALL)]}) for study in studies()
     )
     monkeypatch.setattr("orthobench.papers.studies", lambda: shrunken)
     monkeypatch.setattr("orthobench.reporting.studies.studies", lambda: shrunken)
@@ -315,4 +341,5 @@ def test_times_stand_beside_the_printed_ones(orthobench, tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_the_small_time_study_measures_every_model(orthobench):
     text, _ = page(orthobench("study", "time", "--preset", "quick"))
-    assert all(name in text for name in Catalog().names("model"))
+    printed = find_study("time").names
+    assert all(printed.get(name, name) in text for name in Catalog().names("model"))

@@ -1,7 +1,8 @@
 // Shows a page at a time: its name, title, focus and place; prints the page in light colours with nothing cut.
 
 const views = [...document.querySelectorAll(".view")];
-const home = () => ["overview", "studies", "missing"].map((name) => document.getElementById("view-" + name)).find(Boolean);
+const startId = ["view-overview", "view-studies"].find((id) => document.getElementById(id)) ?? (views.find((view) => !view.hidden)?.id || "view-missing");
+const home = () => document.getElementById(startId);
 const FILLED = { run: fillRun, search: fillSearch };
 
 // Return the page's name and what stands after the question mark; null for an address that cannot be read.
