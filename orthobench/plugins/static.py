@@ -6,8 +6,10 @@ The shell's completion uses this. A class whose code this reader does not unders
 from __future__ import annotations
 
 import ast
+import sys
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -64,7 +66,7 @@ def _module(file: Path) -> _Module:
 
 @cache
 def _file_of(module: str, importer: Path | None = None) -> Path | None:
-    """Return the file of a module of this package; its parent package is imported, the module is not.
+    """Return the file of a module of this package, without importing it or a package around it.
 
     Args:
         importer: the file that imports the module, for a relative import.
@@ -74,8 +76,17 @@ def _file_of(module: str, importer: Path | None = None) -> Path | None:
         return file if file.is_file() else None
     if module.partition(".")[0] != "orthobench":
         return None
-    spec = find_spec(module)
+    spec = _spec_of(module)
     return None if spec is None or spec.origin is None else Path(spec.origin)
+
+
+def _spec_of(module: str) -> ModuleSpec | None:
+    """Return the spec of a module; `find_spec` alone would import the package around it."""
+    package = module.rpartition(".")[0]
+    if not package or package in sys.modules:
+        return find_spec(module)
+    around = _spec_of(package)
+    return around and PathFinder.find_spec(module, around.submodule_search_locations)
 
 
 def _find_class(file: Path, name: str) -> tuple[Path, ast.ClassDef] | None:

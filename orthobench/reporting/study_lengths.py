@@ -46,8 +46,8 @@ def length_tables(conditions: Sequence[tuple[str, Condition]], names: Mapping[st
 
     seeds = sorted({len(variant.finished) for variant in variants.values()})
     many = "one finished seed" if seeds == [1] else f"{' to '.join(map(str, {seeds[0], seeds[-1]}))} finished seeds"
-    scored = {place: score for place, variant in variants.items() if (score := _score(variant))}
-    held = {place: length for place, variant in variants.items() if (length := _held(variant))}
+    scored = {cell: score for cell, variant in variants.items() if (score := _score(variant))}
+    lengths_held = {cell: length for cell, variant in variants.items() if (length := _longest_held(variant))}
     return [
         table(
             f"Score of all test sequences at the end in percent: the median of {many}, and their range.",
@@ -56,7 +56,7 @@ def length_tables(conditions: Sequence[tuple[str, Condition]], names: Mapping[st
         table(
             f"The longest test length up to which the median seed scores at least {HELD:.0%}, in means over {BIN} "
             "lengths. The end of the tests has a plus sign.",
-            held,
+            lengths_held,
         ),
     ]
 
@@ -70,7 +70,7 @@ def _score(variant: VariantData) -> tuple[float, str] | None:
     return middle, f"{middle:.1f}" if len(values) == 1 else f"{middle:.1f} ({low:.1f} to {high:.1f})"
 
 
-def _held(variant: VariantData) -> tuple[float, str] | None:
+def _longest_held(variant: VariantData) -> tuple[float, str] | None:
     """Return the longest held length and its text; None without scores by length."""
     if not length_metric(variant.traces) or not variant.finished:
         return None
@@ -86,10 +86,10 @@ def held_length(lengths: Values, scores: Values) -> tuple[float, bool]:
 
     0 means that the first bin is below.
     """
-    held = 0.0
+    longest = 0.0
     for start in range(0, len(lengths), BIN):
         part = slice(start, start + BIN)
         if np.nanmean(scores[part]) < HELD:
-            return held, False
-        held = float(lengths[part][-1])
-    return held, True
+            return longest, False
+        longest = float(lengths[part][-1])
+    return longest, True

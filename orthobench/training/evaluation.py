@@ -142,7 +142,6 @@ class Evaluator:
         The model is in evaluation mode.
         """
         trainer, iteration = self.trainer, self.trainer.state.iteration
-        trainer.model.eval()
         self.task.epoch = 0  # so a task that draws new data in every epoch gives the same batch
         examples = torch.arange(self.training.batch_size, device=trainer.device)
         context = ProbeContext(trainer.model, self.task, self.task.train.batch(examples))
@@ -152,6 +151,7 @@ class Evaluator:
             scheduled = probe.every_epochs and epoch % probe.every_epochs == 0
             if not (scheduled or last or iteration in (0, trainer.total_iterations)):
                 continue
+            trainer.model.eval()
             with trainer.timer(f"probe {name}"):
                 result = probe(context)
             self.after_part()

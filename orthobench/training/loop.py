@@ -121,7 +121,7 @@ class TrainingLoop:
             if evaluates and self._evaluate_and_end():
                 return
             self._stop_if_asked()
-            if evaluates and not trainer.is_over and self.schedule.is_due():
+            if evaluates and self.schedule.is_due():
                 self._save()
         self._finish()
 

@@ -20,7 +20,7 @@ START = SimpleNamespace(
     total_iterations=10_000,
     iterations_per_epoch=1000,
 )
-EVALUATION = SimpleNamespace(iteration=1500, loss=0.002324, metrics={"cross_entropy": 0.00239})
+EVALUATION = SimpleNamespace(iteration=1500, loss=0.002324, metrics={"cross_entropy": 0.00239}, solved=False)
 
 
 def row(width: int, monkeypatch) -> str:
@@ -71,7 +71,7 @@ def test_plain_lines_name_the_settings_once(capsys):
     progress = Progress(LABEL, live=False)
     progress.on_start(START)
     progress.on_iteration(1)
-    progress.on_evaluation(SimpleNamespace(iteration=2000, loss=0.1, metrics={"cross_entropy": 0.2}))
+    progress.on_evaluation(SimpleNamespace(iteration=2000, loss=0.1, metrics={"cross_entropy": 0.2}, solved=False))
     first, second = capsys.readouterr().err.splitlines()
     assert first == f"{LABEL}: run 0123456789abcdef, 21764 parameters, cpu"
     assert second.startswith("[2/4] scornn seed 2: epoch 2.00  loss 0.1  cross_entropy 0.2 (baseline 0.01029)")

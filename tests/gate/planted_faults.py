@@ -92,7 +92,7 @@ FAULTS = (
     fault(
         "learning rates do not decay",
         TRAINER,
-        "self.training.learning_rate_decay**decays * ",
+        "training.learning_rate_decay**decays * ",
         "",
         "training/test_lifecycle.py::test_learning_rates_decay_with_the_epochs",
         "adding/exact",
@@ -100,7 +100,7 @@ FAULTS = (
     fault(
         "decay in every epoch",
         TRAINER,
-        " // self.training.decay_every",
+        " // training.decay_every",
         "",
         "training/test_lifecycle.py::test_learning_rates_decay_with_the_epochs",
         "copying/exact",
@@ -108,7 +108,7 @@ FAULTS = (
     fault(
         "no decay on a plateau",
         TRAINER,
-        " * self.training.plateau_decay**self.state.plateaus",
+        " * training.plateau_decay**self.state.plateaus",
         "",
         "training/test_trainer.py",
         "mnist/exact",
@@ -116,8 +116,8 @@ FAULTS = (
     fault(
         "weight decay off",
         TRAINER,
-        "if group.weight_decay:",
-        "if False:",
+        "if group.weight_decay and group.optimizer",
+        "if False and group.optimizer",
         "training/test_lifecycle.py::test_a_penalty_and_a_weight_decay_reach_the_gradient",
         "copying/exact",
     ),
@@ -140,8 +140,8 @@ FAULTS = (
     fault(
         "one learning rate for all groups",
         TRAINER,
-        "group.learning_rate * factor",
-        "self.groups[0].learning_rate * factor",
+        "learning_rate(group.learning_rate, ",
+        "learning_rate(self.groups[0].learning_rate, ",
         "training/test_trainer.py",
         "copying/exact",
     ),
@@ -184,8 +184,8 @@ FAULTS = (
     fault(
         "test on training data",
         EVALUATION,
-        "test = self.measure(self.task.test)",
-        "test = self.measure(self.task.train)",
+        "test = self.measure(self.task.test, ",
+        "test = self.measure(self.task.train, ",
         "training/test_transcription.py",
         "adding/exact",
     ),

@@ -14,7 +14,7 @@ LENGTHS = np.arange(40.0, 72.0)  # four bins of eight
 
 
 @pytest.mark.parametrize(
-    ("scores", "held"),
+    ("scores", "expected"),
     [
         ([1.0] * 32, (71.0, True)),
         ([1.0] * 16 + [0.5] * 16, (55.0, False)),
@@ -23,8 +23,8 @@ LENGTHS = np.arange(40.0, 72.0)  # four bins of eight
         ([1.0] * 6 + [0.2] * 2 + [1.0] * 24, (0.0, False)),
     ],
 )
-def test_a_length_is_held_up_to_the_first_bin_below(scores, held):
-    assert held_length(LENGTHS, np.array(scores)) == held
+def test_a_length_is_held_up_to_the_first_bin_below(scores, expected):
+    assert held_length(LENGTHS, np.array(scores)) == expected
 
 
 def test_a_length_that_no_sequence_has_is_left_out():
@@ -54,16 +54,16 @@ def database(tmp_path_factory):
 def test_the_tables_are_those_of_the_runs(database):
     with open_store(str(database / "runs.db")) as store:
         result = find_result(store, find_study("state-tracking"))
-        scores, held = length_tables(result.conditions, result.study.names)
+        scores, lengths = length_tables(result.conditions, result.study.names)
         finals: dict[tuple[str, str], list[float]] = {}
         for run in store.runs():
             figure = "parity" if run.task == "formal_language" else "S3"
             finals.setdefault((run.model, figure), []).append(100 * run.final_value)
-    assert scores.headings == held.headings == ("model", "parity", "S3")
+    assert scores.headings == lengths.headings == ("model", "parity", "S3")
     for model, *cells in scores.rows:
         name = {"LSTM": "lstm"}.get(model, model)
         for figure, cell in zip(("parity", "S3"), cells, strict=True):
             values = finals[name, figure]
             assert cell == f"{np.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
-    (of_lstm,) = [row for row in held.rows if row[0] == "LSTM"]
-    assert of_lstm[held.headings.index("S3")] == "24+"
+    (of_lstm,) = [row for row in lengths.rows if row[0] == "LSTM"]
+    assert of_lstm[lengths.headings.index("S3")] == "24+"

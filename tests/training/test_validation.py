@@ -68,8 +68,8 @@ def test_learning_rates_fall_on_a_plateau_of_validation(tiny, tmp_path, monkeypa
     valid = {0: 0.5, 4: 1.0, 8: 0.8, 12: 0.9, 16: 0.8, 20: math.nan, 24: 0.7}
     measured = Evaluator.measure
 
-    def scripted(self, split, max_batches=None):
-        metrics = measured(self, split, max_batches)
+    def scripted(self, split, max_batches=None, scores=None):
+        metrics = measured(self, split, max_batches, scores)
         if split is self.task.validation:
             return metrics | {
                 "mse": valid.get(self.trainer.state.iteration, 0.1)
