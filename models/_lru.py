@@ -36,12 +36,6 @@ class LRUSettings(ModelSettings):
 class DiagonalLRU(Model):
     """The complex diagonal recurrence, its inputs B v and its outputs Re(C s) + D o v, of d features v."""
 
-    version = 1
-    title = "LRU"
-    paper = "Orvieto et al. Resurrecting Recurrent Neural Networks for Long Sequences. ICML 2023"
-    cost = "two products a step at d = n (B has 2n rows of d), and a normalisation"
-    Settings = LRUSettings
-
     def __init__(self, settings: LRUSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)
         self.recurrent_factor = settings.recurrent_factor

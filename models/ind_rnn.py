@@ -1,6 +1,6 @@
 """IndRNN: independent recurrent units, each with one recurrent weight.
 
-    h_t = relu(u o h_{t-1} + W x_t + b)
+    h_t = ReLU(u o h_{t-1} + W x_t + b)
 
 S. Li, W. Li, C. Cook, C. Zhu, Y. Gao, "Independently Recurrent Neural Network (IndRNN): Building A Longer and Deeper
 RNN", CVPR 2018. The gradient through k steps has the factor u^k, so |u| decides what a unit keeps. The paper holds

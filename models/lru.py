@@ -30,6 +30,12 @@ from ._lru import DiagonalLRU, LRUCell, LRUSettings, normal
 
 
 class LRU(DiagonalLRU):
+    version = 1
+    title = "LRU"
+    paper = "Orvieto et al. Resurrecting Recurrent Neural Networks for Long Sequences. ICML 2023"
+    cost = "two products a step at d = n (B has 2n rows of d), and a normalisation"
+    Settings = LRUSettings
+
     def __init__(self, settings: LRUSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)
         m, d = signature.input_size, settings.block_size

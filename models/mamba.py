@@ -1,6 +1,6 @@
 """Mamba: a selective diagonal state space model (S6), whose step length and maps depend on the input.
 
-    x_t = SiLU(convolution of W_x u_t),   z_t = W_z u_t
+    x_t = SiLU(conv(W_x u_t)),   z_t = W_z u_t
     (r_t, B_t, C_t) = P x_t,   Delta_t = softplus(W_r r_t + b_r),   A = -exp(a)
     h_t = exp(Delta_t A) o h_{t-1} + (Delta_t o x_t) B_t,   y_t = h_t C_t + D o x_t
     o_t = W_o (y_t o SiLU(z_t))

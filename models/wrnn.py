@@ -1,10 +1,10 @@
 """wRNN, the wave RNN: channels of units around a circle, and a hidden wave that moves along it.
 
-    h_t = relu(w * h_{t-1} + U x_t + b + g),   (w * h)_{o,i} = sum_k sum_{s=-1,0,1} w_{o,k,s} h_{k,i+s}
+    h_t = ReLU(conv(w, h_{t-1}) + U x_t + b + g),   conv(w, h)_{o,i} = sum_k sum_{s=-1,0,1} w_{o,k,s} h_{k,i+s}
 
 o and k are channels, i counts the n units of a channel, and i + s is taken modulo n. T. A. Keller, L. Muller,
 T. Sejnowski, M. Welling, "Traveling Waves Encode the Recent Past and Enhance Sequence Learning", ICLR 2024. At the
-start w is the shift (w * h)_{o,i} = h_{o,i+1} of every channel, a permutation. The hidden size n is the units of a
+start w is the shift conv(w, h)_{o,i} = h_{o,i+1} of every channel, a permutation. The hidden size n is the units of a
 channel, as the paper has it, so the state has c n features. As in the program U starts at 1 for the first unit of each
 channel and at 0 elsewhere, and b at 0. There is one g for each channel. It starts as torch's convolution has it, and
 the output map as torch's Linear. The paper takes 16 to 64 channels, and 27 for adding. The default of 1 is the

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from latex2mathml.converter import convert
 
 GREEK = {
-    "alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "nu", "rho", "sigma", "Theta", "epsilon", "pi",
+    "alpha", "beta", "gamma", "delta", "theta", "lambda", "mu", "nu", "rho", "sigma", "Theta", "Delta", "epsilon", "pi",
 }  # fmt: skip
 SYMBOLS = {
     "eps": r"\varepsilon",
@@ -25,7 +25,7 @@ SYMBOLS = {
 }
 FUNCTIONS = {
     "modReLU", "ReLU", "tanh", "sigmoid", "gelu", "exp", "max", "sqrt", "cos", "sin", "diag", "Re", "Im", "LayerNorm",
-    "floor", "min",
+    "floor", "min", "softplus", "SiLU", "log", "conv",
 }  # fmt: skip
 OPERATORS = {
     "<-": r"\leftarrow",

@@ -226,7 +226,7 @@ class Model(nn.Module, ABC):
         if settings.is_stack:
             from orthobench.model.stack import stack_of  # it has a subclass of this class
 
-            model_class = stack_of(cls.layer_class(settings))
+            model_class = stack_of(cls, cls.layer_class(settings))
         if settings.embedding_size is None:
             return model_class(settings, signature, generator)
         model = model_class(settings, replace(signature, input_size=settings.embedding_size), generator)

@@ -253,8 +253,8 @@ def linear_map(inputs: int, outputs: int, generator: torch.Generator) -> tuple[n
 
 
 @functools.cache
-def stack_of(cell: type[Model]) -> type[Stack]:
-    """Return the class of the stacks of a cell, with the cell's title, paper and promises."""
+def stack_of(model: type[Model], cell: type[Model]) -> type[Stack]:
+    """Return the class of a model's stacks of this cell, with the model's title, paper and promises."""
     same = ("version", "title", "paper", "orthogonal", "penalises_weights", "cost", "waits", "Settings")
-    members: dict[str, Any] = {name: getattr(cell, name) for name in same}
-    return type(f"{cell.__name__}Stack", (Stack,), {**members, "cell": cell, "__doc__": Stack.__doc__})
+    members: dict[str, Any] = {name: getattr(model, name) for name in same}
+    return type(f"{model.__name__}Stack", (Stack,), {**members, "cell": cell, "__doc__": Stack.__doc__})
