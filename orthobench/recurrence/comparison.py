@@ -183,6 +183,8 @@ def _delta_rule_agrees() -> bool:
     return True
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def _selective_scan_agrees() -> bool:
     """Return whether the kernels of the selective scan agree, with chunks of steps and a rest."""
     batch, width = 3, 21
@@ -191,12 +193,11 @@ def _selective_scan_agrees() -> bool:
         vectors = (-normal(size * width, seed=2).exp(), normal(width, rank, seed=3), normal(width, seed=4))
         arguments = [x, weight, normal(batch, size * width, seed=5), *vectors]
         form = ({"state_size": size, "negative": negative}, ("rates", "step_weight", "step_bias"), arguments)
-        with torch.inference_mode(False), torch.enable_grad():
-            expected = evaluate(reference.run, operations.selective_scan, *form, torch.float64, True)
-            try:
-                actual = evaluate(cpu.run, operations.selective_scan, *form, torch.float32, True)
-            except MemoryError:
-                return False
+        expected = evaluate(reference.run, operations.selective_scan, *form, torch.float64, True)
+        try:
+            actual = evaluate(cpu.run, operations.selective_scan, *form, torch.float32, True)
+        except MemoryError:
+            return False
         if not all(_is_close(actual[name], value) for name, value in expected.items()):
             return False
     return True

@@ -1,11 +1,11 @@
 /* The selective scan h_t = a_t o h_{t-1} + Delta_t B_t x_t, y_t = C_t h_t, in float32: Mamba.
  *
- * Each of `width` features has `size` units, and lanes are features. The caller gives each thread a range of batch rows.
- * A step's weight is r [rank], B [size] and C [size]. Delta = softplus(W r + b), where `step` [rank, width] is W
+ * Each of `width` features has `size` units, and lanes are features. The caller gives each thread a range of rows. A
+ * step's weight is r [rank], B [size] and C [size]. Delta = softplus(W r + b), where `step` [rank, width] is W
  * transposed. a = exp(Delta A), or 2 exp(Delta A) - 1 if `negative`, where `rates` [size, width] is A. A row's state is
  * [size, width]. In a thread's memory it is packed: blocks of VL features, each with its units, so that all units of a
- * block lie together. `starts` [chunks, B, packed] has the states before each chunk of steps. The backward pass makes the
- * states of a chunk again, for one block at a time, so that they stay in the first cache. */
+ * block lie together. `starts` [chunks, B, packed] has the states before each chunk of steps. The backward pass makes
+ * the states of a chunk again, for one block at a time, so that they stay in the first cache. */
 #include <stdlib.h>
 
 #include "vectors.h"
@@ -41,8 +41,8 @@ static void unpack_units(const struct selective *p, const vf *from, float *to) {
             store(to + n * p->width + block * VL, from[block * p->size + n], lanes(p->width - block * VL));
 }
 
-/* log(1 + e^x) = max(x, 0) + log(1 + u), u = e^-|x|; the logarithm is 2 artanh(u / (2 + u)), with an argument of at most
- * 1/3, whose series ends below the rounding. */
+/* log(1 + e^x) = max(x, 0) + log(1 + u), u = e^-|x|; the logarithm is 2 artanh(u / (2 + u)), with an argument of at
+ * most 1/3, whose series ends below the rounding. */
 INLINE vf softplus(vf x) {
     const vf u = exponential(-magnitude(x)), z = u / (2.0f + u), square = z * z;
     vf series = splat(2.0f / 13.0f);
@@ -115,8 +115,8 @@ int selective_forward(const struct selective *p, int64_t first, int64_t last) {
     return 0;
 }
 
-/* Memory of a thread. Packed: A / log 2, and of a row the gradients by the state and by A. For one block: the states of a
- * chunk [CHUNK + 1, size] and their e [CHUNK, size]. Of a row: the sums over the features of what becomes dweight
+/* Memory of a thread. Packed: A / log 2, and of a row the gradients by the state and by A. For one block: the states of
+ * a chunk [CHUNK + 1, size] and their e [CHUNK, size]. Of a row: the sums over the features of what becomes dweight
  * [CHUNK, rank + 2 size] and the norms [CHUNK]. */
 struct scratch {
     vf *rates, *by_state, *by_rates, *h, *e, *sums, *squares;
@@ -204,8 +204,8 @@ INLINE void backward(const int64_t size, const int negative, const struct select
     unpack_units(p, m.by_rates, p->drates + row * state);
 }
 
-/* dx, dweight, and the squares of the norms if they are wanted; each row's sums over time drates [B, size, width], dstep
- * [B, rank, width] and dbias [B, width], the latter two zeroed; dstart [B, size, width], which holds dL/d(end) before.
+/* dx, dweight, and the squares of the norms if they are wanted; each row's sums over time drates [B, size, width],
+ * dstep [B, rank, width] and dbias [B, width], the latter two zeroed; dstart [B, size, width], before it dL/d(end).
  * grad_y is NULL if it is absent. Returns nonzero without memory. */
 int selective_backward(const struct selective *p, int64_t first, int64_t last) {
     const int64_t units = blocks_of(p) * p->size, block = CHUNK * p->size, sums = CHUNK * (p->rank + 2 * p->size);
