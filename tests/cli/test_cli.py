@@ -276,7 +276,7 @@ def test_one_failing_run_does_not_end_a_sweep(orthobench, tmp_path, tiny_options
 
 BAD = [
     (("run", "addin", "lstm"), "unknown task 'addin': did you mean adding?"),
-    (("run", "adding", "lsmt"), "unknown model 'lsmt': did you mean lstm?"),
+    (("run", "adding", "lsmt"), "unknown model 'lsmt': did you mean lstm or slstm?"),
     (("run", "adding", "lstm", "-s", "hidden_sise=3"), "did you mean hidden_size?"),
     (("run", "adding", "lstm", "-s", "hidden_size=-3"), "hidden_size=-3: should be greater than or equal to 1"),
     (("run", "adding", "lstm", "-s", "hidden_size"), "'hidden_size' is not a setting"),

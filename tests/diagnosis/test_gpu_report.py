@@ -196,7 +196,7 @@ def test_every_row_runs_and_the_first_ones_tell_most(tmp_path: Path, monkeypatch
             for row in every
             if not row.name.startswith(("self-test", "training"))
             or row.name.removeprefix("self-test ").startswith(small)
-            or row.name.endswith("lstm, n=128, B=50")
+            or row.name.endswith(" lstm, n=128, B=50")
             or row.name.startswith("training together: ten steps of 2 ")
         ]
 
