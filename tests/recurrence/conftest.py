@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -18,6 +19,7 @@ from orthobench.recurrence import (
     Activation,
     GradientTrace,
     Kind,
+    native,
     operations,
     reference,
     workspace,
@@ -268,3 +270,15 @@ def restored_threads() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=["avx2", "scalar"])
+def lesser_machine(request: pytest.FixtureRequest) -> Iterator[None]:
+    """C kernels that are built for a machine without AVX-512, or without vector instructions."""
+    if platform.machine() != "x86_64":
+        pytest.skip("the flags are x86's")
+    lesser = {"avx2": ("-mno-avx512f",), "scalar": ("-mno-avx", "-mno-avx2", "-mno-fma", "-mno-avx512f")}
+    library = native.load(*lesser[request.param])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "kernels", lambda: library)
+        yield

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import platform
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -52,17 +50,6 @@ def test_is_the_reference(case: Any, agree: Any, steps: int, batch: int, n: int,
 def test_sizes_around_the_vector_width(case: Any, agree: Any, n: int) -> None:
     seeds = (seed for seed in range(100) if case.margin(case.arguments(3, 15, n, seed)) > 1e-6)
     agree(cpu, case, case.arguments(3, 15, n, next(seeds)), torch.float32, case.tolerance)
-
-
-@pytest.fixture(scope="module", params=["avx2", "scalar"])
-def lesser_machine(request: pytest.FixtureRequest) -> Iterator[None]:
-    if platform.machine() != "x86_64":
-        pytest.skip("the flags are x86's")
-    lesser = {"avx2": ("-mno-avx512f",), "scalar": ("-mno-avx", "-mno-avx2", "-mno-fma", "-mno-avx512f")}
-    library = native.load(*lesser[request.param])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native, "kernels", lambda: library)
-        yield
 
 
 @pytest.mark.usefixtures("lesser_machine")

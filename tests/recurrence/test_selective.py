@@ -168,16 +168,6 @@ def test_threads_change_no_number(evaluate: Any, restored_threads: None) -> None
         assert all(torch.equal(value, results[0][name]) for name, value in result.items())
 
 
-@pytest.fixture(params=["avx2", "scalar"])
-def lesser_machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    lesser = {"avx2": ("-mno-avx512f",), "scalar": ("-mno-avx", "-mno-avx2", "-mno-fma", "-mno-avx512f")}
-    try:
-        library = native.load(*lesser[request.param])
-    except Exception as error:  # the flags are x86's
-        pytest.skip(str(error))
-    monkeypatch.setattr(native, "kernels", lambda: library)
-
-
 @in_c
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize(("width", "size"), [(3, 5), (8, 16), (21, 2)])
