@@ -133,7 +133,9 @@ class SlurmExecutor:
 
     def _has_ended(self, task: _Task) -> bool:
         if task.task.paths.result_pickle.exists():
-            return True
+            # SLURM names the cause of an early end, such as a cancellation, only after the task's last process ended.
+            is_early = self.stopping_since is None and not self.is_over and not self.open.keys().isdisjoint(task.keys)
+            return not is_early or self.cluster.state(task.task) != "COMPLETING"
         now = time.monotonic()
         if self.stopping_since is not None and now - self.stopping_since > STOP_SECONDS:
             return True

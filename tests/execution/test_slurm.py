@@ -114,11 +114,26 @@ def test_a_stopped_sweep_and_a_killed_task_end_with_the_numbers_of_an_uncut_swee
     again = sweep(*arguments)
     wait_for(lambda: all(at_stop[seed] + 50 < at < 2500 for seed, at in iterations(database).items()), again)
     task = cluster.call("squeue", "--noheader", "--array", "--states=RUNNING", "--format=%F_%K").split()[0]
-    cluster.call("scancel", "--signal=KILL", task)
+    cluster.call("scancel", "--signal=KILL", "--batch", task)
     text = output(again)
     assert again.returncode == 0, text
     assert text.count("resumes from iteration") == 1, text
     assert numbers(database) == uncut
+
+
+@on_slurm
+def test_a_task_that_somebody_cancels_is_not_submitted_again(cluster, sweep, tmp_path, tiny):
+    settings = tiny | {"train_size": "100000", "evaluate_every": "50"}
+    grid = ("--models", "scornn", *(x for k, v in settings.items() for x in ("-s", f"{k}={v}")))
+    cancelled = sweep(*grid, "--db", "r.db")
+    wait_for(lambda: any(at >= 100 for at in iterations(str(tmp_path / "r.db")).values()), cancelled)
+    number = cluster.call("squeue", "--noheader", "--states=RUNNING", "--format=%A").split()[0]
+    cluster.call("scancel", number)
+    text = output(cancelled)
+    assert cancelled.returncode == 130, text
+    assert f"SLURM job {number} was cancelled from outside" in text
+    assert text.count("run(s) in 1 task(s)") == 1
+    assert {run[0] for run in numbers(str(tmp_path / "r.db")).values()} == {Status.INTERRUPTED}
 
 
 @on_slurm
