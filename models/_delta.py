@@ -16,29 +16,23 @@ state is the memories, then the inputs of the convolution at its last steps.
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear, silu, softplus
 
 from orthobench.matrices.initial import torch_linear_
-from orthobench.model import Count, Model, ModelSettings, OptimizerName, Signature, State
+from orthobench.model import Count, Model, ModelSettings, Signature, State
 from orthobench.recurrence import GradientTrace, delta_rule, project, short_convolution
 
+from ._heads import HeadsSettings
+
 _UNIT_EPSILON, _NORM_EPSILON = 1e-6, 1e-5
-_HEADS = 4
 
 
-class DeltaSettings(ModelSettings):
-    optimizer: OptimizerName = "adam"
-    heads: Count = Field(
-        _HEADS,
-        description="number of memories; hidden_size / heads is the size of their values. Default: the greatest common "
-        "divisor of 4 and hidden_size",
-        json_schema_extra={"tied_to": "hidden_size"},
-    )
+class DeltaSettings(HeadsSettings):
     key_size: Count | None = Field(
         None, description="features of a key and of a query in each head; none: those of a value, hidden_size / heads"
     )
@@ -51,29 +45,10 @@ class DeltaSettings(ModelSettings):
     )
     output_gate: bool = Field(True, description="multiply the normalised readings by SiLU of a map of the inputs")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _resolve_heads(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return {"heads": math.gcd(_HEADS, cls.whole(values, "hidden_size")) or 1, **values}
-
-    @model_validator(mode="after")
-    def _heads_divide(self) -> DeltaSettings:
-        if self.hidden_size % self.heads:
-            raise ValueError(
-                f"heads={self.heads} should divide hidden_size ({self.hidden_size}): each head has hidden_size / heads "
-                "values"
-            )
-        return self
-
-    @property
-    def value_size(self) -> int:
-        """Return the features of a value in each head."""
-        return self.hidden_size // self.heads
-
     @property
     def keys(self) -> int:
         """Return the features of a key in each head."""
-        return self.key_size or self.value_size
+        return self.key_size or self.head_size
 
     @property
     def steps_of_token(self) -> int:
@@ -88,7 +63,7 @@ class DeltaSettings(ModelSettings):
     @property
     def channels(self) -> int:
         """Return the features of queries, keys and values together."""
-        return self.heads * (self.keys + self.steps_of_token * (self.keys + self.value_size))
+        return self.heads * (self.keys + self.steps_of_token * (self.keys + self.head_size))
 
     @property
     def memory(self) -> int:
@@ -123,7 +98,7 @@ class DeltaModel(Model):
             step = (math.log(1e-3) + step * math.log(100)).exp()
             self.decay_bias = nn.Parameter((step + torch.log(-torch.expm1(-step))).float())
         self.gate_weight = drawn(m, n, m) if settings.output_gate else None
-        self.norm_weight = nn.Parameter(torch.ones(settings.value_size))
+        self.norm_weight = nn.Parameter(torch.ones(settings.head_size))
         self.mixing_weight = drawn(n, n, n)
 
     @classmethod

@@ -37,7 +37,7 @@ def silu(z: np.ndarray) -> np.ndarray:
 def transcribed(model: Any, inputs: np.ndarray) -> np.ndarray:
     """The outputs of every step, one step, row and head at a time."""
     p = {name: value.detach().numpy() for name, value in model.named_parameters()}
-    heads, keys, values = model.settings.heads, model.settings.keys, model.settings.value_size
+    heads, keys, values = model.settings.heads, model.settings.keys, model.settings.head_size
     factors = getattr(model.settings, "householders", 1)
     steps, batch, _ = inputs.shape
     outputs = np.zeros((steps, batch, model.signature.output_size))
@@ -80,7 +80,7 @@ def transcribed(model: Any, inputs: np.ndarray) -> np.ndarray:
 def test_is_its_equations(name: str, settings: dict[str, Any]) -> None:
     model = make(name, inputs=3, hidden_size=12, readout="all", **settings).double()
     with torch.no_grad():
-        model.norm_weight.copy_(torch.linspace(0.5, 2, model.settings.value_size))
+        model.norm_weight.copy_(torch.linspace(0.5, 2, model.settings.head_size))
     inputs = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     outputs, _ = model(inputs)
     np.testing.assert_allclose(outputs.detach().numpy(), transcribed(model, inputs.numpy()), rtol=1e-9, atol=1e-12)
