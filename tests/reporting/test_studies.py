@@ -59,15 +59,16 @@ def test_every_studys_runs_can_be_made(study, preset):
         assert {run_config.spec.model for run_config in configs} == {"scornn", "full_urnn"}
 
 
-def test_state_tracking_has_every_model_under_one_protocol():
+def test_state_tracking_has_every_model_under_one_protocol_for_each_task():
     study = find_study("state-tracking")
     configs = config(study, "paper")
     per_figure = {figure: [r.model for r in study.runs("paper", ALL) if r.figure == figure] for figure in FIGURES}
     assert all(models == ALL for models in per_figure.values())
     assert len(configs) == len(FIGURES) * len(ALL)
-    assert len({json.dumps(each.spec.training, sort_keys=True) for each in configs}) == 1
+    assert len({(each.spec.task, json.dumps(each.spec.training, sort_keys=True)) for each in configs}) == 2
     assert {each.model_settings.hidden_size for each in configs} == {64}
-    assert {(each.model_settings.layers, each.model_settings.block) for each in configs} == {(2, "post_norm")}
+    layers = {(each.spec.task, each.model_settings.layers, each.model_settings.block) for each in configs}
+    assert layers == {("group_word", 1, "post_norm"), ("formal_language", 2, "post_norm")}
     with_paper = {run for paper in papers() for run in paper_variants(paper)}
     assert not with_paper & {each.spec.variant for each in configs}, "its numbers would stand beside printed ones"
 
