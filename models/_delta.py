@@ -25,7 +25,16 @@ from torch.nn.functional import linear, silu, softplus
 
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Count, Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, delta_rule, project, short_convolution
+from orthobench.recurrence import (
+    Convolution,
+    GradientTrace,
+    Projection,
+    delta_rule,
+    project,
+    read_memory,
+    short_convolution,
+    unit,
+)
 
 from ._heads import HeadsSettings
 
@@ -117,22 +126,32 @@ class DeltaModel(Model):
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         settings = self.settings
-        x = project(inputs, self.input_weight)
-        last: tuple[Tensor, ...] = ()
+        reads = self.signature.readout != "last"
+        skipped = 0 if reads else settings.heads * settings.keys  # only the last query reads the memory
         memory, before = state[0].split((settings.memory, self.features - settings.memory), dim=-1)
-        if self.convolution_weight is not None:
-            taps = len(self.convolution_weight)
-            before = before.unflatten(-1, (taps - 1, -1)).transpose(0, 1)
-            last = (torch.cat((before[len(x) :], x[1 - taps :])).transpose(0, 1).flatten(1),)
-            x = short_convolution(x, self.convolution_weight, before)
+        weight = self.convolution_weight
+        x: Convolution | Tensor
+        if weight is None:
+            x = silu(project(inputs, self.input_weight[skipped:]))
         else:
-            x = silu(x)
+            taps = len(weight)
+            before = before.unflatten(-1, (taps - 1, -1)).transpose(0, 1)
+            source = Projection(inputs, self.input_weight[skipped:])
+            x = Convolution(source, weight[:, skipped:], before[..., skipped:])
         y, (memory,) = delta_rule(
             x, self.coefficients(inputs), (memory,), trace,
-            settings.heads, settings.keys, settings.steps_of_token, settings.has_decay, _UNIT_EPSILON,
+            settings.heads, settings.keys, settings.steps_of_token, settings.has_decay, _UNIT_EPSILON, reads,
         )  # fmt: skip
-        if self.signature.readout == "last":
-            y, inputs = y[-1:], inputs[-1:]
+        last: tuple[Tensor, ...] = ()
+        if weight is None:
+            q = silu(project(inputs[-1:], self.input_weight[:skipped]))
+        else:
+            recent = torch.cat((before, project(inputs[-taps:], self.input_weight)))[-taps:]
+            last = (recent[1:].transpose(0, 1).flatten(1),)
+            q = short_convolution(recent[-1:, :, :skipped], weight[:, :skipped], recent[:-1, :, :skipped])
+        if not reads:
+            inputs = inputs[-1:]
+            y = read_memory(unit(q[0].unflatten(-1, (settings.heads, -1)), _UNIT_EPSILON), memory)[None]
         return self.read(y, inputs), (torch.cat((memory, *last), dim=-1),)
 
     def coefficients(self, inputs: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ chooses. An operation is called as `h, state = recurrence(x, weight, state, trac
 from __future__ import annotations
 
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
-from orthobench.recurrence.call import Multiply, Projection, State
+from orthobench.recurrence.call import Convolution, Multiply, Projection, State
 from orthobench.recurrence.convolution import short_convolution
 from orthobench.recurrence.dispatch import BACKENDS, BackendError, last_used, set_backend, use_backend
 from orthobench.recurrence.entropy import cross_entropy
@@ -24,9 +24,11 @@ from orthobench.recurrence.operations import (
     min_gru,
     min_lstm,
     oscillators,
+    read_memory,
     recurrence,
     selective_scan,
     slstm,
+    unit,
 )
 from orthobench.recurrence.projection import project
 from orthobench.recurrence.trace import GradientTrace
@@ -40,6 +42,7 @@ __all__ = [
     "TANH",
     "Activation",
     "BackendError",
+    "Convolution",
     "GradientTrace",
     "Kind",
     "Multiply",
@@ -60,10 +63,12 @@ __all__ = [
     "min_lstm",
     "oscillators",
     "project",
+    "read_memory",
     "recurrence",
     "selective_scan",
     "set_backend",
     "short_convolution",
     "slstm",
+    "unit",
     "use_backend",
 ]

@@ -61,6 +61,46 @@ class Projection:
 
 
 @dataclass(frozen=True)
+class Convolution:
+    """The inputs x of a recurrence that are a short convolution (see `short_convolution`).
+
+    A back end may make them some steps at a time: x is never stored whole.
+
+    Attributes:
+        source: what is convolved, `[T, B, n]`.
+        weight: `[taps, n]`.
+        before: the source before the first step, `[taps - 1, B, n]`.
+    """
+
+    source: Tensor | Projection
+    weight: Tensor
+    before: Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.source.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.source.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.source.device
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.source.is_cuda
+
+    def dim(self) -> int:
+        return self.source.dim()
+
+
+Inputs = Tensor | Projection | Convolution
+"""The inputs of a recurrence, or what they are made of."""
+
+
+@dataclass(frozen=True)
 class Call:
     """A checked call of an operation.
 
@@ -68,7 +108,7 @@ class Call:
     """
 
     operation: Operation[...]
-    x: Tensor | Projection
+    x: Inputs
     weight: Weight
     state: State
     parameters: Mapping[str, Any]

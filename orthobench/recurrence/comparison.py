@@ -17,7 +17,7 @@ from torch import Tensor
 
 from orthobench.recurrence import convolution, cpu, entropy, native, operations, reference
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
-from orthobench.recurrence.call import Call, Projection, Result
+from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
 from orthobench.recurrence.operation import Operation
 from orthobench.recurrence.trace import GradientTrace
 
@@ -165,22 +165,57 @@ def _convolution_agrees() -> bool:
 @torch.inference_mode(False)
 @torch.enable_grad()
 def _delta_rule_agrees() -> bool:
-    """Return whether the kernels of the delta rule agree, with heads of whole vectors and of parts."""
-    heads, batch, steps = 2, 3, 5
-    for keys, values, factors, gated, epsilon in ((16, 35, 1, True, 1e-6), (21, 16, 3, False, None)):
-        parameters = {"heads": heads, "key_size": keys, "factors": factors, "gated": gated, "epsilon": epsilon}
-        x = normal(steps, batch, heads * (keys + factors * (keys + values)), seed=0) / keys**0.5
-        weight = normal(steps, batch, heads * (factors + gated), seed=1).sigmoid().neg()
-        weight[..., : heads * factors] *= -2
-        arguments = [x, weight, normal(batch, heads * keys * values, seed=2)]
-        expected = evaluate(reference.run, operations.delta_rule, parameters, (), arguments, torch.float64, True)
-        try:
-            actual = evaluate(cpu.run, operations.delta_rule, parameters, (), arguments, torch.float32, True)
-        except MemoryError:
-            return False
-        if not all(_is_close(actual[name], value) for name, value in expected.items()):
-            return False
-    return True
+    """Return whether the kernels of the delta rule agree, over several groups of steps, with whole and part vectors."""
+    heads, batch, steps = 2, 3, 37
+    try:
+        for keys, values, factors, gated, epsilon in ((16, 35, 1, True, 1e-6), (21, 16, 3, False, None)):
+            parameters = {"heads": heads, "key_size": keys, "factors": factors, "gated": gated, "epsilon": epsilon}
+            x = normal(steps, batch, heads * (keys + factors * (keys + values)), seed=0) / keys**0.5
+            weight = _betas_and_decays(steps, batch, heads * factors, heads * gated)
+            arguments = [x, weight, normal(batch, heads * keys * values, seed=2)]
+            form = (operations.delta_rule, parameters, (), arguments)
+            expected = evaluate(reference.run, *form, torch.float64, True)
+            actual = evaluate(cpu.run, *form, torch.float32, True)
+            if not all(_is_close(actual[name], value) for name, value in expected.items()):
+                return False
+        return all(_convolved_delta_rule_agrees(*form) for form in ((4, 1, 2, False), (4, 0, 1, True), (3, 2, 1, True)))
+    except MemoryError:  # the error code of a kernel
+        return False
+
+
+def _betas_and_decays(steps: int, batch: int, betas: int, decays: int) -> Tensor:
+    """Return betas in (0, 2) and logarithms of decays in (-1, 0), `[T, B, betas + decays]`."""
+    weight = normal(steps, batch, betas + decays, seed=1).sigmoid().neg()
+    weight[..., :betas] *= -2
+    return weight
+
+
+def _convolved_delta_rule_agrees(taps: int, inputs: int, factors: int, reads: bool) -> bool:
+    """Return whether the kernels agree that make x from its convolution, and with `inputs` also from a projection."""
+    heads, keys, values, batch, steps = 2, 5, 18, 3, 37
+    width = heads * ((reads + factors) * keys + factors * values)
+    shapes = [(steps, batch, inputs or width), (width, inputs or 1), (taps, width), (taps - 1, batch, width)]
+    arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    arguments += [_betas_and_decays(steps, batch, heads * factors, heads), normal(batch, heads * keys * values, seed=5)]
+
+    def gradients(run: Callable[[Call], Result], dtype: torch.dtype) -> list[Tensor]:
+        leaves = [argument.to(dtype).requires_grad_() for argument in arguments]
+        if inputs:
+            leaves[0].requires_grad_(False)
+        u, input_weight, *filters, weight, start = leaves
+        x: Inputs = Convolution(Projection(u, input_weight) if inputs else u, *filters)
+        if run is reference.run:
+            x = convolution.in_pytorch(torch.nn.functional.linear(u, input_weight) if inputs else u, *filters, None)
+        call = operations.delta_rule.call(x, weight, (start,), None, heads, keys, factors, True, 1e-6, reads)
+        assert run is reference.run or (cpu.convolves(call) and cpu.projects(call) == bool(inputs))
+        y, (end,) = run(call)
+        results = [y, end] if reads else [end]
+        directions = [normal(*result.shape, seed=20 + i).to(dtype) for i, result in enumerate(results)]
+        by_leaf = torch.autograd.grad(results, leaves[bool(inputs) :], directions, allow_unused=True)
+        return [*(result.detach() for result in results), *(each for each in by_leaf if each is not None)]
+
+    expected = gradients(reference.run, torch.float64)
+    return all(map(_is_close, gradients(cpu.run, torch.float32), expected))
 
 
 @torch.inference_mode(False)

@@ -4,9 +4,9 @@
  * batch row. The sequence is cut into tiles, whose steps of one block run with all inputs in registers. Tensors are
  * contiguous and time major, [T, B, width]; `before` [taps - 1, B, width] has the inputs before the first step, and the
  * weight is [taps, width], the oldest input's first. The bias [width] and its gradient are NULL if it is absent. */
+#include "convolution.h"
 #include "vectors.h"
 
-#define MOST_TAPS 8
 #define TILE 16
 
 int64_t convolution_taps(void) { return MOST_TAPS; }

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import kernels, native, stopwatch, workspace
+from orthobench.recurrence import delta, kernels, native, stopwatch, workspace
 from orthobench.recurrence.activations import Activation, Kind
-from orthobench.recurrence.call import Call, Projection, Result
-from orthobench.recurrence.delta import Delta
+from orthobench.recurrence.call import Call, Convolution, Projection, Result
 from orthobench.recurrence.independent import Independent
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 from orthobench.recurrence.scan import Scan
@@ -54,7 +53,15 @@ def unusable(call: Call) -> str | None:
 def projects(call: Call) -> bool:
     """Return whether the call's kernel makes the inputs from their projection, step by step."""
     x = call.x
+    if isinstance(x, Convolution):
+        return convolves(call) and isinstance(x.source, Projection) and delta.makes(x.source)
     return isinstance(x, Projection) and call.operation.name in _PROJECTING and not x.inputs.requires_grad
+
+
+def convolves(call: Call) -> bool:
+    """Return whether the call's kernel makes the inputs from the source of their convolution."""
+    x = call.x
+    return isinstance(x, Convolution) and call.operation.name == "delta_rule" and delta.convolves(x)
 
 
 def run(call: Call) -> Result:
@@ -432,7 +439,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "lem": _LEM,
     "lipschitz": _Lipschitz,
     "diagonal_recurrence": Scan,
-    "delta_rule": Delta,
+    "delta_rule": delta.Delta,
     "independent_recurrence": Independent,
     "min_gru": Minimal,
     "min_lstm": Minimal,

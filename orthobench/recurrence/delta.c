@@ -1,320 +1,478 @@
 /* The delta rule, in float32: for each head and batch row a memory S [keys, values] that each step scales by a decay
  * and corrects `factors` times, S += beta k (v - S^T k)^T, and that a query reads, y = S^T q.
  *
- * Heads and rows are independent units, so the caller gives each thread a range of units, and no thread waits. Forward
- * runs some columns of S at once through all steps, since columns are independent. It keeps the errors v - S^T k, and S
- * at the start of each chunk of steps. Backward makes the states of a chunk again from the errors. It holds S^T, whose
- * rows are the columns of S, so that nearly all its sums add up vectors. Tensors are contiguous and time major. */
+ * Heads and rows are independent units, so the caller gives each thread a range of units, and no thread waits. A chunk
+ * of corrections is done at once (Yang et al., NeurIPS 2024). S' is the memory before it, a(t, i) the decay from
+ * correction i to t, a(t) that from the chunk's start. The errors e_t and the additions u_t = beta_t e_t then solve
+ *
+ *     e_t = v_t - a(t) S'^T k_t - sum over i < t of a(t, i) (k_i . k_t) u_i,    S = a(n) S' + sum of a(n, i) k_i u_i^T
+ *
+ * so the work is products of small matrices. Only decays of later steps are taken, never quotients. Backward makes the
+ * memories before the chunks of a group of steps again from the errors, and solves the transposed system for
+ * d_t = dL/du_t, with D' = dL/dS behind the chunk:
+ *
+ *     d_t = a(n, t) D'^T k_t - sum over i > t of a(i, t) (k_i . k_t) beta_i d_i,     D = a(n) D' - sum of a(t) beta_t k_t d_t^T
+ */
 #include <stdlib.h>
 
-#include "vectors.h"
-
-/* The fields have the names and the order of `_Problem` in delta.py. x_t of a row is the query [heads, keys], then
- * `factors` keys [factors, heads, keys] and values [factors, heads, values]. NULL: decay without a gate, errors and
- * starts without a backward pass, norms without a trace, gradients that are absent. */
-struct delta {
-    int64_t steps, batch, heads, keys, values, factors, chunk, normalized;
-    float epsilon;
-    const float *x, *beta, *decay; /* [T, B, width], [T, B, factors, heads], [T, B, heads] */
-    const float *start;            /* [B, heads, keys, values] */
-    float *y, *errors, *starts;    /* [T, B, heads, values], [T, B, factors, heads, values], [chunks, B, heads, ...] */
-    float *end;                    /* S_T, as start */
-    const float *grad_y, *grad_end;
-    float *dx, *dbeta, *dlog_decay, *dstart, *norms; /* norms: |dL/dS_t|^2 [T, B, heads] */
-};
+#include "delta.h"
 
 int64_t delta_size(void) { return sizeof(struct delta); }
+int64_t delta_inputs(void) { return MOST_INPUTS; }
 
-#define PAIR 2 /* vectors of columns that forward runs at once */
+#define CHUNK 16 /* corrections, or those of one step if they are more */
 
-INLINE float sum_lanes(vf x) {
-#if defined(__AVX512F__)
-    return _mm512_reduce_add_ps((__m512)x);
-#elif VL == 8
-    __m128 half = _mm_add_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
-    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
-    return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
-#else
-    return (x[0] + x[2]) + (x[1] + x[3]);
-#endif
+INLINE int64_t steps_of_chunk(const struct delta *p) {
+    return p->norms || p->factors > CHUNK ? 1 : CHUNK / p->factors;
 }
 
-INLINE float dot(const float *a, const float *b, int64_t size) {
-    vf total = {0};
-    for (int64_t i = 0; i < size; i += VL) {
-        const int count = lanes(size - i);
-        total += load(a + i, count) * load(b + i, count);
+/* Floats of S with its rows in whole vectors. */
+int64_t delta_memory(int64_t keys, int64_t values) { return keys * whole_vectors(values); }
+
+/* The scratch memory of a thread: rows of a group of steps, matrices of a chunk. c: corrections of a chunk. */
+struct scratch {
+    struct rows x, slopes, dx;
+    float *k_factors, *q_factors, *errors; /* of a group */
+    float *beta, *since, *factors, *until; /* [c]; a(t), and products of it or of a(n, t) with beta */
+    float *between;                        /* a(t, i) [c, c], 1 in the diagonal, 0 above */
+    float *kt, *gram, *read;               /* [keys, c], [c, c], [steps, c] */
+    float *u, *y, *s;                      /* [c, values], [steps, values], [keys, values] */
+    float *du, *de, *dy, *dt, *et, *w, *wt, *f, *later, *slots; /* dt: D^T; slots: S^T before the chunks */
+};
+
+/* Hands out parts of a buffer, or counts their floats if it is NULL. */
+struct carver {
+    float *base;
+    int64_t used;
+};
+
+static float *carve(struct carver *from, int64_t count) {
+    float *const part = from->base ? from->base + from->used : NULL;
+    from->used += (count + 15) / 16 * 16;
+    return part;
+}
+
+static struct rows carve_rows(struct carver *from, const struct delta *p, int64_t steps) {
+    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values);
+    float *const q = carve(from, p->reads * steps * kp), *const k = carve(from, steps * p->factors * kp);
+    return (struct rows){q, k, carve(from, steps * p->factors * vp)};
+}
+
+static struct scratch carve_scratch(struct carver *from, const struct delta *p, int backward) {
+    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values), steps = steps_of_chunk(p);
+    const int64_t group = p->group, count = steps * p->factors, cp = whole_vectors(count);
+    struct scratch m = {.x = carve_rows(from, p, group)};
+    m.k_factors = carve(from, group * p->factors);
+    m.q_factors = carve(from, group);
+    m.beta = carve(from, cp);
+    m.since = carve(from, cp);
+    m.between = carve(from, count * cp);
+    m.kt = carve(from, kp * cp);
+    m.gram = carve(from, count * cp);
+    m.read = carve(from, steps * cp);
+    m.u = carve(from, count * vp);
+    m.y = carve(from, steps * vp);
+    m.s = carve(from, p->keys * vp);
+    if (!backward) return m;
+    m.slopes = carve_rows(from, p, p->taps ? group : 0);
+    m.dx = carve_rows(from, p, group);
+    m.errors = carve(from, group * p->factors * vp);
+    m.factors = carve(from, cp);
+    m.until = carve(from, cp);
+    m.du = carve(from, count * vp);
+    m.de = carve(from, count * vp);
+    m.dy = carve(from, steps * vp);
+    m.dt = carve(from, vp * kp);
+    m.et = carve(from, vp * cp);
+    m.w = carve(from, count * cp);
+    m.wt = carve(from, cp * cp);
+    m.f = carve(from, steps * cp);
+    m.later = carve(from, p->taps ? (p->taps - 1) * ((p->reads + p->factors) * kp + p->factors * vp) : 0);
+    m.slots = carve(from, ((group + steps - 1) / steps + 1) * p->values * kp);
+    return m;
+}
+
+static struct left by_rows(const float *at, int64_t ld) { return (struct left){at, ld, 1}; }
+static struct left by_columns(const float *at, int64_t ld) { return (struct left){at, 1, ld}; }
+
+/* The lanes of a vector from column `base` on that are below `end`. */
+INLINE vi lanes_below(int64_t base, int64_t end) {
+    vi lane;
+    for (int i = 0; i < VL; i++) lane[i] = i;
+    return lane < (int32_t)(end - base);
+}
+
+/* A chunk of a unit: the steps [first, first + steps), with `count` corrections. */
+struct chunk {
+    int64_t row, head, first, steps, count;
+};
+
+/* The betas and decays of a chunk. */
+static void fill_coefficients(const struct delta *p, struct chunk at, struct scratch *m) {
+    const int64_t cp = whole_vectors(at.count), heads = p->heads;
+    for (int64_t i = at.count; i < cp; i++) m->beta[i] = 0.0f;
+    float total = 1.0f;
+    for (int64_t step = 0, i = 0; step < at.steps; step++) {
+        const int64_t place = (at.first + step) * p->batch + at.row;
+        const float *const beta = p->beta + place * p->factors * heads + at.head;
+        for (int64_t j = 0; j < p->factors; j++, i++) {
+            m->beta[i] = beta[j * heads];
+            if (!p->decay) continue;
+            const float decay = j ? 1.0f : p->decay[place * heads + at.head];
+            m->since[i] = total *= decay;
+            float *const row = m->between + i * cp;
+            for (int64_t c = 0; c < cp; c += VL) *(vf *)(row + c) = i ? *(const vf *)(row - cp + c) * decay : (vf){0};
+            row[i] = 1.0f;
+        }
     }
-    return sum_lanes(total);
 }
 
-/* 1 / sqrt(|x|^2 + epsilon), or 1. */
-INLINE float length_factor(const struct delta *p, const float *x) {
-    if (!p->normalized) return 1.0f;
-    vf root, inverse;
-    square_roots(splat(dot(x, x, p->keys) + p->epsilon), &root, &inverse);
-    return inverse[0];
+INLINE float whole_decay(const struct delta *p, struct chunk at, const struct scratch *m) {
+    return p->decay ? m->since[at.count - 1] : 1.0f;
+}
+
+/* a(n, i), or 1. */
+INLINE float decay_until_end(const struct delta *p, struct chunk at, const struct scratch *m, int64_t i) {
+    return p->decay ? m->between[(at.count - 1) * whole_vectors(at.count) + i] : 1.0f;
+}
+
+/* Multiplies row t of products with corrections by a(t, i), and those from `end` on by 0. */
+INLINE void weigh(const struct delta *p, const struct scratch *m, int64_t t, int64_t end, int64_t cp, float *row) {
+    for (int64_t c = 0; c < cp; c += VL) {
+        vf value = *(const vf *)(row + c);
+        if (p->decay) value *= *(const vf *)(m->between + t * cp + c);
+        *(vf *)(row + c) = mask(lanes_below(c, end), value);
+    }
+}
+
+/* gram: a(t, i) (k_i . k_t) for i < t, else 0; read: a(t, i) (k_i . q) up to the end t of the query's step. */
+static void fill_products(const struct delta *p, struct chunk at, const float *q, const float *k, struct scratch *m) {
+    const int64_t kp = whole_vectors(p->keys), cp = whole_vectors(at.count);
+    const struct into fresh = {0, 1, NULL};
+    transpose(at.count, kp, k, kp, m->kt, cp);
+    product(at.count, cp, p->keys, by_rows(k, kp), m->kt, cp, fresh, m->gram, cp);
+    for (int64_t t = 0; t < at.count; t++) weigh(p, m, t, t, cp, m->gram + t * cp);
+    if (!q) return;
+    product(at.steps, cp, p->keys, by_rows(q, kp), m->kt, cp, fresh, m->read, cp);
+    for (int64_t step = 0; step < at.steps; step++) {
+        const int64_t t = (step + 1) * p->factors - 1;
+        weigh(p, m, t, t + 1, cp, m->read + step * cp);
+    }
 }
 
 /* ---------------------------------------------------------------- forward */
 
-/* One step's products with the memory: S^T k, and with `reading` S^T q. S has PAIR vectors a row. */
-INLINE void products(const int reading, const float *s, const float *k, const float *q, int64_t keys, vf *by_key,
-                     vf *by_query) {
-    vf a[4] = {0}, b[4] = {0};
-    int64_t i = 0;
-    for (; i + 1 < keys; i += 2) {
-        for (int v = 0; v < 4; v++) {
-            const vf row = *(const vf *)(s + (PAIR * i + v) * VL);
-            a[v] += splat(k[i + v / PAIR]) * row;
-            if (reading) b[v] += splat(q[i + v / PAIR]) * row;
-        }
-    }
-    for (int v = 0; v < PAIR; v++) {
-        if (i < keys) {
-            const vf row = *(const vf *)(s + (PAIR * i + v) * VL);
-            a[v] += splat(k[i]) * row;
-            if (reading) b[v] += splat(q[i]) * row;
-        }
-        by_key[v] = a[v] + a[v + PAIR];
-        if (reading) by_query[v] = b[v] + b[v + PAIR];
+#define BLOCK 4 /* rows of a triangular system that are solved together */
+
+/* e <- (I + gram diag(beta))^-1 e and u = beta e, rows [vp]. */
+static void solve(int64_t count, int64_t vp, const float *gram, int64_t cp, const float *beta, float *e, float *u) {
+    for (int64_t first = 0; first < count; first += BLOCK) {
+        const int64_t stop = first + BLOCK < count ? first + BLOCK : count;
+        if (first) product(stop - first, vp, first, by_rows(gram + first * cp, cp), u, vp, (struct into){1, -1, NULL},
+                           e + first * vp, vp);
+        for (int64_t t = first; t < stop; t++)
+            for (int64_t c = 0; c < vp; c += VL) {
+                vf total = *(const vf *)(e + t * vp + c);
+                for (int64_t i = first; i < t; i++) total -= *(const vf *)(u + i * vp + c) * gram[t * cp + i];
+                *(vf *)(e + t * vp + c) = total;
+                *(vf *)(u + t * vp + c) = total * beta[t];
+            }
     }
 }
 
-INLINE void update(const int gated, float *s, float decay, const float *k, const vf *u, int64_t keys) {
-    for (int64_t i = 0; i < keys; i++)
-        for (int v = 0; v < PAIR; v++) {
-            vf *const row = (vf *)(s + (PAIR * i + v) * VL);
-            *row = (gated ? splat(decay) * *row : *row) + splat(k[i]) * u[v];
-        }
-}
-
-/* Copies columns from `col` of a matrix [keys, values] to S, or with `out` back. */
-INLINE void copy_columns(const int out, float *s, float *matrix, int64_t keys, int64_t values, int64_t col) {
-    for (int64_t i = 0; i < keys; i++)
-        for (int v = 0; v < PAIR; v++) {
-            const int64_t left = values - col - v * VL;
-            const int count = left > 0 ? lanes(left) : 0;
-            vf *const row = (vf *)(s + (PAIR * i + v) * VL);
-            if (!out) *row = count ? load(matrix + i * values + col + v * VL, count) : (vf){0};
-            else if (count) store(matrix + i * values + col + v * VL, *row, count);
-        }
-}
-
-INLINE void forward(const int gated, const int single, const struct delta *p, int64_t row, int64_t head, int64_t col,
-                    float *s) {
-    const int64_t keys = p->keys, values = p->values, heads = p->heads, factors = single ? 1 : p->factors;
-    const int64_t width = heads * (keys + factors * (keys + values)), unit = row * heads + head;
-    const int64_t size = keys * values, units = p->batch * heads;
-    int count[PAIR];
-    for (int v = 0; v < PAIR; v++) count[v] = values - col - v * VL > 0 ? lanes(values - col - v * VL) : 0;
-    copy_columns(0, s, (float *)p->start + unit * size, keys, values, col);
-    for (int64_t t = 0; t < p->steps; t++) {
-        const int64_t at = t * p->batch + row;
-        const float *const x = p->x + at * width, *const q = x + head * keys;
-        if (p->starts && t % p->chunk == 0)
-            copy_columns(1, s, p->starts + (t / p->chunk * units + unit) * size, keys, values, col);
-        const float decay = gated ? p->decay[at * heads + head] : 1.0f, q_factor = length_factor(p, q);
-        const float *const ahead = x + 6 * p->batch * width; /* a row of each step is on another page */
-        for (int64_t j = 0; j < factors; j++) {
-            const int64_t part = j * heads + head;
-            const float *const k = x + heads * keys + part * keys;
-            const float *const v_t = x + heads * keys * (1 + factors) + part * values + col;
-            __builtin_prefetch(ahead + (k - x));
-            __builtin_prefetch(ahead + (v_t - x));
-            const int reading = j == factors - 1;
-            vf by_key[PAIR], by_query[PAIR], u[PAIR];
-            if (reading) products(1, s, k, q, keys, by_key, by_query);
-            else products(0, s, k, q, keys, by_key, by_query);
-            const float first = gated && j == 0 ? decay : 1.0f, k_factor = length_factor(p, k);
-            const float beta = p->beta[at * factors * heads + part];
-            for (int v = 0; v < PAIR; v++) {
-                const vf error = (count[v] ? load(v_t + v * VL, count[v]) : (vf){0}) - by_key[v] * (first * k_factor);
-                if (p->errors && count[v])
-                    store(p->errors + (at * factors * heads + part) * values + col + v * VL, error, count[v]);
-                u[v] = error * (beta * k_factor);
+/* y += read u. A query takes no later correction, not even by a factor 0: a NaN does not act on steps before it. */
+static void add_readings(const struct delta *p, struct chunk at, struct scratch *m) {
+    const int64_t vp = whole_vectors(p->values), cp = whole_vectors(at.count);
+    for (int64_t first = 0; first < at.steps; first += BLOCK) {
+        const int64_t stop = first + BLOCK < at.steps ? first + BLOCK : at.steps, done = first * p->factors;
+        if (done) product(stop - first, vp, done, by_rows(m->read + first * cp, cp), m->u, vp,
+                          (struct into){1, 1, NULL}, m->y + first * vp, vp);
+        for (int64_t step = first; step < stop; step++)
+            for (int64_t c = 0; c < vp; c += VL) {
+                vf *const y = (vf *)(m->y + step * vp + c);
+                for (int64_t i = done; i < (step + 1) * p->factors; i++)
+                    *y += *(const vf *)(m->u + i * vp + c) * m->read[step * cp + i];
             }
-            if (reading) {
-                const float both = dot(k, q, keys) * q_factor; /* u has k's factor */
-                for (int v = 0; v < PAIR; v++)
-                    if (count[v])
-                        store(p->y + (at * heads + head) * values + col + v * VL,
-                              by_query[v] * (first * q_factor) + u[v] * both, count[v]);
-            }
-            update(gated, s, first, k, u, keys);
-        }
-        __builtin_prefetch(ahead + (q - x));
     }
-    copy_columns(1, s, p->end + unit * size, keys, values, col);
 }
 
-/* y, S_T, and for a backward pass errors and starts. Returns nonzero without memory. */
-int delta_forward(const struct delta *p, int64_t first, int64_t last) {
-    float *const s = aligned_alloc(64, (size_t)(PAIR * VL * 4 * p->keys + 63) / 64 * 64);
-    if (!s) return 1;
-    const uint64_t denormals = flush_denormals();
-    for (int64_t unit = first; unit < last; unit++)
-        for (int64_t col = 0; col < p->values; col += PAIR * VL) {
-            const int64_t row = unit / p->heads, head = unit % p->heads;
-            switch ((p->decay != NULL) * 2 + (p->factors == 1)) {
-                case 0: forward(0, 0, p, row, head, col, s); break;
-                case 1: forward(0, 1, p, row, head, col, s); break;
-                case 2: forward(1, 0, p, row, head, col, s); break;
-                default: forward(1, 1, p, row, head, col, s);
-            }
+/* The decays since the chunk's start at the ends of its steps, or NULL. */
+static const float *decays_of_queries(const struct delta *p, struct chunk at, struct scratch *m, float *to) {
+    if (!p->decay) return NULL;
+    for (int64_t step = 0; step < at.steps; step++) to[step] = m->since[(step + 1) * p->factors - 1];
+    return to;
+}
+
+static void forward_chunk(const struct delta *p, struct chunk at, const float *q, const float *k, float *v,
+                          struct scratch *m) {
+    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values), cp = whole_vectors(at.count);
+    fill_coefficients(p, at, m);
+    fill_products(p, at, q, k, m);
+    product(at.count, vp, p->keys, by_rows(k, kp), m->s, vp, (struct into){1, -1, p->decay ? m->since : NULL}, v, vp);
+    solve(at.count, vp, m->gram, cp, m->beta, v, m->u);
+    if (p->errors) {
+        const int64_t unit = at.row * p->heads + at.head;
+        float *const to = p->errors + (unit * p->steps + at.first) * p->factors * p->values;
+        for (int64_t i = 0; i < at.count; i++)
+            for (int64_t c = 0; c < p->values; c += VL)
+                store(to + i * p->values + c, *(const vf *)(v + i * vp + c), lanes(p->values - c));
+    }
+    if (q) {
+        const float *const decays = decays_of_queries(p, at, m, m->gram); /* the system is solved */
+        product(at.steps, vp, p->keys, by_rows(q, kp), m->s, vp, (struct into){0, 1, decays}, m->y, vp);
+        add_readings(p, at, m);
+        for (int64_t step = 0; step < at.steps; step++) {
+            const int64_t place = (at.first + step) * p->batch + at.row;
+            for (int64_t c = 0; c < p->values; c += VL)
+                store(p->y + (place * p->heads + at.head) * p->values + c, *(const vf *)(m->y + step * vp + c),
+                      lanes(p->values - c));
         }
-    restore_denormals(denormals);
-    free(s);
-    return 0;
+    }
+    if (p->decay)
+        for (int64_t i = 0; i < at.count; i++)
+            for (int64_t c = 0; c < vp; c += VL) *(vf *)(m->u + i * vp + c) *= decay_until_end(p, at, m, i);
+    product(p->keys, vp, at.count, by_columns(k, kp), m->u, vp, (struct into){whole_decay(p, at, m), 1, NULL}, m->s, vp);
+}
+
+/* Copies a matrix [rows, columns] to rows of whole vectors, with zeros behind. */
+static void pad_rows(int64_t rows, int64_t columns, const float *from, float *to) {
+    const int64_t length = whole_vectors(columns);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < length; c += VL) *(vf *)(to + i * length + c) = load(from + i * columns + c, lanes(columns - c));
+}
+
+static void unpad_rows(int64_t rows, int64_t columns, const float *from, float *to) {
+    const int64_t length = whole_vectors(columns);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t c = 0; c < columns; c += VL)
+            store(to + i * columns + c, *(const vf *)(from + i * length + c), lanes(columns - c));
+}
+
+static void forward_unit(const struct delta *p, int64_t row, int64_t head, struct scratch *m) {
+    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values), length = steps_of_chunk(p);
+    const int64_t size = p->keys * p->values, unit = row * p->heads + head;
+    const int64_t groups = (p->steps + p->group - 1) / p->group;
+    pad_rows(p->keys, p->values, p->start + unit * size, m->s);
+    for (int64_t first = 0; first < p->steps; first += p->group) {
+        const int64_t stop = first + p->group < p->steps ? first + p->group : p->steps;
+        if (p->starts)
+            memcpy(p->starts + (unit * groups + first / p->group) * p->keys * vp, m->s, (size_t)(4 * p->keys * vp));
+        fill_rows(p, row, head, first, stop, m->x, NULL);
+        normalize(p, (stop - first) * p->factors, m->x.k, m->k_factors);
+        if (p->reads) normalize(p, stop - first, m->x.q, m->q_factors);
+        for (int64_t t = first; t < stop; t += length) {
+            const int64_t steps = t + length < stop ? length : stop - t, since = t - first;
+            const struct chunk at = {row, head, t, steps, steps * p->factors};
+            forward_chunk(p, at, p->reads ? m->x.q + since * kp : NULL, m->x.k + since * p->factors * kp,
+                          m->x.v + since * p->factors * vp, m);
+        }
+    }
+    unpad_rows(p->keys, p->values, m->s, p->end + unit * size);
 }
 
 /* ---------------------------------------------------------------- backward */
 
-/* x / (|x|^2 + epsilon)^(1/2) in whole vectors, with zeros behind; returns the factor. */
-INLINE float normalized(const struct delta *p, const float *x, float *out) {
-    const float factor = length_factor(p, x);
-    for (int64_t i = 0; i < p->keys; i += VL) *(vf *)(out + i) = load(x + i, lanes(p->keys - i)) * factor;
-    return factor;
+/* S^T behind a chunk from S^T before it. */
+static void next_slot(const struct delta *p, struct chunk at, const float *k, const float *errors, const float *before,
+                      float *after, struct scratch *m) {
+    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values);
+    for (int64_t i = 0; i < at.count; i++) {
+        const float factor = m->beta[i] * decay_until_end(p, at, m, i);
+        for (int64_t c = 0; c < vp; c += VL) *(vf *)(m->u + i * vp + c) = *(const vf *)(errors + i * vp + c) * factor;
+    }
+    memcpy(after, before, (size_t)(4 * p->values * kp));
+    product(p->values, kp, at.count, by_columns(m->u, vp), k, kp, (struct into){whole_decay(p, at, m), 1, NULL}, after,
+            kp);
 }
 
-/* The gradient of x from that of x / (|x|^2 + epsilon)^(1/2), which is `unit`. */
-INLINE void store_gradient(const struct delta *p, float *to, const vf *gradient, const float *unit, float factor) {
-    vf along = {0};
-    for (int64_t i = 0, v = 0; i < p->keys; i += VL, v++) along += gradient[v] * *(const vf *)(unit + i);
-    const float share = p->normalized ? sum_lanes(along) : 0.0f;
-    for (int64_t i = 0, v = 0; i < p->keys; i += VL, v++)
-        store(to + i, (gradient[v] - *(const vf *)(unit + i) * share) * factor, lanes(p->keys - i));
-}
-
-/* D^T k of all rows of D [values, nv vectors]. */
-INLINE void products_of_rows(const int nv, const float *d, const float *k, int64_t values, float *out) {
-    for (int64_t j = 0; j < values; j++) {
-        vf total = {0};
-        for (int v = 0; v < nv; v++) total += *(const vf *)(d + (j * nv + v) * VL) * *(const vf *)(k + v * VL);
-        out[j] = sum_lanes(total);
+/* du <- (I + gram^T diag(beta))^-1 du and de = beta du. */
+static void solve_transposed(int64_t count, int64_t vp, const float *gram, int64_t cp, const float *beta, float *du,
+                             float *de) {
+    for (int64_t first = (count - 1) / BLOCK * BLOCK; first >= 0; first -= BLOCK) {
+        const int64_t stop = first + BLOCK < count ? first + BLOCK : count;
+        if (stop < count)
+            product(stop - first, vp, count - stop, by_columns(gram + stop * cp + first, cp), de + stop * vp, vp,
+                    (struct into){1, -1, NULL}, du + first * vp, vp);
+        for (int64_t t = stop - 1; t >= first; t--)
+            for (int64_t c = 0; c < vp; c += VL) {
+                vf total = *(const vf *)(du + t * vp + c);
+                for (int64_t i = t + 1; i < stop; i++) total -= *(const vf *)(de + i * vp + c) * gram[i * cp + t];
+                *(vf *)(du + t * vp + c) = total;
+                *(vf *)(de + t * vp + c) = total * beta[t];
+            }
     }
 }
 
-/* The scratch memory of a thread. Rows have nv vectors: `slots` are S^T [values] before the chunk and after each
- * correction of it, D is dL/dS^T [values]. */
-struct scratch {
-    float *slots, *d, *query, *key, *by_query, *by_key, *du;
+/* Rows of dL/dy of the chunk's steps. */
+static void load_reading_gradients(const struct delta *p, struct chunk at, struct scratch *m) {
+    const int64_t vp = whole_vectors(p->values);
+    for (int64_t step = 0; step < at.steps; step++) {
+        const int64_t place = (at.first + step) * p->batch + at.row;
+        for (int64_t c = 0; c < vp; c += VL)
+            *(vf *)(m->dy + step * vp + c) =
+                load(p->grad_y + (place * p->heads + at.head) * p->values + c, lanes(p->values - c));
+    }
+}
+
+/* dL/d(log decay) of each step. <dL/dS_t, S_t> loses v . de at a correction and has gained q . dq at a reading. */
+static void gradients_of_decays(const struct delta *p, struct chunk at, int reading, const float *q, const float *dq,
+                                const float *v, const float *after, struct scratch *m) {
+    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values);
+    float product = dot(m->dt, after, p->values * kp);
+    for (int64_t step = at.steps - 1; step >= 0; step--) {
+        if (reading) product += dot(q + step * kp, dq + step * kp, kp);
+        for (int64_t i = (step + 1) * p->factors - 1; i >= step * p->factors; i--)
+            product -= dot(v + i * vp, m->de + i * vp, vp);
+        p->dlog_decay[((at.first + step) * p->batch + at.row) * p->heads + at.head] = product;
+    }
+}
+
+/* The rows of a chunk and of their gradients, and S^T before and behind it. */
+struct view {
+    const float *q, *k, *v, *errors, *before, *after;
+    float *dq, *dk, *dv;
 };
 
-INLINE void backward(const int nv, const struct delta *p, int64_t row, int64_t head, struct scratch m) {
-    const int64_t keys = p->keys, values = p->values, heads = p->heads, factors = p->factors, length = nv * VL;
-    const int64_t width = heads * (keys + factors * (keys + values)), unit = row * heads + head;
-    const int64_t size = keys * values, units = p->batch * heads, slot = values * length;
-    vf *const by_query = (vf *)m.by_query, *const by_key = (vf *)m.by_key;
-    for (int64_t j = 0; j < values; j++)
-        for (int64_t i = 0; i < length; i++)
-            m.d[j * length + i] = p->grad_end && i < keys ? p->grad_end[unit * size + i * values + j] : 0.0f;
-    for (int64_t chunk = (p->steps - 1) / p->chunk; chunk >= 0; chunk--) {
-        const int64_t first = chunk * p->chunk;
-        const int64_t stop = first + p->chunk < p->steps ? first + p->chunk : p->steps;
-        const float *const start = p->starts + (chunk * units + unit) * size;
-        for (int64_t j = 0; j < values; j++)
-            for (int64_t i = 0; i < length; i++) m.slots[j * length + i] = i < keys ? start[i * values + j] : 0.0f;
-        for (int64_t t = first; t < stop; t++) { /* the states again */
-            const int64_t at = t * p->batch + row;
-            const float *const x = p->x + at * width, *const ahead = x + 6 * p->batch * width;
-            for (int64_t f = 0; f < factors; f++) {
-                const int64_t part = f * heads + head;
-                const float *const s = m.slots + ((t - first) * factors + f) * slot;
-                const float *const errors = p->errors + (at * factors * heads + part) * values;
-                __builtin_prefetch(ahead + heads * keys + part * keys);
-                __builtin_prefetch(errors + 6 * p->batch * factors * heads * values);
-                normalized(p, x + heads * keys + part * keys, m.key);
-                const float decay = p->decay && f == 0 ? p->decay[at * heads + head] : 1.0f;
-                const float beta = p->beta[at * factors * heads + part];
-                for (int64_t j = 0; j < values; j++)
-                    for (int v = 0; v < nv; v++) {
-                        const int64_t place = (j * nv + v) * VL;
-                        *(vf *)(s + slot + place) =
-                            *(const vf *)(s + place) * decay + *(const vf *)(m.key + v * VL) * (beta * errors[j]);
-                    }
+static void backward_chunk(const struct delta *p, struct chunk at, struct view r, struct scratch *m) {
+    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values), cp = whole_vectors(at.count);
+    const int64_t keys = p->keys, values = p->values, heads = p->heads, factors = p->factors;
+    const int reading = p->reads && p->grad_y;
+    const struct into fresh = {0, 1, NULL}, added = {1, 1, NULL}, taken = {1, -1, NULL};
+    float *const d = m->s;
+    fill_coefficients(p, at, m);
+    fill_products(p, at, reading ? r.q : NULL, r.k, m);
+    if (reading) load_reading_gradients(p, at, m);
+    if (p->norms) { /* a chunk is a step */
+        float total = 0;
+        for (int64_t i = 0; i < keys; i++)
+            for (int64_t c = 0; c < vp; c += VL) {
+                vf value = *(const vf *)(d + i * vp + c);
+                if (reading) value += *(const vf *)(m->dy + c) * r.q[i];
+                total += sum_lanes(value * value);
             }
-        }
-        for (int64_t t = stop - 1; t >= first; t--) {
-            const int64_t at = t * p->batch + row;
-            const float *const x = p->x + at * width;
-            float *const dx = p->dx + at * width;
-            const float *const after = m.slots + (t - first + 1) * factors * slot;
-            const float *const dy = p->grad_y ? p->grad_y + (at * heads + head) * values : NULL;
-            if (dy) __builtin_prefetch(dy - 6 * p->batch * heads * values);
-            const float q_factor = normalized(p, x + head * keys, m.query);
-            for (int v = 0; v < nv; v++) by_query[v] = (vf){0};
-            if (dy) {
-                for (int64_t j = 0; j < values; j++)
-                    for (int v = 0; v < nv; v++) {
-                        const int64_t place = (j * nv + v) * VL;
-                        by_query[v] += *(const vf *)(after + place) * dy[j];
-                        *(vf *)(m.d + place) += *(const vf *)(m.query + v * VL) * dy[j];
-                    }
-            }
-            store_gradient(p, dx + head * keys, by_query, m.query, q_factor);
-            if (p->norms) p->norms[at * heads + head] = dot(m.d, m.d, slot);
-            for (int64_t f = factors - 1; f >= 0; f--) {
-                const int64_t part = f * heads + head;
-                const float *const s = m.slots + ((t - first) * factors + f) * slot;
-                const float *const errors = p->errors + (at * factors * heads + part) * values;
-                float *const dv = dx + heads * keys * (1 + factors) + part * values;
-                const int gated = p->decay != NULL && f == 0;
-                const float decay = gated ? p->decay[at * heads + head] : 1.0f;
-                const float beta = p->beta[at * factors * heads + part];
-                const float k_factor = normalized(p, x + heads * keys + part * keys, m.key);
-                products_of_rows(nv, m.d, m.key, values, m.du);
-                p->dbeta[at * factors * heads + part] = dot(m.du, errors, values);
-                for (int64_t j = 0; j < values; j += VL) {
-                    const int count = lanes(values - j);
-                    store(dv + j, *(const vf *)(m.du + j) * beta, count);
-                }
-                vf by_decay = {0};
-                for (int v = 0; v < nv; v++) by_key[v] = (vf){0};
-                for (int64_t j = 0; j < values; j++) {
-                    const float u = beta * errors[j], de = beta * m.du[j];
-                    for (int v = 0; v < nv; v++) {
-                        const int64_t place = (j * nv + v) * VL;
-                        vf *const d = (vf *)(m.d + place);
-                        const vf before = *(const vf *)(s + place) * decay;
-                        by_key[v] += *d * u - before * de;
-                        const vf earlier = *d - *(const vf *)(m.key + v * VL) * de;
-                        if (gated) by_decay += earlier * before;
-                        *d = earlier * decay;
-                    }
-                }
-                if (gated) p->dlog_decay[at * heads + head] = sum_lanes(by_decay);
-                store_gradient(p, dx + heads * keys + part * keys, by_key, m.key, k_factor);
-            }
+        p->norms[(at.first * p->batch + at.row) * heads + at.head] = total;
+    }
+    transpose(keys, vp, d, vp, m->dt, kp);
+    for (int64_t i = 0; i < at.count; i++) {
+        m->until[i] = decay_until_end(p, at, m, i);
+        m->factors[i] = (p->decay ? m->since[i] : 1.0f) * m->beta[i];
+    }
+    product(at.count, vp, keys, by_rows(r.k, kp), d, vp, (struct into){0, 1, m->until}, m->du, vp);
+    if (reading) product(at.count, vp, at.steps, by_columns(m->read, cp), m->dy, vp, added, m->du, vp);
+    solve_transposed(at.count, vp, m->gram, cp, m->beta, m->du, m->de);
+    for (int64_t i = 0; i < at.count; i++)
+        for (int64_t c = 0; c < vp; c += VL) *(vf *)(r.dv + i * vp + c) = *(const vf *)(m->de + i * vp + c);
+    /* du_t . e_i; the diagonal is dL/dbeta, and below are the parts of dL/dk by other keys of the chunk. */
+    transpose(at.count, vp, r.errors, vp, m->et, cp);
+    product(at.count, cp, values, by_rows(m->du, vp), m->et, cp, fresh, m->w, cp);
+    for (int64_t step = 0, t = 0; step < at.steps; step++) {
+        float *const dbeta = p->dbeta + ((at.first + step) * p->batch + at.row) * factors * heads + at.head;
+        for (int64_t j = 0; j < factors; j++, t++) {
+            float *const row = m->w + t * cp;
+            dbeta[j * heads] = row[t];
+            for (int64_t c = 0; c < cp; c += VL) *(vf *)(row + c) *= *(const vf *)(m->beta + c) * m->beta[t];
+            weigh(p, m, t, t, cp, row);
         }
     }
-    for (int64_t i = 0; i < keys; i++)
-        for (int64_t j = 0; j < values; j++) p->dstart[unit * size + i * values + j] = m.d[j * length + i];
+    transpose(at.count, cp, m->w, cp, m->wt, cp);
+    for (int64_t i = 0; i < at.count * cp; i += VL) *(vf *)(m->w + i) += *(const vf *)(m->wt + i);
+    for (int64_t i = 0; i < at.count; i++) m->until[i] *= m->beta[i];
+    product(at.count, kp, values, by_rows(r.errors, vp), m->dt, kp, (struct into){0, 1, m->until}, r.dk, kp);
+    product(at.count, kp, values, by_rows(m->du, vp), r.before, kp, (struct into){1, -1, m->factors}, r.dk, kp);
+    product(at.count, kp, at.count, by_rows(m->w, cp), r.k, kp, taken, r.dk, kp);
+    if (reading) { /* dy . e_i */
+        product(at.steps, cp, values, by_rows(m->dy, vp), m->et, cp, fresh, m->f, cp);
+        for (int64_t step = 0; step < at.steps; step++) {
+            const int64_t t = (step + 1) * factors - 1;
+            float *const row = m->f + step * cp;
+            for (int64_t c = 0; c < cp; c += VL) *(vf *)(row + c) *= *(const vf *)(m->beta + c);
+            weigh(p, m, t, t + 1, cp, row);
+        }
+        product(at.count, kp, at.steps, by_columns(m->f, cp), r.q, kp, added, r.dk, kp);
+        const float *const decays = decays_of_queries(p, at, m, m->gram);
+        product(at.steps, kp, values, by_rows(m->dy, vp), r.before, kp, (struct into){0, 1, decays}, r.dq, kp);
+        product(at.steps, kp, at.count, by_rows(m->f, cp), r.k, kp, added, r.dq, kp);
+    }
+    if (p->decay) {
+        gradients_of_decays(p, at, reading, r.q, r.dq, r.v, r.after, m);
+        for (int64_t i = 0; i < at.count; i++)
+            for (int64_t c = 0; c < vp; c += VL) *(vf *)(m->de + i * vp + c) *= m->since[i];
+        if (reading)
+            for (int64_t step = 0; step < at.steps; step++)
+                for (int64_t c = 0; c < vp; c += VL)
+                    *(vf *)(m->dy + step * vp + c) *= m->since[(step + 1) * factors - 1];
+    }
+    product(keys, vp, at.count, by_columns(r.k, kp), m->de, vp, (struct into){whole_decay(p, at, m), -1, NULL}, d, vp);
+    if (reading) product(keys, vp, at.steps, by_columns(r.q, kp), m->dy, vp, added, d, vp);
 }
 
-/* dx, dbeta, dlog_decay with a decay, dstart, and norms if they are wanted. Returns nonzero without memory. */
-int delta_backward(const struct delta *p, int64_t first, int64_t last) {
-    const int64_t nv = (p->keys + VL - 1) / VL, length = nv * VL, slot = p->values * length;
-    const int64_t padded = (p->values + VL - 1) / VL * VL, slots = (p->chunk * p->factors + 1) * slot;
-    const int64_t total = slots + (slot + 4 * length + padded + VL - 1) / VL * VL;
-    float *const memory = aligned_alloc(64, (size_t)(4 * total + 63) / 64 * 64);
-    if (!memory) return 1;
-    float *const d = memory + slots;
-    float *const vectors = d + slot;
-    const struct scratch m = {
-        memory, d, vectors, vectors + length, vectors + 2 * length, vectors + 3 * length, vectors + 4 * length,
-    };
+static void backward_group(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop,
+                           struct scratch *m) {
+    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values), length = steps_of_chunk(p);
+    const int64_t unit = row * p->heads + head, factors = p->factors, slot = p->values * kp;
+    const int64_t groups = (p->steps + p->group - 1) / p->group, count = (stop - first) * factors;
+    fill_rows(p, row, head, first, stop, m->x, &m->slopes);
+    normalize(p, count, m->x.k, m->k_factors);
+    if (p->reads) normalize(p, stop - first, m->x.q, m->q_factors);
+    pad_rows(count, p->values, p->errors + (unit * p->steps + first) * factors * p->values, m->errors);
+    transpose(p->keys, p->values, p->starts + (unit * groups + first / p->group) * p->keys * vp, vp, m->slots, kp);
+#define CHUNK_AT(T) {row, head, T, T + length < stop ? length : stop - T, (T + length < stop ? length : stop - T) * factors}
+    int64_t chunks = 0;
+    for (int64_t t = first; t < stop; t += length, chunks++) {
+        if (t + length >= stop && !p->decay) continue;
+        const struct chunk at = CHUNK_AT(t);
+        fill_coefficients(p, at, m);
+        next_slot(p, at, m->x.k + (t - first) * factors * kp, m->errors + (t - first) * factors * vp,
+                  m->slots + chunks * slot, m->slots + (chunks + 1) * slot, m);
+    }
+    for (int64_t t = first + (chunks - 1) * length; t >= first; t -= length) {
+        const struct chunk at = CHUNK_AT(t);
+        const int64_t since = t - first, k = since * factors * kp, v = since * factors * vp;
+        const float *const before = m->slots + since / length * slot;
+        const struct view rows = {m->x.q + since * kp, m->x.k + k, m->x.v + v, m->errors + v, before, before + slot,
+                                  m->dx.q + since * kp, m->dx.k + k, m->dx.v + v};
+        backward_chunk(p, at, rows, m);
+    }
+#undef CHUNK_AT
+    gradients_of_units(p, count, m->dx.k, m->x.k, m->k_factors);
+    if (p->reads && p->grad_y) gradients_of_units(p, stop - first, m->dx.q, m->x.q, m->q_factors);
+    else if (p->reads) memset(m->dx.q, 0, (size_t)(4 * (stop - first) * kp));
+    gradients_of_rows(p, row, head, first, stop, m->dx, m->slopes, m->later,
+                      (p->reads + factors) * kp + factors * vp);
+}
+
+static void backward_unit(const struct delta *p, int64_t row, int64_t head, struct scratch *m) {
+    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values), size = p->keys * p->values;
+    const int64_t unit = row * p->heads + head;
+    if (p->grad_end) pad_rows(p->keys, p->values, p->grad_end + unit * size, m->s);
+    else memset(m->s, 0, (size_t)(4 * p->keys * vp));
+    if (p->taps)
+        memset(m->later, 0, (size_t)(4 * (p->taps - 1) * ((p->reads + p->factors) * kp + p->factors * vp)));
+    for (int64_t first = (p->steps - 1) / p->group * p->group; first >= 0; first -= p->group)
+        backward_group(p, row, head, first, first + p->group < p->steps ? first + p->group : p->steps, m);
+    unpad_rows(p->keys, p->values, m->s, p->dstart + unit * size);
+}
+
+/* ---------------------------------------------------------------- the passes */
+
+static int run(const struct delta *p, int64_t first, int64_t last, int backward) {
+    struct carver size = {NULL, 0};
+    carve_scratch(&size, p, backward);
+    struct carver from = {aligned_alloc(64, (size_t)(4 * size.used)), 0};
+    if (!from.base) return 1;
+    struct scratch m = carve_scratch(&from, p, backward);
     const uint64_t denormals = flush_denormals();
     for (int64_t unit = first; unit < last; unit++) {
-        const int64_t row = unit / p->heads, head = unit % p->heads;
-        switch (nv) {
-            case 1: backward(1, p, row, head, m); break;
-            case 2: backward(2, p, row, head, m); break;
-            case 4: backward(4, p, row, head, m); break;
-            default: backward((int)nv, p, row, head, m);
-        }
+        if (backward) backward_unit(p, unit / p->heads, unit % p->heads, &m);
+        else forward_unit(p, unit / p->heads, unit % p->heads, &m);
     }
     restore_denormals(denormals);
-    free(memory);
+    free(from.base);
     return 0;
 }
+
+/* y, S_T, and for a backward pass errors and starts. Returns nonzero without memory. */
+int delta_forward(const struct delta *p, int64_t first, int64_t last) { return run(p, first, last, 0); }
+
+/* The gradients, and norms if they are wanted. Returns nonzero without memory. */
+int delta_backward(const struct delta *p, int64_t first, int64_t last) { return run(p, first, last, 1); }

@@ -1,8 +1,9 @@
 """The CPU kernel of the delta rule: calls of `delta.c`, in float32.
 
-Forward keeps the errors that the memory was corrected by, and the memory at the start of each chunk of steps. Backward
-makes the memories of a chunk again, which stay in a core's cache. The heads of all batch rows are split over the
-threads, which changes no number.
+Forward keeps the errors that the memory was corrected by, and the memory at the start of each group of steps. Backward
+makes the memories of a group again, which stay in a core's cache. Of a short convolution (`call.Convolution`) the
+queries, keys and values are made in the cache as well. The heads of all batch rows are split over the threads, which
+changes no number.
 """
 
 from __future__ import annotations
@@ -15,22 +16,25 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence import native, stopwatch, threads, workspace
+from orthobench.recurrence.call import Convolution, Projection
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
 _SMALL = 1 << 20  # multiplications; below, starting a thread costs more than it saves
-_CACHED = 1 << 16  # numbers of a chunk's memories
-_LONGEST = 64  # steps of a chunk
+_GROUP = 64  # corrections between two memories that are kept
+_CHUNK = 16  # as in delta.c: a group has whole chunks
 
 
 class Problem(ctypes.Structure):
-    """`struct delta` of delta.c."""
+    """`struct delta` of delta.h."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "heads", "keys", "values", "factors", "chunk")),
-        ("normalized", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("steps", "batch", "heads", "keys", "values", "factors", "reads")),
+        *((name, ctypes.c_int64) for name in ("group", "normalized", "taps", "inputs")),
         ("epsilon", ctypes.c_float),
-        *((name, ctypes.c_void_p) for name in ("x", "beta", "decay", "start", "y", "errors", "starts", "end")),
-        *((name, ctypes.c_void_p) for name in ("grad_y", "grad_end", "dx", "dbeta", "dlog_decay", "dstart", "norms")),
+        *((name, ctypes.c_void_p) for name in ("x", "input_weight", "convolution", "before", "beta", "decay", "start")),
+        *((name, ctypes.c_void_p) for name in ("y", "errors", "starts", "end", "grad_y", "grad_end")),
+        *((name, ctypes.c_void_p) for name in ("dx", "dbeta", "dlog_decay", "dstart", "norms")),
+        *((name, ctypes.c_void_p) for name in ("dinput_weight", "dconvolution", "dbefore")),
     )
 
 
@@ -42,14 +46,14 @@ class Delta:
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         (start,), sizes = arguments.state, _sizes(x, arguments)
-        steps, batch = x.shape[:2]
-        beta, decay = _coefficients(arguments)
-        heads = sizes["heads"] * sizes["values"]
-        y, end = workspace.take(steps, batch, heads), torch.empty_like(start)
-        errors = workspace.take(steps, batch, sizes["factors"] * heads) if keep else None
-        starts = workspace.take(-(-steps // sizes["chunk"]), *start.shape) if keep else None
-        tensors = {"x": x, "beta": beta, "decay": decay, "start": start, "y": y, "end": end}
-        _run("delta_forward", sizes, {**tensors, "errors": errors, "starts": starts})
+        steps, batch, heads, keys, values = (sizes[name] for name in ("steps", "batch", "heads", "keys", "values"))
+        units, factors = batch * heads, sizes["factors"]
+        y, end = workspace.take(steps, batch, sizes["reads"] * heads * values), torch.empty_like(start)
+        errors = workspace.take(units, steps * factors * values) if keep else None
+        memory = native.kernels().delta_memory(keys, values)
+        starts = workspace.take(units, -(-steps // sizes["group"]) * memory) if keep else None
+        tensors = _inputs(x, arguments) | {"start": start, "y": y, "end": end, "errors": errors, "starts": starts}
+        _run("delta_forward", sizes, tensors)
         return (y,), (end, x, errors, starts)
 
     @staticmethod
@@ -57,37 +61,74 @@ class Delta:
         _, x, errors, starts = tape.saved
         assert x is not None
         (start,), sizes = arguments.state, _sizes(x, arguments)
-        beta, decay = _coefficients(arguments)
-        dx, dbeta, dstart = workspace.take(*x.shape), torch.empty_like(beta), torch.empty_like(start)
+        tensors = _inputs(x, arguments)
+        beta, decay = tensors["beta"], tensors["decay"]
+        assert beta is not None
+        dbeta, dstart = torch.empty_like(beta), torch.empty_like(start)
         by_decay = None if decay is None else torch.empty_like(decay)
         norms = x.new_empty(*x.shape[:2], sizes["heads"]) if tape.norms else None
-        tensors = {"x": x, "beta": beta, "decay": decay, "errors": errors, "starts": starts, "dx": dx, "dbeta": dbeta}
-        tensors |= {"grad_y": tape.gradient, "grad_end": tape.final[0], "dstart": dstart}
-        _run("delta_backward", sizes, {**tensors, "dlog_decay": by_decay, "norms": norms})
+        dx, by_row = None if sizes["inputs"] else workspace.take(*x.shape), {}
+        for name in ("input_weight", "convolution"):
+            if (weight := tensors[name]) is not None:
+                by_row[name] = weight.new_zeros(x.shape[1], *weight.shape)
+        before = arguments.parameters.get("before")
+        dbefore = None if before is None else torch.empty_like(before)
+        tensors |= {"errors": errors, "starts": starts, "grad_y": tape.gradient if sizes["reads"] else None}
+        tensors |= {"grad_end": tape.final[0], "dx": dx, "dbeta": dbeta, "dlog_decay": by_decay, "dstart": dstart}
+        tensors |= {"norms": norms, "dbefore": dbefore, **{f"d{name}": tensor for name, tensor in by_row.items()}}
+        _run("delta_backward", sizes, tensors)
         for out in tape.norms:
             assert norms is not None
             torch.sqrt(norms.sum(-1), out=out)
-        return Gradients(dx, dbeta if by_decay is None else torch.cat((dbeta, by_decay), dim=-1), (dstart,))
+        gradients: dict[str, Tensor | None] = {name: native.total(tensor) for name, tensor in by_row.items()}
+        if (by_input := gradients.get("input_weight")) is not None:
+            gradients["input_weight"] = by_input.T.contiguous()
+        dweight = dbeta if by_decay is None else torch.cat((dbeta, by_decay), dim=-1)
+        return Gradients(dx, dweight, (dstart,), gradients | {"before": dbefore})
+
+
+def convolves(x: Convolution) -> bool:
+    """Return whether the kernel has the taps of this convolution."""
+    return len(x.weight) <= int(native.kernels().convolution_taps())
+
+
+def makes(x: Projection) -> bool:
+    """Return whether the kernel makes this projection itself: of a few inputs that need no gradient, without a bias."""
+    few = int(native.kernels().delta_inputs())
+    return x.inputs.shape[-1] <= few and x.bias is None and not x.inputs.requires_grad
 
 
 def _sizes(x: Tensor, arguments: Arguments) -> dict[str, Any]:
     """Return the numbers of the problem."""
     parameters, features = arguments.parameters, arguments.state[0].shape[1]
     heads, keys, factors = (parameters[name] for name in ("heads", "key_size", "factors"))
-    chunk = max(1, min(_LONGEST, _CACHED * heads // (features * factors)))
-    epsilon = parameters["epsilon"]
+    convolution, epsilon = parameters.get("convolution"), parameters["epsilon"]
     return {
-        **{"steps": x.shape[0], "batch": x.shape[1], "heads": heads, "keys": keys, "factors": factors, "chunk": chunk},
-        **{"values": features // (heads * keys), "normalized": epsilon is not None, "epsilon": epsilon or 0.0},
+        **{"steps": x.shape[0], "batch": x.shape[1], "heads": heads, "keys": keys, "factors": factors},
+        **{"values": features // (heads * keys), "reads": int(parameters["reads"])},
+        **{
+            "group": max(1, _CHUNK // factors) * (_GROUP // _CHUNK),
+            "taps": 0 if convolution is None else len(convolution),
+        },
+        **{"inputs": x.shape[-1] if "input_weight" in parameters else 0},
+        **{"normalized": epsilon is not None, "epsilon": epsilon or 0.0},
     }
 
 
-def _coefficients(arguments: Arguments) -> tuple[Tensor, Tensor | None]:
-    """Return the betas `[T, B, factors * heads]` and the decays `[T, B, heads]`."""
-    if not arguments.parameters["gated"]:
-        return arguments.weight, None
-    count = arguments.parameters["heads"] * arguments.parameters["factors"]
-    return arguments.weight[..., :count].contiguous(), arguments.weight[..., count:].exp()
+def _inputs(x: Tensor, arguments: Arguments) -> dict[str, Tensor | None]:
+    """Return x or what it is made of, the betas `[T, B, factors * heads]` and the decays `[T, B, heads]`."""
+    parameters, weight = arguments.parameters, arguments.weight
+    input_weight = parameters.get("input_weight")
+    beta, decay = weight, None
+    if parameters["gated"]:
+        count = parameters["heads"] * parameters["factors"]
+        beta, decay = weight[..., :count].contiguous(), weight[..., count:].exp()
+    return {
+        "x": x,
+        "input_weight": None if input_weight is None else input_weight.T.contiguous(),
+        **{name: parameters.get(name) for name in ("convolution", "before")},
+        **{"beta": beta, "decay": decay},
+    }
 
 
 def _run(function: str, sizes: dict[str, Any], tensors: dict[str, Tensor | None]) -> None:

@@ -27,11 +27,11 @@ def run(call: Call) -> Result:
     x, weight, (start,) = call.x, call.weight, call.state
     assert isinstance(x, Tensor)
     assert isinstance(weight, Tensor)
-    heads, keys, factors, gated, epsilon = (
-        call.parameters[name] for name in ("heads", "key_size", "factors", "gated", "epsilon")
+    heads, keys, factors, gated, epsilon, reads = (
+        call.parameters[name] for name in ("heads", "key_size", "factors", "gated", "epsilon", "reads")
     )
     steps = len(x)
-    q, k, v = unit_heads(x, heads, keys, factors, epsilon)
+    q, k, v = unit_heads(x, heads, keys, factors, epsilon, reads)
     beta = weight[..., : factors * heads].unflatten(-1, (factors, heads))
     decay = weight.new_zeros(beta.shape)  # the memory decays before the first correction of a step
     if gated:
@@ -47,23 +47,25 @@ def run(call: Call) -> Result:
         return parts.transpose(1, 2).flatten(2, 3).transpose(2, 3)
 
     k, v, beta, since = cut(k), cut(v), cut(beta[..., None]), cut(decay[..., None]).cumsum(-2)
-    q = pad(q, (0, 0, 0, 0, 0, 0, 0, rest)).unflatten(0, (chunks, length)).permute(0, 2, 3, 1, 4)
     read = since[..., factors - 1 :: factors, :]  # the decay since the chunk's start at the end of each step
     system = (beta * _between(since, since) * (k @ k.mT)).tril(-1)
     grown = since.exp()
     values, erased = torch.linalg.solve_triangular(
         system, torch.cat((beta * v, beta * grown * k), dim=-1), upper=False, unitriangular=True
     ).split((v.shape[-1], keys), dim=-1)
-    seen = _between(read, since) * (q @ k.mT)
-    queries, reaching = read.exp() * q, _between(since[..., -1:, :], since).mT * k
-    memory, outputs = start.unflatten(-1, (heads, keys, -1)), []
-    parts = (values, erased, seen, queries, reaching, grown[..., -1:, :])
-    for value, erase, see, query, keep, scale in zip(*(part.unbind(0) for part in parts), strict=True):
+    reaching = _between(since[..., -1:, :], since).mT * k
+    memory, memories, additions = start.unflatten(-1, (heads, keys, -1)), [], []
+    parts = (values, erased, reaching, grown[..., -1:, :])
+    for value, erase, keep, scale in zip(*(part.unbind(0) for part in parts), strict=True):
         u = value - erase @ memory
-        outputs.append(query @ memory + see @ u)
+        memories.append(memory)
+        additions.append(u)
         memory = scale * memory + keep.mT @ u
-    y = torch.stack(outputs).permute(0, 3, 1, 2, 4).flatten(0, 1)[:steps]
-    return y.flatten(2), (memory.flatten(1),)
+    if not reads:
+        return x[..., :0], (memory.flatten(1),)
+    q = pad(q, (0, 0, 0, 0, 0, 0, 0, rest)).unflatten(0, (chunks, length)).permute(0, 2, 3, 1, 4)
+    y = (read.exp() * q) @ torch.stack(memories) + _between(read, since) * (q @ k.mT) @ torch.stack(additions)
+    return y.permute(0, 3, 1, 2, 4).flatten(0, 1)[:steps].flatten(2), (memory.flatten(1),)
 
 
 def _between(later: Tensor, earlier: Tensor) -> Tensor:

@@ -17,9 +17,10 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from orthobench.recurrence import cpu, reference
-from orthobench.recurrence.call import Call, Projection, Result
+from orthobench.recurrence import convolution, cpu, reference
+from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
 from orthobench.recurrence.projection import project
 
 AUTO = "auto"
@@ -100,10 +101,22 @@ def run(call: Call) -> Result:
     """
     name = choose(call)
     _record.used.add(name)
-    if isinstance(call.x, Projection) and not (name == "cpu" and cpu.projects(call)):
-        call = replace(call, x=project(call.x.inputs, call.x.weight, call.x.bias))
-    result: Result = _module(name).run(call)
+    result: Result = _module(name).run(replace(call, x=_made(call, name)))
     return result
+
+
+def _made(call: Call, name: str) -> Inputs:
+    """Return the call's inputs, made as far as the back end's kernel does not make them itself."""
+    x, in_c = call.x, name == "cpu"
+    source = x.source if isinstance(x, Convolution) else x
+    if isinstance(source, Projection) and not (in_c and cpu.projects(call)):
+        source = project(source.inputs, source.weight, source.bias)
+    if not isinstance(x, Convolution):
+        return source
+    if in_c and cpu.convolves(call):
+        return replace(x, source=source)
+    assert isinstance(source, Tensor)
+    return convolution.short_convolution(source, x.weight, x.before)
 
 
 def choose(call: Call) -> str:

@@ -16,7 +16,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from orthobench.recurrence import meeting
-from orthobench.recurrence.call import Call, Projection, Result, State
+from orthobench.recurrence.call import Call, Convolution, Projection, Result, State
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,14 @@ class Kernel(Protocol):
 def run(kernel: type[Kernel], call: Call) -> Result:
     """Run a kernel, under autograd where a gradient is needed.
 
-    Of a projection, x is its inputs, and the parameters have `input_weight` and `input_bias`.
+    Of a projection, x is its inputs, and the parameters have `input_weight` and `input_bias`. Of a convolution, x is
+    its source or that one's inputs, and they have `convolution` and `before`.
     """
     assert isinstance(call.weight, Tensor)
     parameters, source = dict(call.parameters), call.x
+    if isinstance(source, Convolution):
+        parameters |= {"convolution": source.weight, "before": source.before}
+        source = source.source
     if isinstance(source, Projection):
         parameters |= {"input_weight": source.weight, "input_bias": source.bias}
         source = source.inputs

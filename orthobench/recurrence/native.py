@@ -135,7 +135,9 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.cross_entropy.restype = ctypes.c_double
     library.convolution_forward.argtypes = (size,) * 6 + (pointer,) * 5
     library.convolution_backward.argtypes = (size,) * 6 + (pointer,) * 10
-    library.delta_size.restype = library.selective_size.restype = library.selective_chunk.restype = size
+    library.delta_memory.argtypes, library.delta_memory.restype = (size, size), size
+    library.delta_size.restype = library.delta_inputs.restype = library.convolution_taps.restype = size
+    library.selective_size.restype = library.selective_chunk.restype = size
     library.selective_forward.argtypes = library.selective_backward.argtypes = (pointer, size, size)
     library.delta_forward.argtypes = library.delta_backward.argtypes = (pointer, size, size)
     library.scan_forward.argtypes = (size,) * 7 + (pointer,) * 4

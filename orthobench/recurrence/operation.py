@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Generic, ParamSpec
 from torch import Tensor
 
 from orthobench.recurrence import dispatch
-from orthobench.recurrence.call import Call, Projection, Result, State, Weight
+from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result, State, Weight
 from orthobench.recurrence.trace import GradientTrace
 
 P = ParamSpec("P")
@@ -65,7 +65,7 @@ class Operation(Generic[P]):
 
     def __call__(
         self,
-        x: Tensor | Projection,
+        x: Inputs,
         weight: Weight,
         state: State,
         trace: GradientTrace | None = None,
@@ -75,7 +75,7 @@ class Operation(Generic[P]):
         """Run all steps.
 
         Args:
-            x: projected inputs `[T, B, gates * n]`, or their projection; T and B are at least 1.
+            x: projected inputs `[T, B, gates * n]`, their projection or convolution; T and B are at least 1.
             weight: `[rows * n, sources * n]`; of a diagonal operation `[rows * n]`, or with one row `[T, B, n]`; see
                 also `widths`.
             state: the initial state, tensors `[B, n]`.
@@ -95,7 +95,7 @@ class Operation(Generic[P]):
 
     def call(
         self,
-        x: Tensor | Projection,
+        x: Inputs,
         weight: Weight,
         state: State,
         trace: GradientTrace | None = None,
@@ -124,9 +124,12 @@ class Operation(Generic[P]):
         bound.apply_defaults()
         return dict(list(bound.arguments.items())[1:])
 
-    def _check(self, x: Tensor | Projection, weight: Weight, state: State, parameters: dict[str, Any]) -> None:
-        if isinstance(x, Projection):
-            self._check_projection(x)
+    def _check(self, x: Inputs, weight: Weight, state: State, parameters: dict[str, Any]) -> None:
+        if isinstance(x, Convolution):
+            self._check_convolution(x)
+        source = x.source if isinstance(x, Convolution) else x
+        if isinstance(source, Projection):
+            self._check_projection(source)
         if x.dim() != 3 or 0 in x.shape:
             raise ValueError(f"{self.name}: x {list(x.shape)} should be [time, batch, features], none of them 0")
         if len(state) != len(self.states):
@@ -135,7 +138,7 @@ class Operation(Generic[P]):
         if self.widths and (reason := self.check(n, **parameters)):
             raise ValueError(f"{self.name}: {reason}")
         width, weight_width = self.widths(n, **parameters) if self.widths else (self.gates * n, n)
-        shapes: dict[str, tuple[Tensor | Projection, tuple[int, ...]]] = {"x": (x, (x.shape[0], batch, width))}
+        shapes: dict[str, tuple[Inputs, tuple[int, ...]]] = {"x": (x, (x.shape[0], batch, width))}
         tensors = [*state, *(value for value in parameters.values() if isinstance(value, Tensor))]
         if isinstance(weight, Tensor):
             per_step = self.widths is not None or (weight.dim() == 3 and self.rows == 1)
@@ -154,6 +157,18 @@ class Operation(Generic[P]):
                 raise ValueError(f"{self.name}: {tensor.dtype} on {tensor.device} beside x, {x.dtype} on {x.device}")
         if reason := self.check(n, **parameters):
             raise ValueError(f"{self.name}: {reason}")
+
+    def _check_convolution(self, x: Convolution) -> None:
+        weight, before = x.weight, x.before
+        taps, width = len(weight) if weight.dim() else 0, x.shape[-1]
+        if taps < 2 or weight.shape != (taps, width) or before.shape != (taps - 1, *x.shape[1:]):
+            sizes = ", ".join(str(list(each.shape)) for each in (x, weight, before))
+            raise ValueError(f"{self.name}: source, weight and earlier inputs of the convolution do not fit: {sizes}")
+        for tensor in (weight, before):
+            if (tensor.dtype, tensor.device) != (x.dtype, x.device):
+                raise ValueError(
+                    f"{self.name}: {tensor.dtype} on {tensor.device} beside inputs, {x.dtype} on {x.device}"
+                )
 
     def _check_projection(self, x: Projection) -> None:
         inputs, weight, bias = x.inputs, x.weight, x.bias

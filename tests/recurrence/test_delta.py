@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from orthobench.matrices.householder import householder_product
-from orthobench.recurrence import GradientTrace, cpu, delta_chunks, delta_rule, native, reference
+from orthobench.recurrence import (
+    Convolution,
+    GradientTrace,
+    Projection,
+    cpu,
+    delta,
+    delta_chunks,
+    delta_rule,
+    native,
+    reference,
+)
 from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.convolution import in_pytorch
 
 Run = Callable[[Call], Result]
 in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
@@ -104,7 +116,7 @@ def test_gradients_of_the_definition_are_finite_differences() -> None:
     heads=st.integers(1, 3),
     keys=st.integers(1, 40),
     values=st.integers(1, 70),
-    factors=st.integers(1, 3),
+    factors=st.sampled_from([1, 2, 3, 17]),
     gated=st.booleans(),
     epsilon=st.sampled_from([None, 1e-6, 0.1]),
     seed=st.integers(0, 1000),
@@ -208,6 +220,135 @@ def test_the_memory_does_not_grow_and_reflections_keep_its_norm(
             assert bool((sizes[-1] < 0.5 * sizes[0]).all())
 
 
+def convolved(run: Run, dtype: torch.dtype, sizes: dict[str, Any], inputs: int, taps: int) -> dict[str, Tensor]:
+    """Outputs, final memory and gradients by name, of x = a convolution of a projection, or without inputs of x."""
+    steps, batch, heads, factors, reads = (sizes[name] for name in ("steps", "batch", "heads", "factors", "reads"))
+    problem = arguments(**{name: value for name, value in sizes.items() if name != "reads"})
+    _, weight, memory, *parameters = problem
+    width = heads * ((reads + factors) * sizes["keys"] + factors * sizes["values"])
+    generator = torch.Generator().manual_seed(sizes["seed"])
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(dtype).requires_grad_()
+
+    leaves = {"weight": weight.float().to(dtype).requires_grad_(), "S": memory.float().to(dtype).requires_grad_()}
+    leaves |= {"taps": normal(taps, width), "before": normal(taps - 1, batch, width)}
+    source: Any = normal(steps, batch, inputs or width)
+    if inputs:
+        leaves["U"], source = normal(width, inputs), source.detach()
+    else:
+        leaves["x"] = source
+    if run is reference.run:
+        made = source @ leaves["U"].T if inputs else source
+        x: Any = in_pytorch(made, leaves["taps"], leaves["before"])
+    else:
+        x = Convolution(Projection(source, leaves["U"]) if inputs else source, leaves["taps"], leaves["before"])
+    call = delta_rule.call(x, leaves["weight"], (leaves["S"],), None, *parameters, reads)
+    if run is cpu.run:
+        assert cpu.convolves(call)
+        assert cpu.projects(call) == bool(inputs)
+    y, (final,) = run(call)
+    results = {"y": y, "final": final} if reads else {"final": final}
+    ways = [torch.randn(result.shape, generator=generator).to(dtype) for result in results.values()]
+    by_leaf = torch.autograd.grad([*results.values()], [*leaves.values()], ways)
+    results = {name: result.detach() for name, result in results.items()}
+    return results | {f"gradient of {name}": each for name, each in zip(leaves, by_leaf, strict=True)}
+
+
+def are_close(actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> None:
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        scale = float(value.norm()) + 0.1 * value.numel() ** 0.5
+        assert float((actual[name].double() - value).norm()) <= tolerance * scale, name
+
+
+@in_c
+@settings(max_examples=60, deadline=None)
+@given(
+    inputs=st.sampled_from([0, 1, 2, 8]),
+    taps=st.sampled_from([2, 4, 7, 8]),
+    steps=st.sampled_from([1, 2, 3, 8, 16, 17, 65, 70]),
+    batch=st.integers(1, 3),
+    heads=st.integers(1, 3),
+    keys=st.integers(1, 40),
+    values=st.integers(1, 40),
+    factors=st.sampled_from([1, 2, 3, 17]),
+    gated=st.booleans(),
+    reads=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_the_kernel_makes_the_convolution(inputs: int, taps: int, **sizes: Any) -> None:
+    """In value and in every gradient, whole groups and a rest, sequences shorter than the convolution too."""
+    sizes |= {"epsilon": 1e-3}
+    expected = convolved(reference.run, torch.float64, sizes, inputs, taps)
+    are_close(convolved(cpu.run, torch.float32, sizes, inputs, taps), expected, 2e-5)
+
+
+@in_c
+@pytest.mark.usefixtures("lesser_machine")
+@pytest.mark.parametrize(("inputs", "taps", "factors"), [(0, 4, 1), (1, 4, 2), (3, 2, 1)])
+def test_lesser_machines_make_the_convolution(inputs: int, taps: int, factors: int) -> None:
+    sizes = {"steps": 19, "batch": 2, "heads": 2, "keys": 9, "values": 21, "factors": factors}
+    sizes |= {"gated": True, "epsilon": 1e-3, "reads": True, "seed": 12}
+    expected = convolved(reference.run, torch.float64, sizes, inputs, taps)
+    are_close(convolved(cpu.run, torch.float32, sizes, inputs, taps), expected, 2e-5)
+
+
+@in_c
+def test_threads_do_not_change_the_convolution(restored_threads: None) -> None:
+    sizes = {"steps": 70, "batch": 5, "heads": 3, "keys": 16, "values": 20, "factors": 2}
+    sizes |= {"gated": True, "epsilon": 1e-3, "reads": True, "seed": 13}
+    results = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        results.append(convolved(cpu.run, torch.float32, sizes, 1, 4))
+    for result in results[1:]:
+        assert all(torch.equal(value, results[0][name]) for name, value in result.items())
+
+
+@in_c
+def test_what_the_kernel_does_not_make_is_made_before() -> None:
+    """Too many taps or inputs, a bias, and inputs that need a gradient."""
+    heads, keys, width = 1, 2, 6
+    for inputs, taps, has_bias, needs in (
+        (9, 4, False, False),
+        (2, 9, False, False),
+        (2, 4, True, False),
+        (2, 4, False, True),
+    ):
+        u = torch.randn(12, 2, inputs, requires_grad=needs)
+        source = Projection(u, torch.randn(width, inputs), torch.randn(width) if has_bias else None)
+        x = Convolution(source, torch.randn(taps, width), torch.randn(taps - 1, 2, width))
+        tensors = torch.rand(12, 2, 1), (torch.randn(2, 4),)
+        assert not cpu.projects(delta_rule.call(x, *tensors, None, heads, keys))
+        actual, _ = delta_rule(x, *tensors, None, heads, keys)
+        made = in_pytorch(torch.nn.functional.linear(u, source.weight, source.bias), x.weight, x.before)
+        expected, _ = reference.run(delta_rule.call(made, *tensors, None, heads, keys))
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
+def test_without_queries_the_memory_is_the_same(module: Any, dtype: torch.dtype, tolerance: float) -> None:
+    """x has no query, and the outputs have no features; the memory and its gradients do not change."""
+    heads, keys = 2, 5
+    x, weight, memory, *parameters = arguments(20, 2, heads, keys, 4, 2, True, 1e-6, seed=14)
+    results = []
+    for run, kind, reads in ((module.run, dtype, False), (reference.run, torch.float64, True)):
+        features = x[..., 0 if reads else heads * keys :]
+        leaves = [tensor.to(kind).requires_grad_() for tensor in (features, weight, memory)]
+        y, (final,) = run(delta_rule.call(leaves[0], leaves[1], (leaves[2],), None, *parameters, reads))
+        assert reads or y.shape == (20, 2, 0)
+        dx, *others = torch.autograd.grad(final.square().sum(), leaves)
+        results.append([final.detach(), dx[..., heads * keys if reads else 0 :], *others])
+    for actual, expected in zip(*results, strict=True):
+        assert float((actual.double() - expected).norm()) <= tolerance * (1 + float(expected.norm()))
+
+
+@in_c
+def test_the_fields_of_the_problem_are_those_of_c() -> None:
+    assert ctypes.sizeof(delta.Problem) == native.kernels().delta_size()
+
+
 @in_c
 def test_threads_change_no_number(evaluate: Any, restored_threads: None) -> None:
     problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(70, 7, 3, 16, 20, 2, True, 1e-6, seed=8)]
@@ -257,6 +398,15 @@ def test_a_decay_to_zero_forgets_without_nan() -> None:
         ({"weight": torch.zeros(2, 1, 3)}, r"weight \[2, 1, 3\] should be \[2, 1, 2\]"),
         ({"weight": torch.zeros(2)}, r"weight \[2\] should be \[2, 1, 2\]"),
         ({"weight": torch.zeros(2, 1, 2).double()}, "float64"),
+        (
+            {"x": Convolution(torch.zeros(2, 1, 22), torch.zeros(4, 21), torch.zeros(3, 1, 22))},
+            r"do not fit: \[2, 1, 22\], \[4, 21\], \[3, 1, 22\]",
+        ),
+        (
+            {"x": Convolution(torch.zeros(2, 1, 22), torch.zeros(4, 22), torch.zeros(4, 1, 22))},
+            r"do not fit: \[2, 1, 22\], \[4, 22\], \[4, 1, 22\]",
+        ),
+        ({"x": Convolution(torch.zeros(2, 1, 22), torch.zeros(4, 22).double(), torch.zeros(3, 1, 22))}, "float64"),
     ],
 )
 def test_refuses_what_does_not_fit(change: dict[str, Any], message: str) -> None:

@@ -1,0 +1,142 @@
+/* Products and transposes of small row-major matrices that stay in the L1 and L2 caches.
+ *
+ * Rows are padded with zeros to whole vectors and begin on a vector's boundary. */
+#ifndef ORTHOBENCH_TILES_H
+#define ORTHOBENCH_TILES_H
+
+#include "vectors.h"
+
+#if VL == 16
+#define TALL 8 /* rows x 2 vectors of sums in registers */
+#define EACH_TALL(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8)
+#else
+#define TALL 4
+#define EACH_TALL(CASE) CASE(1) CASE(2) CASE(3) CASE(4)
+#endif
+
+INLINE int64_t whole_vectors(int64_t count) { return (count + VL - 1) / VL * VL; }
+
+INLINE float sum_lanes(vf x) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)x);
+#elif VL == 8
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
+#else
+    return (x[0] + x[2]) + (x[1] + x[3]);
+#endif
+}
+
+/* The sum of a o b over whole vectors. */
+INLINE float dot(const float *a, const float *b, int64_t size) {
+    vf total = {0};
+    for (int64_t i = 0; i < size; i += VL) total += *(const vf *)(a + i) * *(const vf *)(b + i);
+    return sum_lanes(total);
+}
+
+/* The left factor of a product: element (row, k) is at[row * by_row + k * by_depth]. */
+struct left {
+    const float *at;
+    int64_t by_row, by_depth;
+};
+
+/* What becomes of a product: out = keep out + factor[row] product, without `rows` of one factor `scale`. With keep = 0,
+ * `out` is not read. */
+struct into {
+    float keep, scale;
+    const float *rows;
+};
+
+INLINE void product_block(const int rows, const int vecs, int64_t depth, struct left a, const float *restrict b,
+                          int64_t ldb, struct into how, float *restrict out, int64_t ldo) {
+    vf sums[TALL][2];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) sums[i][v] = (vf){0};
+    const float *restrict at = a.at;
+    for (int64_t k = 0; k < depth; k++, at += a.by_depth, b += ldb) {
+        vf right[2];
+        for (int v = 0; v < vecs; v++) right[v] = *(const vf *)(b + v * VL);
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++) {
+            const vf value = splat(at[i * a.by_row]);
+            for (int v = 0; v < vecs; v++) sums[i][v] += value * right[v];
+        }
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+        const vf factor = splat(how.rows ? how.rows[i] * how.scale : how.scale);
+        for (int v = 0; v < vecs; v++) {
+            vf *const to = (vf *)(out + i * ldo + v * VL);
+            *to = how.keep != 0.0f ? *to * how.keep + sums[i][v] * factor : sums[i][v] * factor;
+        }
+    }
+}
+
+/* out [rows, columns] from the product of a [rows, depth] and b [depth, columns]; columns are padded to vectors. */
+static void product(int64_t rows, int64_t columns, int64_t depth, struct left a, const float *b, int64_t ldb,
+                    struct into how, float *out, int64_t ldo) {
+    for (int64_t col = 0; col < columns; col += 2 * VL) {
+        const int vecs = columns - col > VL ? 2 : 1;
+        for (int64_t row = 0; row < rows; row += TALL) {
+            const struct left part = {a.at + row * a.by_row, a.by_row, a.by_depth};
+            const struct into scaled = {how.keep, how.scale, how.rows ? how.rows + row : NULL};
+            float *const to = out + row * ldo + col;
+            switch ((rows - row < TALL ? rows - row : TALL) * 2 + vecs - 1) {
+#define CASE(N)                                                                          \
+    case N * 2: product_block(N, 1, depth, part, b + col, ldb, scaled, to, ldo); break;  \
+    case N * 2 + 1: product_block(N, 2, depth, part, b + col, ldb, scaled, to, ldo); break;
+                EACH_TALL(CASE)
+#undef CASE
+            }
+        }
+    }
+}
+
+#if VL == 16
+/* Exchanges the halves of each pair of rows that are `width` apart: a stage of a transpose. */
+INLINE void exchange(const int width, vf *rows) {
+    vi low, high;
+    for (int lane = 0; lane < VL; lane++) {
+        low[lane] = lane & width ? VL + lane - width : lane;
+        high[lane] = lane & width ? VL + lane : lane + width;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < VL; i++)
+        if (!(i & width)) {
+            const __m512 a = (__m512)rows[i], b = (__m512)rows[i + width];
+            rows[i] = (vf)_mm512_permutex2var_ps(a, (__m512i)low, b);
+            rows[i + width] = (vf)_mm512_permutex2var_ps(a, (__m512i)high, b);
+        }
+}
+#endif
+
+/* to [columns, rows] = the transpose of from [rows, columns]; the rows of `to` are padded with zeros. Both numbers of
+ * columns may be those of padded rows. */
+static void transpose(int64_t rows, int64_t columns, const float *from, int64_t ldf, float *to, int64_t ldt) {
+#if VL == 16
+    for (int64_t row = 0; row < rows; row += VL)
+        for (int64_t col = 0; col < columns; col += VL) {
+            vf block[VL];
+#pragma GCC unroll 16
+            for (int i = 0; i < VL; i++)
+                block[i] = row + i < rows ? *(const vf *)(from + (row + i) * ldf + col) : (vf){0};
+            exchange(8, block);
+            exchange(4, block);
+            exchange(2, block);
+            exchange(1, block);
+            if (columns - col >= VL) {
+#pragma GCC unroll 16
+                for (int i = 0; i < VL; i++) *(vf *)(to + (col + i) * ldt + row) = block[i];
+            } else
+                for (int i = 0; i < columns - col; i++) *(vf *)(to + (col + i) * ldt + row) = block[i];
+        }
+#else
+    for (int64_t col = 0; col < columns; col++)
+        for (int64_t row = 0; row < whole_vectors(rows); row++)
+            to[col * ldt + row] = row < rows ? from[row * ldf + col] : 0.0f;
+#endif
+}
+
+#endif
