@@ -205,7 +205,7 @@ def _convolved_delta_rule_agrees(taps: int, inputs: int, factors: int, reads: bo
         u, input_weight, *filters, weight, start = leaves
         x: Inputs = Convolution(Projection(u, input_weight) if inputs else u, *filters)
         if run is reference.run:
-            x = convolution.in_pytorch(torch.nn.functional.linear(u, input_weight) if inputs else u, *filters, None)
+            x = convolution.in_pytorch(torch.nn.functional.linear(u, input_weight) if inputs else u, *filters)
         call = operations.delta_rule.call(x, weight, (start,), None, heads, keys, factors, True, 1e-6, reads)
         assert run is reference.run or (cpu.convolves(call) and cpu.projects(call) == bool(inputs))
         y, (end,) = run(call)
