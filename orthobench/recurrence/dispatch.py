@@ -101,11 +101,11 @@ def run(call: Call) -> Result:
     """
     name = choose(call)
     _record.used.add(name)
-    result: Result = _module(name).run(replace(call, x=_made(call, name)))
+    result: Result = _module(name).run(replace(call, x=_resolved(call, name)))
     return result
 
 
-def _made(call: Call, name: str) -> Inputs:
+def _resolved(call: Call, name: str) -> Inputs:
     """Return the call's inputs, made as far as the back end's kernel does not make them itself."""
     x, in_c = call.x, name == "cpu"
     source = x.source if isinstance(x, Convolution) else x

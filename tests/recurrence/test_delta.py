@@ -239,8 +239,8 @@ def convolved(run: Run, dtype: torch.dtype, sizes: dict[str, Any], inputs: int, 
     else:
         leaves["x"] = source
     if run is reference.run:
-        made = source @ leaves["U"].T if inputs else source
-        x: Any = in_pytorch(made, leaves["taps"], leaves["before"])
+        projected = source @ leaves["U"].T if inputs else source
+        x: Any = in_pytorch(projected, leaves["taps"], leaves["before"])
     else:
         x = Convolution(Projection(source, leaves["U"]) if inputs else source, leaves["taps"], leaves["before"])
     call = delta_rule.call(x, leaves["weight"], (leaves["S"],), None, *parameters, reads)
@@ -322,8 +322,8 @@ def test_what_the_kernel_does_not_make_is_made_before() -> None:
         tensors = torch.rand(12, 2, 1), (torch.randn(2, 4),)
         assert not cpu.projects(delta_rule.call(x, *tensors, None, heads, keys))
         actual, _ = delta_rule(x, *tensors, None, heads, keys)
-        made = in_pytorch(torch.nn.functional.linear(u, source.weight, source.bias), x.weight, x.before)
-        expected, _ = reference.run(delta_rule.call(made, *tensors, None, heads, keys))
+        convolution = in_pytorch(torch.nn.functional.linear(u, source.weight, source.bias), x.weight, x.before)
+        expected, _ = reference.run(delta_rule.call(convolution, *tensors, None, heads, keys))
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
