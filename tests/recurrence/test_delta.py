@@ -309,21 +309,20 @@ def test_threads_do_not_change_the_convolution(restored_threads: None) -> None:
 @in_c
 def test_what_the_kernel_does_not_make_is_made_before() -> None:
     """Too many taps or inputs, a bias, and inputs that need a gradient."""
-    heads, keys, width = 1, 2, 6
-    for inputs, taps, has_bias, needs in (
-        (9, 4, False, False),
-        (2, 9, False, False),
-        (2, 4, True, False),
-        (2, 4, False, True),
-    ):
-        u = torch.randn(12, 2, inputs, requires_grad=needs)
-        source = Projection(u, torch.randn(width, inputs), torch.randn(width) if has_bias else None)
-        x = Convolution(source, torch.randn(taps, width), torch.randn(taps - 1, 2, width))
-        tensors = torch.rand(12, 2, 1), (torch.randn(2, 4),)
-        assert not cpu.projects(delta_rule.call(x, *tensors, None, heads, keys))
-        actual, _ = delta_rule(x, *tensors, None, heads, keys)
-        convolution = in_pytorch(torch.nn.functional.linear(u, source.weight, source.bias), x.weight, x.before)
-        expected, _ = reference.run(delta_rule.call(convolution, *tensors, None, heads, keys))
+    generator = torch.Generator().manual_seed(15)
+    heads, keys, width, parameters = 1, 2, 6, (1, 2, 1, False, 1e-3)
+    forms = ((9, 4, False, False), (2, 9, False, False), (2, 4, True, False), (2, 4, False, True))
+    for inputs, taps, has_bias, needs_gradient in forms:
+        shapes = [(12, 2, inputs), (width, inputs), (width,), (taps, width), (taps - 1, 2, width), (12, 2, heads)]
+        u, weight, bias, *filters, beta, memory = (
+            torch.randn(*shape, generator=generator) for shape in [*shapes, (2, keys * keys)]
+        )
+        source = Projection(u.requires_grad_(needs_gradient), weight, bias if has_bias else None)
+        x = Convolution(source, *filters)
+        assert not cpu.projects(delta_rule.call(x, beta.sigmoid(), (memory,), None, *parameters))
+        actual, _ = delta_rule(x, beta.sigmoid(), (memory,), None, *parameters)
+        convolution = in_pytorch(torch.nn.functional.linear(u, weight, source.bias), *filters)
+        expected, _ = reference.run(delta_rule.call(convolution, beta.sigmoid(), (memory,), None, *parameters))
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
