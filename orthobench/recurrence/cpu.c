@@ -10,6 +10,10 @@
 
 #include "products.h"
 
+#ifndef CACHED
+#define CACHED (1 << 20) /* floats that a cache may hold until they are read again */
+#endif
+
 enum kind { IDENTITY, TANH, RELU, LEAKY_RELU, MODRELU, COMPLEX_MODRELU, COMPLEX_MODRELU_SMOOTH };
 
 struct problem {
@@ -31,14 +35,13 @@ struct problem {
     const float *candidate_bias; /* GRU [n] or NULL: b in r (W_g h_{t-1} + b) */
     const float *h0, *c0;
     float *h, *c;        /* [T, B, n]; c is the second state: LSTM's c, coRNN's and LEM's z */
-    float *saved;        /* further input of the backward pass, see each op; may be NULL */
-    float *recurrent;    /* GRU [T, B, n]: r h_{t-1}, or with r after the product W_g h_{t-1} + b */
+    float *saved;        /* [T, B, saved_row]: further input of the backward pass, see each op; may be NULL */
     /* Backward only. Absent gradients are NULL: grad_h [T, B, n] of all steps, `last` [B, n] of the final state. */
     const float *grad_h, *grad_last, *grad_c_last;
     float *dx;           /* [T, B, gates * n], or NULL where only dL/dW and dL/dU are needed */
     float *dweights;     /* [groups, width of dz, padded(n + inputs)], zeroed, or NULL: each group's dL/d[W, U] */
     int64_t *weight_time; /* [2] or NULL: nanoseconds of the threads, for dL/d[W, U] and in all */
-    float *dmixed;       /* [T, B, n]: derivative by the product W h_{t-1}, if it differs from dx */
+    float *dmixed;       /* [T, B, n]: derivative by the product W h_{t-1}, if it differs from dx; see `aside` too */
     float *dbias, *dcandidate_bias; /* [B, n], zeroed: each row's sum over time */
     float *dh0, *dc0;    /* [B, n] */
     float *norms, *c_norms; /* [T, B] or NULL */
@@ -46,6 +49,10 @@ struct problem {
 
 int64_t vector_length(void) { return VL; }
 int64_t problem_size(void) { return (int64_t)sizeof(struct problem); }
+
+/* Floats of a row of `saved`: parts of whole vectors. With one more, rows are no power of two apart, where they would
+ * fall on the same few cache sets. */
+int64_t saved_row(int64_t n, int64_t parts) { return parts * padded(n) + VL; }
 
 /* A matrix of `gates` blocks of n output columns in panels. With one gate a panel is two vectors of columns (the last
  * may be one). With several gates a panel has two gates of VL units (the last panel of an odd number has one), so that
@@ -76,11 +83,12 @@ struct step {
     const float *prev_cell; /* c_{t-1}, likewise */
     float *dz;              /* [rows, gates * n], rows dz_row floats apart: dL/dz of the present step */
     int64_t dz_row;
-    float *drecurrent;      /* GRU with r after the product: [rows, n], rows drecurrent_row floats apart */
-    int64_t drecurrent_row;
+    float *aside;           /* GRU [rows, n]: r h_{t-1}; with r after the product r, or backward dL/d(W_g h_{t-1} + b) */
+    int64_t aside_row;      /* floats between its rows, backward */
     float *dx;              /* dL/dz of all steps, [T, B, gates * n], if it is kept beside dz, or NULL */
     float *direct;          /* [rows, n]: the part of dL/dh_t outside the product */
     float *cell;            /* [rows, n]: the part of dL/dc_t from c_{t+1} */
+    float *gate;            /* [rows, n], forward: a gate of the present step, for the epilogue of a second product */
     float *squares, *cell_squares; /* [rows, VL]: partial sums of squares for the norms, or NULL */
 };
 
@@ -112,15 +120,38 @@ INLINE int64_t offset(const struct step *s, int64_t row, int64_t width) {
     return (s->t * s->p->batch + s->first + row) * width;
 }
 
-/* The next time step's rows, asked for one step ahead: no hardware prefetcher follows this walk. */
+/* The next time step's rows, asked for one step ahead: no hardware prefetcher follows this walk. Rows to be written are
+ * asked for likewise, since a request to own a line would wait for it. */
 INLINE void prefetch(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 0, 2); }
-INLINE void prefetch_to_write(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 1, 2); }
 
 /* A sum of products with x at `at`, where x is given; the next step's is `next` floats further. */
 INLINE vf with_input(const struct problem *p, vf sum, int64_t at, int count, int64_t next) {
     if (!p->x) return sum;
     prefetch(p->x + at, next);
     return sum + load(p->x + at, count);
+}
+
+/* The columns from `col` of the first of the `parts` in a row of `saved`. */
+INLINE int64_t saved_at(const struct step *s, int64_t row, int64_t parts, int64_t col) {
+    return offset(s, row, saved_row(s->p->features, parts)) + col;
+}
+
+/* Keeps a vector in `saved`: around the caches if they do not hold it until the backward pass. Then its line need not be
+ * read first. */
+INLINE void keep(const struct step *s, int64_t parts, int64_t at, vf value) {
+    const struct problem *p = s->p;
+    if (!p->saved) return;
+    if (p->steps * p->batch * parts * p->features > CACHED) stream(p->saved + at, value);
+    else *(vf *)(p->saved + at) = value;
+}
+
+/* The first `count` of all parts, and a request for those of the step before. */
+INLINE void load_saved(const struct step *s, int64_t row, int count, int64_t parts, int64_t col, vf *out) {
+    const int64_t width = padded(s->p->features), at = saved_at(s, row, parts, col);
+    for (int part = 0; part < count; part++) {
+        out[part] = load(s->p->saved + at + part * width, VL);
+        prefetch(s->p->saved + at + part * width, -s->p->batch * saved_row(s->p->features, parts));
+    }
 }
 
 /* dL/dz in column `at` of a row, which is dx[here] too. */
@@ -245,7 +276,7 @@ INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, cons
     }
 }
 
-/* saved: of the complex kinds z, else in the Euler form the activation's output, else NULL: h is enough. */
+/* saved, one part: of the complex kinds z, else in the Euler form the activation's output, else NULL: h is enough. */
 INLINE void activation_forward(const int kind, const int euler, const struct step *s, int64_t row, int rows,
                                int64_t col, int vecs, const float *block) {
     const struct problem *p = s->p;
@@ -257,9 +288,9 @@ INLINE void activation_forward(const int kind, const int euler, const struct ste
         for (int i = 0; i < rows; i++) {
             const int64_t here = offset(s, row + i, n) + at;
             const vf z = with_input(p, *(const vf *)(block + (i * 2 + v) * VL), here, count, next);
-            prefetch_to_write(p->h + here, next);
+            prefetch(p->h + here, next);
             vf a = activate(kind, z, bias, p);
-            if (p->saved) store(p->saved + here, kind >= COMPLEX_MODRELU ? z : a, count);
+            keep(s, 1, saved_at(s, row + i, 1, at), kind >= COMPLEX_MODRELU ? z : a);
             if (euler) a = load(s->prev + (row + i) * n + at, count) + p->step_size * a;
             store(p->h + here, a, count);
         }
@@ -271,6 +302,7 @@ INLINE void activation_backward(const int kind, const int euler, const struct st
     const struct problem *p = s->p;
     const int64_t n = p->features, before = -p->batch * n;
     const float *const output = p->saved ? p->saved : p->h;
+    const int64_t width = p->saved ? saved_row(n, 1) : n;
     const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
     for (int v = 0; v < vecs; v++) {
         const int64_t at = col + v * VL;
@@ -283,9 +315,10 @@ INLINE void activation_backward(const int kind, const int euler, const struct st
                 g += load(arriving_here + i * n + v * VL, count);
                 prefetch(arriving_here + i * n + v * VL, before);
             }
-            const vf a = load(output + here, count);
-            prefetch(output + here, before);
-            if (p->dx) prefetch_to_write(p->dx + here, before);
+            const int64_t kept = offset(s, row + i, width) + at;
+            const vf a = load(output + kept, count);
+            prefetch(output + kept, -p->batch * width);
+            if (p->dx) prefetch(p->dx + here, before);
             if (euler) {
                 g += load(s->direct + local, count);
                 store(s->direct + local, g, count);
@@ -342,6 +375,12 @@ static void forward_sweep(const struct step *s, int64_t rows, const float *state
     sweep(s, rows, operands, s->p->u ? 2 : 1, gates, finish);
 }
 
+static int end_forward(uint64_t denormals) {
+    end_streams();
+    restore_denormals(denormals);
+    return 0;
+}
+
 static int forward(const struct problem *p, int64_t first, int64_t last, int gates, epilogue *finish) {
     const uint64_t denormals = flush_denormals();
     struct step s = {.p = p, .first = first};
@@ -349,8 +388,7 @@ static int forward(const struct problem *p, int64_t first, int64_t last, int gat
         s.prev = state_before(p, p->h, p->h0, s.t, first);
         forward_sweep(&s, last - first, s.prev, p->packed, p->packed_inputs, gates, finish);
     }
-    restore_denormals(denormals);
-    return 0;
+    return end_forward(denormals);
 }
 
 /* ------------------------------------------------------------------ dL/d[W, U] beside the backward loop
@@ -358,7 +396,7 @@ static int forward(const struct problem *p, int64_t first, int64_t last, int gat
  * have sums of their own, and a thread has whole groups, so no sum depends on the number of threads. */
 
 /* Columns [first, last) of dz, whose products with the columns [from, to) of [state, u_t] are added up. The state is
- * that before step t, or without an initial one that of step t. */
+ * that before step t, or without an initial one that of step t. Without states it is in the ring's columns behind dz. */
 struct source {
     int64_t first, last, from, to;
     const float *states, *initial;
@@ -370,7 +408,8 @@ struct sums {
     int64_t rows, width; /* batch rows of this thread; columns of dz */
     int64_t chunk;       /* steps between additions */
     int64_t ld;          /* floats between dz of a row's steps: whole cache lines, an odd number of them */
-    float *ring;         /* dz [rows, chunk, ld], a group's steps and rows equally far apart; NULL if no sums are made */
+    float *ring;         /* [rows, chunk, ld], a group's steps and rows equally far apart: dz, then what an op has beside
+                          * it; NULL if no sums are made */
     int64_t row;         /* floats between dz of a step's rows */
     int64_t started, spent; /* nanoseconds */
 };
@@ -381,21 +420,21 @@ INLINE int64_t nanoseconds(void) {
     return now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static int start_sums(struct sums *sums, const struct problem *p, int64_t rows, int64_t width) {
+/* `beside`: the columns that the ring has behind dz. */
+static int start_sums(struct sums *sums, const struct problem *p, int64_t rows, int64_t width, int64_t beside) {
     const int64_t group = p->groups ? (p->batch + p->groups - 1) / p->groups : p->batch;
     *sums = (struct sums){
         .sources = {{0, width, 0, p->features + p->inputs, p->h, p->h0}},
         .count = 1,
         .rows = rows,
         .width = width,
-        .ld = width,
         .chunk = DEPTH / group > 2 ? DEPTH / group : 2,
     };
     if (sums->chunk > p->steps) sums->chunk = p->steps > 2 ? p->steps : 2;
     if (p->weight_time) sums->started = nanoseconds();
     sums->row = width;
     if (!p->dweights) return 1;
-    sums->ld = (width + 15) / 16 * 16;
+    sums->ld = (width + beside + 15) / 16 * 16;
     if (sums->ld % 32 == 0) sums->ld += 16;
     sums->row = sums->chunk * sums->ld;
     sums->ring = scratch(rows * sums->row);
@@ -424,11 +463,10 @@ static void add_source(const struct sums *sums, const struct source *source, con
     for (int64_t row = first; row < last; row++)
         for (int64_t i = 0; i < chunk; i++) {
             const int64_t step = t + i < p->steps ? t + i : p->steps - 1;
-            factors[depth++] = (struct factor){
-                source->initial ? state_before(p, source->states, source->initial, step, row)
-                                : source->states + (step * p->batch + row) * n,
-                p->u + (step * p->batch + row) * m,
-            };
+            const float *const state = source->initial ? state_before(p, source->states, source->initial, step, row)
+                                       : source->states ? source->states + (step * p->batch + row) * n
+                                                        : dz + depth * sums->ld + sums->width;
+            factors[depth++] = (struct factor){state, p->u + (step * p->batch + row) * m};
             if (depth < DEPTH && (i < chunk - 1 || row < last - 1)) continue;
             const struct rows rows = {dz + source->first, depth, sums->ld};
             accumulate_outer(&rows, factors, 0, source->last - source->first, source->from, source->to, n, m,
@@ -461,7 +499,7 @@ static int backward(const struct problem *p, int64_t first, int64_t last, int64_
     struct sums sums;
     float *const memory = scratch(rows * (n + VL));
     if (!memory) return 1;
-    if (!start_sums(&sums, p, rows, width)) {
+    if (!start_sums(&sums, p, rows, width, 0)) {
         free(memory);
         return 1;
     }
@@ -499,7 +537,7 @@ int recurrence_backward(const struct problem *p, int64_t first, int64_t last) {
 }
 
 /* ------------------------------------------------------------------ gated: h_t = h_{t-1} + eps sigmoid tanh
- * saved [T, B, 2n]: tanh's output, then the sigmoid's. */
+ * saved, two parts: tanh's output, then the sigmoid's. */
 
 static void gated_finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
                                  const float *block) {
@@ -514,19 +552,20 @@ static void gated_finish_forward(const struct step *s, int64_t row, int rows, in
             const vf gate = sigmoid(mixed + load(p->x + here + n, count));
             prefetch(p->x + here, next);
             prefetch(p->x + here + n, next);
-            if (p->saved) {
-                store(p->saved + here, a, count);
-                store(p->saved + here + n, gate, count);
-            }
+            const int64_t kept = saved_at(s, row + i, 2, at);
+            keep(s, 2, kept, a);
+            keep(s, 2, kept + padded(n), gate);
             const vf h = load(s->prev + (row + i) * n + at, count) + p->step_size * gate * a;
-            store(p->h + offset(s, row + i, n) + at, h, count);
+            const int64_t out = offset(s, row + i, n) + at;
+            prefetch(p->h + out, p->batch * n);
+            store(p->h + out, h, count);
         }
 }
 
 static void gated_finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
                                   const float *block) {
     const struct problem *p = s->p;
-    const int64_t n = p->features, before = -p->batch * n;
+    const int64_t n = p->features;
     const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vecs; v++) {
@@ -536,9 +575,9 @@ static void gated_finish_backward(const struct step *s, int64_t row, int rows, i
             if (arriving_here) g += load(arriving_here + i * n + v * VL, count);
             store(s->direct + local, g, count);
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
-            const vf a = load(p->saved + here, count), gate = load(p->saved + here + n, count);
-            prefetch(p->saved + here, 2 * before);
-            prefetch(p->saved + here + n, 2 * before);
+            vf parts[2];
+            load_saved(s, row + i, 2, 2, at, parts);
+            const vf a = parts[0], gate = parts[1];
             g *= p->step_size;
             const vf dcandidate = g * gate * (1.0f - a * a), dgate = g * a * gate * (1.0f - gate);
             store(p->dx + here, dcandidate, count);
@@ -556,7 +595,7 @@ int gated_backward(const struct problem *p, int64_t first, int64_t last) {
 }
 
 /* ------------------------------------------------------------------ Lipschitz: h_t = h_{t-1} + eps (A h + tanh(W h + x))
- * saved [T, B, n]: tanh's output. dmixed: dL/d(A h_{t-1}); dx is dL/d(W h_{t-1}) too. */
+ * saved, one part: tanh's output. dmixed: dL/d(A h_{t-1}); dx is dL/d(W h_{t-1}) too. */
 
 static void lipschitz_finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
                                      const float *block) {
@@ -569,8 +608,8 @@ static void lipschitz_finish_forward(const struct step *s, int64_t row, int rows
         const vf linear = *(const vf *)(block + i * 2 * VL), mixed = *(const vf *)(block + (i * 2 + 1) * VL);
         const vf a = hyperbolic_tangent(mixed + load(p->x + here, count));
         prefetch(p->x + here, next);
-        prefetch_to_write(p->h + here, next);
-        if (p->saved) store(p->saved + here, a, count);
+        prefetch(p->h + here, next);
+        keep(s, 1, saved_at(s, row + i, 1, col), a);
         store(p->h + here, load(s->prev + (row + i) * n + col, count) + p->step_size * (linear + a), count);
     }
 }
@@ -588,10 +627,10 @@ static void lipschitz_finish_backward(const struct step *s, int64_t row, int row
             if (arriving_here) g += load(arriving_here + i * n + v * VL, count);
             store(s->direct + local, g, count);
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
-            const vf a = load(p->saved + here, count);
-            prefetch(p->saved + here, before);
-            prefetch_to_write(p->dx + here, before);
-            prefetch_to_write(p->dmixed + here, before);
+            vf a;
+            load_saved(s, row + i, 1, 1, at, &a);
+            prefetch(p->dx + here, before);
+            prefetch(p->dmixed + here, before);
             g *= p->step_size;
             store(p->dmixed + here, g, count);
             store(p->dx + here, g * (1.0f - a * a), count);
@@ -607,7 +646,7 @@ int lipschitz_backward(const struct problem *p, int64_t first, int64_t last) {
 }
 
 /* ------------------------------------------------------------------ LSTM
- * saved [T, B, 4n]: the gates i, f, g, o after their functions. */
+ * saved, four parts: the gates i, f, g, o after their functions. */
 
 static void lstm_finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
                                 const float *block) {
@@ -620,12 +659,13 @@ static void lstm_finish_forward(const struct step *s, int64_t row, int rows, int
         vf gates[4];
         for (int gate = 0; gate < 4; gate++) {
             gates[gate] = with_input(p, *(const vf *)(block + (i * 4 + gate) * VL), here + gate * n, count, next);
-            if (p->saved) prefetch_to_write(p->saved + here + gate * n, next);
             gates[gate] = gate == 2 ? hyperbolic_tangent(gates[gate]) : sigmoid(gates[gate]);
-            if (p->saved) store(p->saved + here + gate * n, gates[gate], count);
+            keep(s, 4, saved_at(s, row + i, 4, col) + gate * padded(n), gates[gate]);
         }
         const int64_t out = offset(s, row + i, n) + col;
         const vf c = gates[1] * load(s->prev_cell + (row + i) * n + col, count) + gates[0] * gates[2];
+        prefetch(p->c + out, p->batch * n);
+        prefetch(p->h + out, p->batch * n);
         store(p->c + out, c, count);
         store(p->h + out, gates[3] * hyperbolic_tangent(c), count);
     }
@@ -645,11 +685,9 @@ static void lstm_finish_backward(const struct step *s, int64_t row, int rows, in
             if (arriving_h) dh += load(arriving_h + i * n + v * VL, count);
             if (arriving_c) dc += load(arriving_c + i * n + v * VL, count);
             vf gates[4];
-            for (int gate = 0; gate < 4; gate++) {
-                gates[gate] = load(p->saved + here + gate * n, count);
-                prefetch(p->saved + here + gate * n, 4 * before);
-                if (p->dx) prefetch_to_write(p->dx + here + gate * n, 4 * before);
-            }
+            load_saved(s, row + i, 4, 4, at, gates);
+            prefetch(s->prev_cell + local, before);
+            for (int gate = 0; gate < 4 && p->dx; gate++) prefetch(p->dx + here + gate * n, 4 * before);
             const vf input = gates[0], forget = gates[1], g = gates[2], output = gates[3];
             const vf squashed = hyperbolic_tangent(load(p->c + offset(s, row + i, n) + at, count));
             dc += dh * output * (1.0f - squashed * squashed);
@@ -676,8 +714,7 @@ int lstm_forward(const struct problem *p, int64_t first, int64_t last) {
         s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
         forward_sweep(&s, last - first, s.prev, p->packed, p->packed_inputs, 4, lstm_finish_forward);
     }
-    restore_denormals(denormals);
-    return 0;
+    return end_forward(denormals);
 }
 
 /* The step of a backward loop over two states, with `memory` for its own; 0 if there is none. */
@@ -704,7 +741,7 @@ int lstm_backward(const struct problem *p, int64_t first, int64_t last) {
     struct step s;
     struct sums sums;
     if (!two_states(p, first, rows, &s, &memory)) return 1;
-    if (!start_sums(&sums, p, rows, 4 * n)) {
+    if (!start_sums(&sums, p, rows, 4 * n, 0)) {
         free(memory);
         return 1;
     }
@@ -731,30 +768,31 @@ int lstm_backward(const struct problem *p, int64_t first, int64_t last) {
 }
 
 /* ------------------------------------------------------------------ GRU
- * saved [T, B, 3n]: the gates r, z, g after their functions. */
+ * saved, three parts: the gates r, z, g after their functions; with r after the product a fourth, W_g h_{t-1} + b. */
+
+INLINE int64_t gru_parts(const struct problem *p) { return p->reset_after ? 4 : 3; }
 
 static void gru_finish_gates(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
     const struct problem *p = s->p;
-    const int64_t n = p->features, next = p->batch * 3 * n;
+    const int64_t n = p->features, next = p->batch * 3 * n, parts = gru_parts(p);
     const int count = lanes(n - col);
     (void)vecs;
     for (int i = 0; i < rows; i++) {
-        const int64_t here = offset(s, row + i, 3 * n) + col;
+        const int64_t here = offset(s, row + i, 3 * n) + col, local = (row + i) * n + col;
+        const int64_t kept = saved_at(s, row + i, parts, col);
         const vf r = sigmoid(with_input(p, *(const vf *)(block + i * 2 * VL), here, count, next));
         const vf z = sigmoid(with_input(p, *(const vf *)(block + (i * 2 + 1) * VL), here + n, count, next));
-        prefetch_to_write(p->saved + here, next);
-        prefetch_to_write(p->saved + here + n, next);
-        store(p->saved + here, r, count);
-        store(p->saved + here + n, z, count);
-        if (!p->reset_after)
-            store(p->recurrent + offset(s, row + i, n) + col, r * load(s->prev + (row + i) * n + col, count), count);
+        keep(s, parts, kept, r);
+        keep(s, parts, kept + padded(n), z);
+        store(s->gate + local, z, count);
+        store(s->aside + local, p->reset_after ? r : r * load(s->prev + local, count), count);
     }
 }
 
 INLINE void gru_candidate(const int kind, const struct step *s, int64_t row, int rows, int64_t col, int vecs,
                           const float *block) {
     const struct problem *p = s->p;
-    const int64_t n = p->features, next = p->batch * n;
+    const int64_t n = p->features, next = p->batch * n, parts = gru_parts(p);
     _Alignas(64) float inputs[ROWS * 2 * VL];
     if (p->reset_after && p->u) {
         const struct operand u = input_operand(s, p->packed_candidate_inputs);
@@ -763,22 +801,21 @@ INLINE void gru_candidate(const int kind, const struct step *s, int64_t row, int
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vecs; v++) {
             const int64_t at = col + v * VL, here = offset(s, row + i, 3 * n) + at, out = offset(s, row + i, n) + at;
+            const int64_t local = (row + i) * n + at, kept = saved_at(s, row + i, parts, at);
             const int count = lanes(n - at);
             const vf bias = p->bias ? load(p->bias + at, count) : (vf){0};
             vf mixed = *(const vf *)(block + (i * 2 + v) * VL);
             if (p->reset_after) {
                 if (p->candidate_bias) mixed += load(p->candidate_bias + at, count);
-                prefetch_to_write(p->recurrent + out, next);
-                store(p->recurrent + out, mixed, count);
-                mixed *= load(p->saved + here, count);
+                keep(s, parts, kept + 3 * padded(n), mixed);
+                mixed *= load(s->aside + local, count);
                 if (p->u) mixed += *(const vf *)(inputs + (i * 2 + v) * VL);
             }
-            prefetch_to_write(p->saved + here + 2 * n, 3 * next);
-            prefetch_to_write(p->h + out, next);
+            prefetch(p->h + out, next);
             const vf g = activate(kind, with_input(p, mixed, here + 2 * n, count, 3 * next), bias, p);
-            const vf z = load(p->saved + here + n, count);
-            store(p->saved + here + 2 * n, g, count);
-            store(p->h + out, z * load(s->prev + (row + i) * n + at, count) + (1.0f - z) * g, count);
+            const vf z = load(s->gate + local, count);
+            keep(s, parts, kept + 2 * padded(n), g);
+            store(p->h + out, z * load(s->prev + local, count) + (1.0f - z) * g, count);
         }
 }
 
@@ -791,18 +828,19 @@ static void gru_finish_candidate(const struct step *s, int64_t row, int rows, in
 int gru_forward(const struct problem *p, int64_t first, int64_t last) {
     const uint64_t denormals = flush_denormals();
     const int64_t n = p->features, rows = last - first;
-    struct step s = {.p = p, .first = first};
+    struct step s = {.p = p, .first = first, .aside = scratch(2 * rows * n)};
+    if (!s.aside) return 1;
+    s.gate = s.aside + rows * n;
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
         forward_sweep(&s, rows, s.prev, p->packed, p->packed_inputs, 2, gru_finish_gates);
         if (p->reset_after) /* U u is added in the epilogue: r multiplies W h alone */
             sweep(&s, rows, &(struct operand){s.prev, n, n, p->packed_candidate}, 1, 1, gru_finish_candidate);
         else
-            forward_sweep(&s, rows, p->recurrent + offset(&s, 0, n), p->packed_candidate, p->packed_candidate_inputs,
-                          1, gru_finish_candidate);
+            forward_sweep(&s, rows, s.aside, p->packed_candidate, p->packed_candidate_inputs, 1, gru_finish_candidate);
     }
-    restore_denormals(denormals);
-    return 0;
+    free(s.aside);
+    return end_forward(denormals);
 }
 
 /* What dL/dh_t gives without another product: all but r's gate when r comes before the product. */
@@ -818,13 +856,11 @@ INLINE void gru_gradients(const int kind, const struct step *s, int64_t row, int
             vf dh = *(const vf *)(block + (i * 2 + v) * VL) + load(s->direct + local, count);
             if (arriving_here) dh += load(arriving_here + i * n + v * VL, count);
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += dh * dh;
-            vf gates[3];
-            for (int gate = 0; gate < 3; gate++) {
-                gates[gate] = load(p->saved + here + gate * n, count);
-                prefetch(p->saved + here + gate * n, 3 * before);
-                if (p->dx) prefetch_to_write(p->dx + here + gate * n, 3 * before);
-            }
+            vf gates[4];
+            load_saved(s, row + i, p->reset_after ? 4 : 3, gru_parts(p), at, gates);
+            for (int gate = 0; gate < 3 && p->dx; gate++) prefetch(p->dx + here + gate * n, 3 * before);
             const vf r = gates[0], z = gates[1], g = gates[2];
+            prefetch(s->prev + local, before);
             /* Neither kind's derivative needs the bias. */
             const struct derivative d = differentiate(kind, dh * (1.0f - z), g, (vf){0}, p);
             const vf dcandidate = d.z;
@@ -837,12 +873,9 @@ INLINE void gru_gradients(const int kind, const struct step *s, int64_t row, int
             store_dz(s, row + i, here + 2 * n, at + 2 * n, dcandidate, count);
             store(s->direct + local, dh * z, count);
             if (!p->reset_after) continue;
-            const int64_t out = offset(s, row + i, n) + at;
-            const vf drecurrent = dcandidate * r;
-            prefetch(p->recurrent + out, before);
-            const vf dreset = drecurrent * load(p->recurrent + out, count) * (1.0f - r);
+            const vf drecurrent = dcandidate * r, dreset = drecurrent * gates[3] * (1.0f - r);
             store_dz(s, row + i, here, at, dreset, count);
-            store(s->drecurrent + (row + i) * s->drecurrent_row + at, drecurrent, count);
+            store(s->aside + (row + i) * s->aside_row + at, drecurrent, count);
             if (p->dcandidate_bias) {
                 float *const sum = p->dcandidate_bias + s->first * n + local;
                 store(sum, load(sum, count) + drecurrent, count);
@@ -864,24 +897,26 @@ static void gru_finish_reset(const struct step *s, int64_t row, int rows, int64_
         for (int v = 0; v < vecs; v++) {
             const int64_t at = col + v * VL, here = offset(s, row + i, 3 * n) + at, local = (row + i) * n + at;
             const int count = lanes(n - at);
-            const vf d = *(const vf *)(block + (i * 2 + v) * VL), r = load(p->saved + here, count);
-            store_dz(s, row + i, here, at, d * load(s->prev + local, count) * r * (1.0f - r), count);
+            const vf d = *(const vf *)(block + (i * 2 + v) * VL), r = load(p->saved + saved_at(s, row + i, 3, at), VL);
+            const vf product = r * load(s->prev + local, count);
+            store(s->aside + (row + i) * s->aside_row + at, product, count);
+            store_dz(s, row + i, here, at, d * product * (1.0f - r), count);
             store(s->direct + local, load(s->direct + local, count) + d * r, count);
         }
 }
 
-/* dz is r, z, g and, with r after the product and sums beside the loop, dL/d(W_g h_{t-1} + b). That state's product
- * with h gives dL/dW_g then, and g's only dL/dU_g. */
+/* dz is r, z, g, and the ring has `aside` behind it. With r before the product it is g's factor. With r after it, it is a
+ * part of dz, whose product with h gives dL/dW_g, and g's only dL/dU_g. */
 static int gru_sums(struct sums *sums, const struct problem *p, int64_t rows) {
-    const int64_t n = p->features, m = p->inputs;
-    if (!start_sums(sums, p, rows, p->dweights && p->reset_after ? 4 * n : 3 * n)) return 0;
+    const int64_t n = p->features, m = p->inputs, width = p->dweights && p->reset_after ? 4 * n : 3 * n;
+    if (!start_sums(sums, p, rows, width, 4 * n - width)) return 0;
     sums->sources[0].last = 2 * n;
     if (p->reset_after) {
         sums->sources[1] = (struct source){3 * n, 4 * n, 0, n, p->h, p->h0};
         sums->sources[2] = (struct source){2 * n, 3 * n, n / VL * VL, n + m, p->h, p->h0};
         sums->count = m ? 3 : 2;
     } else {
-        sums->sources[1] = (struct source){2 * n, 3 * n, 0, n + m, p->recurrent, NULL};
+        sums->sources[1] = (struct source){2 * n, 3 * n, 0, n + m, NULL, NULL};
         sums->count = 2;
     }
     return 1;
@@ -900,17 +935,17 @@ int gru_backward(const struct problem *p, int64_t first, int64_t last) {
     struct step s = {.p = p, .first = first, .dz_row = sums.row, .dx = sums.ring ? p->dx : NULL};
     s.squares = p->norms ? memory : NULL;
     s.direct = memory + rows * VL;
-    s.drecurrent_row = sums.ring ? sums.row : n;
+    s.aside_row = sums.ring ? sums.row : n;
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
         const struct operand carried[] = {
             {dz_at(&sums, p, s.t + 1, first), sums.row, 2 * n, p->packed},
-            {s.drecurrent, s.drecurrent_row, n, p->packed_candidate},
+            {s.aside, s.aside_row, n, p->packed_candidate},
         };
         const int count = s.t == p->steps - 1 ? 0 : p->reset_after ? 2 : 1;
         if (s.t >= 0) {
             s.prev = state_before(p, p->h, p->h0, s.t, first);
             s.dz = dz_at(&sums, p, s.t, first);
-            s.drecurrent = sums.ring ? s.dz + 3 * n : p->dmixed + offset(&s, 0, n);
+            s.aside = sums.ring ? s.dz + 3 * n : p->dmixed + offset(&s, 0, n);
         }
         sweep(&s, rows, carried, count, 1, s.t < 0 ? initial_gradient : gru_finish_backward);
         if (s.t < 0) break;
@@ -926,7 +961,7 @@ int gru_backward(const struct problem *p, int64_t first, int64_t last) {
 }
 
 /* ------------------------------------------------------------------ coRNN: h is y, c is z
- * saved [T, B, n]: tanh's output. packed multiplies y, packed_candidate z; backward, packed makes both parts. */
+ * saved, one part: tanh's output. packed multiplies y, packed_candidate z; backward, packed makes both parts. */
 
 static void cornn_finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
                                  const float *block) {
@@ -938,9 +973,9 @@ static void cornn_finish_forward(const struct step *s, int64_t row, int rows, in
             const int count = lanes(n - at);
             const vf a = hyperbolic_tangent(*(const vf *)(block + (i * 2 + v) * VL) + load(p->x + here, count));
             prefetch(p->x + here, next);
-            prefetch_to_write(p->h + here, next);
-            prefetch_to_write(p->c + here, next);
-            if (p->saved) store(p->saved + here, a, count);
+            prefetch(p->h + here, next);
+            prefetch(p->c + here, next);
+            keep(s, 1, saved_at(s, row + i, 1, at), a);
             const vf y = load(s->prev + local, count);
             vf z = load(s->prev_cell + local, count);
             z += p->step_size * (a - p->frequency * y - p->damping * z);
@@ -968,9 +1003,10 @@ static void cornn_finish_backward(const struct step *s, int64_t row, int rows, i
             *(vf *)(s->squares + (row + i) * VL) += dy * dy;
             *(vf *)(s->cell_squares + (row + i) * VL) += dz * dz;
         }
-        const vf a = load(p->saved + here, count), force = p->step_size * dz;
-        prefetch(p->saved + here, before);
-        prefetch_to_write(p->dx + here, before);
+        vf a;
+        load_saved(s, row + i, 1, 1, col, &a);
+        const vf force = p->step_size * dz;
+        prefetch(p->dx + here, before);
         store(p->dx + here, force * (1.0f - a * a), count);
         store(s->direct + local, dy - p->frequency * force, count);
         store(s->cell + local, dz - p->damping * force, count);
@@ -999,8 +1035,7 @@ int cornn_forward(const struct problem *p, int64_t first, int64_t last) {
         const struct operand both[] = {{s.prev, n, n, p->packed}, {s.prev_cell, n, n, p->packed_candidate}};
         sweep(&s, last - first, both, 2, 1, cornn_finish_forward);
     }
-    restore_denormals(denormals);
-    return 0;
+    return end_forward(denormals);
 }
 
 int cornn_backward(const struct problem *p, int64_t first, int64_t last) {
@@ -1021,7 +1056,7 @@ int cornn_backward(const struct problem *p, int64_t first, int64_t last) {
 }
 
 /* ------------------------------------------------------------------ LEM: h is y, c is z
- * saved [T, B, 4n]: z's gate and candidate, y's gate and candidate, after their functions. packed multiplies y,
+ * saved, four parts: z's gate and candidate, y's gate and candidate, after their functions. packed multiplies y,
  * packed_candidate z. */
 
 static void lem_finish_z(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
@@ -1034,12 +1069,14 @@ static void lem_finish_z(const struct step *s, int64_t row, int rows, int64_t co
         vf parts[3];
         for (int part = 0; part < 3; part++) {
             parts[part] = with_input(p, *(const vf *)(block + (i * 4 + part) * VL), here + part * n, count, next);
-            prefetch_to_write(p->saved + here + part * n, next);
             parts[part] = part == 1 ? hyperbolic_tangent(parts[part]) : sigmoid(parts[part]);
-            store(p->saved + here + part * n, parts[part], count);
+            keep(s, 4, saved_at(s, row + i, 4, col) + part * padded(n), parts[part]);
         }
+        store(s->gate + (row + i) * n + col, parts[2], count);
         const vf z = load(s->prev_cell + (row + i) * n + col, count);
-        store(p->c + offset(s, row + i, n) + col, z + p->step_size * parts[0] * (parts[1] - z), count);
+        const int64_t out = offset(s, row + i, n) + col;
+        prefetch(p->c + out, p->batch * n);
+        store(p->c + out, z + p->step_size * parts[0] * (parts[1] - z), count);
     }
 }
 
@@ -1051,18 +1088,20 @@ static void lem_finish_y(const struct step *s, int64_t row, int rows, int64_t co
             const int64_t at = col + v * VL, here = offset(s, row + i, 4 * n) + at;
             const int count = lanes(n - at);
             const vf mixed = with_input(p, *(const vf *)(block + (i * 2 + v) * VL), here + 3 * n, count, next);
-            const vf candidate = hyperbolic_tangent(mixed), gate = load(p->saved + here + 2 * n, count);
-            prefetch_to_write(p->saved + here + 3 * n, next);
-            store(p->saved + here + 3 * n, candidate, count);
+            const vf candidate = hyperbolic_tangent(mixed), gate = load(s->gate + (row + i) * n + at, count);
+            keep(s, 4, saved_at(s, row + i, 4, at) + 3 * padded(n), candidate);
             const vf y = load(s->prev + (row + i) * n + at, count);
-            store(p->h + offset(s, row + i, n) + at, y + p->step_size * gate * (candidate - y), count);
+            const int64_t out = offset(s, row + i, n) + at;
+            prefetch(p->h + out, p->batch * n);
+            store(p->h + out, y + p->step_size * gate * (candidate - y), count);
         }
 }
 
 int lem_forward(const struct problem *p, int64_t first, int64_t last) {
     const uint64_t denormals = flush_denormals();
     const int64_t n = p->features, rows = last - first;
-    struct step s = {.p = p, .first = first};
+    struct step s = {.p = p, .first = first, .gate = scratch(rows * n)};
+    if (!s.gate) return 1;
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
         s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
@@ -1070,21 +1109,21 @@ int lem_forward(const struct problem *p, int64_t first, int64_t last) {
         forward_sweep(&s, rows, p->c + offset(&s, 0, n), p->packed_candidate, p->packed_candidate_inputs, 1,
                       lem_finish_y);
     }
-    restore_denormals(denormals);
-    return 0;
+    free(s.gate);
+    return end_forward(denormals);
 }
 
-/* The derivatives by a state's gate and candidate, before their functions, from g = dL/d(state); what of g goes on to
- * the state before is returned. */
-INLINE vf lem_differentiate(const struct step *s, int64_t row, int64_t at, vf g, const float *state_before, int count) {
+/* The derivatives by the gate and the candidate of a state, parts `part` and `part` + 1, before their functions, from
+ * g = dL/d(state). What of g goes on to the state before is returned. */
+INLINE vf lem_differentiate(const struct step *s, int64_t row, int64_t part, int64_t col, vf g, const float *state_before,
+                            int count) {
     const struct problem *p = s->p;
-    const int64_t n = p->features, before = -p->batch * 4 * n, here = offset(s, row, 4 * n) + at;
-    const vf gate = load(p->saved + here, count), candidate = load(p->saved + here + n, count);
-    const vf by_length = p->step_size * gate * g;
-    for (int part = 0; part < 2; part++) {
-        prefetch(p->saved + here + part * n, before);
-        if (p->dx) prefetch_to_write(p->dx + here + part * n, before);
-    }
+    const int64_t n = p->features, before = -p->batch * n, at = part * n + col, here = offset(s, row, 4 * n) + at;
+    vf saved[2];
+    load_saved(s, row, 2, 4, part * padded(n) + col, saved);
+    const vf gate = saved[0], candidate = saved[1], by_length = p->step_size * gate * g;
+    prefetch(state_before, before);
+    for (int i = 0; i < 2 && p->dx; i++) prefetch(p->dx + here + i * n, 4 * before);
     store_dz(s, row, here, at, by_length * (candidate - load(state_before, count)) * (1.0f - gate), count);
     store_dz(s, row, here + n, at + n, by_length * (1.0f - candidate * candidate), count);
     return g - by_length;
@@ -1102,7 +1141,7 @@ static void lem_finish_backward_y(const struct step *s, int64_t row, int rows, i
             vf dy = *(const vf *)(block + (i * 2 + v) * VL) + load(s->direct + local, count);
             if (arriving_y) dy += load(arriving_y + i * n + v * VL, count);
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += dy * dy;
-            store(s->direct + local, lem_differentiate(s, row + i, at + 2 * n, dy, s->prev + local, count), count);
+            store(s->direct + local, lem_differentiate(s, row + i, 2, at, dy, s->prev + local, count), count);
         }
 }
 
@@ -1119,7 +1158,7 @@ static void lem_finish_backward_z(const struct step *s, int64_t row, int rows, i
             vf dz = *(const vf *)(block + (i * 2 + v) * VL) + load(s->cell + local, count);
             if (arriving_z) dz += load(arriving_z + i * n + v * VL, count);
             if (s->squares) *(vf *)(s->cell_squares + (row + i) * VL) += dz * dz;
-            store(s->cell + local, lem_differentiate(s, row + i, at, dz, s->prev_cell + local, count), count);
+            store(s->cell + local, lem_differentiate(s, row + i, 0, at, dz, s->prev_cell + local, count), count);
         }
 }
 
@@ -1129,7 +1168,7 @@ int lem_backward(const struct problem *p, int64_t first, int64_t last) {
     struct step s;
     struct sums sums;
     if (!two_states(p, first, rows, &s, &memory)) return 1;
-    if (!start_sums(&sums, p, rows, 4 * n)) {
+    if (!start_sums(&sums, p, rows, 4 * n, 0)) {
         free(memory);
         return 1;
     }

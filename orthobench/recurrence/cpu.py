@@ -83,6 +83,11 @@ def _fields(tape: Tape, width: int | None, settings: Mapping[str, int | float]) 
     }
 
 
+def _saved(h: Tensor, parts: int) -> Tensor:
+    """Return memory for the parts `[T, B, n]` that a forward pass keeps beside its states h."""
+    return workspace.take(*h.shape[:2], native.kernels().saved_row(h.shape[2], parts))
+
+
 def _inputs(x: Tensor, parameters: Mapping[str, Any], gates: int = 1, more: int = 0) -> dict[str, Any]:
     """Return the fields of a forward problem for x, or for a projection, whose inputs x is.
 
@@ -181,7 +186,7 @@ class _Recurrence:
         h = workspace.take(*x.shape[:2], arguments.weight.shape[0])
         # h does not give back the complex kinds' input, or the Euler form's update.
         needs_more = arguments.parameters["activation"].is_complex or settings["euler"]
-        saved = workspace.take(*h.shape) if keep and needs_more else None
+        saved = _saved(h, 1) if keep and needs_more else None
         packed, inputs = native.pack(arguments.weight), _inputs(x, arguments.parameters)
         native.loop(
             "recurrence_forward",
@@ -216,7 +221,7 @@ class _Gated:
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         (h0,) = arguments.state
         h = workspace.take(*x.shape[:2], h0.shape[-1])
-        saved = workspace.take(*x.shape) if keep else None
+        saved = _saved(h, 2) if keep else None
         settings = _Gated.settings(arguments.parameters)
         native.loop("gated_forward", settings, x=x, packed=native.pack(arguments.weight), h0=h0, h=h, saved=saved)
         return (h,), (saved,)
@@ -237,7 +242,7 @@ class _LSTM:
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         h0, c0 = arguments.state
         h, c = (workspace.take(*x.shape[:2], h0.shape[-1]) for _ in range(2))
-        saved = workspace.take(*x.shape[:2], 4 * h0.shape[-1]) if keep else None
+        saved = _saved(h, 4) if keep else None
         packed, inputs = native.pack(arguments.weight, gates=4), _inputs(x, arguments.parameters, gates=4)
         native.loop("lstm_forward", packed=packed, h0=h0, c0=c0, h=h, c=c, saved=saved, **inputs)
         return (h, c), (saved, inputs.get("u"))
@@ -266,29 +271,29 @@ class _GRU:
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         weight, (h0,), parameters = arguments.weight, arguments.state, arguments.parameters
         n = h0.shape[-1]
-        h, recurrent = (workspace.take(*x.shape[:2], n) for _ in range(2))
-        saved, inputs = workspace.take(*x.shape[:2], 3 * n), _inputs(x, parameters, gates=2, more=1)
+        h = workspace.take(*x.shape[:2], n)
+        saved = _saved(h, 4 if parameters["reset_after"] else 3) if keep else None
+        inputs = _inputs(x, parameters, gates=2, more=1)
         native.loop(
             "gru_forward",
             _GRU.settings(parameters),
-            **{"h0": h0, "h": h, "saved": saved, "recurrent": recurrent, **inputs},
+            **{"h0": h0, "h": h, "saved": saved, **inputs},
             **{"candidate_bias": parameters["candidate_bias"], "bias": parameters["activation_bias"]},
             packed=native.pack(weight[: 2 * n], gates=2),
             packed_candidate=native.pack(weight[2 * n :]),
         )
-        return (h,), (saved, recurrent, inputs.get("u"))
+        return (h,), (saved, inputs.get("u"))
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         weight, (h0,), (h,), parameters = arguments.weight, arguments.state, tape.states, arguments.parameters
-        saved, recurrent, u = tape.saved
-        assert recurrent is not None
+        saved, u = tape.saved
         n, reset_after = h0.shape[-1], parameters["reset_after"]
         fields = _fields(tape, None, _GRU.settings(parameters))
         # With r after the product, sums beside the loop are also of dL/d(W_g h + b).
         fields |= _sum_fields(tape, arguments, u, (4 if reset_after else 3) * n)
-        fields |= {"saved": saved, "recurrent": recurrent, "h0": h0}
-        if reset_after and "dweights" not in fields:
+        fields |= {"saved": saved, "h0": h0}
+        if "dweights" not in fields:  # then the backward loop keeps one more factor of dL/dW
             fields["dmixed"] = workspace.take(*h.shape)
         vectors = {"candidate_bias": "dcandidate_bias", "activation_bias": "dbias"}
         vectors = {name: sums for name, sums in vectors.items() if parameters[name] is not None}
@@ -316,7 +321,7 @@ class _GRU:
         gates, candidate = fields["dx"][..., : 2 * n], fields["dx"][..., 2 * n :]
         sums = _outer_sums(gates, h, h0, u)
         if not reset_after:
-            sums = torch.cat((sums, _outer_sums(candidate, fields["recurrent"], None, u)))
+            sums = torch.cat((sums, _outer_sums(candidate, fields["dmixed"], None, u)))
             return sums, sums[:, n:]
         dweight = torch.cat((sums[:, :n], _outer_sums(fields["dmixed"], h, h0)[:, :n]))
         if u is None:
@@ -331,7 +336,7 @@ class _CoRNN:
         weight, (y0, z0) = arguments.weight, arguments.state
         n = y0.shape[-1]
         y, z = workspace.take(*x.shape), workspace.take(*x.shape)
-        saved = workspace.take(*x.shape) if keep else None
+        saved = _saved(y, 1) if keep else None
         native.loop(
             "cornn_forward",
             arguments.parameters,
@@ -364,7 +369,7 @@ class _LEM:
         weight, (y0, z0) = arguments.weight, arguments.state
         n = y0.shape[-1]
         y, z = (workspace.take(*x.shape[:2], n) for _ in range(2))
-        saved, inputs = workspace.take(*x.shape[:2], 4 * n), _inputs(x, arguments.parameters, gates=3, more=1)
+        saved, inputs = _saved(y, 4) if keep else None, _inputs(x, arguments.parameters, gates=3, more=1)
         native.loop(
             "lem_forward",
             _LEM.settings(arguments.parameters),
@@ -404,7 +409,7 @@ class _Lipschitz:
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         h = workspace.take(*x.shape)
-        saved = workspace.take(*x.shape) if keep else None
+        saved = _saved(h, 1) if keep else None
         packed = native.pack(arguments.weight, gates=2)
         settings = _Lipschitz.settings(arguments.parameters)
         native.loop("lipschitz_forward", settings, x=x, packed=packed, h0=arguments.state[0], h=h, saved=saved)

@@ -19,6 +19,7 @@ from orthobench.recurrence import build, stopwatch, threads, workspace
 _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
 _CACHED = 1 << 20  # bytes of a packed matrix that stays in a core's cache; a larger one is read once for all batch rows
 _FORWARD_ROWS, _BACKWARD_ROWS = 32, 25  # batch rows whose states of a few steps stay in a core's cache
+_SUMS = 1 << 20  # bytes of all groups' weight gradients; with more, half the rows are backward in a block
 _POINTERS = (
     *(
         "x",
@@ -34,7 +35,6 @@ _POINTERS = (
         "h",
         "c",
         "saved",
-        "recurrent",
     ),
     *("grad_h", "grad_last", "grad_c_last", "dx", "dweights", "weight_time", "dmixed", "dbias", "dcandidate_bias"),
     *("dh0", "dc0", "norms", "c_norms"),
@@ -129,6 +129,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.pack.argtypes = (pointer, pointer, size, size, size, size, size)
     library.weight_gradient.argtypes = (size,) * 6 + (pointer, size, pointer, pointer, pointer, pointer)
     library.add_parts.argtypes = (size, size, pointer, pointer)
+    library.saved_row.argtypes, library.saved_row.restype = (size, size), size
     library.multiply_add.argtypes = (size, ctypes.c_float, ctypes.c_float, pointer)
     library.multiply_add_flops.restype = size
     library.cross_entropy.argtypes = (size, size, size, ctypes.c_float, pointer, pointer, pointer)
@@ -175,7 +176,10 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
     packed: Tensor = fields["packed"]
     count = torch.get_num_threads() if steps * packed.numel() * batch > _SMALL else 1
     if 4 * packed.numel() <= _CACHED:
-        count *= max(1, batch // (count * (_FORWARD_ROWS if function.endswith("_forward") else _BACKWARD_ROWS)))
+        rows = _FORWARD_ROWS if function.endswith("_forward") else _BACKWARD_ROWS
+        if groups and 4 * fields["dweights"].numel() > _SUMS:
+            rows //= 2
+        count *= max(1, batch // (count * rows))
     parts = threads.ranges(groups or batch, count)
     if groups:
         parts = [(batch * first // groups, batch * last // groups) for first, last in parts]

@@ -59,6 +59,25 @@ INLINE void store(float *to, vf value, int count) {
 #endif
 }
 
+/* A whole vector to an aligned place, around the caches. `end_streams` comes before another thread's reads. */
+INLINE void stream(float *to, vf value) {
+#if defined(__AVX512F__)
+    _mm512_stream_ps(to, (__m512)value);
+#elif VL == 8
+    _mm256_stream_ps(to, (__m256)value);
+#elif defined(__SSE__)
+    _mm_stream_ps(to, (__m128)value);
+#else
+    *(vf *)to = value;
+#endif
+}
+
+INLINE void end_streams(void) {
+#if defined(__SSE__)
+    _mm_sfence();
+#endif
+}
+
 INLINE vf select_lanes(vi condition, vf yes, vf no) { return (vf)((condition & (vi)yes) | (~condition & (vi)no)); }
 
 /* `value` where the condition holds, else 0. */

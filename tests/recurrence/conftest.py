@@ -278,7 +278,17 @@ def lesser_machine(request: pytest.FixtureRequest) -> Iterator[None]:
     if platform.machine() != "x86_64":
         pytest.skip("the flags are x86's")
     lesser = {"avx2": ("-mno-avx512f",), "scalar": ("-mno-avx", "-mno-avx2", "-mno-fma", "-mno-avx512f")}
-    library = native.load(*lesser[request.param])
+    yield from _library(*lesser[request.param], "-DCACHED=0")
+
+
+@pytest.fixture(scope="module")
+def no_cache() -> Iterator[None]:
+    """C kernels that take no tensor for one that the caches hold."""
+    yield from _library("-DCACHED=0")
+
+
+def _library(*flags: str) -> Iterator[None]:
+    library = native.load(*flags)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "kernels", lambda: library)
         yield

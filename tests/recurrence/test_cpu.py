@@ -60,6 +60,13 @@ def test_lesser_machines(case: Any, agree: Any) -> None:
         agree(cpu, case, case.arguments(steps, batch, n, next(seeds)), torch.float32, case.tolerance)
 
 
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize("n", [16, 33])
+def test_what_the_caches_do_not_hold(case: Any, agree: Any, n: int) -> None:
+    seeds = (seed for seed in range(100) if case.margin(case.arguments(4, 15, n, seed)) > 1e-6)
+    agree(cpu, case, case.arguments(4, 15, n, next(seeds)), torch.float32, case.tolerance)
+
+
 def test_takes_any_strides(case: Any, agree: Any) -> None:
     """torch.linalg.solve returns W column by column; a batch-first x is a transposed view."""
     seeds = (seed for seed in range(100) if case.margin(case.arguments(4, 3, 18, seed)) > 1e-5)
