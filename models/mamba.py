@@ -116,18 +116,17 @@ class Mamba(Model):
         settings = self.settings
         h, before = state[0].split((settings.units, self.features - settings.units), dim=-1)
         x, last = self.convolve(inputs, before)
-        selection = project(x, self.selection_weight)
         rates = -self.rates.exp().flatten()
         y, (h,) = selective_scan(
-            x, selection, (h,), trace,
+            x, self.selection_weight, (h,), trace,
             rates, self.step_weight, self.step_bias, settings.state_size, settings.negative_eigenvalues,
         )  # fmt: skip
         if self.signature.readout == "last":  # the last steps of x and y would make autograd write zeros of their size
-            c = selection[-1:, :, -settings.state_size :]
-            y = torch.einsum("bnd,tbn->tbd", h.unflatten(-1, (settings.state_size, -1)), c)
             taps = settings.convolution or 1
             x, _ = self.convolve(inputs[-taps:], before if len(inputs) < taps else torch.zeros_like(before))
             x, inputs = x[-1:], inputs[-1:]
+            c = linear(x, self.selection_weight[-settings.state_size :])
+            y = torch.einsum("bnd,tbn->tbd", h.unflatten(-1, (settings.state_size, -1)), c)
         y = y + self.feedthrough * x
         if self.gate_weight is not None:
             y = y * silu(project(inputs, self.gate_weight))

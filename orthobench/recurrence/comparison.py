@@ -221,14 +221,20 @@ def _convolved_delta_rule_agrees(taps: int, inputs: int, factors: int, reads: bo
 @torch.inference_mode(False)
 @torch.enable_grad()
 def _selective_scan_agrees() -> bool:
-    """Return whether the kernels of the selective scan agree, with chunks of steps and a rest."""
+    """Return whether the kernels of the selective scan agree, with chunks of steps and a rest, and with a map."""
     batch, width = 3, 21
-    for steps, size, rank, negative in ((2, 16, 2, True), (18, 16, 1, False), (35, 3, 4, True)):
-        x, weight = normal(steps, batch, width, seed=0), normal(steps, batch, rank + 2 * size, seed=1)
+    for steps, size, rank, negative, mapped in (
+        (2, 16, 2, True, False),
+        (18, 16, 1, False, True),
+        (35, 3, 4, True, False),
+        (33, 5, 9, True, True),
+    ):
+        numbers, x = rank + 2 * size, normal(steps, batch, width, seed=0)
+        weight = 0.2 * normal(numbers, width, seed=1) if mapped else normal(steps, batch, numbers, seed=1)
         vectors = (-normal(size * width, seed=2).exp(), normal(width, rank, seed=3), normal(width, seed=4))
         arguments = [x, weight, normal(batch, size * width, seed=5), *vectors]
         form = ({"state_size": size, "negative": negative}, ("rates", "step_weight", "step_bias"), arguments)
-        expected = evaluate(reference.run, operations.selective_scan, *form, torch.float64, True)
+        expected = evaluate(_with_weights, operations.selective_scan, *form, torch.float64, True)
         try:
             actual = evaluate(cpu.run, operations.selective_scan, *form, torch.float32, True)
         except MemoryError:
@@ -236,6 +242,12 @@ def _selective_scan_agrees() -> bool:
         if not all(_is_close(actual[name], value) for name, value in expected.items()):
             return False
     return True
+
+
+def _with_weights(call: Call) -> Result:
+    """Run the reference; torch makes the weights of a mapped call."""
+    weight = torch.nn.functional.linear(call.x, call.weight) if call.is_mapped else call.weight  # type: ignore[arg-type]
+    return reference.run(replace(call, weight=weight))
 
 
 def _arguments(operation: Operation[...], vectors: Mapping[str, int], weight_shape: tuple[int, ...]) -> list[Tensor]:

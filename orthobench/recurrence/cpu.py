@@ -64,6 +64,11 @@ def convolves(call: Call) -> bool:
     return isinstance(x, Convolution) and call.operation.name == "delta_rule" and delta.convolves(x)
 
 
+def maps(call: Call) -> bool:
+    """Return whether the call's kernel makes the weights of the steps from the map of a mapped call."""
+    return call.operation.name == "selective_scan"
+
+
 def run(call: Call) -> Result:
     """Run all steps."""
     return kernels.run(KERNELS[call.operation.name], call)

@@ -101,7 +101,12 @@ def run(call: Call) -> Result:
     """
     name = choose(call)
     _record.used.add(name)
-    result: Result = _module(name).run(replace(call, x=_resolved(call, name)))
+    call = replace(call, x=_resolved(call, name))
+    if call.is_mapped and not (name == "cpu" and cpu.maps(call)):
+        assert isinstance(call.x, Tensor)
+        assert isinstance(call.weight, Tensor)
+        call = replace(call, weight=project(call.x, call.weight))
+    result: Result = _module(name).run(call)
     return result
 
 

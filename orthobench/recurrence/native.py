@@ -138,7 +138,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.convolution_backward.argtypes = (size,) * 6 + (pointer,) * 10
     library.delta_memory.argtypes, library.delta_memory.restype = (size, size), size
     library.delta_size.restype = library.delta_inputs.restype = library.convolution_taps.restype = size
-    library.selective_size.restype = library.selective_chunk.restype = size
+    library.selective_starts.argtypes = (size,) * 4
+    library.selective_size.restype = library.selective_starts.restype = size
     library.selective_forward.argtypes = library.selective_backward.argtypes = (pointer, size, size)
     library.delta_forward.argtypes = library.delta_backward.argtypes = (pointer, size, size)
     library.scan_forward.argtypes = (size,) * 7 + (pointer,) * 4

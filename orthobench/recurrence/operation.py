@@ -38,7 +38,8 @@ class Operation(Generic[P]):
             `traced` says how many, the first ones; a stabiliser, on which no output depends, has no gradient.
         check: returns the reason why n and the parameters do not fit, or None.
         widths: returns the number of features of x and of the weight, from n and the parameters, where the blocks do
-            not give them. The weight is then one for each step and row, `[T, B, width]`.
+            not give them. The weight is then one for each step and row, `[T, B, width]`, or a matrix that makes them
+            from x_t, `[width, features of x]`.
         output: makes the output of a step `[B, outputs]` from x_t, the step's weight, the state and the parameters;
             None: the output is the first state.
     """
@@ -143,8 +144,9 @@ class Operation(Generic[P]):
         if isinstance(weight, Tensor):
             per_step = self.widths is not None or (weight.dim() == 3 and self.rows == 1)
             diagonal = (x.shape[0], batch, weight_width) if per_step else (self.rows * n,)
-            is_diagonal = self.diagonal or self.widths
-            shapes["weight"] = weight, diagonal if is_diagonal else (self.rows * n, self.sources * n)
+            matrix = (weight_width, width) if self.widths else (self.rows * n, self.sources * n)
+            is_matrix = weight.dim() == 2 if self.widths else not self.diagonal
+            shapes["weight"] = weight, matrix if is_matrix else diagonal
             tensors.append(weight)
         elif self.rows * self.sources * self.gates != 1 or self.diagonal or self.widths:
             raise ValueError(f"{self.name}: the weight should be a tensor")

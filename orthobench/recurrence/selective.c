@@ -1,224 +1,632 @@
 /* The selective scan h_t = a_t o h_{t-1} + Delta_t B_t x_t, y_t = C_t h_t, in float32: Mamba.
  *
- * Each of `width` features has `size` units, and lanes are features. The caller gives each thread a range of rows. A
- * step's weight is r [rank], B [size] and C [size]. Delta = softplus(W r + b), where `step` [rank, width] is W
+ * Each of `width` features has `size` units, and lanes are features. The caller gives each thread a range of groups of
+ * rows, whose gradients of parameters are summed. A step's weight is r [rank], B [size] and C [size]. Delta = softplus(W r + b), where `step` [rank, width] is W
  * transposed. a = exp(Delta A), or 2 exp(Delta A) - 1 if `negative`, where `rates` [size, width] is A. A row's state is
- * [size, width]. In a thread's memory it is packed: blocks of VL features, each with its units, so that all units of a
- * block lie together. `starts` [chunks, B, packed] has the states before each chunk of steps. The backward pass makes
- * the states of a chunk again, for one block at a time, so that they stay in the first cache. */
+ * [size, width]. In a thread's memory it is packed: blocks of VL features, each with its units, rounded up to groups.
+ *
+ * The sequence is cut into chunks of steps. A group of units of one block runs through all steps of a chunk in
+ * registers. `starts` [chunks, B, packed] has the states before each chunk. The backward pass makes the states of a
+ * chunk again, for one group of one block at a time, so that they stay in the first cache. */
 #include <stdlib.h>
 
+#include "products.h"
 #include "vectors.h"
 
 #define CHUNK 16
+#define GROUP (VL == 16 ? 8 : 4)
 #define LOG2E 1.44269504088896341f
 #define LN2 0.693147180559945309f
 
-int64_t selective_chunk(void) { return CHUNK; }
-
 struct selective {
-    int64_t steps, batch, width, size, rank, negative;
-    const float *x, *weight, *rates, *step, *bias, *start;
-    float *y, *end, *starts;
+    int64_t steps, batch, width, size, rank, negative, groups;
+    const float *x, *map, *rates, *step, *bias, *start;
+    float *weight, *y, *end, *starts;
     const float *grad_y;
-    float *dx, *dweight, *drates, *dstep, *dbias, *dstart, *norms;
+    float *dx, *dweight, *dmap, *drates, *dstep, *dbias, *dstart, *norms;
 };
 
 int64_t selective_size(void) { return sizeof(struct selective); }
 
-static int64_t blocks_of(const struct selective *p) { return (p->width + VL - 1) / VL; }
+static int64_t in_groups(int64_t count) { return (count + GROUP - 1) / GROUP * GROUP; }
 
-/* A row's numbers [size, width] as [blocks, size] vectors, times a factor; and back. */
-static void pack_units(const struct selective *p, const float *from, vf *to, float factor) {
-    for (int64_t block = 0; block < blocks_of(p); block++)
-        for (int64_t n = 0; n < p->size; n++)
-            to[block * p->size + n] = factor * load(from + n * p->width + block * VL, lanes(p->width - block * VL));
+static int64_t blocks_of(int64_t width) { return (width + VL - 1) / VL; }
+
+/* Floats of `starts`. */
+int64_t selective_starts(int64_t steps, int64_t batch, int64_t width, int64_t size) {
+    return (steps + CHUNK - 1) / CHUNK * batch * blocks_of(width) * in_groups(size) * VL;
 }
 
-static void unpack_units(const struct selective *p, const vf *from, float *to) {
-    for (int64_t block = 0; block < blocks_of(p); block++)
-        for (int64_t n = 0; n < p->size; n++)
-            store(to + n * p->width + block * VL, from[block * p->size + n], lanes(p->width - block * VL));
+/* Rows [count, width] as [blocks, in_groups(count)] vectors, times a factor, and zeros behind the last; and back. */
+static void pack_rows(int64_t count, int64_t width, const float *from, vf *to, float factor) {
+    for (int64_t col = 0; col < width; col += VL, to += in_groups(count))
+        for (int64_t n = 0; n < in_groups(count); n++)
+            to[n] = n < count ? factor * load(from + n * width + col, lanes(width - col)) : (vf){0};
 }
 
-/* log(1 + e^x) = max(x, 0) + log(1 + u), u = e^-|x|; the logarithm is 2 artanh(u / (2 + u)), with an argument of at
- * most 1/3, whose series ends below the rounding. */
-INLINE vf softplus(vf x) {
-    const vf u = exponential(-magnitude(x)), z = u / (2.0f + u), square = z * z;
-    vf series = splat(2.0f / 13.0f);
-    series = series * square + 2.0f / 11.0f;
-    series = series * square + 2.0f / 9.0f;
-    series = series * square + 2.0f / 7.0f;
-    series = series * square + 2.0f / 5.0f;
-    series = series * square + 2.0f / 3.0f;
-    series = series * square + 2.0f;
-    return relu(x) + z * series;
+static void unpack_rows(int64_t count, int64_t width, const vf *from, float *to) {
+    for (int64_t col = 0; col < width; col += VL, from += in_groups(count))
+        for (int64_t n = 0; n < count; n++) store(to + n * width + col, from[n], lanes(width - col));
 }
 
-/* W r + b of the features from `col`. */
-INLINE vf raw_step(const struct selective *p, const float *r, int64_t col, int count) {
-    vf raw = load(p->bias + col, count);
-    for (int64_t k = 0; k < p->rank; k++) raw += r[k] * load(p->step + k * p->width + col, count);
-    return raw;
+/* 2^(x y) of x y <= 0, relative error below 3e-7. */
+INLINE vf power_of_product(vf x, vf y) {
+#if defined(__AVX512F__)
+    /* x y = whole / 32 + rest. The fraction of the first selects 2^(i / 32) from a table, which a polynomial of the rest
+     * corrects. The instruction that multiplies by 2^floor gives 0 below the range. */
+    static const float table[32] = {
+        1.0f, 1.02189715f, 1.04427378f, 1.06714040f, 1.09050773f, 1.11438674f, 1.13878863f, 1.16372486f,
+        1.18920712f, 1.21524736f, 1.24185781f, 1.26905096f, 1.29683955f, 1.32523666f, 1.35425555f, 1.38390988f,
+        1.41421356f, 1.44518081f, 1.47682615f, 1.50916443f, 1.54221083f, 1.57598085f, 1.61049033f, 1.64575548f,
+        1.68179283f, 1.71861930f, 1.75625216f, 1.79470907f, 1.83400809f, 1.87416763f, 1.91520656f, 1.95714412f};
+    const vf magic = splat(393216.0f); /* 1.5 * 2^18: adding it rounds to a multiple of 1 / 32 */
+    const vf shifted = x * y + magic, whole = shifted - magic, rest = x * y - whole;
+    const vf entry = (vf)_mm512_permutex2var_ps(_mm512_loadu_ps(table), (__m512i)shifted, _mm512_loadu_ps(table + 16));
+    const vf series = rest * 0.24022651f + 0.69314718f;
+    return (vf)_mm512_scalef_ps((__m512)(entry * rest * series + entry), (__m512)whole);
+#else
+    return power_of_two(x * y);
+#endif
 }
 
 /* a from e = exp(Delta A). */
 INLINE vf factor(const int negative, vf e) { return negative ? 2.0f * e - 1.0f : e; }
 
-/* `h` is the packed state, `rates` A / log 2. */
-INLINE void forward(const int64_t size, const int negative, const struct selective *p, int64_t row, vf *h,
-                    const vf *rates) {
-    const int64_t width = p->width, units = blocks_of(p) * size;
-    pack_units(p, p->start + row * size * width, h, 1.0f);
-    for (int64_t t = 0; t < p->steps; t++) {
-        if (p->starts && t % CHUNK == 0)
-            memcpy(p->starts + (t / CHUNK * p->batch + row) * units * VL, h, (size_t)units * sizeof(vf));
-        const int64_t at = t * p->batch + row;
-        const float *const r = p->weight + at * (p->rank + 2 * size), *const b = r + p->rank, *const c = b + size;
-        for (int64_t col = 0, unit = 0; col < width; col += VL, unit += size) {
-            const int count = lanes(width - col);
-            const vf delta = softplus(raw_step(p, r, col, count));
-            const vf driven = delta * load(p->x + at * width + col, count);
-            vf y = {0};
-            for (int64_t n = 0; n < size; n++) {
-                const vf a = factor(negative, power_of_two(delta * rates[unit + n]));
-                h[unit + n] = a * h[unit + n] + b[n] * driven;
-                y += c[n] * h[unit + n];
-            }
-            store(p->y + at * width + col, y, count);
-        }
-    }
-    unpack_units(p, h, p->end + row * size * width);
+/* Rows [first, last) of a group. */
+struct range {
+    int64_t first, last;
+};
+
+static struct range rows_of(const struct selective *p, int64_t group) {
+    return (struct range){p->batch * group / p->groups, p->batch * (group + 1) / p->groups};
 }
 
-/* Runs BODY with the numbers of units and the range of a in constants for the usual size. */
-#define EACH_FORM(BODY)                                          \
-    if (p->size == 16 && p->negative) { BODY(16, 1) }            \
-    else if (p->size == 16) { BODY(16, 0) }                      \
-    else { BODY(p->size, (int)p->negative) }
+static int64_t rows_of_group(const struct selective *p) { return (p->batch + p->groups - 1) / p->groups; }
 
-static vf *vectors(int64_t count) { return aligned_alloc(64, ((size_t)count * sizeof(vf) + 63) / 64 * 64); }
+static int64_t numbers_of(const struct selective *p) { return p->rank + 2 * p->size; }
 
-/* y, end, and starts if they are wanted, of the rows in [first, last). Returns nonzero without memory. */
+/* Delta and Delta x of a block at a step. */
+struct drive {
+    vf delta, driven;
+};
+
+/* A chunk of steps of a row: its place in tensors [T, B, ...], the distance to that of the next row or chunk in turn,
+ * the same in `starts`, and its length; its weights in groups, and drives [blocks, CHUNK]. */
+struct chunk {
+    int64_t at, ahead, starts_ahead, count;
+    const struct selective *p;
+    float *r, *b, *c;
+    struct drive *drives;
+};
+
+/* The place of step t of the chunk in a tensor [T, B, features]. */
+INLINE int64_t step_at(const struct chunk *chunk, int64_t t) { return chunk->at + t * chunk->p->batch; }
+
+/* Fetch what the next turn needs of a tensor [T, B, features]: the vector of step t from `col`. */
+INLINE void fetch(const struct chunk *chunk, int64_t t, int64_t col, int64_t features, const float *tensor) {
+    __builtin_prefetch((const char *)tensor + 4 * ((step_at(chunk, t) + chunk->ahead) * features + col), 0, 2);
+}
+
+static void copy_floats(float *to, const float *from, int64_t count) {
+    for (int64_t n = 0; n < count; n++) to[n] = from[n];
+}
+
+/* `direction` is 1 if the next chunk is the later one, and -1 if it is the earlier one. */
+static void place_chunk(struct chunk *chunk, struct range rows, int64_t row, int64_t first, int direction) {
+    const struct selective *const p = chunk->p;
+    chunk->at = first * p->batch + row, chunk->count = p->steps - first < CHUNK ? p->steps - first : CHUNK;
+    const int64_t turn = row + 1 < rows.last ? 0 : direction * p->batch, next = turn ? rows.first - row : 1;
+    chunk->ahead = turn * CHUNK + next;
+    chunk->starts_ahead = (turn + next) * blocks_of(p->width) * in_groups(p->size) * VL;
+}
+
+static void read_weights(const struct chunk *chunk) {
+    const struct selective *const p = chunk->p;
+    const int64_t ranks = in_groups(p->rank), units = in_groups(p->size), numbers = numbers_of(p);
+    for (int64_t t = 0; t < chunk->count; t++) {
+        const float *const weight = p->weight + step_at(chunk, t) * numbers;
+        for (int64_t n = 0; n < numbers; n += 16) fetch(chunk, t, n, numbers, p->weight);
+        copy_floats(chunk->r + t * ranks, weight, p->rank);
+        copy_floats(chunk->b + t * units, weight + p->rank, p->size);
+        copy_floats(chunk->c + t * units, weight + p->rank + p->size, p->size);
+    }
+}
+
+/* Delta, Delta x and, unless `slopes` is NULL, the derivative of softplus, of all blocks and steps of a chunk. `step` is
+ * W, and `slopes` is as the drives.
+ *
+ * softplus(z) = log(1 + e^z) = max(z, 0) + log(1 + u), u = e^-|z|. The logarithm is 2 artanh(u / (2 + u)), with an
+ * argument of at most 1/3, whose series ends below the rounding. */
+INLINE void step_lengths(const struct chunk *chunk, const vf *step, vf *slopes) {
+    const struct selective *const p = chunk->p;
+    const int64_t rank = p->rank, ranks = in_groups(rank), width = p->width;
+    for (int64_t t = 0; t < chunk->count; t++) {
+        const float *const r = chunk->r + t * ranks, *const x = p->x + step_at(chunk, t) * width;
+        for (int64_t block = 0, col = 0; col < width; block++, col += VL) {
+            const int count = lanes(width - col);
+            const vf *const columns = step + block * ranks;
+            struct drive *const drive = chunk->drives + block * CHUNK + t;
+            fetch(chunk, t, col, width, p->x);
+            vf raw = load(p->bias + col, count);
+            for (int64_t j = 0; j < rank; j++) raw += r[j] * columns[j];
+            const vf u = power_of_product(magnitude(raw), splat(-LOG2E)), z = u * reciprocal(2.0f + u), square = z * z;
+            vf series = splat(2.0f / 13.0f);
+            series = series * square + 2.0f / 11.0f;
+            series = series * square + 2.0f / 9.0f;
+            series = series * square + 2.0f / 7.0f;
+            series = series * square + 2.0f / 5.0f;
+            series = series * square + 2.0f / 3.0f;
+            series = series * square + 2.0f;
+            drive->delta = relu(raw) + z * series;
+            drive->driven = drive->delta * load(x + col, count);
+            if (slopes) slopes[block * CHUNK + t] = select_lanes(raw < 0, u, splat(1.0f)) * reciprocal(1.0f + u);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ the map from x to a step's weight */
+
+/* P [numbers, width], packed for x P^T and for its transpose: panels of two vectors of columns. */
+struct map {
+    float *forward, *backward;
+};
+
+static void pack_map(float *to, int64_t columns, int64_t depth, const float *from, int64_t sj, int64_t sk) {
+    for (int64_t col = 0; col < padded(columns); col += 2 * VL) {
+        const int vecs = padded(columns) - col > VL ? 2 : 1;
+        for (int v = 0; v < vecs; v++)
+            pack_vector(to + col * depth + v * VL, vecs * VL, depth, from + (col + v * VL) * sj, sj, sk,
+                        lanes(columns - col - v * VL));
+    }
+}
+
+/* out [rows, padded(columns)] = a [rows, depth] times a packed map. */
+static void apply_map(int64_t rows, int64_t columns, struct operand operand, float *out) {
+    const int64_t pieces = (rows + ROWS - 1) / ROWS, ldo = padded(columns);
+    for (int64_t col = 0; col < ldo; col += 2 * VL)
+        for (int64_t piece = 0; piece < pieces; piece++) {
+            const int64_t row = rows * piece / pieces, count = rows * (piece + 1) / pieces - row;
+            multiply((int)count, ldo - col > VL ? 2 : 1, &operand, 1, row, col, out + row * ldo + col, ldo);
+        }
+}
+
+/* The weights of a chunk's steps. `out` is memory for [CHUNK, padded(numbers)]. */
+static void make_weights(const struct chunk *chunk, const float *packed, float *out) {
+    const struct selective *const p = chunk->p;
+    const int64_t numbers = numbers_of(p);
+    const struct operand x = {p->x + chunk->at * p->width, p->batch * p->width, p->width, packed};
+    apply_map(chunk->count, numbers, x, out);
+    for (int64_t t = 0; t < chunk->count; t++)
+        copy_floats(p->weight + step_at(chunk, t) * numbers, out + t * padded(numbers), numbers);
+}
+
+/* dmap [numbers, padded(width)] += the sum over a chunk of the rows of dweight^T x. `by_weight` is [rows, CHUNK,
+ * numbers], and `factors` is memory for all its rows. */
+static void add_map_gradient(const struct chunk *chunk, struct range rows, int64_t first, const float *by_weight,
+                             struct factor *factors, float *dmap) {
+    const struct selective *const p = chunk->p;
+    const int64_t numbers = numbers_of(p), total = (rows.last - rows.first) * CHUNK;
+    for (int64_t k = 0; k < total; k++) {
+        const int64_t t = k % CHUNK < chunk->count ? k % CHUNK : 0; /* rows behind the last step are zero */
+        factors[k].state = p->x + ((first + t) * p->batch + rows.first + k / CHUNK) * p->width;
+    }
+    for (int64_t k = 0; k < total; k += DEPTH) {
+        const struct rows piece = {by_weight + k * numbers, total - k < DEPTH ? total - k : DEPTH, numbers};
+        accumulate_outer(&piece, factors + k, 0, numbers, 0, p->width, p->width, 0, dmap, NULL);
+    }
+}
+
+/* ------------------------------------------------------------------ the forward pass */
+
+/* The steps of a chunk for a group of units of a block: y += C h. */
+INLINE void forward_group(const int negative, const struct chunk *chunk, int64_t group, const vf *rates,
+                          const struct drive *drives, vf *h, vf *y) {
+    const int64_t units = in_groups(chunk->p->size);
+    const float *b = chunk->b + group, *c = chunk->c + group;
+    vf state[GROUP];
+    vf rate[GROUP];
+    for (int i = 0; i < GROUP; i++) state[i] = h[group + i], rate[i] = rates[group + i];
+    for (int64_t t = 0; t < chunk->count; t++, b += units, c += units) {
+        const struct drive drive = drives[t];
+        vf sum = y[t];
+#pragma GCC unroll 8
+        for (int i = 0; i < GROUP; i++) {
+            state[i] = b[i] * drive.driven + factor(negative, power_of_product(drive.delta, rate[i])) * state[i];
+            sum += c[i] * state[i];
+        }
+        y[t] = sum;
+    }
+    for (int i = 0; i < GROUP; i++) h[group + i] = state[i];
+}
+
+/* Memory of a thread. Packed: A / log 2, W, and the states of a group of rows. Of a chunk: y [blocks, CHUNK], and its
+ * weights. The packed map. */
+struct forward_memory {
+    vf *rates, *step, *h, *y, *made, *map;
+};
+
+/* `h` is the row's packed state. */
+INLINE void forward_row(const int negative, const struct chunk *chunk, vf *h, const struct forward_memory *m) {
+    const struct selective *const p = chunk->p;
+    const int64_t width = p->width, units = in_groups(p->size), blocks = blocks_of(width);
+    if (p->map) make_weights(chunk, (const float *)m->map, (float *)m->made);
+    read_weights(chunk);
+    step_lengths(chunk, m->step, NULL);
+    memset(m->y, 0, (size_t)(blocks * CHUNK) * sizeof(vf));
+    for (int64_t block = 0; block < blocks; block++)
+        for (int64_t group = 0; group < units; group += GROUP)
+            forward_group(negative, chunk, group, m->rates + block * units, chunk->drives + block * CHUNK,
+                          h + block * units, m->y + block * CHUNK);
+    for (int64_t t = 0; t < chunk->count; t++)
+        for (int64_t block = 0, col = 0; col < width; block++, col += VL) {
+            fetch(chunk, t, col, width, p->y);
+            store(p->y + step_at(chunk, t) * width + col, m->y[block * CHUNK + t], lanes(width - col));
+        }
+}
+
+INLINE void forward(const int negative, struct chunk *chunk, struct range rows, const struct forward_memory *m) {
+    const struct selective *const p = chunk->p;
+    const int64_t state = p->size * p->width, packed = blocks_of(p->width) * in_groups(p->size);
+    for (int64_t row = rows.first; row < rows.last; row++)
+        pack_rows(p->size, p->width, p->start + row * state, m->h + (row - rows.first) * packed, 1.0f);
+    for (int64_t first = 0; first < p->steps; first += CHUNK) {
+        if (p->starts)
+            memcpy(p->starts + (first / CHUNK * p->batch + rows.first) * packed * VL, m->h,
+                   (size_t)((rows.last - rows.first) * packed) * sizeof(vf));
+        for (int64_t row = rows.first; row < rows.last; row++) {
+            place_chunk(chunk, rows, row, first, 1);
+            forward_row(negative, chunk, m->h + (row - rows.first) * packed, m);
+        }
+    }
+    for (int64_t row = rows.first; row < rows.last; row++)
+        unpack_rows(p->size, p->width, m->h + (row - rows.first) * packed, p->end + row * state);
+}
+
+/* Zeroed memory for parts of these numbers of vectors; `places` receives them. Returns NULL without memory. */
+static vf *divide_memory(int count, const int64_t *sizes, vf **const *places) {
+    int64_t total = 0;
+    for (int i = 0; i < count; i++) total += sizes[i];
+    const size_t bytes = ((size_t)total * sizeof(vf) + 63) / 64 * 64;
+    vf *const memory = aligned_alloc(64, bytes), *at = memory;
+    if (memory) memset(memory, 0, bytes);
+    for (int i = 0; memory && i < count; at += sizes[i++]) *places[i] = at;
+    return memory;
+}
+
+/* Vectors of a chunk's weights in groups. */
+static int64_t weight_vectors(const struct selective *p) {
+    return CHUNK * (in_groups(p->rank) + 2 * in_groups(p->size)) / VL + 1;
+}
+
+static struct chunk chunk_in(const struct selective *p, vf *weights, vf *drives) {
+    float *const r = (float *)weights, *const b = r + CHUNK * in_groups(p->rank);
+    return (struct chunk){.p = p, .r = r, .b = b, .c = b + CHUNK * in_groups(p->size), .drives = (struct drive *)drives};
+}
+
+/* y, end, the weight if there is a map, and starts if they are wanted, of the groups of rows in [first, last). Returns
+ * nonzero without memory. */
 int selective_forward(const struct selective *p, int64_t first, int64_t last) {
-    const int64_t units = blocks_of(p) * p->size;
-    vf *const h = vectors(2 * units), *const rates = h + units;
-    if (!h) return 1;
+    const int64_t blocks = blocks_of(p->width), packed = blocks * in_groups(p->size), numbers = numbers_of(p);
+    struct forward_memory m;
+    vf *weights;
+    vf *drives;
+    vf **const places[] = {&m.rates, &m.step, &m.h, &m.y, &m.made, &m.map, &weights, &drives};
+    const int64_t sizes[] = {
+        packed,
+        blocks * in_groups(p->rank),
+        rows_of_group(p) * packed,
+        blocks * CHUNK,
+        p->map ? CHUNK * padded(numbers) / VL : 0,
+        p->map ? p->width * padded(numbers) / VL : 0,
+        weight_vectors(p),
+        2 * blocks * CHUNK,
+    };
+    vf *const memory = divide_memory(8, sizes, places);
+    if (!memory) return 1;
+    struct chunk chunk = chunk_in(p, weights, drives);
     const uint64_t denormals = flush_denormals();
-    pack_units(p, p->rates, rates, LOG2E);
-#define ROWS_OF(SIZE, NEGATIVE) \
-    for (int64_t row = first; row < last; row++) forward(SIZE, NEGATIVE, p, row, h, rates);
-    EACH_FORM(ROWS_OF)
-#undef ROWS_OF
+    pack_rows(p->size, p->width, p->rates, m.rates, LOG2E);
+    pack_rows(p->rank, p->width, p->step, m.step, 1.0f);
+    if (p->map) pack_map((float *)m.map, numbers, p->width, p->map, p->width, 1);
+    for (int64_t group = first; group < last; group++)
+        if (p->negative) forward(1, &chunk, rows_of(p, group), &m);
+        else forward(0, &chunk, rows_of(p, group), &m);
     restore_denormals(denormals);
-    free(h);
+    free(memory);
     return 0;
 }
 
-/* Memory of a thread. Packed: A / log 2, and of a row the gradients by the state and by A. For one block: the states of
- * a chunk [CHUNK + 1, size] and their e [CHUNK, size]. Of a row: the sums over the features of what becomes dweight
- * [CHUNK, rank + 2 size] and the norms [CHUNK]. */
-struct scratch {
-    vf *rates, *by_state, *by_rates, *h, *e, *sums, *squares;
+/* ------------------------------------------------------------------ sums over the lanes of many vectors */
+
+enum { LEVELS = VL == 16 ? 4 : VL == 8 ? 3 : 2 };
+
+/* Lanes of two vectors for each level of a tree: vectors of 2^l sums each become one of 2^(l + 1) sums. */
+struct halves {
+    vi low[LEVELS], high[LEVELS];
 };
 
-INLINE void backward_block(const int64_t size, const int negative, const struct selective *p, int64_t row,
-                           int64_t first, int64_t last, int64_t block, struct scratch m) {
-    const int64_t width = p->width, rank = p->rank, numbers = rank + 2 * size, col = block * VL;
-    const int count = lanes(width - col);
-    const float *const start = p->starts + ((first / CHUNK * p->batch + row) * blocks_of(p) + block) * size * VL;
-    const vf *const rates = m.rates + block * size;
-    vf *const by_state = m.by_state + block * size, *const by_rates = m.by_rates + block * size;
-    vf deltas[CHUNK];
-    vf slopes[CHUNK];
-    for (int64_t n = 0; n < size; n++) m.h[n] = load(start + n * VL, VL);
-    for (int64_t t = first; t < last; t++) {
-        const int64_t at = t * p->batch + row, k = t - first;
-        const float *const r = p->weight + at * numbers, *const b = r + rank;
-        const vf raw = raw_step(p, r, col, count), delta = softplus(raw);
-        deltas[k] = delta, slopes[k] = sigmoid(raw);
-        const vf driven = delta * load(p->x + at * width + col, count);
-        for (int64_t n = 0; n < size; n++) {
-            const vf e = power_of_two(delta * rates[n]);
-            m.e[k * size + n] = e;
-            m.h[(k + 1) * size + n] = factor(negative, e) * m.h[k * size + n] + b[n] * driven;
+static struct halves make_halves(void) {
+    struct halves halves;
+    for (int level = 0; level < LEVELS; level++)
+        for (int lane = 0; lane < VL; lane++) {
+            const int half = VL >> (level + 1), segment = lane / half; /* of the two vectors, lane by lane */
+            halves.low[level][lane] = segment * 2 * half + lane % half;
+            halves.high[level][lane] = halves.low[level][lane] + half;
+        }
+    return halves;
+}
+
+/* to[i] = the sum of the lanes of from[i], i < count, a multiple of VL. */
+static void lane_sums(const struct halves *halves, const vf *from, int64_t count, float *to) {
+    for (int64_t i = 0; i < count; i += VL) {
+        vf v[VL];
+        for (int j = 0; j < VL; j++) v[j] = from[i + j];
+#pragma GCC unroll 4
+        for (int level = 0; level < LEVELS; level++)
+#pragma GCC unroll 8
+            for (int j = 0; j < VL >> (level + 1); j++)
+                v[j] = __builtin_shuffle(v[2 * j], v[2 * j + 1], halves->low[level])
+                       + __builtin_shuffle(v[2 * j], v[2 * j + 1], halves->high[level]);
+        memcpy(to + i, v, sizeof(vf));
+    }
+}
+
+/* ------------------------------------------------------------------ the backward pass */
+
+/* The gradients by Delta x and by Delta A / log 2 of a block at a step, later dx without the map and that by W r + b. */
+struct sums {
+    vf driven, exponent;
+};
+
+/* Memory of a thread. Packed: A / log 2, W, the gradients by the states of a group of rows, and those by A, W and b
+ * [blocks], which are sums over the group. Of a chunk: the derivatives of softplus and the gradients [blocks, CHUNK].
+ * Of one group of units: the states of a chunk [CHUNK + 1, GROUP], their e, and what becomes dB and dC [CHUNK, GROUP].
+ * dL/d(weight) [rows, CHUNK, numbers]; the packed map, its share of dx [CHUNK, padded(width)], and the rows of x. */
+struct scratch {
+    vf *rates, *step, *by_state, *by_rates, *by_step, *by_bias;
+    vf *slopes, *gradients, *h, *e, *by_b, *by_c, *squares, *lane_sums;
+    vf *by_weight, *map, *mapped, *factors;
+    struct halves halves;
+};
+
+INLINE struct sums *sums_of_block(const struct scratch *m, int64_t block) {
+    return (struct sums *)m->gradients + block * CHUNK;
+}
+
+/* The states of a chunk for a group of units, from those before it, `start`. */
+INLINE void states_again(const int negative, const struct chunk *chunk, int64_t group, const vf *rates,
+                         const struct drive *drives, const float *start, const struct scratch *m) {
+    const int64_t units = in_groups(chunk->p->size);
+    const float *b = chunk->b + group;
+    vf state[GROUP];
+    vf rate[GROUP];
+    vf *h = m->h, *e = m->e;
+    for (int i = 0; i < GROUP; i++) {
+        __builtin_prefetch((const char *)start + 4 * (chunk->starts_ahead + i * VL), 0, 2);
+        state[i] = h[i] = load(start + i * VL, VL), rate[i] = rates[i];
+    }
+    for (int64_t t = 0; t < chunk->count; t++, b += units, e += GROUP) {
+        const struct drive drive = drives[t];
+        h += GROUP;
+#pragma GCC unroll 8
+        for (int i = 0; i < GROUP; i++) {
+            e[i] = power_of_product(drive.delta, rate[i]);
+            h[i] = state[i] = b[i] * drive.driven + factor(negative, e[i]) * state[i];
         }
     }
-    vf bias_sum = {0};
-    for (int64_t t = last - 1; t >= first; t--) {
-        const int64_t at = t * p->batch + row, k = t - first;
-        const float *const r = p->weight + at * numbers, *const b = r + rank, *const c = b + size;
-        vf *const sums = m.sums + k * numbers, *const by_b = sums + rank, *const by_c = by_b + size;
-        const vf delta = deltas[k], x = load(p->x + at * width + col, count), driven = delta * x;
-        vf by_driven = {0};
-        vf by_exponent = {0};
+}
+
+/* Units of a sweep: their gradients and rates stay in registers. */
+#define SWEEP 4
+
+/* The steps of a chunk backwards, for SWEEP units from unit `from` of a group of a block. */
+INLINE void sweep(const int negative, const struct chunk *chunk, int64_t block, int64_t group, int64_t from,
+                  vf *state_gradient, const struct scratch *m) {
+    const struct selective *const p = chunk->p;
+    const int64_t units = in_groups(p->size), col = block * VL, unit = block * units + group + from;
+    const int count = lanes(p->width - col);
+    const float *const b = chunk->b + group + from, *const c = chunk->c + group + from;
+    struct sums *const sums = sums_of_block(m, block);
+    vf by_state[SWEEP];
+    vf by_rate[SWEEP];
+    vf rate[SWEEP];
+    for (int i = 0; i < SWEEP; i++)
+        by_state[i] = state_gradient[unit + i], by_rate[i] = m->by_rates[unit + i], rate[i] = m->rates[unit + i];
+    for (int64_t t = chunk->count - 1; t >= 0; t--) {
+        const vf *const h = m->h + t * GROUP + from, *const e = m->e + t * GROUP + from;
+        vf *const by_b = m->by_b + t * GROUP + from;
         if (p->grad_y) {
-            const vf dy = load(p->grad_y + at * width + col, count);
-            for (int64_t n = 0; n < size; n++) {
-                by_state[n] += c[n] * dy;
-                by_c[n] += dy * m.h[(k + 1) * size + n];
+            const vf dy = load(p->grad_y + step_at(chunk, t) * p->width + col, count);
+            vf *const by_c = m->by_c + t * GROUP + from;
+#pragma GCC unroll 4
+            for (int i = 0; i < SWEEP; i++) {
+                by_state[i] += c[t * units + i] * dy;
+                by_c[i] += dy * h[GROUP + i];
             }
         }
         if (p->norms)
-            for (int64_t n = 0; n < size; n++) m.squares[k] += by_state[n] * by_state[n];
-        for (int64_t n = 0; n < size; n++) {
-            const vf e = m.e[k * size + n], g = by_state[n];
-            by_b[n] += g * driven;
-            by_driven += g * b[n];
-            const vf by_e = g * m.h[k * size + n] * (negative ? 2.0f * e : e);
-            by_exponent += by_e * rates[n];
-            by_rates[n] += by_e * delta;
-            by_state[n] = factor(negative, e) * g;
+#pragma GCC unroll 4
+            for (int i = 0; i < SWEEP; i++) m->squares[t] += by_state[i] * by_state[i];
+        const struct drive drive = chunk->drives[block * CHUNK + t];
+        struct sums sum = sums[t];
+#pragma GCC unroll 4
+        for (int i = 0; i < SWEEP; i++) {
+            by_b[i] += by_state[i] * drive.driven;
+            sum.driven += by_state[i] * b[t * units + i];
+            const vf scaled = e[i] * by_state[i], by_e = scaled * h[i];
+            sum.exponent += by_e * rate[i];
+            by_rate[i] += by_e * drive.delta;
+            by_state[i] = negative ? 2.0f * scaled - by_state[i] : scaled;
         }
-        store(p->dx + at * width + col, by_driven * delta, count);
-        const vf by_raw = (LN2 * by_exponent + by_driven * x) * slopes[k];
-        bias_sum += by_raw;
-        for (int64_t j = 0; j < rank; j++) {
-            float *const sum = p->dstep + (row * rank + j) * width + col;
-            store(sum, load(sum, count) + by_raw * r[j], count);
-            sums[j] += by_raw * load(p->step + j * width + col, count);
-        }
+        sums[t] = sum;
     }
-    float *const dbias = p->dbias + row * width + col;
-    store(dbias, load(dbias, count) + bias_sum, count);
+    for (int i = 0; i < SWEEP; i++) state_gradient[unit + i] = by_state[i], m->by_rates[unit + i] = by_rate[i];
 }
 
-INLINE void backward(const int64_t size, const int negative, const struct selective *p, int64_t row, struct scratch m) {
-    const int64_t numbers = p->rank + 2 * size, state = size * p->width;
-    pack_units(p, p->dstart + row * state, m.by_state, 1.0f);
-    memset(m.by_rates, 0, (size_t)(blocks_of(p) * size) * sizeof(vf));
+/* Write GROUP sums of each step of a chunk, of which the first `count` are wanted, to rows of dL/d(weight). */
+static void write_sums(const struct chunk *chunk, const struct scratch *m, const vf *from, float *to, int64_t count) {
+    float *const sums = (float *)m->lane_sums;
+    lane_sums(&m->halves, from, CHUNK * GROUP, sums);
+    for (int64_t t = 0; t < chunk->count; t++)
+        copy_floats(to + t * numbers_of(chunk->p), sums + t * GROUP, count < GROUP ? count : GROUP);
+}
+
+/* From the gradients by Delta x and Delta A / log 2, those by x without the map and by W r + b. */
+INLINE void through_steps(const int negative, const struct chunk *chunk, const struct scratch *m) {
+    const struct selective *const p = chunk->p;
+    for (int64_t t = 0; t < chunk->count; t++)
+        for (int64_t block = 0, col = 0; col < p->width; block++, col += VL) {
+            struct sums *const sums = sums_of_block(m, block) + t;
+            const vf x = load(p->x + step_at(chunk, t) * p->width + col, lanes(p->width - col));
+            const vf by_delta = (negative ? 2 * LN2 : LN2) * sums->exponent + sums->driven * x;
+            sums->driven *= chunk->drives[block * CHUNK + t].delta;
+            sums->exponent = by_delta * m->slopes[block * CHUNK + t];
+            m->by_bias[block] += sums->exponent;
+        }
+}
+
+/* The gradients by GROUP columns of W, and by these numbers r. */
+static void through_step_map(const struct chunk *chunk, int64_t group, const struct scratch *m) {
+    const struct selective *const p = chunk->p;
+    const int64_t ranks = in_groups(p->rank), blocks = blocks_of(p->width);
+    for (int64_t block = 0; block < blocks; block++) {
+        const struct sums *const sums = sums_of_block(m, block);
+        vf *const by_step = m->by_step + block * ranks + group;
+        vf total[GROUP];
+        for (int j = 0; j < GROUP; j++) total[j] = by_step[j];
+        for (int64_t t = 0; t < chunk->count; t++)
+#pragma GCC unroll 8
+            for (int j = 0; j < GROUP; j++) total[j] += chunk->r[t * ranks + group + j] * sums[t].exponent;
+        for (int j = 0; j < GROUP; j++) by_step[j] = total[j];
+    }
+    for (int64_t t = 0; t < chunk->count; t++) {
+        vf total[GROUP] = {{0}};
+        for (int64_t block = 0; block < blocks; block++)
+#pragma GCC unroll 8
+            for (int j = 0; j < GROUP; j++)
+                total[j] += sums_of_block(m, block)[t].exponent * m->step[block * ranks + group + j];
+        for (int j = 0; j < GROUP; j++) m->by_b[t * GROUP + j] = total[j];
+    }
+}
+
+/* dx, with the share of the map if there is one. */
+INLINE void write_dx(const struct chunk *chunk, const float *by_weight, const struct scratch *m) {
+    const struct selective *const p = chunk->p;
+    const int64_t width = p->width, ldo = padded(width);
+    float *const mapped = (float *)m->mapped;
+    const struct operand operand = {by_weight, numbers_of(p), numbers_of(p), (const float *)m->map};
+    if (p->map) apply_map(chunk->count, width, operand, mapped);
+    for (int64_t t = 0; t < chunk->count; t++)
+        for (int64_t block = 0, col = 0; col < width; block++, col += VL) {
+            const vf dx = sums_of_block(m, block)[t].driven, more = p->map ? load(mapped + t * ldo + col, VL) : (vf){0};
+            fetch(chunk, t, col, width, p->dx);
+            if (p->grad_y) fetch(chunk, t, col, width, p->grad_y);
+            store(p->dx + step_at(chunk, t) * width + col, dx + more, lanes(width - col));
+        }
+}
+
+/* `by_state` is the gradient by the state after the chunk, then by that before it, `starts`. */
+INLINE void backward_row(const int negative, const struct chunk *chunk, const float *starts, vf *by_state,
+                         float *by_weight, const struct scratch *m) {
+    const struct selective *const p = chunk->p;
+    const int64_t blocks = blocks_of(p->width), units = in_groups(p->size);
+    const size_t vectors_of_group = CHUNK * GROUP * sizeof(vf);
+    read_weights(chunk);
+    step_lengths(chunk, m->step, m->slopes);
+    memset(m->gradients, 0, (size_t)(blocks * CHUNK) * sizeof(struct sums));
+    if (p->norms) memset(m->squares, 0, CHUNK * sizeof(vf));
+    for (int64_t group = 0; group < units; group += GROUP) {
+        float *const by_b = by_weight + p->rank + group, *const by_c = by_b + p->size;
+        memset(m->by_b, 0, vectors_of_group);
+        if (p->grad_y) memset(m->by_c, 0, vectors_of_group);
+        for (int64_t block = 0; block < blocks; block++) {
+            const int64_t unit = block * units + group;
+            states_again(negative, chunk, group, m->rates + unit, chunk->drives + block * CHUNK, starts + unit * VL, m);
+            for (int64_t from = 0; from < GROUP; from += SWEEP) sweep(negative, chunk, block, group, from, by_state, m);
+        }
+        write_sums(chunk, m, m->by_b, by_b, p->size - group);
+        if (p->grad_y) write_sums(chunk, m, m->by_c, by_c, p->size - group);
+    }
+    through_steps(negative, chunk, m);
+    for (int64_t group = 0; group < p->rank; group += GROUP) {
+        through_step_map(chunk, group, m);
+        write_sums(chunk, m, m->by_b, by_weight + group, p->rank - group);
+    }
+    write_dx(chunk, by_weight, m);
+    for (int64_t t = 0; t < chunk->count; t++) {
+        if (p->norms) p->norms[step_at(chunk, t)] = sum_of(m->squares[t]);
+        if (p->dweight)
+            copy_floats(p->dweight + step_at(chunk, t) * numbers_of(p), by_weight + t * numbers_of(p), numbers_of(p));
+    }
+}
+
+INLINE void backward(const int negative, struct chunk *chunk, int64_t group, const struct scratch *m) {
+    const struct selective *const p = chunk->p;
+    const struct range rows = rows_of(p, group);
+    const int64_t blocks = blocks_of(p->width), packed = blocks * in_groups(p->size), width = p->width;
+    const int64_t numbers = numbers_of(p), state = p->size * width;
+    float *const by_weight = (float *)m->by_weight;
+    memset(m->by_rates, 0, (size_t)packed * sizeof(vf));
+    memset(m->by_step, 0, (size_t)(blocks * in_groups(p->rank)) * sizeof(vf));
+    memset(m->by_bias, 0, (size_t)blocks * sizeof(vf));
+    memset(by_weight, 0, (size_t)(rows_of_group(p) * CHUNK * numbers) * sizeof(float));
+    for (int64_t row = rows.first; row < rows.last; row++)
+        pack_rows(p->size, width, p->dstart + row * state, m->by_state + (row - rows.first) * packed, 1.0f);
     for (int64_t first = (p->steps - 1) / CHUNK * CHUNK; first >= 0; first -= CHUNK) {
-        const int64_t last = first + CHUNK < p->steps ? first + CHUNK : p->steps;
-        memset(m.sums, 0, (size_t)(CHUNK * numbers) * sizeof(vf));
-        memset(m.squares, 0, CHUNK * sizeof(vf));
-        for (int64_t block = 0; block < blocks_of(p); block++)
-            backward_block(size, negative, p, row, first, last, block, m);
-        for (int64_t t = first; t < last; t++) {
-            const int64_t at = t * p->batch + row;
-            for (int64_t j = 0; j < numbers; j++)
-                p->dweight[at * numbers + j] = sum_of(m.sums[(t - first) * numbers + j]);
-            if (p->norms) p->norms[at] = sum_of(m.squares[t - first]);
+        for (int64_t row = rows.first; row < rows.last; row++) {
+            const float *const starts = p->starts + (first / CHUNK * p->batch + row) * packed * VL;
+            const int64_t i = row - rows.first;
+            place_chunk(chunk, rows, row, first, -1);
+            backward_row(negative, chunk, starts, m->by_state + i * packed, by_weight + i * CHUNK * numbers, m);
         }
+        if (p->map)
+            add_map_gradient(chunk, rows, first, by_weight, (struct factor *)m->factors,
+                             p->dmap + group * numbers * padded(width));
     }
-    unpack_units(p, m.by_state, p->dstart + row * state);
-    unpack_units(p, m.by_rates, p->drates + row * state);
+    for (int64_t row = rows.first; row < rows.last; row++)
+        unpack_rows(p->size, width, m->by_state + (row - rows.first) * packed, p->dstart + row * state);
+    for (int64_t unit = 0; negative && unit < packed; unit++) m->by_rates[unit] *= 2.0f;
+    unpack_rows(p->size, width, m->by_rates, p->drates + group * state);
+    unpack_rows(p->rank, width, m->by_step, p->dstep + group * p->rank * width);
+    for (int64_t block = 0; block < blocks; block++)
+        store(p->dbias + group * width + block * VL, m->by_bias[block], lanes(width - block * VL));
 }
 
-/* dx, dweight, and the squares of the norms if they are wanted; each row's sums over time drates [B, size, width],
- * dstep [B, rank, width] and dbias [B, width], the latter two zeroed; dstart [B, size, width], before it dL/d(end).
- * grad_y is NULL if it is absent. Returns nonzero without memory. */
+/* dx, dweight if it is wanted, and the squares of the norms likewise; each group's sums dmap [groups, numbers,
+ * padded(width)], zeroed, if there is a map, drates [groups, size, width], dstep [groups, rank, width] and dbias
+ * [groups, width]; dstart [B, size, width], before it dL/d(end). grad_y is NULL if it is absent. Returns nonzero without
+ * memory. */
 int selective_backward(const struct selective *p, int64_t first, int64_t last) {
-    const int64_t units = blocks_of(p) * p->size, block = CHUNK * p->size, sums = CHUNK * (p->rank + 2 * p->size);
-    vf *const memory = vectors(3 * units + 2 * block + p->size + sums + CHUNK);
+    const int64_t blocks = blocks_of(p->width), units = blocks * in_groups(p->size), ranks = blocks * in_groups(p->rank);
+    const int64_t steps = blocks * CHUNK, group = CHUNK * GROUP, rows = rows_of_group(p) * CHUNK;
+    const int64_t numbers = numbers_of(p), of_x = padded(p->width) / VL;
+    struct scratch m;
+    vf *weights;
+    vf *drives;
+    vf **const places[] = {&m.rates,   &m.step,      &m.by_state,  &m.by_rates, &m.by_step, &m.by_bias, &m.slopes,
+                           &m.gradients, &m.h,       &m.e,         &m.by_b,     &m.by_c,    &m.squares, &m.lane_sums,
+                           &m.by_weight, &m.map,     &m.mapped,    &m.factors,  &weights,   &drives};
+    const int64_t sizes[] = {
+        units, ranks, rows_of_group(p) * units, units, ranks, blocks, steps,
+        2 * steps, group + GROUP, group, group, group, CHUNK, group / VL,
+        rows * numbers / VL + 1,
+        p->map ? numbers * of_x : 0,
+        p->map ? CHUNK * of_x : 0,
+        rows * (int64_t)sizeof(struct factor) / (int64_t)sizeof(vf) + 1,
+        weight_vectors(p),
+        2 * steps,
+    };
+    vf *const memory = divide_memory(20, sizes, places);
     if (!memory) return 1;
-    struct scratch m = {.rates = memory, .by_state = memory + units, .by_rates = memory + 2 * units};
-    m.h = memory + 3 * units, m.e = m.h + block + p->size, m.sums = m.e + block, m.squares = m.sums + sums;
+    m.halves = make_halves();
+    struct chunk chunk = chunk_in(p, weights, drives);
     const uint64_t denormals = flush_denormals();
-    pack_units(p, p->rates, m.rates, LOG2E);
-#define ROWS_OF(SIZE, NEGATIVE) \
-    for (int64_t row = first; row < last; row++) backward(SIZE, NEGATIVE, p, row, m);
-    EACH_FORM(ROWS_OF)
-#undef ROWS_OF
+    pack_rows(p->size, p->width, p->rates, m.rates, LOG2E);
+    pack_rows(p->rank, p->width, p->step, m.step, 1.0f);
+    if (p->map) pack_map((float *)m.map, p->width, numbers, p->map, 1, p->width);
+    for (int64_t group = first; group < last; group++)
+        if (p->negative) backward(1, &chunk, group, &m);
+        else backward(0, &chunk, group, &m);
     restore_denormals(denormals);
     free(memory);
     return 0;

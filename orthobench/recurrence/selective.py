@@ -23,9 +23,10 @@ class Problem(ctypes.Structure):
     """`struct selective` of selective.c."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "width", "size", "rank", "negative")),
-        *((name, ctypes.c_void_p) for name in ("x", "weight", "rates", "step", "bias", "start", "y", "end", "starts")),
-        *((name, ctypes.c_void_p) for name in ("grad_y", "dx", "dweight", "drates", "dstep", "dbias")),
+        *((name, ctypes.c_int64) for name in ("steps", "batch", "width", "size", "rank", "negative", "groups")),
+        *((name, ctypes.c_void_p) for name in ("x", "map", "rates", "step", "bias", "start")),
+        *((name, ctypes.c_void_p) for name in ("weight", "y", "end", "starts")),
+        *((name, ctypes.c_void_p) for name in ("grad_y", "dx", "dweight", "dmap", "drates", "dstep", "dbias")),
         *((name, ctypes.c_void_p) for name in ("dstart", "norms")),
     )
 
@@ -39,23 +40,30 @@ class Selective:
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         (start,) = arguments.state
         y, end = workspace.take(*x.shape), torch.empty_like(start)
-        chunks, size = -(-len(x) // native.kernels().selective_chunk()), arguments.parameters["state_size"]
-        starts = workspace.take(chunks, len(start), size * native.padded(x.shape[2])) if keep else None
-        _run("selective_forward", x, arguments, start=start, y=y, end=end, starts=starts)
-        return (y,), (end, x, starts)
+        length = native.kernels().selective_starts(*x.shape, arguments.parameters["state_size"])
+        starts = workspace.take(length) if keep else None
+        made = workspace.take(*x.shape[:2], len(arguments.weight)) if arguments.weight.dim() == 2 else None
+        _run("selective_forward", x, arguments, made, start=start, y=y, end=end, starts=starts)
+        return (y,), (end, x, starts, made)
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        _, x, starts = tape.saved
+        _, x, starts, made = tape.saved
         assert x is not None
         (start,), step_weight = arguments.state, arguments.parameters["step_weight"]
-        batch, rank = x.shape[1], step_weight.shape[1]
-        dx, dweight = workspace.take(*x.shape), torch.empty_like(arguments.weight)
-        drates, dstep, dbias = torch.empty_like(start), x.new_zeros(batch, rank, x.shape[2]), torch.zeros_like(x[0])
+        groups, width = native.row_groups(x.shape[1]), x.shape[2]
+        dx, dweight, dmap = workspace.take(*x.shape), None, None
+        if made is None:
+            dweight = workspace.take(*arguments.weight.shape)
+        else:
+            dmap = x.new_zeros(groups, len(arguments.weight), native.padded(width))
+        drates, dbias = x.new_empty(groups, start.shape[1]), x.new_empty(groups, width)
+        dstep = x.new_empty(groups, step_weight.shape[1], width)
         dstart = torch.zeros_like(start) if tape.final[0] is None else tape.final[0].clone()
         norms = x.new_empty(x.shape[:2]) if tape.norms else None
-        gradients = {"dx": dx, "dweight": dweight, "drates": drates, "dstep": dstep, "dbias": dbias, "dstart": dstart}
-        _run("selective_backward", x, arguments, starts=starts, grad_y=tape.gradient, norms=norms, **gradients)
+        gradients = {"dx": dx, "dweight": dweight, "dmap": dmap, "drates": drates, "dstep": dstep, "dbias": dbias}
+        tensors = {"starts": starts, "grad_y": tape.gradient, "norms": norms, "dstart": dstart}
+        _run("selective_backward", x, arguments, made, **tensors, **gradients)
         for out in tape.norms:
             assert norms is not None
             torch.sqrt(norms, out=out)
@@ -64,18 +72,23 @@ class Selective:
             "step_weight": native.total(dstep).T,
             "step_bias": native.total(dbias),
         }
-        return Gradients(dx, dweight, (dstart,), by_name)
+        return Gradients(dx, dweight if dmap is None else native.total(dmap)[:, :width], (dstart,), by_name)
 
 
-def _run(function: str, x: Tensor, arguments: Arguments, **tensors: Tensor | None) -> None:
-    """Run one direction over all steps, the batch rows split over the threads."""
+def _run(function: str, x: Tensor, arguments: Arguments, made: Tensor | None, **tensors: Tensor | None) -> None:
+    """Run one direction over all steps, the groups of batch rows split over the threads.
+
+    `made` has the weights of all steps, `[T, B, rank + 2N]`, if the argument is the map that makes them.
+    """
     parameters, (steps, batch, width) = arguments.parameters, x.shape
     step = parameters["step_weight"].T.contiguous()
-    tensors |= {"x": x, "weight": arguments.weight, "rates": parameters["rates"], "step": step}
+    tensors |= {"x": x, "rates": parameters["rates"], "step": step}
+    tensors |= {"weight": arguments.weight} if made is None else {"weight": made, "map": arguments.weight}
     tensors["bias"] = parameters["step_bias"]
     pointers = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
     size, negative = parameters["state_size"], parameters["negative"]
-    problem = Problem(steps, batch, width, size, len(step), negative, **pointers)
+    groups = native.row_groups(batch)
+    problem = Problem(steps, batch, width, size, len(step), negative, groups, **pointers)
     kernel = getattr(native.kernels(), function)
 
     def task(first: int, last: int) -> Callable[[], None]:
@@ -85,6 +98,6 @@ def _run(function: str, x: Tensor, arguments: Arguments, **tensors: Tensor | Non
 
         return run
 
-    parts = threads.ranges(batch, torch.get_num_threads() if x.numel() * size > _SMALL else 1)
+    parts = threads.ranges(groups, torch.get_num_threads() if x.numel() * size > _SMALL else 1)
     with stopwatch.part(stopwatch.FORWARD if function == "selective_forward" else stopwatch.BACKWARD):
         threads.run([task(*part) for part in parts])

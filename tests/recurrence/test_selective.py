@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.functional import linear
 
-from orthobench.recurrence import GradientTrace, cpu, kernels, native, reference, selective_pieces, selective_scan
+from orthobench.recurrence import (
+    GradientTrace,
+    cpu,
+    delta_rule,
+    kernels,
+    native,
+    reference,
+    selective_pieces,
+    selective_scan,
+)
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.selective_pieces import SelectiveScan
 
@@ -83,7 +94,7 @@ def test_gradients_of_the_definition_are_finite_differences(negative: bool) -> N
     steps=st.integers(1, 40),
     batch=st.integers(1, 5),
     width=st.integers(1, 40),
-    size=st.sampled_from([1, 2, 5, 16]),
+    size=st.sampled_from([1, 2, 5, 16, 17]),
     rank=st.integers(1, 9),
     negative=st.booleans(),
     seed=st.integers(0, 1000),
@@ -157,9 +168,70 @@ def test_pieces_keep_few_states() -> None:
     assert len(starts) == -(-steps // selective_pieces._SHORTEST)
 
 
+def mapped(problem: list[Any], seed: int) -> list[Any]:
+    """The problem with a matrix that makes the weights from x in place of the weights."""
+    x, weight, *others = problem
+    generator = torch.Generator().manual_seed(seed)
+    made_by = torch.randn(weight.shape[-1], x.shape[-1], generator=generator, dtype=torch.float64) / x.shape[-1] ** 0.5
+    return [x, made_by, *others]
+
+
+class Mapped:
+    """A back end whose calls of a matrix are run with the weights that torch makes of it."""
+
+    @staticmethod
+    def run(call: Call) -> Result:
+        assert call.is_mapped
+        return reference.run(replace(call, weight=linear(call.x, call.weight)))
+
+
+def assert_mapped_agrees(problem: list[Any], evaluate: Any) -> None:
+    """The kernel makes the weights itself: value, gradients and trace are those of the definition in float64."""
+    problem = [tensor.float() if isinstance(tensor, Tensor) else tensor for tensor in mapped(problem, seed=10)]
+    exact = [tensor.double() if isinstance(tensor, Tensor) else tensor for tensor in problem]
+    actual, expected = evaluate(cpu, CASE, problem), evaluate(Mapped, CASE, exact)
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        scale = float(value.norm()) + 0.1 * value.numel() ** 0.5
+        assert float((actual[name].double() - value).norm()) <= 5e-5 * scale, name
+
+
 @in_c
-def test_threads_change_no_number(evaluate: Any, restored_threads: None) -> None:
+@settings(max_examples=30, deadline=None)
+@given(
+    steps=st.integers(1, 40),
+    batch=st.integers(1, 27),
+    width=st.integers(1, 40),
+    size=st.sampled_from([1, 5, 16, 17]),
+    rank=st.integers(1, 9),
+    negative=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_a_matrix_makes_the_weights(evaluate: Any, seed: int, **sizes: Any) -> None:
+    assert_mapped_agrees(arguments(**sizes, seed=seed), evaluate)
+
+
+@in_c
+def test_a_matrix_makes_the_weights_of_many_rows(evaluate: Any) -> None:
+    """The sums of a group of rows are longer than a panel of the product."""
+    assert_mapped_agrees(arguments(34, 80, 34, 2, 3, False, seed=11), evaluate)
+
+
+def test_a_matrix_makes_the_weights_of_every_operation_that_has_them(evaluate: Any) -> None:
+    generator = torch.Generator().manual_seed(12)
+    x, memory = torch.randn(5, 2, 3 * 4, generator=generator), torch.randn(2, 16, generator=generator)
+    made_by = torch.randn(1, 12, generator=generator)
+    parameters = {"heads": 1, "key_size": 4, "factors": 1, "gated": False, "epsilon": 1e-6}
+    actual = delta_rule(x, made_by, (memory,), None, **parameters)
+    torch.testing.assert_close(actual, delta_rule(x, linear(x, made_by), (memory,), None, **parameters))
+
+
+@in_c
+@pytest.mark.parametrize("makes_weights", [False, True])
+def test_threads_change_no_number(makes_weights: bool, evaluate: Any, restored_threads: None) -> None:
     problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(70, 7, 20, 16, 3, True, seed=8)]
+    if makes_weights:
+        problem[1] = mapped(problem, seed=9)[1].float()
     results = []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
@@ -171,8 +243,10 @@ def test_threads_change_no_number(evaluate: Any, restored_threads: None) -> None
 @in_c
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize(("width", "size"), [(3, 5), (8, 16), (21, 2)])
-def test_lesser_machines(width: int, size: int, agree: Any) -> None:
-    agree(cpu, CASE, arguments(18, 3, width, size, 2, True, seed=9), torch.float32, 2e-5)
+def test_lesser_machines(width: int, size: int, agree: Any, evaluate: Any) -> None:
+    problem = arguments(18, 3, width, size, 2, True, seed=9)
+    agree(cpu, CASE, problem, torch.float32, 2e-5)
+    assert_mapped_agrees(problem, evaluate)
 
 
 @in_c
@@ -209,6 +283,7 @@ def test_extreme_steps() -> None:
         ({"size": 4}, "a state of 30 features is not 4 units of each feature"),
         ({"x": torch.zeros(2, 1, 5)}, r"x \[2, 1, 5\] should be \[2, 1, 10\]"),
         ({"weight": torch.zeros(2, 1, 3)}, r"weight \[2, 1, 3\] should be \[2, 1, 8\]"),
+        ({"weight": torch.zeros(8, 3)}, r"weight \[8, 3\] should be \[8, 10\]"),
         ({"rates": torch.zeros(3)}, r"rates \[3\] should be \[30\]"),
         ({"step_bias": torch.zeros(3)}, r"step_bias \[3\] should be \[10\]"),
         ({"step_weight": torch.zeros(3, 2)}, r"step_weight \[3, 2\] should be \[10, rank\]"),
