@@ -42,18 +42,18 @@ class Selective:
         y, end = workspace.take(*x.shape), torch.empty_like(start)
         length = native.kernels().selective_starts(*x.shape, arguments.parameters["state_size"])
         starts = workspace.take(length) if keep else None
-        made = workspace.take(*x.shape[:2], len(arguments.weight)) if arguments.weight.dim() == 2 else None
-        _run("selective_forward", x, arguments, made, start=start, y=y, end=end, starts=starts)
-        return (y,), (end, x, starts, made)
+        mapped = workspace.take(*x.shape[:2], len(arguments.weight)) if arguments.weight.dim() == 2 else None
+        _run("selective_forward", x, arguments, mapped, start=start, y=y, end=end, starts=starts)
+        return (y,), (end, x, starts, mapped)
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
-        _, x, starts, made = tape.saved
+        _, x, starts, mapped = tape.saved
         assert x is not None
         (start,), step_weight = arguments.state, arguments.parameters["step_weight"]
         groups, width = native.row_groups(x.shape[1]), x.shape[2]
         dx, dweight, dmap = workspace.take(*x.shape), None, None
-        if made is None:
+        if mapped is None:
             dweight = workspace.take(*arguments.weight.shape)
         else:
             dmap = x.new_zeros(groups, len(arguments.weight), native.padded(width))
@@ -63,7 +63,7 @@ class Selective:
         norms = x.new_empty(x.shape[:2]) if tape.norms else None
         gradients = {"dx": dx, "dweight": dweight, "dmap": dmap, "drates": drates, "dstep": dstep, "dbias": dbias}
         tensors = {"starts": starts, "grad_y": tape.gradient, "norms": norms, "dstart": dstart}
-        _run("selective_backward", x, arguments, made, **tensors, **gradients)
+        _run("selective_backward", x, arguments, mapped, **tensors, **gradients)
         for out in tape.norms:
             assert norms is not None
             torch.sqrt(norms, out=out)
@@ -75,15 +75,15 @@ class Selective:
         return Gradients(dx, dweight if dmap is None else native.total(dmap)[:, :width], (dstart,), by_name)
 
 
-def _run(function: str, x: Tensor, arguments: Arguments, made: Tensor | None, **tensors: Tensor | None) -> None:
+def _run(function: str, x: Tensor, arguments: Arguments, mapped: Tensor | None, **tensors: Tensor | None) -> None:
     """Run one direction over all steps, the groups of batch rows split over the threads.
 
-    `made` has the weights of all steps, `[T, B, rank + 2N]`, if the argument is the map that makes them.
+    `mapped` has the weights of all steps, `[T, B, rank + 2N]`, if the argument is the map that makes them.
     """
     parameters, (steps, batch, width) = arguments.parameters, x.shape
     step = parameters["step_weight"].T.contiguous()
     tensors |= {"x": x, "rates": parameters["rates"], "step": step}
-    tensors |= {"weight": arguments.weight} if made is None else {"weight": made, "map": arguments.weight}
+    tensors |= {"weight": arguments.weight} if mapped is None else {"weight": mapped, "map": arguments.weight}
     tensors["bias"] = parameters["step_bias"]
     pointers = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
     size, negative = parameters["state_size"], parameters["negative"]
