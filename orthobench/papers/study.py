@@ -32,6 +32,9 @@ class StudyRuns(_Record):
     models: list[str] = Field(description='names; ["all"]: every model of this project')
     settings: dict[str, Any] = Field({}, description="settings of all these runs")
     own: dict[str, dict[str, Any]] = Field({}, description="by model, settings in place of these")
+    variants: dict[str, list[dict[str, Any]]] = Field(
+        {}, description="by model, settings of further runs of it, in place of these"
+    )
     points: list[dict[str, Any]] = Field([{}], description="settings of one run each")
 
     def runs(self, all_models: Sequence[str]) -> list[StudyRun]:
@@ -45,9 +48,10 @@ class StudyRuns(_Record):
                 figure=self.figure,
                 task=self.task,
                 model=model,
-                settings={**point, **self.settings, **self.own.get(model, {})},
+                settings={**point, **self.settings, **self.own.get(model, {}), **variant},
             )
             for model in (all_models if self.models == ["all"] else self.models)
+            for variant in [{}, *self.variants.get(model, [])]
             for point in self.points
         ]
 

@@ -89,16 +89,16 @@ def draw(result: StudyResult, styles: Styles) -> Section:
         drawings["table 3"] = study_figures.minutes(result.record.results, styles, names)
         tables = [_table_3(result.record, names), _lstms(result), _equal_size(result.record, names)]
     else:
-        for number, (figure, condition) in enumerate(result.conditions):
-            named = _with_printed_names(condition, result.study.names)
-            for name, drawn in study_figures.DRAWINGS[result.study.drawing](figure, named, styles).items():
+        named = [(figure, with_printed_names(condition, result.study.names)) for figure, condition in result.conditions]
+        for number, (figure, condition) in enumerate(named):
+            for name, drawn in study_figures.DRAWINGS[result.study.drawing](figure, condition, styles).items():
                 drawings[f"{number} {name}"] = drawn
         if result.study.drawing == "over_length":
-            tables = length_tables(result.conditions, result.study.names)
+            tables = length_tables(named)
     return Section(result.study, _remark(result), drawings, tables)
 
 
-def _with_printed_names(condition: Condition, names: Mapping[str, str]) -> Condition:
+def with_printed_names(condition: Condition, names: Mapping[str, str]) -> Condition:
     """Return a condition whose variants have the paper's names of their models in their labels."""
     variants = [
         replace(

@@ -19,28 +19,25 @@ BIN = 8
 """Neighbouring lengths whose scores are averaged, since a test has few sequences of one length."""
 
 
-def length_tables(conditions: Sequence[tuple[str, Condition]], names: Mapping[str, str]) -> list[StudyTable]:
-    """Return two tables of models by figure: the median score of all test sequences, and the longest held length.
+def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTable]:
+    """Return two tables of variants by figure: the median score of all test sequences, and the longest held length.
 
     Args:
-        conditions: each with the name of its figure.
-        names: models' names as shown, by their names here.
+        conditions: each with the name of its figure; the labels of its variants are the rows.
     """
     figures = list(dict.fromkeys(figure for figure, _ in conditions))
-    variants = {
-        (variant.run.model, figure): variant for figure, condition in conditions for variant in condition.variants
-    }
-    models = sorted({model for model, _ in variants}, key=lambda model: names.get(model, model).lower())
-    if not models:
+    variants = {(variant.label, figure): variant for figure, condition in conditions for variant in condition.variants}
+    labels = sorted({label for label, _ in variants}, key=str.lower)
+    if not labels:
         return []
 
     def table(caption: str, cells: Mapping[tuple[str, str], tuple[float, str]]) -> StudyTable:
-        def rank(model: str) -> float:
-            return -sum(cells[model, figure][0] for figure in figures if (model, figure) in cells)
+        def rank(label: str) -> float:
+            return -sum(cells[label, figure][0] for figure in figures if (label, figure) in cells)
 
         rows = [
-            (names.get(model, model), *(cells.get((model, figure), (0.0, "–"))[1] for figure in figures))
-            for model in sorted(models, key=rank)
+            (label, *(cells.get((label, figure), (0.0, "–"))[1] for figure in figures))
+            for label in sorted(labels, key=rank)
         ]
         return StudyTable(caption, ("model", *figures), rows)
 

@@ -62,9 +62,14 @@ def test_every_studys_runs_can_be_made(study, preset):
 def test_state_tracking_has_every_model_under_one_protocol_for_each_task():
     study = find_study("state-tracking")
     configs = config(study, "paper")
-    per_figure = {figure: [r.model for r in study.runs("paper", ALL) if r.figure == figure] for figure in FIGURES}
-    assert all(models == ALL for models in per_figure.values())
-    assert len(configs) == len(FIGURES) * len(ALL)
+    runs = study.runs("paper", ALL)
+    for figure in FIGURES:
+        own = [r for r in runs if r.figure == figure]
+        assert list(dict.fromkeys(r.model for r in own)) == ALL
+        ranged = [r.model for r in own if r.settings.get("negative_eigenvalues")]
+        assert ranged == ["deltanet", "gated_deltanet", "mamba"]
+        assert len(own) == len(ALL) + len(ranged)
+    assert len({each.spec.variant for each in configs}) == len(configs) == len(runs)
     assert len({(each.spec.task, json.dumps(each.spec.training, sort_keys=True)) for each in configs}) == 2
     assert {each.model_settings.hidden_size for each in configs} == {64}
     layers = {(each.spec.task, each.model_settings.layers, each.model_settings.block) for each in configs}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import orthobench as ob
+from orthobench.analysis.conditions import collect
 from orthobench.papers import find_study
-from orthobench.reporting.studies import find_result
+from orthobench.reporting.studies import find_result, with_printed_names
 from orthobench.reporting.study_lengths import held_length, length_tables
 from orthobench.store import open_store
 
@@ -36,8 +38,6 @@ def test_a_length_that_no_sequence_has_is_left_out():
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
     """Two seeds of the study's small version."""
-    import orthobench as ob
-
     folder = tmp_path_factory.mktemp("study")
     ob.study(
         "state-tracking",
@@ -54,7 +54,9 @@ def database(tmp_path_factory):
 def test_the_tables_are_those_of_the_runs(database):
     with open_store(str(database / "runs.db")) as store:
         result = find_result(store, find_study("state-tracking"))
-        scores, lengths = length_tables(result.conditions, result.study.names)
+        scores, lengths = length_tables(
+            [(figure, with_printed_names(condition, result.study.names)) for figure, condition in result.conditions]
+        )
         finals: dict[tuple[str, str], list[float]] = {}
         for run in store.runs():
             figure = "parity" if run.task == "formal_language" else "S3"
@@ -67,3 +69,15 @@ def test_the_tables_are_those_of_the_runs(database):
             assert cell == f"{np.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
     (of_lstm,) = [row for row in lengths.rows if row[0] == "LSTM"]
     assert of_lstm[lengths.headings.index("S3")] == "24+"
+
+
+def test_variants_of_a_model_have_rows_of_their_own(tmp_path):
+    """The range of the eigenvalues decides what a linear cell can track, so both ranges are in the study."""
+    database = str(tmp_path / "runs.db")
+    tiny = {"hidden_size": 8, "train_size": 32, "test_size": 8, "longest": 6, "batch_size": 16, "epochs": 1}
+    for negative in (False, True):
+        ob.run("group_word", "deltanet", db=database, settings=tiny | {"negative_eigenvalues": negative})
+    with open_store(database) as store:
+        (condition,) = collect(store)
+    scores, _ = length_tables([("S3", condition)])
+    assert {row[0] for row in scores.rows} == {f"deltanet negative_eigenvalues={value}" for value in ("false", "true")}
