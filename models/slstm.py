@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Model, Signature, State
-from orthobench.recurrence import GradientTrace, project, slstm
+from orthobench.recurrence import GradientTrace, Projection, slstm, spread_heads
 
 from ._xlstm import XLSTMSettings, input_scale
 
@@ -46,12 +46,15 @@ class SLSTM(Model):
     version = 1
     title = "sLSTM"
     paper = "Beck et al. xLSTM: Extended Long Short-Term Memory. NeurIPS 2024"
-    cost = "no kernel: PyTorch makes every step"
+    cost = (
+        "products of n^2 / heads for each of four gates, an exponential each for i and f, a division, and three states"
+    )
     Settings = SLSTMSettings
 
     def __init__(self, settings: SLSTMSettings, signature: Signature, generator: torch.Generator) -> None:
         super().__init__(settings, signature, generator)
         m, n, size = signature.input_size, settings.hidden_size, settings.head_size
+        self.heads = settings.heads
         self.exponential_forget = settings.forget_gate == "exponential"
         self.input_weight = nn.Parameter(input_scale(m) * torch.randn(4 * n, m, generator=generator))
         blocks = torch.zeros(4, settings.heads, size, size)
@@ -70,16 +73,14 @@ class SLSTM(Model):
         n = self.features
         return {name: slice(k * n, (k + 1) * n) for k, name in enumerate(slstm.states)}
 
-    def recurrent_weight(self) -> Tensor:
-        """Return R with its zeros, `[4n, n]`."""
-        heads = self.recurrent_blocks.shape[1]
-        own = torch.eye(heads, dtype=self.recurrent_blocks.dtype, device=self.recurrent_blocks.device)
-        spread = self.recurrent_blocks.unsqueeze(3) * own[:, None, :, None]  # [4, heads, d, heads, d]
-        return spread.reshape(4 * self.features, self.features)
-
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = project(inputs, self.input_weight, self.bias)
-        return slstm(x, self.recurrent_weight(), state, trace, self.exponential_forget)
+        x = Projection(inputs, self.input_weight, self.bias)
+        return slstm(x, self.columns(), state, trace, self.exponential_forget, self.heads)
+
+    def columns(self) -> Tensor:
+        """Return R without the zeros between heads, `[4n, d]`."""
+        return self.recurrent_blocks.flatten(0, 2)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:
-        return dict(zip(("R_i", "R_f", "R_z", "R_o"), self.recurrent_weight().chunk(4), strict=True))
+        weight = spread_heads(self.columns(), self.heads)
+        return dict(zip(("R_i", "R_f", "R_z", "R_o"), weight.chunk(4), strict=True))

@@ -23,11 +23,13 @@ from orthobench.recurrence.operations import (
     lstm,
     min_gru,
     min_lstm,
+    mlstm,
     oscillators,
     read_memory,
     recurrence,
     selective_scan,
     slstm,
+    spread_heads,
     unit,
 )
 from orthobench.recurrence.projection import project
@@ -61,6 +63,7 @@ __all__ = [
     "lstm",
     "min_gru",
     "min_lstm",
+    "mlstm",
     "oscillators",
     "project",
     "read_memory",
@@ -69,6 +72,7 @@ __all__ = [
     "set_backend",
     "short_convolution",
     "slstm",
+    "spread_heads",
     "unit",
     "use_backend",
 ]

@@ -51,12 +51,14 @@ def _forms() -> Iterator[_Form]:
         yield cell, {"positive": True}, {}
         yield cell, {"positive": False}, {}
     yield operations.oscillators, {}, {}
+    yield operations.slstm, {"heads": 2}, {}
+    yield operations.slstm, {"exponential_forget": True}, {}
 
 
-def _weight_shapes(operation: Operation[...]) -> list[tuple[int, ...]]:
+def _weight_shapes(operation: Operation[...], parameters: Mapping[str, Any]) -> list[tuple[int, ...]]:
     n = _FEATURES
     if not operation.diagonal:
-        return [(operation.rows * n, operation.sources * n)]
+        return [operation.matrix_shape(n, parameters)]
     return [(operation.rows * n,), *([(_STEPS, _BATCH, n)] if operation.rows == 1 else [])]
 
 
@@ -72,6 +74,7 @@ def comparisons() -> dict[str, Callable[[], bool]]:
         **functions,
         "delta_rule": _delta_rule_agrees,
         "selective_scan": _selective_scan_agrees,
+        "mlstm": _mlstm_agrees,
         "short_convolution": _convolution_agrees,
         "project": _projection_agrees,
         "cross_entropy": _entropy_agrees,
@@ -82,7 +85,7 @@ def _operation_agrees(forms: list[_Form]) -> bool:
     """Return whether the kernels agree in each form, and with inputs that the kernel projects."""
     with torch.inference_mode(False), torch.enable_grad():
         for operation, parameters, vectors in forms:
-            for weight_shape in _weight_shapes(operation):
+            for weight_shape in _weight_shapes(operation, parameters):
                 names, arguments = tuple(vectors), _arguments(operation, vectors, weight_shape)
                 expected = evaluate(reference.run, operation, parameters, names, arguments, torch.float64, traced=True)
                 try:
@@ -91,19 +94,27 @@ def _operation_agrees(forms: list[_Form]) -> bool:
                     return False
                 if not all(_is_close(actual[name], value) for name, value in expected.items()):
                     return False
-        return all(_projected_form_agrees(operation, parameters) for operation, parameters, _ in forms)
+        return all(
+            _projected_form_agrees(operation, parameters, operation.gates * _FEATURES, _arguments(operation, {}, shape))
+            for operation, parameters, _ in forms
+            for shape in _weight_shapes(operation, parameters)
+            if not operation.diagonal
+        )
 
 
-def _projected_form_agrees(operation: Operation[...], parameters: Mapping[str, Any]) -> bool:
-    """Return whether the kernel that makes x from a projection agrees, or True if the operation has none."""
-    n, width, inputs = _FEATURES, len(operation.states), 5
-    shapes = [(_STEPS, _BATCH, inputs), (operation.gates * n, inputs), (operation.gates * n,)]
-    shapes += [(operation.rows * n, operation.sources * n), *[(_BATCH, n)] * width]
-    arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-    arguments[3] /= n**0.5
+def _projected_form_agrees(
+    operation: Operation[...], parameters: Mapping[str, Any], width: int, arguments: Sequence[Tensor]
+) -> bool:
+    """Return whether the kernel that makes x from a projection agrees, or True if the operation has none.
+
+    `width` is the number of features of x. The arguments are x, which gives T and B, the weight and the state.
+    """
+    x, *others = arguments
+    shapes = [(*x.shape[:2], 5), (width, 5), (width,)]
+    arguments = [*(normal(*shape, seed=10 + i) for i, shape in enumerate(shapes)), *others]
 
     def gradients(run: Callable[[Call], Result], dtype: torch.dtype) -> list[Tensor] | None:
-        u, *leaves = (argument.to(dtype) for argument in arguments)
+        u, *leaves = (argument.detach().to(dtype) for argument in arguments)
         input_weight, bias, weight, *state = (leaf.requires_grad_() for leaf in leaves)
         x = torch.nn.functional.linear(u, input_weight, bias)
         call = operation.call(x, weight, tuple(state), **parameters)
@@ -118,7 +129,7 @@ def _projected_form_agrees(operation: Operation[...], parameters: Mapping[str, A
         return [*(result.detach() for result in results), *by_leaf]
 
     try:
-        actual = None if operation.diagonal else gradients(cpu.run, torch.float32)
+        actual = gradients(cpu.run, torch.float32)
     except MemoryError:
         return False
     expected = [] if actual is None else gradients(reference.run, torch.float64)
@@ -250,13 +261,39 @@ def _with_weights(call: Call) -> Result:
     return reference.run(replace(call, weight=weight))
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
+def _mlstm_agrees() -> bool:
+    """Return whether the kernels of the mLSTM agree, with whole vectors and parts, and with chunks and a rest."""
+    heads = 2
+    for steps, batch, size, exponential in ((3, 3, 16, False), (35, 2, 37, False), (5, 3, 70, True)):
+        width, parameters = 4 * heads * size, {"heads": heads, "exponential_forget": exponential}
+        shapes = [(steps, batch, width), (steps, batch, 2 * heads), (batch, heads * (size * (size + 1) + 1))]
+        arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+        expected = evaluate(reference.run, operations.mlstm, parameters, (), arguments, torch.float64, True)
+        try:
+            actual = evaluate(cpu.run, operations.mlstm, parameters, (), arguments, torch.float32, True)
+        except MemoryError:
+            return False
+        if not all(_is_close(actual[name], value) for name, value in expected.items()):
+            return False
+        if not _projected_form_agrees(operations.mlstm, parameters, width, arguments):
+            return False
+    return True
+
+
 def _arguments(operation: Operation[...], vectors: Mapping[str, int], weight_shape: tuple[int, ...]) -> list[Tensor]:
     """Return x, the weight, the initial state and the vectors of a form."""
     n = _FEATURES
-    shapes = [(_STEPS, _BATCH, operation.gates * n), weight_shape, *[(_BATCH, n)] * len(operation.states)]
-    arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-    arguments[1] /= n**0.5
-    return [*arguments, *(0.5 * normal(length, seed=10 + i) for i, length in enumerate(vectors.values()))]
+    x, weight = normal(_STEPS, _BATCH, operation.gates * n, seed=0), normal(*weight_shape, seed=1) / n**0.5
+    others = [0.5 * normal(length, seed=10 + i) for i, length in enumerate(vectors.values())]
+    return [x, weight, *_start(operation), *others]
+
+
+def _start(operation: Operation[...]) -> list[Tensor]:
+    """Return the initial state; a normaliser, by which outputs are divided, is positive."""
+    states = {name: normal(_BATCH, _FEATURES, seed=2 + i) for i, name in enumerate(operation.states)}
+    return [state.abs() + 0.5 if name == "n" else state for name, state in states.items()]
 
 
 def evaluate(

@@ -1,4 +1,4 @@
-"""The CPU back end: the kernels of `cpu.c`, `scan.c`, `delta.c`, `selective.c` and `units.py`, in float32.
+"""The CPU back end: the C kernels of this folder, in float32.
 
 Forward keeps the states and what the states do not give back (see `cpu.c`, "saved"). Backward runs the loop in reverse.
 It makes dL/dW beside the loop while the sum fits the cache, and else as one product over all steps.
@@ -17,12 +17,14 @@ from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Convolution, Projection, Result
 from orthobench.recurrence.independent import Independent
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
+from orthobench.recurrence.mlstm import MLSTM
 from orthobench.recurrence.scan import Scan
 from orthobench.recurrence.selective import Selective
+from orthobench.recurrence.slstm import SLSTM
 from orthobench.recurrence.units import Minimal, Oscillators
 
 _KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in cpu.c
-_PROJECTING = ("recurrence", "lstm", "gru", "lem")
+_PROJECTING = ("recurrence", "lstm", "gru", "lem", "slstm", "mlstm")
 _Settings = dict[str, int | float]
 
 
@@ -99,12 +101,9 @@ def _inputs(x: Tensor, parameters: Mapping[str, Any], gates: int = 1, more: int 
     U is packed as blocks of `gates` gates and, for a second product, of `more`. The bias is the weight of an additional
     input 1.
     """
-    weight, bias = parameters.get("input_weight"), parameters.get("input_bias")
-    if weight is None:
+    if "input_weight" not in parameters:
         return {"x": x}
-    if bias is not None:
-        x = torch.cat((x, x.new_ones(*x.shape[:2], 1)), dim=-1)
-        weight = torch.cat((weight, bias[:, None]), dim=1)
+    x, weight = native.with_bias(x, parameters["input_weight"], parameters["input_bias"])
     rows = weight.shape[0] // (gates + more) * gates
     fields = {"u": x, "packed_inputs": native.pack(weight[:rows], gates)}
     return {**fields, "packed_candidate_inputs": native.pack(weight[rows:], more)} if more else fields
@@ -455,5 +454,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "min_lstm": Minimal,
     "oscillators": Oscillators,
     "selective_scan": Selective,
+    "slstm": SLSTM,
+    "mlstm": MLSTM,
 }
 """The kernels, by the operation's name."""

@@ -19,7 +19,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import cuda_gated, cuda_launch, delta_chunks, kernels, nvrtc_cluster, nvrtc_row, verdicts
+from orthobench.recurrence import (
+    cuda_gated,
+    cuda_launch,
+    delta_chunks,
+    kernels,
+    mlstm_chunks,
+    nvrtc_cluster,
+    nvrtc_row,
+    verdicts,
+)
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.diagonal import Diagonal
@@ -29,6 +38,8 @@ from orthobench.recurrence.selective_pieces import SelectiveScan
 from orthobench.recurrence.self_test import Run
 
 _GATED = "gated"
+_IN_CHUNKS = {"delta_rule": delta_chunks.run, "mlstm": mlstm_chunks.run}
+"""Operations of torch's, a chunk of steps at once, which autograd differentiates."""
 _IN_TORCH: tuple[type[Kernel], ...] = (Diagonal, Minimal, Oscillators, SelectiveScan)
 """Kernels of torch's operations, which need no Triton and no self-test."""
 TRITON = "triton"
@@ -38,7 +49,7 @@ TRITON = "triton"
 def unsupported(call: Call) -> str | None:
     """Return the reason why this back end has no kernel for the call, or None."""
     op, x, weight = call.operation.name, call.x, call.weight
-    if op == "delta_rule":
+    if op in _IN_CHUNKS:
         return None
     if op not in KERNELS:
         return f"{op} has no Triton kernels"
@@ -77,7 +88,7 @@ def unusable(call: Call) -> str | None:
 
     A call without a state only asks for the back end, and tests nothing.
     """
-    if call.operation.name == "delta_rule" or KERNELS[call.operation.name] in _IN_TORCH or not call.state:
+    if call.operation.name in _IN_CHUNKS or KERNELS[call.operation.name] in _IN_TORCH or not call.state:
         return None
     reason = None
     for name, kernel in runs(call).items():
@@ -94,9 +105,9 @@ def runs(call: Call) -> dict[str, Run]:
 
 
 def run(call: Call) -> Result:
-    """Run all steps by the first kernel that passed its self-test, or by Triton's; the delta rule by PyTorch's."""
-    if call.operation.name == "delta_rule":
-        return delta_chunks.run(call)
+    """Run all steps by the first kernel that passed its self-test, or by Triton's; some operations by PyTorch's."""
+    if call.operation.name in _IN_CHUNKS:
+        return _IN_CHUNKS[call.operation.name](call)
     if call.x.is_cuda and KERNELS[call.operation.name] not in _IN_TORCH:
         for name, kernel in runs(call).items():
             if name == TRITON or verdicts.failure(call, kernel, name) is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -140,6 +140,10 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.delta_size.restype = library.delta_inputs.restype = library.convolution_taps.restype = size
     library.selective_starts.argtypes = (size,) * 4
     library.selective_size.restype = library.selective_starts.restype = size
+    library.slstm_size.restype = library.mlstm_size.restype = library.mlstm_chunk.restype = size
+    library.mlstm_memory.restype, library.mlstm_memory.argtypes = size, (size,)
+    for op in ("slstm", "mlstm"):
+        getattr(library, f"{op}_forward").argtypes = getattr(library, f"{op}_backward").argtypes = (pointer, size, size)
     library.selective_forward.argtypes = library.selective_backward.argtypes = (pointer, size, size)
     library.delta_forward.argtypes = library.delta_backward.argtypes = (pointer, size, size)
     library.scan_forward.argtypes = (size,) * 7 + (pointer,) * 4
@@ -173,7 +177,6 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
         fields["weight_time"] = torch.zeros(2, dtype=torch.int64)
     for name, value in fields.items():
         setattr(problem, name, value.data_ptr() if isinstance(value, Tensor) else value)
-    library = kernels()
     packed: Tensor = fields["packed"]
     count = torch.get_num_threads() if steps * packed.numel() * batch > _SMALL else 1
     if 4 * packed.numel() <= _CACHED:
@@ -184,7 +187,23 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
     parts = threads.ranges(groups or batch, count)
     if groups:
         parts = [(batch * first // groups, batch * last // groups) for first, last in parts]
-    kernel = getattr(library, function)
+    if function.endswith("_forward"):
+        with stopwatch.part(stopwatch.FORWARD):
+            run_parts(function, problem, parts)
+    else:
+        with stopwatch.divided(
+            stopwatch.BACKWARD, stopwatch.WEIGHT_GRADIENT, lambda: _share(fields.get("weight_time"))
+        ):
+            run_parts(function, problem, parts)
+
+
+def run_parts(function: str, problem: ctypes.Structure, parts: Sequence[tuple[int, int]]) -> None:
+    """Run a kernel on each part [first, last) of its rows or units, on torch's number of threads.
+
+    Raises:
+        MemoryError: it has not enough memory.
+    """
+    kernel = getattr(kernels(), function)
 
     def task(first: int, last: int) -> Callable[[], None]:
         def run() -> None:
@@ -193,20 +212,20 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
 
         return run
 
-    tasks = [task(*part) for part in parts]
-    if function.endswith("_forward"):
-        with stopwatch.part(stopwatch.FORWARD):
-            threads.run(tasks)
-    else:
-        with stopwatch.divided(
-            stopwatch.BACKWARD, stopwatch.WEIGHT_GRADIENT, lambda: _share(fields.get("weight_time"))
-        ):
-            threads.run(tasks)
+    threads.run([task(*part) for part in parts])
 
 
 def _share(times: Tensor | None) -> float:
     """Return the share of the first time in the second."""
     return 0.0 if times is None else float(times[0] / times[1])
+
+
+def with_bias(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return inputs `[T, B, m]` and their weight `[width, m]` with the bias as the weight of an additional input 1."""
+    if bias is None:
+        return inputs, weight
+    constant = inputs.new_ones(*inputs.shape[:2], 1)
+    return torch.cat((inputs, constant), dim=-1), torch.cat((weight, bias[:, None]), dim=1)
 
 
 def pack(weight: Tensor, gates: int = 1) -> Tensor:

@@ -7,7 +7,7 @@ step; the other back ends have kernels for it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, Generic, ParamSpec
 
 from torch import Tensor
@@ -30,7 +30,7 @@ class Operation(Generic[P]):
         states: names of the state's tensors.
         gates: number of blocks of n features in x.
         rows: number of blocks of n rows in the weight.
-        sources: number of blocks of n columns in the weight.
+        sources: number of blocks of n columns in the weight. With a parameter `heads` a block has n / heads columns.
         diagonal: whether the weight has numbers of each unit instead, `[rows * n]`: the units are independent. With one
             row it is the diagonal of a matrix, or one diagonal for each step and row, `[T, B, n]`. The step is made
             from `[rows * n]`, or from one step's `[B, n]`.
@@ -120,6 +120,10 @@ class Operation(Generic[P]):
         """
         return dispatch.choose(Call(self, x, weight, (), self._parameters(weight, *args, **kwargs)))
 
+    def matrix_shape(self, n: int, parameters: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the shape of a weight that is neither diagonal nor one for each step."""
+        return self.rows * n, self.sources * n // max(1, parameters.get("heads", 1))
+
     def _parameters(self, weight: Weight, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
         bound = self._signature.bind(weight, *args, **kwargs)
         bound.apply_defaults()
@@ -144,7 +148,7 @@ class Operation(Generic[P]):
         if isinstance(weight, Tensor):
             per_step = self.widths is not None or (weight.dim() == 3 and self.rows == 1)
             diagonal = (x.shape[0], batch, weight_width) if per_step else (self.rows * n,)
-            matrix = (weight_width, width) if self.widths else (self.rows * n, self.sources * n)
+            matrix = (weight_width, width) if self.widths else self.matrix_shape(n, parameters)
             is_matrix = weight.dim() == 2 if self.widths else not self.diagonal
             shapes["weight"] = weight, matrix if is_matrix else diagonal
             tensors.append(weight)

@@ -6,6 +6,8 @@ is z_t = x_t + h_{t-1} W^T. The inputs x_t include the input projection and its 
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, logsigmoid, softplus
@@ -85,17 +87,34 @@ _LARGEST_EXPONENT = 80.0
 """A bound of exponents whose exponential float32 can hold."""
 
 
-@operation(states=("h", "c", "n", "m"), gates=4, traced=3)
-def slstm(weight: Tensor, exponential_forget: bool = False) -> Step:
+def _check_whole_heads(n: int, heads: int, **others: bool) -> str | None:
+    return f"heads={heads} should divide the {n} features" if heads < 1 or n % heads else None
+
+
+def spread_heads(blocks: Tensor, heads: int) -> Tensor:
+    """Return the matrix `[rows, n]` that is zero between heads, from the heads' own columns `[rows, n / heads]`.
+
+    The rows are `[gates, heads, n / heads]`.
+    """
+    size = blocks.shape[1]
+    own = torch.eye(heads, dtype=blocks.dtype, device=blocks.device)
+    return (blocks.view(-1, heads, size, 1, size) * own[:, None, :, None]).reshape(-1, heads * size)
+
+
+@operation(states=("h", "c", "n", "m"), gates=4, traced=3, check=_check_whole_heads)
+def slstm(weight: Tensor, exponential_forget: bool = False, heads: int = 1) -> Step:
     """sLSTM: c_t = f' c_{t-1} + i' tanh(z), n_t = f' n_{t-1} + i', h_t = s(o) c_t / n_t, gates in the order i, f, z, o.
 
     m_t = max(log f + m_{t-1}, i) keeps i' = exp(i - m_t) and f' = exp(log f + m_{t-1} - m_t) at most 1; f is s(.), or
     exp(.) with `exponential_forget`. At the start n is 0, and there alone: then m_t = i, and the first input counts
     whole however small exp(i) is. No output depends on m.
+
+    The weight has the matrices of each gate and head, `[4, heads, d, d]` as `[4n, d]`, where d = n / heads.
     """
+    transposed = spread_heads(weight, heads).T
 
     def step(x: Tensor, h: Tensor, c: Tensor, n: Tensor, m: Tensor) -> State:
-        i, f, z, o = torch.addmm(x, h, weight.T).chunk(4, dim=-1)
+        i, f, z, o = torch.addmm(x, h, transposed).chunk(4, dim=-1)
         faded = m + (f if exponential_forget else logsigmoid(f))
         m = torch.where(n == 0, i, torch.maximum(i, faded))
         keep, write = (faded - m).clamp(max=_LARGEST_EXPONENT).exp(), (i - m).exp()
@@ -439,5 +458,65 @@ def selective_scan(
 
     def step(x: Tensor, h: Tensor) -> State:
         return (a.flatten(-2) * h + (b * (delta * x.unsqueeze(-2))).flatten(-2),)
+
+    return step
+
+
+def memory_size(n: int, heads: int) -> int:
+    """Return d of a state of n features, which are C `[d, d]` and n `[d]` of each head, and m of each."""
+    return math.isqrt(max(0, n // max(1, heads) - 1))
+
+
+def _check_memories(n: int, heads: int, exponential_forget: bool) -> str | None:
+    size = memory_size(n, heads)
+    if heads < 1 or size < 1 or n != heads * (size * (size + 1) + 1):
+        return f"a state of {n} features is not C, n and m of {heads} heads"
+    return None
+
+
+def _memory_widths(n: int, heads: int, exponential_forget: bool) -> tuple[int, int]:
+    return 4 * heads * memory_size(n, heads), 2 * heads
+
+
+def split_memories(state: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """Return [C; n] `[B, heads, d + 1, d]` and m `[B, heads]` of a state `[B, features]`."""
+    memory, m = state.split((state.shape[-1] - heads, heads), dim=-1)
+    size = memory_size(state.shape[-1], heads)
+    return memory.unflatten(-1, (heads, size + 1, size)), m
+
+
+def normalised(read: Tensor, m: Tensor) -> Tensor:
+    """Return C q / max(|n^T q|, 1) from [C q; n^T q] `[..., d + 1]`, divided by exp(m), and m `[..., 1]`."""
+    values, total = read[..., :-1], read[..., -1:]
+    return values / torch.maximum(total.abs(), (-m).clamp(max=_LARGEST_EXPONENT).exp())
+
+
+def _read_memories(x: Tensor, weight: Tensor, state: Tensor, heads: int, exponential_forget: bool) -> Tensor:
+    memory, m = split_memories(state, heads)
+    q, _, _, o = x.unflatten(-1, (4, heads, -1)).unbind(1)
+    return (o.sigmoid() * normalised((memory @ q[..., None]).squeeze(-1), m[..., None])).flatten(1)
+
+
+@operation(states=("C",), check=_check_memories, widths=_memory_widths, output=_read_memories)
+def mlstm(weight: Tensor, heads: int, exponential_forget: bool = False) -> Step:
+    """mLSTM: C_t = f' C_{t-1} + i' v_t k_t^T, n_t = f' n_{t-1} + i' k_t, h_t = s(o_t) C_t q_t / max(|n_t^T q_t|, 1).
+
+    x has q, sqrt(d) k, v and o, `[heads, d]` each. The weight has i and f of each step, `[heads]` each. i' is exp(i),
+    and f' is s(f), or exp(f) with `exponential_forget`. The state has C and n of each head, `[heads, d + 1, d]`, then m
+    `[heads]`. C and n are divided by exp(m_t), m_t = max(log f' + m_{t-1}, i_t), and 1 becomes exp(-m_t).
+    """
+    i, f = weight.chunk(2, dim=-1)
+    log_f = f if exponential_forget else logsigmoid(f)
+
+    def step(x: Tensor, state: Tensor) -> State:
+        memory, m = split_memories(state, heads)
+        _, k, v, _ = x.unflatten(-1, (4, heads, -1)).unbind(1)
+        keys = k / math.sqrt(k.shape[-1])
+        faded = log_f + m
+        m = torch.maximum(faded, i)
+        keep, write = ((each - m).exp()[..., None, None] for each in (faded, i))
+        values = torch.cat((v, torch.ones_like(v[..., :1])), dim=-1)
+        memory = keep * memory + write * (values[..., None] * keys[..., None, :])
+        return (torch.cat((memory.flatten(1), m), dim=-1),)
 
     return step

@@ -148,6 +148,8 @@ INLINE vf clamp(vf x, float low, float high) {
 #endif
 }
 
+INLINE vf at_most(vf x, float bound) { return select_lanes(x > bound, splat(bound), x); }
+
 /* e^x, relative error below 2e-7; the argument is held in [-87, 88], outside of which float32 has nothing to say. */
 INLINE vf exponential(vf x) {
     x = clamp(x, -87.0f, 88.0f);
@@ -185,6 +187,27 @@ INLINE vf power_of_two(vf x) {
 }
 
 INLINE vf sigmoid(vf x) { return reciprocal(1.0f + exponential(-x)); }
+
+/* log(1 + u) of u in [0, 1]: 2 artanh(u / (2 + u)), whose argument is at most 1/3, so that the series ends below the
+ * rounding. */
+INLINE vf log_one_plus(vf u) {
+    const vf z = u * reciprocal(2.0f + u), square = z * z;
+    vf series = splat(2.0f / 13.0f);
+    series = series * square + 2.0f / 11.0f;
+    series = series * square + 2.0f / 9.0f;
+    series = series * square + 2.0f / 7.0f;
+    series = series * square + 2.0f / 5.0f;
+    series = series * square + 2.0f / 3.0f;
+    series = series * square + 2.0f;
+    return z * series;
+}
+
+/* log sigmoid(x), and sigmoid(-x), its derivative. */
+INLINE vf log_sigmoid(vf x, vf *derivative) {
+    const vf e = exponential(-magnitude(x)), inverse = reciprocal(1.0f + e);
+    *derivative = select_lanes(x > 0, e * inverse, inverse);
+    return select_lanes(x > 0, (vf){0}, x) - log_one_plus(e);
+}
 
 /* x P(x^2) / Q(x^2) on [-9, 9], outside of which tanh is 1 to the rounding. The polynomials are a least squares fit of
  * relative error 1.3e-9, weighted anew until the error is level; with the rounding it stays below 3.5e-7. */

@@ -19,6 +19,7 @@ from orthobench.recurrence import (
     native,
     recurrence,
     reference,
+    slstm,
     stopwatch,
     use_backend,
 )
@@ -48,6 +49,7 @@ FORMS: dict[str, tuple[Any, dict[str, Any]]] = {
     "gru-after": (gru, {"reset_after": True}),
     "gru-after-modrelu": (gru, {"reset_after": True, "activation": MODRELU}),
     "lem": (lem, {"step_size": 0.7}),
+    "slstm": (slstm, {}),
 }
 each_form = pytest.mark.parametrize("form", FORMS)
 
@@ -76,6 +78,8 @@ def test_the_product_is_that_of_float64(steps: int, batch: int, n: int, m: int) 
 def projected(operation: Any, gates: int, steps: int, batch: int, n: int, m: int, has_bias: bool) -> list[Tensor]:
     """u, U, W, the initial states, and b if it is wanted."""
     states = [normal(batch, n, seed=10 + i) for i in range(len(operation.states))]
+    if operation is slstm:
+        states[2] = states[2].abs() + 0.5  # by which h is divided
     weights = [normal(gates * n, m, seed=1) / m**0.5, 0.5 * normal(gates * n, n, seed=2) / n**0.5]
     return [normal(steps, batch, m, seed=0), *weights, *states, *([normal(gates * n, seed=3)] if has_bias else [])]
 

@@ -21,11 +21,10 @@ TINY = {"sequence_length": str(T), "train_size": "80", "test_size": "10", "batch
 PYTORCH = {"cornn", "goru", "ind_rnn", "lem", "lipschitz_rnn", "slstm"}  # without Triton kernels
 STEP_KERNELS = {"lstm": 2 * T, "gru": 4 * T}  # Triton launches of a training step; 2 for those of one launch a sequence
 NVRTC = {"lru", "linoss", "min_gru", "min_lstm", "urnn", "eurnn", "exprnn", "dtriv", "nnrnn", "scurnn", "mamba"}
-DELTA = {"deltanet", "deltaproduct", "gated_deltanet"}  # chunks in torch's operations, without Triton kernels
+CHUNKS = {"deltanet", "deltaproduct", "gated_deltanet", "mlstm"}  # in torch's operations, without Triton kernels
 LAUNCHES = {"cornn": 200, "goru": 400, "lem": 340, "dtriv": 240, "nnrnn": 220}  # at most, of CUDA's own kernels
 LAUNCHES |= {"slstm": 460, "mamba": 240}
-WITHOUT_STEPS = {"mlstm"}  # of which no recurrence runs: chunks in torch's operations
-LAUNCHES |= dict.fromkeys(DELTA, 300)  # those of one chunk
+LAUNCHES |= dict.fromkeys(CHUNKS, 300)  # those of one chunk
 MOST = 180  # launches of the other models
 
 
@@ -78,9 +77,8 @@ def check_waits(model: str, step: dict[str, object]) -> None:
 
 
 def check_eager(model: str, step: dict[str, object]) -> None:
-    backends = [] if model in WITHOUT_STEPS else ["reference" if model in PYTORCH else "cuda"]
-    assert step["backends"] == backends, model
-    if model not in PYTORCH | NVRTC | WITHOUT_STEPS | DELTA:
+    assert step["backends"] == ["reference" if model in PYTORCH else "cuda"], model
+    if model not in PYTORCH | NVRTC | CHUNKS:
         assert step["triton"] == STEP_KERNELS.get(model, 2), model
     assert step["launches"] <= LAUNCHES.get(model, MOST), model
 

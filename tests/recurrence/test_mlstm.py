@@ -1,0 +1,318 @@
+"""The mLSTM in C, in chunks and by the definition, against a literal transcription and the paper's parallel form."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from orthobench.recurrence import GradientTrace, Projection, cpu, mlstm, mlstm_chunks, native, reference
+from orthobench.recurrence.call import Call, Result
+
+in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+CASE = SimpleNamespace(name="mlstm", op="mlstm")
+KERNELS = [
+    pytest.param(cpu, torch.float32, 1e-4, id="c", marks=in_c),
+    pytest.param(mlstm_chunks, torch.float64, 1e-10, id="chunks"),
+]
+B, HEADS, D = 2, 3, 4
+
+
+def arguments(steps: int, batch: int, heads: int, size: int, exponential: bool, fresh: bool, seed: int) -> list[Any]:
+    """x, the gates, the state, which is zero or any, and the parameters; float64.
+
+    Half the normalisers are below 1 and half above. The forget gates are not far from 1, so m stays near 0.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    x, gates = normal(steps, batch, 4 * heads * size), normal(steps, batch, 2 * heads)
+    gates[..., heads:] = gates[..., heads:].abs().neg() / 4 if exponential else 3 + gates[..., heads:]
+    state = normal(batch, heads * (size * (size + 1) + 1))
+    return [x, gates, torch.zeros_like(state) if fresh else state, heads, exponential]
+
+
+def call_of(problem: list[Any], trace: GradientTrace | None = None) -> Call:
+    x, gates, state, *parameters = problem
+    return mlstm.call(x, gates, (state,), trace, *parameters)
+
+
+def run(module: Any, problem: list[Any], trace: GradientTrace | None = None) -> Result:
+    result: Result = module.run(call_of(problem, trace))
+    return result
+
+
+@pytest.mark.parametrize("exponential", [False, True])
+def test_the_definition_is_the_equation(exponential: bool) -> None:
+    """With the authors' stabiliser, from a state of any kind."""
+    steps, batch, heads, d = 5, 3, 2, 3
+    problem = arguments(steps, batch, heads, d, exponential, False, seed=1)
+    y, (final,) = run(reference, problem)
+    x, gates, start = (tensor.numpy() for tensor in problem[:3])
+    for row in range(batch):
+        memories, m = start[row, :-heads].reshape(heads, d + 1, d).copy(), start[row, -heads:].copy()
+        for t in range(steps):
+            for j in range(heads):
+                q, k, v, o = x[t, row].reshape(4, heads, d)[:, j]
+                i, f = gates[t, row].reshape(2, heads)[:, j]
+                faded = m[j] + (f if exponential else -np.log1p(np.exp(-f)))
+                m[j] = max(faded, i)
+                written = np.outer([*v, 1], k / math.sqrt(d))
+                memories[j] = np.exp(faded - m[j]) * memories[j] + np.exp(i - m[j]) * written
+                read = memories[j] @ q
+                expected = read[:-1] / max(abs(read[-1]), np.exp(-m[j])) / (1 + np.exp(-o))
+                np.testing.assert_allclose(y[t, row, j * d : (j + 1) * d], expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(final[row], [*memories.ravel(), *m], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("exponential", [False, True])
+def test_gradients_of_the_definition_are_finite_differences(exponential: bool) -> None:
+    problem = arguments(3, 2, 2, 2, exponential, False, seed=2)
+    leaves = [tensor.requires_grad_() for tensor in problem[:3]]
+
+    def results(*tensors: Tensor) -> Any:
+        y, (final,) = run(reference, [*tensors, *problem[3:]])
+        return y, final
+
+    assert torch.autograd.gradcheck(results, leaves)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    steps=st.integers(1, 70),
+    batch=st.integers(1, 9),
+    heads=st.integers(1, 3),
+    size=st.integers(1, 40),
+    exponential=st.booleans(),
+    fresh=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+@pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
+def test_is_the_reference(
+    module: Any, dtype: torch.dtype, tolerance: float, agree: Any, seed: int, **sizes: Any
+) -> None:
+    """In value, in every gradient and in the trace."""
+    agree(module, CASE, arguments(**sizes, seed=seed), dtype, tolerance)
+
+
+@pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
+@pytest.mark.parametrize("size", [16, 32, 47, 64, 70])
+def test_sizes_of_whole_vectors_and_parts(
+    module: Any, dtype: torch.dtype, tolerance: float, size: int, agree: Any
+) -> None:
+    agree(module, CASE, arguments(37, 2, 2, size, False, False, seed=3), dtype, tolerance)
+
+
+@pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
+@pytest.mark.parametrize("traced", [False, True])
+def test_losses_of_one_result(module: Any, dtype: torch.dtype, tolerance: float, traced: bool) -> None:
+    """A loss of the outputs alone, and one of the final state alone."""
+    for read in (0, 1):
+        results = []
+        for each, kind in ((module, dtype), (reference, torch.float64)):
+            problem = arguments(40, 2, 2, 5, False, False, seed=4)
+            leaves = [tensor.to(kind).requires_grad_() for tensor in problem[:3]]
+            y, (final,) = run(each, [*leaves, *problem[3:]], GradientTrace() if traced else None)
+            loss = (y, final)[read].square().sum()
+            results.append(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
+        for actual, expected in zip(*results, strict=True):
+            assert float((actual.double() - expected).norm()) <= tolerance * (1 + float(expected.norm()))
+
+
+@in_c
+@pytest.mark.parametrize(("heads", "size", "inputs"), [(1, 17, 1), (2, 19, 3), (4, 32, 1), (3, 5, 40)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_projections(heads: int, size: int, inputs: int, has_bias: bool) -> None:
+    generator = torch.Generator().manual_seed(5)
+    steps, batch, width = 41, 7, 4 * heads * size
+    _, gates, state, *parameters = arguments(steps, batch, heads, size, False, False, seed=6)
+    u, input_weight, bias = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((steps, batch, inputs), (width, inputs), (width,))
+    )
+    tensors = [input_weight / inputs**0.5, gates, state, *([bias] if has_bias else [])]
+    results = []
+    for backend, dtype in ((cpu, torch.float32), (reference, torch.float64)):
+        leaves = [tensor.detach().to(dtype).requires_grad_() for tensor in tensors]
+        projection = Projection(u.to(dtype), leaves[0], leaves[3] if has_bias else None)
+        x = projection if backend is cpu else torch.nn.functional.linear(u, leaves[0], projection.bias)
+        call = mlstm.call(x, leaves[1], (leaves[2],), None, *parameters)
+        assert backend is reference or cpu.projects(call)
+        y, (final,) = backend.run(call)
+        gradients = torch.autograd.grad(y.square().sum() + final.sin().sum(), leaves)
+        results.append((y.detach(), *gradients))
+    for actual, expected in zip(*results, strict=True):
+        assert float((actual.double() - expected).norm()) <= 1e-4 * (1 + float(expected.norm()))
+
+
+@in_c
+def test_threads_change_no_number(evaluate: Any, restored_threads: None) -> None:
+    problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(70, 7, 2, 20, False, False, seed=8)]
+    results = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        results.append(evaluate(cpu, CASE, problem))
+    for result in results[1:]:
+        assert all(torch.equal(value, results[0][name]) for name, value in result.items())
+
+
+@in_c
+@pytest.mark.usefixtures("lesser_machine")
+@pytest.mark.parametrize(("heads", "size"), [(3, 3), (2, 8), (1, 21)])
+def test_lesser_machines(heads: int, size: int, agree: Any) -> None:
+    agree(cpu, CASE, arguments(39, 3, heads, size, size == 8, False, seed=9), torch.float32, 1e-4)
+
+
+@in_c
+def test_equal_numbers_share_a_derivative(agree: Any) -> None:
+    """Whole numbers make log f + m = i at many steps, and exp(-m) = |n^T q| = 1 at the first; a kink is as torch's."""
+    problem = arguments(6, 4, 1, 1, True, True, seed=10)
+    problem[0] = problem[0].sign()
+    problem[1] = problem[1].round()
+    problem[1][0] = 0
+    agree(cpu, CASE, problem, torch.float32, 2e-5)
+
+
+@in_c
+@pytest.mark.parametrize("i", [-1e4, -100.0, 0.0, 100.0, 1e4])
+@pytest.mark.parametrize("f", [-1e4, -100.0, 0.0, 100.0, 1e4])
+def test_extreme_gates_in_c(i: float, f: float) -> None:
+    """Values and gradients are finite, and the values those of float64 to the rounding of the gates' sums.
+
+    Queries and keys are positive, so that no sum of their products cancels.
+    """
+    x, gates, state, *parameters = arguments(70, 2, 2, 5, False, True, seed=11)
+    x[..., :20] = x[..., :20].abs()
+    gates = gates + torch.tensor([i, i, f, f], dtype=torch.float64)
+    exact, _ = run(reference, [x, gates.float().double(), state, *parameters])
+    leaves = [tensor.float().requires_grad_() for tensor in (x, gates, state)]
+    y, (final,) = run(cpu, [*leaves, *parameters])
+    assert final.isfinite().all()
+    for gradient in torch.autograd.grad(y.square().sum() + final[:, :-2].sum(), leaves):
+        assert gradient.isfinite().all()
+    tolerance = 0.1 if i == 1e4 else 1e-3
+    torch.testing.assert_close(y.double(), exact, rtol=tolerance, atol=tolerance)
+
+
+@in_c
+def test_nan_comes_out() -> None:
+    for gate in range(4):
+        problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(2, 1, 1, 5, False, True, seed=12)]
+        problem[0][0, 0, 5 * gate + 2] = torch.nan
+        assert bool(run(cpu, problem)[0][0, 0, 2].isnan())
+    for gate in range(2):
+        problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(2, 1, 1, 5, False, True, seed=12)]
+        problem[1][0, 0, gate] = torch.nan
+        assert bool(run(cpu, problem)[0][0].isnan().all())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 3}, "a state of 26 features is not C, n and m of 3 heads"),
+        ({"heads": 0}, "a state of 26 features is not C, n and m of 0 heads"),
+        ({"x": torch.zeros(2, 1, 5)}, r"x \[2, 1, 5\] should be \[2, 1, 24\]"),
+        ({"gates": torch.zeros(2, 1, 3)}, r"weight \[2, 1, 3\] should be \[2, 1, 4\]"),
+    ],
+)
+def test_refuses_what_does_not_fit(change: dict[str, Any], message: str) -> None:
+    problem = {"x": torch.zeros(2, 1, 24), "gates": torch.zeros(2, 1, 4), "heads": 2, **change}
+    with pytest.raises(ValueError, match=message):
+        mlstm(problem["x"], problem["gates"], (torch.zeros(1, 26),), None, problem["heads"])
+
+
+def parts(steps: int, seed: int = 3, gates=None, dtype=torch.float64) -> list[Tensor]:
+    """q, k, v with its last feature, i and log f of `[B, heads, T, *]`."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = (D, D, D, 1, 1)
+    q, k, v, i, f = (torch.randn(B, HEADS, steps, size, generator=generator, dtype=dtype) for size in sizes)
+    i, f = (2 * i, 2 * f) if gates is None else (i + gates[0], f + gates[1])
+    return [q, k, torch.cat((v, torch.ones_like(v[..., :1])), dim=-1), i, logsigmoid(f)]
+
+
+def zeros(dtype=torch.float64) -> tuple[Tensor, Tensor]:
+    return torch.zeros(B, HEADS, D + 1, D, dtype=dtype), torch.zeros(B, HEADS, 1, 1, dtype=dtype)
+
+
+def in_chunks(arguments, length, memory, m) -> tuple[Tensor, Tensor, Tensor]:
+    readings = []
+    for part in zip(*(each.split(length, dim=2) for each in arguments), strict=True):
+        read, memory, m = mlstm_chunks.chunk(memory, m, *part)
+        readings.append(read)
+    return torch.cat(readings, dim=2), memory, m
+
+
+def parallel(q, k, v, i, log_f) -> Tensor:
+    """The paper's parallel form: one matrix of decays over the whole sequence, stabilised by row."""
+    total = log_f.cumsum(dim=2)
+    steps = q.shape[2]
+    exponents = (total - total.mT + i.mT).masked_fill(torch.ones(steps, steps).triu(1).bool(), -math.inf)
+    largest = exponents.amax(dim=-1, keepdim=True)
+    scores = q @ k.mT * (exponents - largest).exp()
+    return scores @ v[..., :-1] / torch.maximum(scores.sum(-1, keepdim=True).abs(), (-largest).exp())
+
+
+@pytest.mark.parametrize("length", [1, 3, 8, 70])
+def test_chunks_are_the_parallel_form_and_its_gradients(length):
+    arguments = [each.requires_grad_() for each in parts(70)]
+    actual, expected = in_chunks(arguments, length, *zeros())[0], parallel(*arguments)
+    torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-10)
+    way = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    pairs = (torch.autograd.grad((way * each).sum(), [*arguments[:2], *arguments[3:]]) for each in (actual, expected))
+    for gradient, other in zip(*pairs, strict=True):
+        torch.testing.assert_close(gradient, other, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("length", [4, 40])
+def test_the_memory_after_chunks_is_that_of_single_steps(length):
+    """With the authors' stabiliser m_t = max(log f + m_{t-1}, i), from a state of any kind."""
+    arguments, generator = parts(40), torch.Generator().manual_seed(2)
+    start = [torch.randn(each.shape, generator=generator, dtype=torch.float64) for each in zeros()]
+    _, memory, m = in_chunks(arguments, length, *start)
+    expected, stabiliser = start
+    _, k, v, i, log_f = arguments
+    for t in range(40):
+        before, stabiliser = (
+            log_f[:, :, t, None] + stabiliser,
+            torch.maximum(log_f[:, :, t, None] + stabiliser, i[:, :, t, None]),
+        )
+        written = v[:, :, t, :, None] * k[:, :, t, None]
+        expected = (before - stabiliser).exp() * expected + (i[:, :, t, None] - stabiliser).exp() * written
+    torch.testing.assert_close(m, stabiliser, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(memory, expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("i", [-1e4, -100.0, 0.0, 100.0, 1e4])
+@pytest.mark.parametrize("f", [-1e4, -100.0, 0.0, 100.0, 1e4])
+def test_chunks_with_extreme_gates(i, f):
+    """Values and gradients are finite, and the values those of single steps in float64.
+
+    float32 holds a sum of 1e4 and a logarithm to 1e-3, so the shares of the steps are as exact.
+    """
+    arguments = parts(70, gates=(i, f), dtype=torch.float32)
+    read, memory, m = in_chunks([each.requires_grad_() for each in arguments], 32, *zeros(torch.float32))
+    assert memory.isfinite().all()
+    assert m.isfinite().all()
+    for gradient in torch.autograd.grad(read.square().sum() + memory.sum(), arguments):
+        assert gradient.isfinite().all()
+    exact = in_chunks([each.detach().double() for each in arguments], 1, *zeros())[0]
+    torch.testing.assert_close(read.double(), exact, rtol=0.1 if i == 1e4 else 1e-3, atol=0.1 if i == 1e4 else 1e-3)
+
+
+def test_a_closed_forget_gate_takes_no_precision_from_later_steps():
+    """Steps after it have shares with the error of their own sums, not of one through the closed gate."""
+    arguments = parts(32, gates=(0.0, 3.0), dtype=torch.float32)
+    arguments[4][:, :, 5::9] = -3e5
+    read = in_chunks(arguments, 32, *zeros(torch.float32))[0]
+    exact = in_chunks([each.double() for each in arguments], 1, *zeros())[0]
+    torch.testing.assert_close(read.double(), exact, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,182 @@
+"""The sLSTM in C against the definition: heads, projections, ragged sizes, kinks, and the gates' limits."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from orthobench.recurrence import GradientTrace, Projection, cpu, native, reference, slstm, spread_heads
+from orthobench.recurrence.call import Result
+
+pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+CASE = SimpleNamespace(name="slstm", op="slstm")
+
+
+def arguments(steps: int, batch: int, heads: int, size: int, exponential: bool, fresh: bool, seed: int) -> list[Any]:
+    """x, the weight, the state, which is zero or any, and the parameters; float64."""
+    generator = torch.Generator().manual_seed(seed)
+    n = heads * size
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    x, weight = normal(steps, batch, 4 * n), normal(4 * n, size) / size**0.5
+    state = [torch.zeros(batch, n, dtype=torch.float64) if fresh else normal(batch, n) for _ in range(4)]
+    if not fresh:
+        state[2] = state[2].abs() + 0.5
+    return [x, weight, *state, exponential, heads]
+
+
+def run(module: Any, problem: list[Any], trace: GradientTrace | None = None) -> Result:
+    x, weight, *state = problem[:6]
+    result: Result = module.run(slstm.call(x, weight, tuple(state), trace, *problem[6:]))
+    return result
+
+
+def test_heads_are_a_matrix_with_zeros() -> None:
+    """Value and gradient of the definition, whose weight has each head's columns alone."""
+    problem = arguments(5, 2, 3, 2, False, False, seed=1)
+    blocks = problem[1].requires_grad_()
+    dense = torch.cat([torch.block_diag(*gate.split(2)) for gate in blocks.chunk(4)])
+    assert torch.equal(spread_heads(blocks, 3), dense)
+    y, _ = run(reference, problem)
+    expected, _ = run(reference, [problem[0], dense, *problem[2:6], False, 1])
+    torch.testing.assert_close(y, expected)
+    gradients = [torch.autograd.grad(each.square().sum(), blocks) for each in (y, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    steps=st.integers(1, 40),
+    batch=st.integers(1, 40),
+    heads=st.integers(1, 4),
+    size=st.integers(1, 40),
+    exponential=st.booleans(),
+    fresh=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+def test_is_the_reference(agree: Any, seed: int, **sizes: Any) -> None:
+    """In value, in every gradient and in the trace."""
+    agree(cpu, CASE, arguments(**sizes, seed=seed), torch.float32, 2e-5)
+
+
+@pytest.mark.parametrize(("heads", "size", "inputs"), [(1, 17, 1), (2, 19, 3), (4, 32, 1), (3, 5, 40)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_projections(heads: int, size: int, inputs: int, has_bias: bool) -> None:
+    """The gradients of U and b too, each alone and all."""
+    generator = torch.Generator().manual_seed(2)
+    steps, batch, n = 23, 30, heads * size
+    _, weight, *state, exponential, heads = arguments(1, batch, heads, size, False, False, seed=3)
+    u, input_weight, bias = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64)
+        for shape in ((steps, batch, inputs), (4 * n, inputs), (4 * n,))
+    )
+    tensors = [input_weight / inputs**0.5, weight, *state, *([bias] if has_bias else [])]
+    for trained in ({0}, {1}, set(range(len(tensors)))):
+        results = []
+        for backend, dtype in ((cpu, torch.float32), (reference, torch.float64)):
+            leaves = [tensor.detach().to(dtype).requires_grad_(k in trained) for k, tensor in enumerate(tensors)]
+            mapped, blocks, *start = leaves[:6]
+            projection = Projection(u.to(dtype), mapped, leaves[6] if has_bias else None)
+            x = projection if backend is cpu else torch.nn.functional.linear(u, mapped, projection.bias)
+            call = slstm.call(x, blocks, tuple(start), None, exponential, heads)
+            assert backend is reference or cpu.projects(call)
+            y, final = backend.run(call)
+            loss = y.square().sum() + sum(each.sin().sum() for each in final)
+            results.append((y.detach(), *torch.autograd.grad(loss, [leaves[k] for k in sorted(trained)])))
+        for actual, expected in zip(*results, strict=True):
+            assert float((actual.double() - expected).norm()) <= 1e-5 * (1 + float(expected.norm()))
+
+
+@pytest.mark.parametrize("read", range(5))
+def test_losses_of_one_result(read: int) -> None:
+    """Of the outputs alone, and of each part of the final state alone."""
+    results = []
+    for module, kind in ((cpu, torch.float32), (reference, torch.float64)):
+        problem = arguments(20, 3, 2, 9, False, False, seed=4)
+        leaves = [tensor.to(kind).requires_grad_() for tensor in problem[:6]]
+        y, final = run(module, [*leaves, *problem[6:]])
+        results.append(torch.autograd.grad((y, *final)[read].square().sum(), leaves))
+    for actual, expected in zip(*results, strict=True):
+        assert float((actual.double() - expected).norm()) <= 2e-5 * (1 + float(expected.norm()))
+
+
+def test_without_gradients_the_numbers_are_the_same() -> None:
+    """Then c and n of one step are kept alone."""
+    problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(19, 6, 2, 18, False, False, seed=5)]
+    y, final = run(cpu, problem)
+    again, same = run(cpu, [problem[0].clone().requires_grad_(), *problem[1:]])
+    assert torch.equal(y, again)
+    assert all(map(torch.equal, final, same))
+
+
+def test_threads_change_no_number(evaluate: Any, restored_threads: None) -> None:
+    problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(70, 37, 2, 20, False, False, seed=6)]
+    results = []
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        results.append(evaluate(cpu, CASE, problem))
+    for result in results[1:]:
+        assert all(torch.equal(value, results[0][name]) for name, value in result.items())
+
+
+@pytest.mark.usefixtures("lesser_machine")
+@pytest.mark.parametrize(("heads", "size"), [(3, 1), (2, 8), (4, 21)])
+@pytest.mark.parametrize("fresh", [False, True])
+def test_lesser_machines(heads: int, size: int, fresh: bool, agree: Any) -> None:
+    agree(cpu, CASE, arguments(18, 13, heads, size, size == 8, fresh, seed=7), torch.float32, 2e-5)
+
+
+@pytest.mark.parametrize("exponential", [False, True])
+@pytest.mark.parametrize("i", [-1e4, -100.0, 100.0, 1e4])
+@pytest.mark.parametrize("f", [-1e4, -100.0, 100.0, 1e4])
+def test_extreme_gates(i: float, f: float, exponential: bool, agree: Any) -> None:
+    """From zeros and from any state: values and gradients are those of the definition."""
+    for fresh in (False, True):
+        problem = arguments(9, 2, 2, 5, exponential, fresh, seed=8)
+        problem[0][..., :10] += i
+        problem[0][..., 10:20] += f
+        agree(cpu, CASE, problem, torch.float32, 2e-2 if 1e4 in (abs(i), abs(f)) else 2e-4)
+
+
+def test_equal_exponents_share_the_derivative_of_the_larger(agree: Any) -> None:
+    """With f = exp and whole numbers log f + m is i at many steps; a kink's derivative is torch's."""
+    problem = arguments(6, 4, 1, 18, True, False, seed=9)
+    problem[0][..., :36] = problem[0][..., :36].round().clamp(-1, 1)
+    problem[1].zero_()
+    problem[5] = problem[5].round()
+    agree(cpu, CASE, problem, torch.float32, 2e-5)
+
+
+def test_the_largest_exponent_of_a_start(agree: Any) -> None:
+    """A start with n = 0 and c of any value, whose factor is held at exp(80)."""
+    problem = arguments(4, 3, 1, 6, False, True, seed=10)
+    problem[0][0, :, :6] -= 90
+    problem[3] = 1e-35 * (1 + torch.arange(18.0, dtype=torch.float64).view(3, 6))
+    agree(cpu, CASE, problem, torch.float32, 2e-4)
+
+
+def test_nan_comes_out() -> None:
+    for gate in range(4):
+        problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(2, 1, 1, 5, False, True, seed=11)]
+        problem[0][0, 0, 5 * gate + 2] = torch.nan
+        assert bool(run(cpu, problem)[0][0, 0, 2].isnan())
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [(4, r"weight \[24, 3\] should be \[24, 1\]"), (0, r"weight \[24, 3\] should be \[24, 6\]")],
+)
+def test_refuses_other_heads(heads: int, message: str) -> None:
+    problem = arguments(1, 1, 2, 3, False, True, seed=12)
+    with pytest.raises(ValueError, match=message):
+        run(reference, [*problem[:7], heads])
+    with pytest.raises(ValueError, match="heads=4 should divide the 6 features"):
+        run(reference, [problem[0], problem[1][:, :1], *problem[2:7], 4])
