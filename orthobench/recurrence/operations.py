@@ -494,7 +494,8 @@ def normalised(read: Tensor, m: Tensor) -> Tensor:
 def _read_memories(x: Tensor, weight: Tensor, state: Tensor, heads: int, exponential_forget: bool) -> Tensor:
     memory, m = split_memories(state, heads)
     q, _, _, o = x.unflatten(-1, (4, heads, -1)).unbind(1)
-    return (o.sigmoid() * normalised((memory @ q[..., None]).squeeze(-1), m[..., None])).flatten(1)
+    h: Tensor = o.sigmoid() * normalised((memory @ q[..., None]).squeeze(-1), m[..., None])
+    return h.flatten(1)
 
 
 @operation(states=("C",), check=_check_memories, widths=_memory_widths, output=_read_memories)
