@@ -13,6 +13,7 @@ from orthobench.analysis.conditions import VariantData, collect
 from orthobench.analysis.curve_claims import CURVE_CHECKS, JOINT_CHECKS
 from orthobench.analysis.dynamics import COMPUTATIONS
 from orthobench.analysis.gradient_claims import GRADIENT_CHECKS
+from orthobench.analysis.length_claims import LENGTH_CHECKS
 from orthobench.analysis.paper_tables import TIMES
 from orthobench.analysis.trajectory_claims import PANEL_CHECKS
 from orthobench.papers import Artifact, Claim, Paper, find_study
@@ -20,8 +21,11 @@ from orthobench.settings import merged_settings
 from orthobench.store import Store
 
 COMPARING = frozenset(
-    ["first", "departs_first", "later", "slower", "rougher", "best", "worst", "similar", "ratio", "fails_only_here"]
-)
+    [
+        "first", "departs_first", "later", "slower", "rougher", "best", "worst", "similar", "ratio", "fails_only_here",
+        "reaches_farther",
+    ]
+)  # fmt: skip
 """Checks that compare the claim's model with others."""
 
 
@@ -261,4 +265,4 @@ def _missing_runs(subject: ClaimSubject) -> str:
     return f"{subject.label}, of which {subject.variant.diverged} of {len(subject.variant.runs)} runs diverged"
 
 
-CHECKS = CURVE_CHECKS | GRADIENT_CHECKS
+CHECKS = CURVE_CHECKS | GRADIENT_CHECKS | LENGTH_CHECKS

@@ -26,10 +26,14 @@ DROP, DEPARTURE = (0.1, 0.5, 0.9), (0.05, 0.1, 0.2)
 RATIO_TOLERANCE = 0.25
 
 
+def _logged(claim: Claim, variant: VariantData) -> tuple[str, str]:
+    """Return the split and the name under which runs log the claim's metric."""
+    return claim.split or ("probe" if claim.metric else "test"), claim.metric or variant.run.metric
+
+
 def curves(claim: Claim, variant: VariantData) -> list[pd.Series]:
     """Return the claim's metric of every finished run, by iteration."""
-    split = claim.split or ("probe" if claim.metric else "test")
-    return list(variant.series_of_runs(split, claim.metric or variant.run.metric).values())
+    return list(variant.series_of_runs(*_logged(claim, variant)).values())
 
 
 def baseline(claim: Claim, variant: VariantData) -> float:
@@ -41,8 +45,7 @@ def baseline(claim: Claim, variant: VariantData) -> float:
 
 def curve_ends(claim: Claim, variant: VariantData) -> list[CurveEnd]:
     """Return the end of the claim's metric of every finished run."""
-    last = (curve_end(series.to_list()) for series in curves(claim, variant))
-    return [end for end in last if end is not None]
+    return list(variant.ends_of(*_logged(claim, variant)).values())
 
 
 def ends(claim: Claim, variant: VariantData) -> list[float]:

@@ -32,15 +32,27 @@ def length_course(traces: pd.DataFrame, runs: Sequence[Run]) -> Course | None:
         traces: columns run, name, iteration, values.
         runs: the variant's runs.
     """
+    columns = last_by_length(traces, runs)
+    if not columns:
+        return None
+    table = pd.DataFrame(columns).sort_index()
+    return course_of_vectors(table.index.to_numpy(float), table.to_numpy(float).T, columns, runs)
+
+
+def last_by_length(traces: pd.DataFrame, runs: Sequence[Run]) -> dict[int, pd.Series]:
+    """Return the metric of each run's last evaluation by length, in the lengths' order; by the run's id.
+
+    Args:
+        traces: columns run, name, iteration, values.
+        runs: the variant's runs. One that ended before the others counts only if its task was solved.
+    """
     rows = traces[traces["name"] == by_length(length_metric(traces))]
     if rows.empty:
-        return None
+        return {}
     _, at = measured_at(rows, runs, last=True)
     axes = traces[traces["name"] == LENGTHS]
     lengths_of = dict(zip(zip(axes["run"], axes["iteration"], strict=True), axes["values"], strict=True))
-    columns = {
-        run: pd.Series(list(values), index=list(lengths_of[run, iteration]))
+    return {
+        run: pd.Series(list(values), index=list(lengths_of[run, iteration])).sort_index()
         for run, iteration, values in zip(at["run"], at["iteration"], at["values"], strict=True)
     }
-    table = pd.DataFrame(columns).sort_index()
-    return course_of_vectors(table.index.to_numpy(float), table.to_numpy(float).T, columns, runs)

@@ -99,6 +99,7 @@ class Claim(_Record):
         "similar", "ratio", "fails_only_here", "improves_with", "near_best", "grows", "stays_below",
         "remembers", "remembers_at_start", "forgets", "forgets_at_start", "decays_to", "level_at_start",
         "level_of_first_step", "level_of_last_step", "forgets_more", "stands_out", "near_one",
+        "holds_to", "falls_by", "reaches_farther",
         "two_fixed_points", "contracts", "leaves", "keeps_distance",
     ]  # fmt: skip
     model: str = ""
@@ -113,8 +114,8 @@ class Claim(_Record):
         "the baseline; drops_within, late: epochs; smooth: setbacks over progress; similar: the largest difference; "
         "ratio: of the others' value to its own; improves_with: the rank correlation; near_best: share of them; "
         "grows: of the first value; stays_below: the limit; remembers, forgets, decays_to: share left over the "
-        "sequence; level_: the norm; stands_out: of the median; near_one: distance from one; contracts, leaves, "
-        "keeps_distance: of the distance from the origin at the start",
+        "sequence; level_: the norm; stands_out: of the median; near_one: distance from one; holds_to, falls_by: "
+        "a length of sequences; contracts, leaves, keeps_distance: of the distance from the origin at the start",
     )
     metric: str = Field(
         "", description="a probe's number or vector, or with `split` a metric of the task; none: its main"

@@ -1,7 +1,8 @@
 """Claims on models that are broken on purpose: each claim that counts is one that a broken model fails.
 
 The runs are real but small. Where a claim's data set or size is large, the adding problem over a few steps stands in
-for it: the check is the claim's, with the same models beside the broken one.
+for it: the check is the claim's, with the same models beside the broken one. For a claim about a metric over length,
+short words over S3 stand in.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from orthobench.analysis.claims import CHECKS, COMPARING
 from orthobench.analysis.conditions import VariantData, collect
 from orthobench.analysis.curve_claims import JOINT_CHECKS
+from orthobench.analysis.length_claims import LENGTH_CHECKS
 from orthobench.analysis.paper_tables import TIMES
 from orthobench.model import Model
 from orthobench.papers import Artifact, Claim, Paper, find_study, papers
@@ -34,6 +36,7 @@ HEAT_MAPS = {
     True: {"sequence_length": 30, "hidden_size": 40, "learning_rate": 1e-3},
 }
 """The sizes of the maps of gradients, of the study and of its small version: a share that is left depends on them."""
+WORDS = {"group": "S3", "shortest": 2, "longest": 4}
 SIZES = (0, 8, 16)
 """Sizes of ENRNN's short-term state: none, half of the units, all of them."""
 SETTINGS: Mapping[str, dict[str, Any]] = {
@@ -76,7 +79,10 @@ def variant(tmp_path_factory) -> Callable[..., VariantData]:
     @cache
     def trained(task: str, model: str, fault: str, length: int, short_size: int | None, study: str) -> VariantData:
         torch.set_num_threads(1)
-        settings = {**SMALL, "sequence_length": length, "hidden_size": UNITS, **SETTINGS.get(model, {})}
+        steps = {"sequence_length": length}
+        if task == "group_word":
+            steps = {**WORDS, "test_shortest": length, "test_longest": length}
+        settings = {**SMALL, **steps, "hidden_size": UNITS, **SETTINGS.get(model, {})}
         settings |= {} if short_size is None else {"short_size": short_size}
         if study.endswith("heat_map"):
             settings |= HEAT_MAPS[study == "small heat_map"]
@@ -101,8 +107,10 @@ def outcome(
     variant: Callable[..., VariantData], paper: Paper, artifact: Artifact, claim: Claim, small: bool, fault: str
 ) -> bool:
     """Return whether small runs of the claim's own model, broken, pass the claim; a diverged run decides nothing."""
-    task, model = find_task(paper, artifact), claim.model
-    check = claim.model_copy(update={"metric": "" if claim.split else claim.metric, "split": ""})
+    model, check = claim.model, claim.model_copy(update={"metric": "" if claim.split else claim.metric, "split": ""})
+    task = find_task(paper, artifact)
+    if claim.check in LENGTH_CHECKS:
+        task, check = "group_word", claim.model_copy(update={"factor": float(SHORTER)})
     if claim.over:
         pairs = [(float(size), variant(task, model, fault, short_size=size)) for size in SIZES]
         return JOINT_CHECKS[claim.check](check, pairs)[0]

@@ -70,6 +70,11 @@ GRAZZI = tuple(
         ("mod_arith_brackets", 10_000, 100_000),
     )
 )
+RANGES = ({"negative_eigenvalues": False}, {"negative_eigenvalues": True})
+DELTA_PRODUCT = {"shortest": 128, "longest": 128, "test_shortest": 512, "test_longest": 512, "generators": None}
+DELTA_PRODUCT |= {"train_size": 100_000, "test_size": 100_000, "batch_size": 2048, "epochs": 100, "layers": 1}
+DELTA_PRODUCT |= {"hidden_size": 256, "heads": 8, "learning_rate": 1e-3, "weight_decay": 1e-6, "decay": False}
+DELTA_PRODUCT |= {"optimizer": "adamw", "schedule": "cosine", "solved_at": 0.99}
 ADDING_2024 = tuple(each | {"batch_size": 128, "marker_layout": "halves"} for each in lengths(100, 200, 400, 700, 1000))
 ENCODINGS = tuple({"encoding": name} for name in ("equidistant", "event"))
 
@@ -323,9 +328,20 @@ PRINTED: dict[tuple[str, str], list[Row]] = {
               hidden_size=128, layers=2, optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2, batch_size=256,
               warmup=0.1, schedule="cosine", final_rate=1e-5, solved_at=0.9995, train_size=25_600_000, test_size=8192),
         *rows("slstm", SLICE, hidden_size=128, layers=2),
+        *rows("mlstm", SLICE, block_size=128, layers=2, heads=4),
+        *rows("deltanet", SLICE, RANGES, hidden_size=128, layers=2, heads=4, convolution=4, output_gate=False),
     ],
     ("grazzi2025", "table 3"): [
         *rows("slstm", GRAZZI, hidden_size=128, heads=4),
+        *rows("mlstm", GRAZZI, block_size=128, heads=4),
+        *rows("mamba", GRAZZI, RANGES, hidden_size=128, expansion=2, state_size=16, convolution=4, weight_decay=0.0),
+        *rows("deltanet", GRAZZI, RANGES, hidden_size=128, heads=4, convolution=4, weight_decay=0.0),
+    ],
+    ("siems2025", "README"): [
+        *rows("deltaproduct", DELTA_PRODUCT, RANGES, ({"householders": 1}, {"householders": 2}), group="S3"),
+    ],
+    ("siems2025", "figure 1"): [
+        *rows("deltaproduct", DELTA_PRODUCT, RANGES[1], tuple({"householders": n} for n in (1, 2, 3, 4)), group="S5"),
     ],
     ("keller2024", "table 1"): [
         *rows("wrnn", ADDING_2024, hidden_size=100, channels=27, optimizer="adam", activation="relu"),

@@ -312,6 +312,21 @@ def test_the_best_is_told_by_the_papers_own_rule(database, selection, holds):
     assert finding.holds is holds
 
 
+def test_a_run_that_solved_its_task_ends_at_its_last_test(database):
+    """Of twelve tests the last three would count, of which two are from before."""
+    plain = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
+    stopping = plain.model_copy(update={"training": {**plain.training, "solved_at": 0.05}})
+    database.run(stopping, 0, test=[0.2] * 11 + [0.01])
+    claims = [
+        Claim(text="", check="ends_below", model="rnn", factor=0.1),
+        Claim(text="", check="ends_below", model="rnn", factor=0.1, metric="mse", split="test"),
+    ]
+    whole = paper(stopping, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
+    assert [finding.holds for finding in database.view(whole).claim_results] == [False, False]
+    database.store.log(database.store.runs()[0].id, [], [], {"iterations": 30})  # of 40: it stopped
+    assert [finding.holds for finding in database.view(whole).claim_results] == [True, True]
+
+
 def test_probes_carry_claims(database):
     rnn_experiment = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
     database.run(rnn_experiment, 0, test=FALLS)
