@@ -160,7 +160,24 @@ def resolve_experiments(
             if name in settings and (name not in experiment.shared or name in smaller)
         }
         first.setdefault(config.spec.key, SweepRun(config, distinguishing))
-    return with_seeds(list(first.values()), seeds)
+    return with_seeds(_told_apart(list(first.values())), seeds)
+
+
+def _told_apart(runs: Sequence[SweepRun]) -> list[SweepRun]:
+    """Return the runs; where a model has several with the same text, it also has the settings that differ."""
+    alike: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for run in runs:
+        alike.setdefault(_shown(run), []).append(run.config.spec.settings)
+    result = []
+    for run in runs:
+        own, group = run.config.spec.settings, alike[_shown(run)]
+        differing = [name for name in own if any(other.get(name) != own[name] for other in group)]
+        result.append(SweepRun(run.config, run.settings | {name: text(own[name]) for name in differing}))
+    return result
+
+
+def _shown(run: SweepRun) -> tuple[str, str, str]:
+    return run.config.spec.task, run.config.spec.model, str(run.settings)
 
 
 def _smaller(full: RunConfig, scale: float) -> dict[str, Any]:

@@ -46,8 +46,8 @@ def trained(tmp_path_factory) -> Trained:
 
 def claims(paper: str, artifact: str, check: str, **where: Any) -> list[Claim]:
     """The claims of a table or figure with this check, about experiments with these settings."""
-    (found,) = (each for each in find_paper(paper).artifact if each.name == artifact)
-    return [claim for claim in found.claims if claim.check == check and where.items() <= claim.where.items()]
+    (described,) = (each for each in find_paper(paper).artifact if each.name == artifact)
+    return [claim for claim in described.claims if claim.check == check and where.items() <= claim.where.items()]
 
 
 def verdict(claim: Claim, own: VariantData, *others: VariantData) -> bool:
@@ -88,12 +88,12 @@ def test_two_reflections_a_step_decide_whether_words_over_s3_are_learnt(trained)
 def test_more_reflections_reach_farther(trained):
     farther = claims("siems2025", "figure 1", "reaches_farther")
     assert [(claim.where["householders"], claim.than["householders"]) for claim in farther] == [(4, 3), (3, 2)]
-    two, one = (
+    twice, once = (
         trained("group_word", "deltaproduct", householders=number, negative_eigenvalues=True) for number in (2, 1)
     )
-    assert verdict(farther[0], two, one)
-    assert not verdict(farther[0], one, two)
-    (held,) = claims("siems2025", "figure 1", "holds_to")
-    short = held.model_copy(update={"factor": 8.0})
-    assert verdict(short, two)
-    assert not verdict(short, one)
+    assert verdict(farther[0], twice, once)
+    assert not verdict(farther[0], once, twice)
+    (stays,) = claims("siems2025", "figure 1", "holds_to")
+    short = stays.model_copy(update={"factor": 8.0})
+    assert verdict(short, twice)
+    assert not verdict(short, once)

@@ -81,6 +81,22 @@ def test_every_experiment_has_runs():
     assert set(full) <= set(keys.values())
 
 
+@pytest.mark.parametrize("key", ["siems2025", "grazzi2025", "lezcano2019", "vorontsov2017"])
+def test_no_two_runs_of_a_paper_look_the_same(key):
+    """Runs that size and task tell apart have no other settings in their text."""
+    runs = resolve_experiments(CATALOG, find_paper(key).experiments(), [0])
+    shown = [(run.config.spec.task, run.config.spec.model, str(run.settings)) for run in runs]
+    assert len(set(shown)) == len(shown) > 1
+    if key == "siems2025":
+        assert runs[0].settings == {
+            "hidden_size": "256", "group": "S3", "negative_eigenvalues": "true", "householders": "1",
+        }  # fmt: skip
+    if key == "grazzi2025":
+        assert [list(run.settings) for run in runs if run.config.spec.model == "slstm"] == [
+            ["hidden_size", "language", "train_size"]
+        ] * 3
+
+
 def test_names_of_tables():
     paper = find_paper("lezcano2019")
     assert select_experiments(paper, "table", "MNIST table") == paper.experiments_in("MNIST table")
