@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -290,9 +291,21 @@ class Model(nn.Module, ABC):
             lengths: the number of valid steps of each sequence, `[B]`; None: all steps are valid.
             positions: the steps that readout "positions" reads, `[A, B]`.
         """
-        outputs, final = self.run(inputs, state, trace)
+        with self.padded(lengths, len(inputs)):
+            outputs, final = self.run(inputs, state, trace)
         read = self._read(outputs, final, lengths, positions)
         return project(read, self.output_weight, self.output_bias, part=READOUT), final
+
+    def padded(self, lengths: Tensor | None, steps: int) -> AbstractContextManager[None]:
+        """Return the context in which `states` runs over sequences with padding; by default it does nothing.
+
+        A model whose states depend on which steps are valid, such as one with batch statistics, overrides this.
+
+        Args:
+            lengths: the number of valid steps of each sequence, `[B]`; None: all steps are valid.
+            steps: T.
+        """
+        return nullcontext()
 
     def run(
         self, inputs: Tensor, state: State | None = None, trace: GradientTrace | None = None

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -175,19 +176,13 @@ class Stack(Model):
             start += self._tensors * cell.features
         return parts
 
-    def forward(
-        self,
-        inputs: Tensor,
-        state: State | None = None,
-        trace: GradientTrace | None = None,
-        lengths: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        if lengths is None or not self._has_statistics:
-            return super().forward(inputs, state, trace, lengths, positions)
-        self._valid = valid_steps(lengths, len(inputs)).unsqueeze(-1)
+    @contextmanager
+    def padded(self, lengths: Tensor | None, steps: int) -> Iterator[None]:
+        """Let the norms of batch statistics know the valid steps."""
+        if lengths is not None and self._has_statistics:
+            self._valid = valid_steps(lengths, steps).unsqueeze(-1)
         try:
-            return super().forward(inputs, state, trace, lengths, positions)
+            yield
         finally:
             self._valid = None
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.models import make
+from support.models import make, short_convolved, sigmoid, silu
 
 from orthobench import nn as layers
 from orthobench.errors import UsageError
@@ -26,14 +26,6 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def sigmoid(z: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-z))
-
-
-def silu(z: np.ndarray) -> np.ndarray:
-    return z * sigmoid(z)
-
-
 def transcribed(model: Any, inputs: np.ndarray) -> np.ndarray:
     """The outputs of every step, one step, row and head at a time."""
     p = {name: value.detach().numpy() for name, value in model.named_parameters()}
@@ -47,11 +39,7 @@ def transcribed(model: Any, inputs: np.ndarray) -> np.ndarray:
         for t in range(steps):
             u = inputs[t, row]
             projected.append(p["input_weight"] @ u)
-            x = projected[-1]
-            if "convolution_weight" in p:
-                taps = len(p["convolution_weight"])
-                x = sum(w * past for w, past in zip(p["convolution_weight"], projected[-taps:], strict=True))
-            x = silu(x)
+            x = short_convolved(projected, p)
             beta = sigmoid(p["beta_weight"] @ u) * (2 if model.settings.negative_eigenvalues else 1)
             q = x[: heads * keys].reshape(heads, keys)
             k = x[heads * keys : heads * keys * (1 + factors)].reshape(factors, heads, keys)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.models import assert_gradients, make
+from support.models import assert_gradients, make, short_convolved, silu
 
 from orthobench import nn as layers
 from orthobench.recurrence import GradientTrace, use_backend
@@ -18,14 +18,6 @@ FORMS: list[dict[str, Any]] = [
     {"convolution": None, "output_gate": False},
     {"convolution": 2, "state_size": 1},
 ]
-
-
-def sigmoid(z: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-z))
-
-
-def silu(z: np.ndarray) -> np.ndarray:
-    return z * sigmoid(z)
 
 
 def transcribed(model: Any, inputs: np.ndarray) -> np.ndarray:
@@ -40,12 +32,7 @@ def transcribed(model: Any, inputs: np.ndarray) -> np.ndarray:
         for t in range(steps):
             u = inputs[t, row]
             projected.append(p["input_weight"] @ u)
-            x = projected[-1]
-            if "convolution_weight" in p:
-                taps = len(p["convolution_weight"])
-                x = sum(w * past for w, past in zip(p["convolution_weight"], projected[-taps:], strict=True))
-                x = x + p["convolution_bias"]
-            x = silu(x)
+            x = short_convolved(projected, p)
             r, b, c = np.split(p["selection_weight"] @ x, [rank, rank + size])
             delta = np.log1p(np.exp(p["step_weight"] @ r + p["step_bias"]))
             y = np.zeros(width)

@@ -38,6 +38,24 @@ def sigmoid(z):
     return 1 / (1 + np.exp(-z))
 
 
+def silu(z):
+    return z * sigmoid(z)
+
+
+def short_convolved(projected, p):
+    """Return SiLU of the convolution at the last of the projected inputs, `[channels]` each; without one, SiLU of it.
+
+    Args:
+        projected: the inputs of the steps so far, after as many zeros as the convolution reads.
+        p: the parameters, maybe with `convolution_weight` `[taps, channels]` and `convolution_bias`.
+    """
+    x = projected[-1]
+    if "convolution_weight" in p:
+        taps = len(p["convolution_weight"])
+        x = sum(w * past for w, past in zip(p["convolution_weight"], projected[-taps:], strict=True))
+    return silu(x + p.get("convolution_bias", 0.0))
+
+
 def modrelu(z, b):
     return np.sign(z) * np.maximum(np.abs(z) + b, 0)
 
