@@ -30,7 +30,14 @@ from torch.nn.functional import linear, silu
 
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Count, Model, ModelSettings, OptimizerName, Signature, State
-from orthobench.recurrence import GradientTrace, project, selective_scan, short_convolution
+from orthobench.recurrence import (
+    Convolution,
+    GradientTrace,
+    Projection,
+    project,
+    selective_scan,
+    short_convolution,
+)
 
 _SHORTEST_STEP, _LONGEST_STEP = 1e-3, 1e-1
 
@@ -113,37 +120,41 @@ class Mamba(Model):
         return {name: part for name, part in parts.items() if part.start < part.stop}
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        settings = self.settings
+        settings, reads = self.settings, self.signature.readout != "last"
         h, before = state[0].split((settings.units, self.features - settings.units), dim=-1)
-        x, last = self.convolve(inputs, before)
-        rates = -self.rates.exp().flatten()
+        x, at_end, last = self.convolve(inputs, before)
+        if reads and isinstance(x, Convolution):
+            x = short_convolution(project(inputs, self.input_weight), x.weight, x.before, x.bias)
         y, (h,) = selective_scan(
             x, self.selection_weight, (h,), trace,
-            rates, self.step_weight, self.step_bias, settings.state_size, settings.negative_eigenvalues,
+            -self.rates.exp().flatten(), self.step_weight, self.step_bias,
+            settings.state_size, settings.negative_eigenvalues, reads,
         )  # fmt: skip
-        if self.signature.readout == "last":  # the last steps of x and y would make autograd write zeros of their size
-            taps = settings.convolution or 1
-            x, _ = self.convolve(inputs[-taps:], before if len(inputs) < taps else torch.zeros_like(before))
-            x, inputs = x[-1:], inputs[-1:]
+        if not reads:
+            x, inputs = at_end, inputs[-1:]
             c = linear(x, self.selection_weight[-settings.state_size :])
             y = torch.einsum("bnd,tbn->tbd", h.unflatten(-1, (settings.state_size, -1)), c)
+        assert isinstance(x, Tensor)
         y = y + self.feedthrough * x
         if self.gate_weight is not None:
             y = y * silu(project(inputs, self.gate_weight))
-        return linear(y, self.mixing_weight), (torch.cat((h, last), dim=-1),)
+        return linear(y, self.mixing_weight), (torch.cat((h, *last), dim=-1),)
 
-    def convolve(self, inputs: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-        """Return x `[T, B, D]` of inputs `[T, B, m]`, and the last inputs of the convolution `[B, (taps - 1) * D]`.
+    def convolve(self, inputs: Tensor, before: Tensor) -> tuple[Tensor | Convolution, Tensor, State]:
+        """Return x `[T, B, D]` of inputs `[T, B, m]`, its last step `[1, B, D]`, and the convolution's last inputs.
 
-        `before` has the inputs of the convolution before the first step, in the same form as those returned.
+        `before` `[B, (taps - 1) * D]` has the inputs of the convolution before the first step, in the form of its last
+        ones. Without a convolution there are none.
         """
-        x = project(inputs, self.input_weight)
-        if self.convolution_weight is None:
-            return silu(x), before
-        taps = len(self.convolution_weight)
+        weight = self.convolution_weight
+        if weight is None:
+            return silu(project(inputs, self.input_weight)), silu(project(inputs[-1:], self.input_weight)), ()
+        taps = len(weight)
         earlier = before.unflatten(-1, (taps - 1, -1)).transpose(0, 1)
-        last = torch.cat((earlier[len(x) :], x[1 - taps :])).transpose(0, 1).flatten(1)
-        return short_convolution(x, self.convolution_weight, earlier, self.convolution_bias), last
+        recent = torch.cat((earlier, project(inputs[-taps:], self.input_weight)))[-taps:]
+        at_end = short_convolution(recent[-1:], weight, recent[:-1], self.convolution_bias)
+        x = Convolution(Projection(inputs, self.input_weight), weight, earlier, self.convolution_bias)
+        return x, at_end, (recent[1:].transpose(0, 1).flatten(1),)
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:
         return outputs[-1] if self.signature.readout == "last" else outputs

@@ -70,11 +70,13 @@ class Convolution:
         source: what is convolved, `[T, B, n]`.
         weight: `[taps, n]`.
         before: the source before the first step, `[taps - 1, B, n]`.
+        bias: `[n]` or None.
     """
 
     source: Tensor | Projection
     weight: Tensor
     before: Tensor
+    bias: Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:

@@ -252,7 +252,41 @@ def _selective_scan_agrees() -> bool:
             return False
         if not all(_is_close(actual[name], value) for name, value in expected.items()):
             return False
-    return True
+    return all(_convolved_selective_scan_agrees(*form) for form in ((4, 1, True, False), (2, 0, False, True)))
+
+
+def _convolved_selective_scan_agrees(taps: int, inputs: int, has_bias: bool, reads: bool) -> bool:
+    """Return whether the kernels agree that make x from its convolution, and with `inputs` also from a projection."""
+    steps, batch, width, size, rank = 37, 3, 21, 5, 2
+    shapes = [(steps, batch, inputs or width), (width, inputs or 1), (taps, width), (taps - 1, batch, width), (width,)]
+    shapes += [(rank + 2 * size, width), (batch, size * width), (width, rank), (width,), (size * width,)]
+    arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    arguments[-1] = -arguments[-1].exp()
+
+    def gradients(run: Callable[[Call], Result], dtype: torch.dtype) -> list[Tensor]:
+        leaves = [argument.to(dtype).requires_grad_() for argument in arguments]
+        if inputs:
+            leaves[0].requires_grad_(False)
+        u, input_weight, weight, before, bias, selection, start, step_weight, step_bias, rates = leaves
+        filters = (weight, before, bias if has_bias else None)
+        x: Inputs = Convolution(Projection(u, input_weight) if inputs else u, *filters)
+        if run is _with_weights:
+            x = convolution.in_pytorch(torch.nn.functional.linear(u, input_weight) if inputs else u, *filters)
+        call = operations.selective_scan.call(
+            x, selection, (start,), None, rates, step_weight, step_bias, size, False, reads
+        )
+        assert run is _with_weights or (cpu.convolves(call) and cpu.projects(call) == bool(inputs))
+        y, (end,) = run(call)
+        results = [y, end] if reads else [end]
+        directions = [normal(*result.shape, seed=20 + i).to(dtype) for i, result in enumerate(results)]
+        by_leaf = torch.autograd.grad(results, leaves[bool(inputs) :], directions, allow_unused=True)
+        return [*(result.detach() for result in results), *(each for each in by_leaf if each is not None)]
+
+    try:
+        actual = gradients(cpu.run, torch.float32)
+    except MemoryError:
+        return False
+    return all(map(_is_close, actual, gradients(_with_weights, torch.float64)))
 
 
 def _with_weights(call: Call) -> Result:

@@ -12,19 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import delta, kernels, native, stopwatch, workspace
+from orthobench.recurrence import delta, kernels, native, selective, stopwatch, workspace
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Convolution, Projection, Result
 from orthobench.recurrence.independent import Independent
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 from orthobench.recurrence.mlstm import MLSTM
 from orthobench.recurrence.scan import Scan
-from orthobench.recurrence.selective import Selective
 from orthobench.recurrence.slstm import SLSTM
 from orthobench.recurrence.units import Minimal, Oscillators
 
 _KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in cpu.c
 _PROJECTING = ("recurrence", "lstm", "gru", "lem", "slstm", "mlstm")
+_CONVOLVING: dict[str, Any] = {"delta_rule": delta, "selective_scan": selective}
 _Settings = dict[str, int | float]
 
 
@@ -56,14 +56,15 @@ def projects(call: Call) -> bool:
     """Return whether the call's kernel makes the inputs from their projection, step by step."""
     x = call.x
     if isinstance(x, Convolution):
-        return convolves(call) and isinstance(x.source, Projection) and delta.makes(x.source)
+        return convolves(call) and isinstance(x.source, Projection) and _CONVOLVING[call.operation.name].makes(x.source)
     return isinstance(x, Projection) and call.operation.name in _PROJECTING and not x.inputs.requires_grad
 
 
 def convolves(call: Call) -> bool:
     """Return whether the call's kernel makes the inputs from the source of their convolution."""
     x = call.x
-    return isinstance(x, Convolution) and call.operation.name == "delta_rule" and delta.convolves(x)
+    module = _CONVOLVING.get(call.operation.name)
+    return module is not None and isinstance(x, Convolution) and bool(module.convolves(x))
 
 
 def maps(call: Call) -> bool:
@@ -453,7 +454,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "min_gru": Minimal,
     "min_lstm": Minimal,
     "oscillators": Oscillators,
-    "selective_scan": Selective,
+    "selective_scan": selective.Selective,
     "slstm": SLSTM,
     "mlstm": MLSTM,
 }

@@ -88,8 +88,8 @@ class Delta:
 
 
 def convolves(x: Convolution) -> bool:
-    """Return whether the kernel has the taps of this convolution."""
-    return len(x.weight) <= int(native.kernels().convolution_taps())
+    """Return whether the kernel has the taps of this convolution, which has no bias."""
+    return x.bias is None and len(x.weight) <= int(native.kernels().convolution_taps())
 
 
 def makes(x: Projection) -> bool:

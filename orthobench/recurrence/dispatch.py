@@ -121,7 +121,7 @@ def _resolved(call: Call, name: str) -> Inputs:
     if in_c and cpu.convolves(call):
         return replace(x, source=source)
     assert isinstance(source, Tensor)
-    return convolution.short_convolution(source, x.weight, x.before)
+    return convolution.short_convolution(source, x.weight, x.before, x.bias)
 
 
 def choose(call: Call) -> str:

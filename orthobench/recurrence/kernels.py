@@ -99,12 +99,12 @@ def run(kernel: type[Kernel], call: Call) -> Result:
     """Run a kernel, under autograd where a gradient is needed.
 
     Of a projection, x is its inputs, and the parameters have `input_weight` and `input_bias`. Of a convolution, x is
-    its source or that one's inputs, and they have `convolution` and `before`.
+    its source or that one's inputs, and they have `convolution`, `before` and `convolution_bias`.
     """
     assert isinstance(call.weight, Tensor)
     parameters, source = dict(call.parameters), call.x
     if isinstance(source, Convolution):
-        parameters |= {"convolution": source.weight, "before": source.before}
+        parameters |= {"convolution": source.weight, "before": source.before, "convolution_bias": source.bias}
         source = source.source
     if isinstance(source, Projection):
         parameters |= {"input_weight": source.weight, "input_bias": source.bias}

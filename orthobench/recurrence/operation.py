@@ -165,12 +165,14 @@ class Operation(Generic[P]):
             raise ValueError(f"{self.name}: {reason}")
 
     def _check_convolution(self, x: Convolution) -> None:
-        weight, before = x.weight, x.before
+        weight, before, bias = x.weight, x.before, x.bias
         taps, width = len(weight) if weight.dim() else 0, x.shape[-1]
         if taps < 2 or weight.shape != (taps, width) or before.shape != (taps - 1, *x.shape[1:]):
             sizes = ", ".join(str(list(each.shape)) for each in (x, weight, before))
             raise ValueError(f"{self.name}: source, weight and earlier inputs of the convolution do not fit: {sizes}")
-        for tensor in (weight, before):
+        if bias is not None and bias.shape != (width,):
+            raise ValueError(f"{self.name}: the bias {list(bias.shape)} of the convolution should be [{width}]")
+        for tensor in (weight, before, *(() if bias is None else (bias,))):
             if (tensor.dtype, tensor.device) != (x.dtype, x.device):
                 raise ValueError(
                     f"{self.name}: {tensor.dtype} on {tensor.device} beside inputs, {x.dtype} on {x.device}"

@@ -399,7 +399,7 @@ def delta_rule(
 
 
 def _check_selection(
-    n: int, rates: Tensor, step_weight: Tensor, step_bias: Tensor, state_size: int, negative: bool
+    n: int, rates: Tensor, step_weight: Tensor, step_bias: Tensor, state_size: int, negative: bool, reads: bool
 ) -> str | None:
     if state_size < 1 or n % state_size:
         return f"a state of {n} features is not {state_size} units of each feature"
@@ -414,13 +414,19 @@ def _check_selection(
 
 
 def _selection_widths(
-    n: int, rates: Tensor, step_weight: Tensor, step_bias: Tensor, state_size: int, negative: bool
+    n: int, rates: Tensor, step_weight: Tensor, step_bias: Tensor, state_size: int, negative: bool, reads: bool
 ) -> tuple[int, int]:
     return n // state_size, step_weight.shape[1] + 2 * state_size
 
 
 def selected(
-    coefficients: Tensor, rates: Tensor, step_weight: Tensor, step_bias: Tensor, state_size: int, negative: bool
+    coefficients: Tensor,
+    rates: Tensor,
+    step_weight: Tensor,
+    step_bias: Tensor,
+    state_size: int,
+    negative: bool,
+    reads: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Return a `[..., N, D]` and Delta `[..., 1, D]` of `selective_scan`, from coefficients `[..., rank + 2N]`."""
     rank = step_weight.shape[1]
@@ -429,7 +435,11 @@ def selected(
     return (2 * a - 1 if negative else a), delta
 
 
-def _read_selected(x: Tensor, weight: Tensor, h: Tensor, state_size: int, **others: Tensor | bool) -> Tensor:
+def _read_selected(
+    x: Tensor, weight: Tensor, h: Tensor, state_size: int, reads: bool, **others: Tensor | bool
+) -> Tensor:
+    if not reads:
+        return x[..., :0]
     y: Tensor = (h.unflatten(-1, (state_size, -1)) * weight[..., -state_size:, None]).sum(-2)
     return y
 
@@ -442,11 +452,13 @@ def selective_scan(
     step_bias: Tensor,
     state_size: int,
     negative: bool = False,
+    reads: bool = True,
 ) -> Step:
     """h_t = a_t o h_{t-1} + Delta_t B_t x_t, read as y_t = C_t h_t: Mamba's selective scan (S6).
 
     Each of the D features of x has N = `state_size` units. A step's weight is rank numbers r_t, then B_t and C_t `[N]`.
     The weights may also be P x_t of a matrix P `[rank + 2N, D]`, which the kernel for the CPU makes by itself.
+    Without `reads` the outputs have 0 features: the final state is the result.
     Delta_t is softplus(W r_t + b) `[D]`. W is `step_weight` `[D, rank]`, and b is `step_bias` `[D]`. The factor a_t is
     exp(Delta_t A), or 2 exp(Delta_t A) - 1 with `negative`. A is `rates` `[N * D]`. The state is `[N * D]` too, the
     first unit of every feature first.

@@ -19,11 +19,12 @@
 #define LN2 0.693147180559945309f
 
 struct selective {
-    int64_t steps, batch, width, size, rank, negative, groups;
-    const float *x, *map, *rates, *step, *bias, *start;
+    int64_t steps, batch, width, size, rank, negative, groups, taps, inputs;
+    const float *x, *map, *rates, *step, *bias, *start, *input_weight, *convolution, *convolution_bias, *before;
     float *weight, *y, *end, *starts;
     const float *grad_y;
     float *dx, *dweight, *dmap, *drates, *dstep, *dbias, *dstart, *norms;
+    float *dinput_weight, *dconvolution, *dconvolution_bias, *dbefore;
 };
 
 int64_t selective_size(void) { return sizeof(struct selective); }
@@ -91,10 +92,13 @@ struct drive {
 };
 
 /* A chunk of steps of a row: its place in tensors [T, B, ...], the distance to that of the next row or chunk in turn,
- * the same in `starts`, and its length; its weights in groups, and drives [blocks, CHUNK]. */
+ * the same in `starts`, and its length; x, whose steps are ldx floats apart; its weights in groups, and drives
+ * [blocks, CHUNK]. */
 struct chunk {
     int64_t at, ahead, starts_ahead, count;
     const struct selective *p;
+    const float *x;
+    int64_t ldx;
     float *r, *b, *c;
     struct drive *drives;
 };
@@ -141,12 +145,12 @@ INLINE void step_lengths(const struct chunk *chunk, const vf *step, vf *slopes) 
     const struct selective *const p = chunk->p;
     const int64_t rank = p->rank, ranks = in_groups(rank), width = p->width;
     for (int64_t t = 0; t < chunk->count; t++) {
-        const float *const r = chunk->r + t * ranks, *const x = p->x + step_at(chunk, t) * width;
+        const float *const r = chunk->r + t * ranks, *const x = chunk->x + t * chunk->ldx;
         for (int64_t block = 0, col = 0; col < width; block++, col += VL) {
             const int count = lanes(width - col);
             const vf *const columns = step + block * ranks;
             struct drive *const drive = chunk->drives + block * CHUNK + t;
-            fetch(chunk, t, col, width, p->x);
+            if (!p->inputs) fetch(chunk, t, col, width, p->x);
             vf raw = load(p->bias + col, count);
             for (int64_t j = 0; j < rank; j++) raw += r[j] * columns[j];
             const vf u = power_of_product(magnitude(raw), splat(-LOG2E)), z = u * reciprocal(2.0f + u), square = z * z;
@@ -194,21 +198,22 @@ static void apply_map(int64_t rows, int64_t columns, struct operand operand, flo
 static void make_weights(const struct chunk *chunk, const float *packed, float *out) {
     const struct selective *const p = chunk->p;
     const int64_t numbers = numbers_of(p);
-    const struct operand x = {p->x + chunk->at * p->width, p->batch * p->width, p->width, packed};
+    const struct operand x = {chunk->x, chunk->ldx, p->width, packed};
     apply_map(chunk->count, numbers, x, out);
     for (int64_t t = 0; t < chunk->count; t++)
         copy_floats(p->weight + step_at(chunk, t) * numbers, out + t * padded(numbers), numbers);
 }
 
-/* dmap [numbers, padded(width)] += the sum over a chunk of the rows of dweight^T x. `by_weight` is [rows, CHUNK,
- * numbers], and `factors` is memory for all its rows. */
-static void add_map_gradient(const struct chunk *chunk, struct range rows, int64_t first, const float *by_weight,
-                             struct factor *factors, float *dmap) {
+/* dmap [numbers, padded(width)] += the sum over a chunk of a group's rows of dweight^T x. `by_weight` is [rows, CHUNK,
+ * numbers], and zero behind the last step. `x` has each row's x as `chunk` has the first one's, `row_size` floats apart.
+ * `factors` is memory for all steps of the rows. */
+static void add_map_gradient(const struct chunk *chunk, const float *x, int64_t row_size, int64_t rows,
+                             const float *by_weight, struct factor *factors, float *dmap) {
     const struct selective *const p = chunk->p;
-    const int64_t numbers = numbers_of(p), total = (rows.last - rows.first) * CHUNK;
+    const int64_t numbers = numbers_of(p), total = rows * CHUNK;
     for (int64_t k = 0; k < total; k++) {
-        const int64_t t = k % CHUNK < chunk->count ? k % CHUNK : 0; /* rows behind the last step are zero */
-        factors[k].state = p->x + ((first + t) * p->batch + rows.first + k / CHUNK) * p->width;
+        const int64_t t = k % CHUNK < chunk->count ? k % CHUNK : 0;
+        factors[k].state = x + k / CHUNK * row_size + t * chunk->ldx;
     }
     for (int64_t k = 0; k < total; k += DEPTH) {
         const struct rows piece = {by_weight + k * numbers, total - k < DEPTH ? total - k : DEPTH, numbers};
@@ -216,9 +221,94 @@ static void add_map_gradient(const struct chunk *chunk, struct range rows, int64
     }
 }
 
+/* ------------------------------------------------------------------ x as a convolution */
+
+/* x_t = silu(z_t), z_t = sum_i w_i o s_{t - taps + 1 + i} + b, of a source s, or of its projection s_t = U u_t of
+ * `inputs` numbers u; `input_weight` [inputs, width] is U transposed. `before` [taps - 1, B, width] has s before the
+ * first step. Rows of a thread's memory have ld = padded(width) floats: the source [CHUNK + taps - 1, ld] from taps - 1
+ * steps before the chunk, x and sigmoid(z) [CHUNK, ld], zeros behind the last feature. */
+struct inputs {
+    float *source, *x, *sigmoids;
+};
+
+static void read_source(const struct chunk *chunk, int64_t first, float *source) {
+    const struct selective *const p = chunk->p;
+    const int64_t width = p->width, ld = padded(width);
+    for (int64_t k = 0; k < chunk->count + p->taps - 1; k++, source += ld) {
+        const int64_t step = first - p->taps + 1 + k, at = chunk->at + (step - first) * p->batch;
+        const int is_projected = p->inputs && step >= 0;
+        const float *from = p->x + at * (is_projected ? p->inputs : width);
+        if (step < 0) from = p->before + (at + (p->taps - 1) * p->batch) * width;
+        for (int64_t col = 0; col < width; col += VL) {
+            const int count = lanes(width - col);
+            vf value = is_projected ? (vf){0} : load(from + col, count);
+            for (int64_t j = 0; is_projected && j < p->inputs; j++)
+                value += from[j] * load(p->input_weight + j * width + col, count);
+            *(vf *)(source + col) = value;
+        }
+    }
+}
+
+/* Make x of a chunk, whose first step is `first`, or point to it. */
+INLINE void make_inputs(struct chunk *chunk, int64_t first, const struct inputs *m) {
+    const struct selective *const p = chunk->p;
+    const int64_t width = p->width, ld = padded(width);
+    chunk->x = p->taps ? m->x : p->x + chunk->at * width, chunk->ldx = p->taps ? ld : p->batch * width;
+    if (!p->taps) return;
+    read_source(chunk, first, m->source);
+    for (int64_t t = 0; t < chunk->count; t++)
+        for (int64_t col = 0; col < width; col += VL) {
+            const int count = lanes(width - col);
+            vf z = p->convolution_bias ? load(p->convolution_bias + col, count) : (vf){0};
+            for (int64_t i = 0; i < p->taps; i++)
+                z += load(p->convolution + i * width + col, count) * *(const vf *)(m->source + (t + i) * ld + col);
+            const vf s = sigmoid(z);
+            *(vf *)(m->x + t * ld + col) = z * s;
+            *(vf *)(m->sigmoids + t * ld + col) = s;
+        }
+}
+
+/* Gradients of the convolution: dx [CHUNK, ld]; by the source [CHUNK + taps - 1, ld], of whose last rows `later` has
+ * what the steps behind the chunk add; then of its first rows. Sums [taps, ld], [ld] and [inputs, ld]. */
+struct inputs_gradients {
+    float *dx, *by_source, *later, *convolution, *bias, *projection;
+};
+
+/* The gradients by the weights, and by the source or U; by `before` in the first chunk. */
+static void inputs_backward(const struct chunk *chunk, int64_t first, const struct inputs *m,
+                            const struct inputs_gradients *g) {
+    const struct selective *const p = chunk->p;
+    const int64_t width = p->width, ld = padded(width), earlier = p->taps - 1;
+    const size_t kept = (size_t)(earlier * ld) * sizeof(float);
+    memset(g->by_source, 0, (size_t)(chunk->count * ld) * sizeof(float));
+    memcpy(g->by_source + chunk->count * ld, g->later, kept);
+    for (int64_t t = 0; t < chunk->count; t++)
+        for (int64_t col = 0; col < width; col += VL) {
+            const int64_t at = t * ld + col;
+            const vf s = *(const vf *)(m->sigmoids + at), x = *(const vf *)(m->x + at);
+            const vf dz = *(const vf *)(g->dx + at) * (s + x * (1.0f - s));
+            *(vf *)(g->bias + col) += dz;
+            for (int64_t i = 0; i < p->taps; i++) {
+                *(vf *)(g->by_source + at + i * ld) += load(p->convolution + i * width + col, lanes(width - col)) * dz;
+                *(vf *)(g->convolution + i * ld + col) += dz * *(const vf *)(m->source + at + i * ld);
+            }
+        }
+    memcpy(g->later, g->by_source, kept);
+    for (int64_t k = first ? earlier : 0; k < chunk->count + earlier; k++) {
+        const float *const row = g->by_source + k * ld;
+        const int64_t step = first - earlier + k, at = chunk->at + (step - first) * p->batch;
+        if (step < 0) memcpy(p->dbefore + (at + earlier * p->batch) * width, row, (size_t)width * sizeof(float));
+        else if (!p->inputs) memcpy(p->dx + at * width, row, (size_t)width * sizeof(float));
+        else
+            for (int64_t j = 0; j < p->inputs; j++)
+                for (int64_t col = 0; col < width; col += VL)
+                    *(vf *)(g->projection + j * ld + col) += p->x[at * p->inputs + j] * *(const vf *)(row + col);
+    }
+}
+
 /* ------------------------------------------------------------------ the forward pass */
 
-/* The steps of a chunk for a group of units of a block: y += C h. */
+/* The steps of a chunk for a group of units of a block: y += C h, if y is wanted. */
 INLINE void forward_group(const int negative, const struct chunk *chunk, int64_t group, const vf *rates,
                           const struct drive *drives, vf *h, vf *y) {
     const int64_t units = in_groups(chunk->p->size);
@@ -228,12 +318,13 @@ INLINE void forward_group(const int negative, const struct chunk *chunk, int64_t
     for (int i = 0; i < GROUP; i++) state[i] = h[group + i], rate[i] = rates[group + i];
     for (int64_t t = 0; t < chunk->count; t++, b += units, c += units) {
         const struct drive drive = drives[t];
+#pragma GCC unroll 8
+        for (int i = 0; i < GROUP; i++)
+            state[i] = b[i] * drive.driven + factor(negative, power_of_product(drive.delta, rate[i])) * state[i];
+        if (!chunk->p->y) continue;
         vf sum = y[t];
 #pragma GCC unroll 8
-        for (int i = 0; i < GROUP; i++) {
-            state[i] = b[i] * drive.driven + factor(negative, power_of_product(drive.delta, rate[i])) * state[i];
-            sum += c[i] * state[i];
-        }
+        for (int i = 0; i < GROUP; i++) sum += c[i] * state[i];
         y[t] = sum;
     }
     for (int i = 0; i < GROUP; i++) h[group + i] = state[i];
@@ -243,6 +334,7 @@ INLINE void forward_group(const int negative, const struct chunk *chunk, int64_t
  * weights. The packed map. */
 struct forward_memory {
     vf *rates, *step, *h, *y, *made, *map;
+    struct inputs inputs;
 };
 
 /* `h` is the row's packed state. */
@@ -257,7 +349,7 @@ INLINE void forward_row(const int negative, const struct chunk *chunk, vf *h, co
         for (int64_t group = 0; group < units; group += GROUP)
             forward_group(negative, chunk, group, m->rates + block * units, chunk->drives + block * CHUNK,
                           h + block * units, m->y + block * CHUNK);
-    for (int64_t t = 0; t < chunk->count; t++)
+    for (int64_t t = 0; p->y && t < chunk->count; t++)
         for (int64_t block = 0, col = 0; col < width; block++, col += VL) {
             fetch(chunk, t, col, width, p->y);
             store(p->y + step_at(chunk, t) * width + col, m->y[block * CHUNK + t], lanes(width - col));
@@ -275,6 +367,7 @@ INLINE void forward(const int negative, struct chunk *chunk, struct range rows, 
                    (size_t)((rows.last - rows.first) * packed) * sizeof(vf));
         for (int64_t row = rows.first; row < rows.last; row++) {
             place_chunk(chunk, rows, row, first, 1);
+            make_inputs(chunk, first, &m->inputs);
             forward_row(negative, chunk, m->h + (row - rows.first) * packed, m);
         }
     }
@@ -303,14 +396,18 @@ static struct chunk chunk_in(const struct selective *p, vf *weights, vf *drives)
     return (struct chunk){.p = p, .r = r, .b = b, .c = b + CHUNK * in_groups(p->size), .drives = (struct drive *)drives};
 }
 
-/* y, end, the weight if there is a map, and starts if they are wanted, of the groups of rows in [first, last). Returns
+/* end, the weight if there is a map, and y and starts if they are wanted, of the groups of rows in [first, last). Returns
  * nonzero without memory. */
 int selective_forward(const struct selective *p, int64_t first, int64_t last) {
     const int64_t blocks = blocks_of(p->width), packed = blocks * in_groups(p->size), numbers = numbers_of(p);
     struct forward_memory m;
     vf *weights;
     vf *drives;
-    vf **const places[] = {&m.rates, &m.step, &m.h, &m.y, &m.made, &m.map, &weights, &drives};
+    vf *source;
+    vf *x;
+    vf *sigmoids;
+    vf **const places[] = {&m.rates, &m.step, &m.h, &m.y, &m.made, &m.map, &weights, &drives, &source, &x, &sigmoids};
+    const int64_t of_x = p->taps ? padded(p->width) / VL : 0;
     const int64_t sizes[] = {
         packed,
         blocks * in_groups(p->rank),
@@ -320,9 +417,13 @@ int selective_forward(const struct selective *p, int64_t first, int64_t last) {
         p->map ? p->width * padded(numbers) / VL : 0,
         weight_vectors(p),
         2 * blocks * CHUNK,
+        (CHUNK + p->taps) * of_x,
+        CHUNK * of_x,
+        CHUNK * of_x,
     };
-    vf *const memory = divide_memory(8, sizes, places);
+    vf *const memory = divide_memory(11, sizes, places);
     if (!memory) return 1;
+    m.inputs = (struct inputs){(float *)source, (float *)x, (float *)sigmoids};
     struct chunk chunk = chunk_in(p, weights, drives);
     const uint64_t denormals = flush_denormals();
     pack_rows(p->size, p->width, p->rates, m.rates, LOG2E);
@@ -381,11 +482,13 @@ struct sums {
 /* Memory of a thread. Packed: A / log 2, W, the gradients by the states of a group of rows, and those by A, W and b
  * [blocks], which are sums over the group. Of a chunk: the derivatives of softplus and the gradients [blocks, CHUNK].
  * Of one group of units: the states of a chunk [CHUNK + 1, GROUP], their e, and what becomes dB and dC [CHUNK, GROUP].
- * dL/d(weight) [rows, CHUNK, numbers]; the packed map, its share of dx [CHUNK, padded(width)], and the rows of x. */
+ * dL/d(weight) [rows, CHUNK, numbers]; the packed map, its share of dx [CHUNK, padded(width)], and the rows of x. Of a
+ * convolution what `inputs`, with x of each row, and `inputs_gradients`, with `later` of each row, point to. */
 struct scratch {
     vf *rates, *step, *by_state, *by_rates, *by_step, *by_bias;
     vf *slopes, *gradients, *h, *e, *by_b, *by_c, *squares, *lane_sums;
     vf *by_weight, *map, *mapped, *factors;
+    vf *source, *x, *sigmoids, *dx, *by_source, *later, *convolution, *bias, *projection;
     struct halves halves;
 };
 
@@ -477,7 +580,7 @@ INLINE void through_steps(const int negative, const struct chunk *chunk, const s
     for (int64_t t = 0; t < chunk->count; t++)
         for (int64_t block = 0, col = 0; col < p->width; block++, col += VL) {
             struct sums *const sums = sums_of_block(m, block) + t;
-            const vf x = load(p->x + step_at(chunk, t) * p->width + col, lanes(p->width - col));
+            const vf x = load(chunk->x + t * chunk->ldx + col, lanes(p->width - col));
             const vf by_delta = (negative ? 2 * LN2 : LN2) * sums->exponent + sums->driven * x;
             sums->driven *= chunk->drives[block * CHUNK + t].delta;
             sums->exponent = by_delta * m->slopes[block * CHUNK + t];
@@ -509,7 +612,7 @@ static void through_step_map(const struct chunk *chunk, int64_t group, const str
     }
 }
 
-/* dx, with the share of the map if there is one. */
+/* dx, with the share of the map if there is one; of a convolution into the thread's memory. */
 INLINE void write_dx(const struct chunk *chunk, const float *by_weight, const struct scratch *m) {
     const struct selective *const p = chunk->p;
     const int64_t width = p->width, ldo = padded(width);
@@ -519,9 +622,10 @@ INLINE void write_dx(const struct chunk *chunk, const float *by_weight, const st
     for (int64_t t = 0; t < chunk->count; t++)
         for (int64_t block = 0, col = 0; col < width; block++, col += VL) {
             const vf dx = sums_of_block(m, block)[t].driven, more = p->map ? load(mapped + t * ldo + col, VL) : (vf){0};
-            fetch(chunk, t, col, width, p->dx);
             if (p->grad_y) fetch(chunk, t, col, width, p->grad_y);
-            store(p->dx + step_at(chunk, t) * width + col, dx + more, lanes(width - col));
+            if (!p->inputs) fetch(chunk, t, col, width, p->dx);
+            if (p->taps) *(vf *)((float *)m->dx + t * ldo + col) = dx + more;
+            else store(p->dx + step_at(chunk, t) * width + col, dx + more, lanes(width - col));
         }
 }
 
@@ -560,36 +664,61 @@ INLINE void backward_row(const int negative, const struct chunk *chunk, const fl
     }
 }
 
+/* Rows of padded(width) floats without the padding. */
+static void unpad(float *to, const float *from, int64_t rows, int64_t width) {
+    for (int64_t row = 0; row < rows; row++)
+        memcpy(to + row * width, from + row * padded(width), (size_t)width * sizeof(float));
+}
+
 INLINE void backward(const int negative, struct chunk *chunk, int64_t group, const struct scratch *m) {
     const struct selective *const p = chunk->p;
     const struct range rows = rows_of(p, group);
     const int64_t blocks = blocks_of(p->width), packed = blocks * in_groups(p->size), width = p->width;
-    const int64_t numbers = numbers_of(p), state = p->size * width;
+    const int64_t numbers = numbers_of(p), state = p->size * width, ld = padded(width);
     float *const by_weight = (float *)m->by_weight;
     memset(m->by_rates, 0, (size_t)packed * sizeof(vf));
     memset(m->by_step, 0, (size_t)(blocks * in_groups(p->rank)) * sizeof(vf));
     memset(m->by_bias, 0, (size_t)blocks * sizeof(vf));
     memset(by_weight, 0, (size_t)(rows_of_group(p) * CHUNK * numbers) * sizeof(float));
+    if (p->taps) {
+        memset(m->later, 0, (size_t)(rows_of_group(p) * (p->taps - 1) * ld) * sizeof(float));
+        memset(m->convolution, 0, (size_t)(p->taps * ld) * sizeof(float));
+        memset(m->bias, 0, (size_t)ld * sizeof(float));
+        memset(m->projection, 0, (size_t)(p->inputs * ld) * sizeof(float));
+    }
     for (int64_t row = rows.first; row < rows.last; row++)
         pack_rows(p->size, width, p->dstart + row * state, m->by_state + (row - rows.first) * packed, 1.0f);
     for (int64_t first = (p->steps - 1) / CHUNK * CHUNK; first >= 0; first -= CHUNK) {
         for (int64_t row = rows.first; row < rows.last; row++) {
             const float *const starts = p->starts + (first / CHUNK * p->batch + row) * packed * VL;
             const int64_t i = row - rows.first;
+            const struct inputs inputs = {(float *)m->source, (float *)m->x + i * CHUNK * ld, (float *)m->sigmoids};
             place_chunk(chunk, rows, row, first, -1);
+            make_inputs(chunk, first, &inputs);
             backward_row(negative, chunk, starts, m->by_state + i * packed, by_weight + i * CHUNK * numbers, m);
+            if (p->taps) {
+                const struct inputs_gradients gradients = {
+                    (float *)m->dx,          (float *)m->by_source, (float *)m->later + i * (p->taps - 1) * ld,
+                    (float *)m->convolution, (float *)m->bias,      (float *)m->projection};
+                inputs_backward(chunk, first, &inputs, &gradients);
+            }
         }
         if (p->map)
-            add_map_gradient(chunk, rows, first, by_weight, (struct factor *)m->factors,
-                             p->dmap + group * numbers * padded(width));
+            add_map_gradient(chunk, p->taps ? (float *)m->x : p->x + (first * p->batch + rows.first) * width,
+                             p->taps ? CHUNK * ld : width, rows.last - rows.first, by_weight,
+                             (struct factor *)m->factors, p->dmap + group * numbers * ld);
     }
     for (int64_t row = rows.first; row < rows.last; row++)
         unpack_rows(p->size, width, m->by_state + (row - rows.first) * packed, p->dstart + row * state);
     for (int64_t unit = 0; negative && unit < packed; unit++) m->by_rates[unit] *= 2.0f;
     unpack_rows(p->size, width, m->by_rates, p->drates + group * state);
     unpack_rows(p->rank, width, m->by_step, p->dstep + group * p->rank * width);
-    for (int64_t block = 0; block < blocks; block++)
-        store(p->dbias + group * width + block * VL, m->by_bias[block], lanes(width - block * VL));
+    unpad(p->dbias + group * width, (const float *)m->by_bias, 1, width);
+    if (!p->taps) return;
+    unpad(p->dconvolution + group * p->taps * width, (const float *)m->convolution, p->taps, width);
+    if (p->convolution_bias) unpad(p->dconvolution_bias + group * width, (const float *)m->bias, 1, width);
+    if (p->inputs)
+        unpad(p->dinput_weight + group * p->inputs * width, (const float *)m->projection, p->inputs, width);
 }
 
 /* dx, dweight if it is wanted, and the squares of the norms likewise; each group's sums dmap [groups, numbers,
@@ -599,13 +728,15 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
 int selective_backward(const struct selective *p, int64_t first, int64_t last) {
     const int64_t blocks = blocks_of(p->width), units = blocks * in_groups(p->size), ranks = blocks * in_groups(p->rank);
     const int64_t steps = blocks * CHUNK, group = CHUNK * GROUP, rows = rows_of_group(p) * CHUNK;
-    const int64_t numbers = numbers_of(p), of_x = padded(p->width) / VL;
+    const int64_t numbers = numbers_of(p), of_x = padded(p->width) / VL, of_source = p->taps ? of_x : 0;
     struct scratch m;
     vf *weights;
     vf *drives;
     vf **const places[] = {&m.rates,   &m.step,      &m.by_state,  &m.by_rates, &m.by_step, &m.by_bias, &m.slopes,
                            &m.gradients, &m.h,       &m.e,         &m.by_b,     &m.by_c,    &m.squares, &m.lane_sums,
-                           &m.by_weight, &m.map,     &m.mapped,    &m.factors,  &weights,   &drives};
+                           &m.by_weight, &m.map,     &m.mapped,    &m.factors,  &weights,   &drives,
+                           &m.source,  &m.x,         &m.sigmoids,  &m.dx,       &m.by_source, &m.later,
+                           &m.convolution, &m.bias,  &m.projection};
     const int64_t sizes[] = {
         units, ranks, rows_of_group(p) * units, units, ranks, blocks, steps,
         2 * steps, group + GROUP, group, group, group, CHUNK, group / VL,
@@ -615,8 +746,17 @@ int selective_backward(const struct selective *p, int64_t first, int64_t last) {
         rows * (int64_t)sizeof(struct factor) / (int64_t)sizeof(vf) + 1,
         weight_vectors(p),
         2 * steps,
+        (CHUNK + p->taps) * of_source,
+        rows * of_source,
+        CHUNK * of_source,
+        CHUNK * of_source,
+        (CHUNK + p->taps) * of_source,
+        rows_of_group(p) * p->taps * of_source,
+        p->taps * of_source,
+        of_source,
+        p->inputs * of_source,
     };
-    vf *const memory = divide_memory(20, sizes, places);
+    vf *const memory = divide_memory(29, sizes, places);
     if (!memory) return 1;
     m.halves = make_halves();
     struct chunk chunk = chunk_in(p, weights, drives);

@@ -1,21 +1,25 @@
 """The CPU kernel of the selective scan: calls of `selective.c`, in float32.
 
 Forward keeps the state at the start of each chunk of steps. Backward makes the states of a chunk again, which stay in a
-core's cache. The batch rows are split over the threads, which changes no number.
+core's cache. Of a short convolution (`call.Convolution`) x is made in the cache as well, and of a matrix the weights of
+the steps. Groups of batch rows are split over the threads, which changes no number.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from orthobench.recurrence import native, stopwatch, threads, workspace
+from orthobench.recurrence.call import Convolution, Projection
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
+_TAPS = 8  # of a convolution; more would need more steps than a chunk before it
+_INPUTS = 8  # of a projection; the products with more are faster in one call
 _SMALL = 1 << 16  # numbers of all states; below, starting a thread costs more than it saves
 
 
@@ -23,11 +27,14 @@ class Problem(ctypes.Structure):
     """`struct selective` of selective.c."""
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("steps", "batch", "width", "size", "rank", "negative", "groups")),
+        *((name, ctypes.c_int64) for name in ("steps", "batch", "width", "size", "rank")),
+        *((name, ctypes.c_int64) for name in ("negative", "groups", "taps", "inputs")),
         *((name, ctypes.c_void_p) for name in ("x", "map", "rates", "step", "bias", "start")),
+        *((name, ctypes.c_void_p) for name in ("input_weight", "convolution", "convolution_bias", "before")),
         *((name, ctypes.c_void_p) for name in ("weight", "y", "end", "starts")),
         *((name, ctypes.c_void_p) for name in ("grad_y", "dx", "dweight", "dmap", "drates", "dstep", "dbias")),
         *((name, ctypes.c_void_p) for name in ("dstart", "norms")),
+        *((name, ctypes.c_void_p) for name in ("dinput_weight", "dconvolution", "dconvolution_bias", "dbefore")),
     )
 
 
@@ -38,57 +45,102 @@ class Selective:
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        (start,) = arguments.state
-        y, end = workspace.take(*x.shape), torch.empty_like(start)
-        length = native.kernels().selective_starts(*x.shape, arguments.parameters["state_size"])
+        (start,), parameters = arguments.state, arguments.parameters
+        (steps, batch, _), width = x.shape, len(parameters["step_bias"])
+        y, end = workspace.take(steps, batch, width * parameters["reads"]), torch.empty_like(start)
+        length = native.kernels().selective_starts(steps, batch, width, parameters["state_size"])
         starts = workspace.take(length) if keep else None
-        mapped = workspace.take(*x.shape[:2], len(arguments.weight)) if arguments.weight.dim() == 2 else None
-        _run("selective_forward", x, arguments, mapped, start=start, y=y, end=end, starts=starts)
+        mapped = workspace.take(steps, batch, len(arguments.weight)) if arguments.weight.dim() == 2 else None
+        _run(
+            "selective_forward",
+            x,
+            arguments,
+            mapped,
+            {"start": start, "y": _unless_empty(y), "end": end, "starts": starts},
+        )
         return (y,), (end, x, starts, mapped)
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         _, x, starts, mapped = tape.saved
         assert x is not None
-        (start,), step_weight = arguments.state, arguments.parameters["step_weight"]
-        groups, width = native.row_groups(x.shape[1]), x.shape[2]
-        dx, dweight, dmap = workspace.take(*x.shape), None, None
-        if mapped is None:
-            dweight = workspace.take(*arguments.weight.shape)
-        else:
-            dmap = x.new_zeros(groups, len(arguments.weight), native.padded(width))
-        drates, dbias = x.new_empty(groups, start.shape[1]), x.new_empty(groups, width)
-        dstep = x.new_empty(groups, step_weight.shape[1], width)
-        dstart = torch.zeros_like(start) if tape.final[0] is None else tape.final[0].clone()
+        (start,), parameters, weight = arguments.state, arguments.parameters, arguments.weight
+        groups, width = native.row_groups(x.shape[1]), len(parameters["step_bias"])
+        before = parameters.get("before")
+        single = {
+            "dx": None if "input_weight" in parameters else workspace.take(*x.shape),
+            "dweight": workspace.take(*weight.shape) if mapped is None else None,
+            "dstart": torch.zeros_like(start) if tape.final[0] is None else tape.final[0].clone(),
+            "dbefore": None if before is None else torch.empty_like(before),
+        }
+        dmap = None if mapped is None else x.new_zeros(groups, len(weight), native.padded(width))
+        sums = {
+            name: x.new_empty(groups, *tensor.shape)
+            for name, tensor in _vectors(parameters).items()
+            if tensor is not None
+        }
         norms = x.new_empty(x.shape[:2]) if tape.norms else None
-        gradients = {"dx": dx, "dweight": dweight, "dmap": dmap, "drates": drates, "dstep": dstep, "dbias": dbias}
-        tensors = {"starts": starts, "grad_y": tape.gradient, "norms": norms, "dstart": dstart}
-        _run("selective_backward", x, arguments, mapped, **tensors, **gradients)
+        tensors = {"starts": starts, "grad_y": _unless_empty(tape.gradient), "norms": norms, "dmap": dmap, **single}
+        tensors |= {f"d{name}": tensor for name, tensor in sums.items()}
+        _run("selective_backward", x, arguments, mapped, tensors)
         for out in tape.norms:
             assert norms is not None
             torch.sqrt(norms, out=out)
-        by_name = {
-            "rates": native.total(drates),
-            "step_weight": native.total(dstep).T,
-            "step_bias": native.total(dbias),
-        }
-        return Gradients(dx, dweight if dmap is None else native.total(dmap)[:, :width], (dstart,), by_name)
+        totals = {name: native.total(tensor) for name, tensor in sums.items()}
+        by_name: dict[str, Tensor | None] = {"step_weight": totals.pop("step").T, "step_bias": totals.pop("bias")}
+        if "input_weight" in totals:
+            by_name["input_weight"] = totals.pop("input_weight").T
+        dweight = single["dweight"] if dmap is None else native.total(dmap)[:, :width]
+        assert single["dstart"] is not None
+        return Gradients(single["dx"], dweight, (single["dstart"],), {**totals, **by_name, "before": single["dbefore"]})
 
 
-def _run(function: str, x: Tensor, arguments: Arguments, mapped: Tensor | None, **tensors: Tensor | None) -> None:
+def convolves(x: Convolution) -> bool:
+    """Return whether the kernel has the taps of this convolution."""
+    return len(x.weight) <= _TAPS
+
+
+def makes(x: Projection) -> bool:
+    """Return whether the kernel makes this projection itself: of a few inputs that need no gradient, without a bias."""
+    return x.inputs.shape[-1] <= _INPUTS and x.bias is None and not x.inputs.requires_grad
+
+
+def _unless_empty(tensor: Tensor | None) -> Tensor | None:
+    """Return the tensor, or None for one of 0 features."""
+    return tensor if tensor is not None and tensor.numel() else None
+
+
+def _vectors(parameters: Mapping[str, Any]) -> dict[str, Tensor | None]:
+    """Return the parameters that have sums over the rows as gradients, by their names in selective.c."""
+    input_weight = parameters.get("input_weight")
+    return {
+        "rates": parameters["rates"],
+        "step": parameters["step_weight"].T.contiguous(),
+        "bias": parameters["step_bias"],
+        "input_weight": None if input_weight is None else input_weight.T.contiguous(),
+        "convolution": parameters.get("convolution"),
+        "convolution_bias": parameters.get("convolution_bias"),
+    }
+
+
+def _run(
+    function: str, x: Tensor, arguments: Arguments, mapped: Tensor | None, tensors: Mapping[str, Tensor | None]
+) -> None:
     """Run one direction over all steps, the groups of batch rows split over the threads.
 
     `mapped` has the weights of all steps, `[T, B, rank + 2N]`, if the argument is the map that makes them.
     """
-    parameters, (steps, batch, width) = arguments.parameters, x.shape
-    step = parameters["step_weight"].T.contiguous()
-    tensors |= {"x": x, "rates": parameters["rates"], "step": step}
-    tensors |= {"weight": arguments.weight} if mapped is None else {"weight": mapped, "map": arguments.weight}
-    tensors["bias"] = parameters["step_bias"]
-    pointers = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
-    size, negative = parameters["state_size"], parameters["negative"]
-    groups = native.row_groups(batch)
-    problem = Problem(steps, batch, width, size, len(step), negative, groups, **pointers)
+    parameters, (steps, batch, inputs) = arguments.parameters, x.shape
+    weight = {"weight": arguments.weight} if mapped is None else {"weight": mapped, "map": arguments.weight}
+    by_name = {**tensors, **_vectors(parameters), **weight, "x": x, "before": parameters.get("before")}
+    pointers = {name: tensor.data_ptr() for name, tensor in by_name.items() if tensor is not None}
+    width, rank = parameters["step_weight"].shape
+    size, groups, taps = parameters["state_size"], native.row_groups(batch), by_name["convolution"]
+    problem = Problem(
+        *(steps, batch, width, size, rank, parameters["negative"], groups),
+        *(0 if taps is None else len(taps), inputs if "input_weight" in parameters else 0),
+        **pointers,
+    )
     kernel = getattr(native.kernels(), function)
 
     def task(first: int, last: int) -> Callable[[], None]:
@@ -98,6 +150,6 @@ def _run(function: str, x: Tensor, arguments: Arguments, mapped: Tensor | None, 
 
         return run
 
-    parts = threads.ranges(groups, torch.get_num_threads() if x.numel() * size > _SMALL else 1)
+    parts = threads.ranges(groups, torch.get_num_threads() if steps * batch * width * size > _SMALL else 1)
     with stopwatch.part(stopwatch.FORWARD if function == "selective_forward" else stopwatch.BACKWARD):
         threads.run([task(*part) for part in parts])

@@ -33,7 +33,7 @@ class SelectiveScan:
             starts.append(state)
             a, driven, c = _terms(x[part], arguments.weight[part], arguments)
             states = _states(a, driven, state)
-            outputs.append(_read(states, c))
+            outputs.append(_read(states, c) if arguments.parameters["reads"] else x[part, :, :0])
             state = states[-1]
         return (torch.cat(outputs),), (state.clone(), x, torch.stack(starts) if keep else None)
 
@@ -56,7 +56,7 @@ class SelectiveScan:
             states = _states(a.detach(), driven.detach(), start)
             arriving = torch.zeros_like(states)
             by_c = torch.zeros_like(c)
-            if tape.gradient is not None:
+            if tape.gradient is not None and arguments.parameters["reads"]:
                 dy = tape.gradient[part].unsqueeze(-2)
                 arriving = (c.detach() * dy).flatten(-2)
                 by_c = (states.unflatten(-1, a.shape[-2:]) * dy).sum(-1, keepdim=True)
