@@ -10,10 +10,6 @@
 
 #include "products.h"
 
-#ifndef CACHED
-#define CACHED (1 << 20) /* floats that a cache may hold until they are read again */
-#endif
-
 enum kind { IDENTITY, TANH, RELU, LEAKY_RELU, MODRELU, COMPLEX_MODRELU, COMPLEX_MODRELU_SMOOTH };
 
 struct problem {

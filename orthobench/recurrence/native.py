@@ -154,7 +154,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.minimal_backward.argtypes = (size,) * 7 + (pointer,) * 10
     library.oscillators_forward.argtypes = (size,) * 5 + (pointer,) * 6
     library.oscillators_backward.argtypes = (size,) * 5 + (pointer,) * 15
-    for name in ("pack", "add_parts", "multiply_add"):
+    library.linear.argtypes = (size,) * 5 + (pointer,) * 4
+    for name in ("pack", "add_parts", "multiply_add", "linear"):
         getattr(library, name).restype = None
     for op in ("scan", "independent", "minimal", "oscillators"):
         getattr(library, f"{op}_forward").restype = getattr(library, f"{op}_backward").restype = None
@@ -244,6 +245,21 @@ def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride
     packed = workspace.take(width * gates * depth)
     library.pack(packed.data_ptr(), weight.data_ptr(), n, depth, output_stride, input_stride, gates)
     return packed
+
+
+def linear(rows: Tensor, packed: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+    """Fill `out` `[..., n]` with rows W^T + b, of contiguous rows `[..., depth]`; W is packed, and b `[n]` or None."""
+    library = kernels()
+    depth, n = rows.shape[-1], out.shape[-1]
+    count = rows.numel() // depth
+    pointers = (rows.data_ptr(), packed.data_ptr(), None if bias is None else bias.data_ptr(), out.data_ptr())
+
+    def task(first: int, last: int) -> Callable[[], None]:
+        return lambda: library.linear(first, last, count, depth, n, *pointers)
+
+    parts = threads.ranges(count, torch.get_num_threads() if count * depth * n > _SMALL else 1)
+    threads.run([task(*part) for part in parts])
+    return out
 
 
 def weight_gradient(dz: Tensor, states: Tensor, initial: Tensor | None, out: Tensor | None = None) -> Tensor:

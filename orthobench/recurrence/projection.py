@@ -45,11 +45,10 @@ class _Project(Function):
         ctx.save_for_backward(inputs, weight)
         ctx.has_bias = bias is not None
         x = workspace.take(*inputs.shape[:2], weight.shape[0])
-        bias = x.new_zeros(weight.shape[0]) if bias is None else bias
-        if inputs.shape[-1] == 1:  # pixel by pixel: several times faster than a product with one column
+        if inputs.shape[-1] == 1:  # pixel by pixel: a product with one column would be slower
+            bias = x.new_zeros(weight.shape[0]) if bias is None else bias
             return torch.addcmul(bias, inputs, weight[:, 0], out=x)
-        torch.addmm(bias, inputs.flatten(0, 1), weight.T, out=x.view(-1, weight.shape[0]))
-        return x
+        return native.linear(inputs.contiguous(), native.pack(weight.contiguous()), bias, x)
 
     @staticmethod
     @once_differentiable
@@ -63,8 +62,8 @@ class _Project(Function):
         m = inputs.shape[-1]
         dinputs = None
         if ctx.needs_input_grad[0]:
-            dinputs = workspace.take(*inputs.shape)
-            torch.mm(dx.reshape(-1, dx.shape[-1]), weight, out=dinputs.view(-1, m))
+            packed = native.pack_transposed(weight.contiguous())
+            dinputs = native.linear(dx.contiguous(), packed, None, workspace.take(*inputs.shape))
         if not any(ctx.needs_input_grad[1:]):
             return dinputs, None, None
         # The bias is the weight of an additional input 1: one pass over dx gives both gradients.

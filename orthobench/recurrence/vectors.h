@@ -59,6 +59,10 @@ INLINE void store(float *to, vf value, int count) {
 #endif
 }
 
+#ifndef CACHED
+#define CACHED (1 << 20) /* floats that a cache may hold until they are read again */
+#endif
+
 /* A whole vector to an aligned place, around the caches. `end_streams` comes before another thread's reads. */
 INLINE void stream(float *to, vf value) {
 #if defined(__AVX512F__)

@@ -28,6 +28,25 @@ def test_is_linear(steps: int, batch: int, m: int, n: int, has_bias: bool, batch
         torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.usefixtures("restored_threads", "no_cache")
+@pytest.mark.parametrize(("m", "n"), [(70, 96), (33, 9), (9, 130)])
+def test_rows_in_many_blocks(m: int, n: int) -> None:
+    torch.manual_seed(0)
+    inputs, weight, bias, way = torch.randn(600, 7, m), torch.randn(n, m), torch.randn(n), torch.randn(600, 7, n)
+    results = []
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        leaf = inputs.clone().requires_grad_()
+        x = project(leaf, weight, bias)
+        x.backward(way)
+        assert leaf.grad is not None
+        results.append((x.detach(), leaf.grad))
+    exact = (inputs.double() @ weight.double().T + bias, way.double() @ weight.double())
+    for one, two, expected in zip(*results, exact, strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
+        torch.testing.assert_close(one.double(), expected, rtol=1e-5, atol=1e-4)
+
+
 def test_one_sample_batch_first() -> None:
     """The stride of an axis of length 1 is arbitrary."""
     weight = torch.randn(5, 4, requires_grad=True)
