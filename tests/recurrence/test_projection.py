@@ -42,9 +42,9 @@ def test_rows_in_many_blocks(m: int, n: int) -> None:
         assert leaf.grad is not None
         results.append((x.detach(), leaf.grad))
     exact = (inputs.double() @ weight.double().T + bias, way.double() @ weight.double())
-    for one, two, expected in zip(*results, exact, strict=True):
-        torch.testing.assert_close(one, two, rtol=0, atol=0)
-        torch.testing.assert_close(one.double(), expected, rtol=1e-5, atol=1e-4)
+    for alone, shared, expected in zip(*results, exact, strict=True):
+        torch.testing.assert_close(alone, shared, rtol=0, atol=0)
+        torch.testing.assert_close(alone.double(), expected, rtol=1e-5, atol=1e-4)
 
 
 def test_one_sample_batch_first() -> None:
