@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, layer_norm, linear
+from torch.nn.functional import gelu, linear
 
 from orthobench.model import Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, project
+from orthobench.recurrence import GradientTrace, layer_norm, project
 
 from ._lru import DiagonalLRU, LRUCell, LRUSettings, normal
 
@@ -53,7 +53,7 @@ class LRU(DiagonalLRU):
     def encode(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return e and v `[T, B, d]`."""
         e = project(inputs, self.encoder_weight, self.encoder_bias)
-        return e, layer_norm(e, self.norm_bias.shape, self.norm_weight, self.norm_bias)
+        return e, layer_norm(e, self.norm_weight, self.norm_bias)
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         e, v = self.encode(inputs)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import convolution, cpu, entropy, native, operations, reference
+from orthobench.recurrence import convolution, cpu, entropy, native, normalization, operations, reference
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
 from orthobench.recurrence.operation import Operation
@@ -63,7 +63,7 @@ def _weight_shapes(operation: Operation[...], parameters: Mapping[str, Any]) -> 
 
 
 def comparisons() -> dict[str, Callable[[], bool]]:
-    """Return for each operation, `project` and `cross_entropy` a function that tells whether the kernels agree."""
+    """Return for each operation and other kernel a function that tells whether the kernels agree."""
     by_name: dict[str, list[_Form]] = {}
     for form in _forms():
         by_name.setdefault(form[0].name, []).append(form)
@@ -77,6 +77,7 @@ def comparisons() -> dict[str, Callable[[], bool]]:
         "mlstm": _mlstm_agrees,
         "short_convolution": _convolution_agrees,
         "project": _projection_agrees,
+        "layer_norm": _normalization_agrees,
         "cross_entropy": _entropy_agrees,
     }
 
@@ -136,12 +137,30 @@ def _projected_form_agrees(
     return actual is None or all(map(_is_close, actual, expected or []))
 
 
+@torch.inference_mode(False)
+@torch.no_grad()
 def _projection_agrees() -> bool:
-    """Return whether the product that gives the gradient of `project` agrees."""
-    with torch.inference_mode(False), torch.no_grad():
-        dx, inputs = normal(_STEPS, _BATCH, _FEATURES, seed=0), normal(_STEPS, _BATCH, 5, seed=1)
-        actual = native.weight_gradient(dx.float(), inputs.float(), None)
-        return _is_close(actual, dx.flatten(0, 1).T @ inputs.flatten(0, 1))
+    """Return whether the products of `project` agree, and those of its gradients."""
+    dx, inputs = normal(_STEPS, _BATCH, _FEATURES, seed=0), normal(_STEPS, _BATCH, 5, seed=1)
+    weight, bias = normal(_FEATURES, 5, seed=2), normal(_FEATURES, seed=3)
+    x, dinputs = torch.empty(dx.shape), torch.empty(inputs.shape)
+    native.linear(inputs.float(), native.pack(weight.float()), bias.float(), x)
+    native.linear(dx.float(), native.pack_transposed(weight.float()), None, dinputs)
+    dweight = native.weight_gradient(dx.float(), inputs.float(), None)
+    expected = inputs @ weight.T + bias, dx @ weight, dx.flatten(0, 1).T @ inputs.flatten(0, 1)
+    return all(map(_is_close, (x, dinputs, dweight), expected))
+
+
+@torch.inference_mode(False)
+@torch.enable_grad()
+def _normalization_agrees() -> bool:
+    """Return whether the layer normalisation and its gradients agree."""
+    leaves = [normal(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(((_BATCH, 21), (21,), (21,)))]
+    y, way = torch.nn.functional.layer_norm(leaves[0], (21,), *leaves[1:]), normal(_BATCH, 21, seed=3)
+    inputs, weight, bias = (leaf.detach().float() for leaf in leaves)
+    actual, scales = normalization.in_c(inputs, weight, bias)
+    expected = (y.detach(), *torch.autograd.grad(y, leaves, way))
+    return all(map(_is_close, (actual, *normalization.gradients(inputs, weight, scales, way.float())), expected))
 
 
 def _entropy_agrees() -> bool:

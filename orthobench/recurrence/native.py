@@ -65,7 +65,7 @@ def missing() -> str | None:
 
 
 def unusable(name: str) -> str | None:
-    """Return the reason why the C kernels of an operation, `project` or `cross_entropy` are not used, or None.
+    """Return the reason why the C kernels of an operation, or of `project` and its like, are not used, or None.
 
     The first call after a build compares the kernels with the reference.
     """
@@ -75,7 +75,7 @@ def unusable(name: str) -> str | None:
 
 
 def verdicts() -> dict[str, bool]:
-    """Return for each operation, `project` and `cross_entropy` whether its C kernels agree with the reference.
+    """Return for each operation, and for `project` and its like, whether its C kernels agree with the reference.
 
     Raises:
         BuildError: they cannot be built.
@@ -155,7 +155,9 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.oscillators_forward.argtypes = (size,) * 5 + (pointer,) * 6
     library.oscillators_backward.argtypes = (size,) * 5 + (pointer,) * 15
     library.linear.argtypes = (size,) * 5 + (pointer,) * 4
-    for name in ("pack", "add_parts", "multiply_add", "linear"):
+    library.normalize_forward.argtypes = (size,) * 3 + (ctypes.c_float,) + (pointer,) * 5
+    library.normalize_backward.argtypes = (size,) * 3 + (pointer,) * 7
+    for name in ("pack", "add_parts", "multiply_add", "linear", "normalize_forward", "normalize_backward"):
         getattr(library, name).restype = None
     for op in ("scan", "independent", "minimal", "oscillators"):
         getattr(library, f"{op}_forward").restype = getattr(library, f"{op}_backward").restype = None

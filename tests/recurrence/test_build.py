@@ -414,7 +414,8 @@ def test_the_comparison_sees_each_value_and_gradient(name: str, part: str, monke
 
 
 def test_the_comparison_covers_every_c_kernel() -> None:
-    assert comparison.comparisons().keys() == cpu.KERNELS.keys() | {"project", "cross_entropy", "short_convolution"}
+    others = {"project", "cross_entropy", "layer_norm", "short_convolution"}
+    assert comparison.comparisons().keys() == cpu.KERNELS.keys() | others
 
 
 def test_the_comparison_sees_gradients_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,8 +429,14 @@ def test_the_comparison_sees_a_wrong_weight_product(monkeypatch: pytest.MonkeyPa
     joined = native.joined_sums
     monkeypatch.setattr(native, "joined_sums", lambda parts: joined(parts) * 1.001)
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
-    others = {"cross_entropy", "delta_rule", "selective_scan", "short_convolution"}
+    others = {"cross_entropy", "delta_rule", "layer_norm", "selective_scan", "short_convolution"}
     assert failed == set(comparison.comparisons()) - INDEPENDENT - others
+
+
+def test_the_comparison_sees_wrong_products_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = native.linear
+    monkeypatch.setattr(native, "linear", lambda *arguments: linear(*arguments).mul_(1.001))
+    assert {name for name, agrees in comparison.comparisons().items() if not agrees()} == {"project"}
 
 
 def test_the_comparison_sees_wrong_gradients_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,82 @@
+"""Layer normalisation of all steps: `torch.nn.functional.layer_norm` in value and gradient.
+
+On the CPU its output and the gradient of its inputs are in reused memory: they are as large as all states, and fresh
+pages would cost as much time as the passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from orthobench.recurrence import dispatch, native, threads, workspace
+
+_EPSILON = 1e-5  # torch's
+_PARTS = 8  # ranges of rows whose sums of parameters' gradients are made apart, so that no sum depends on the threads
+
+
+def layer_norm(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Normalise the features of every row.
+
+    Args:
+        inputs: `[..., n]`.
+        weight: `[n]`.
+        bias: `[n]`.
+
+    Returns:
+        `[..., n]`.
+    """
+    has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in (inputs, weight, bias))
+    in_torch = torch.compiler.is_exporting() or dispatch.chosen() == "reference" or not inputs.numel()
+    if in_torch or not has_kernel or native.unusable("layer_norm"):
+        return torch.nn.functional.layer_norm(inputs, weight.shape, weight, bias, _EPSILON)
+    result: Tensor = _LayerNorm.apply(inputs, weight, bias)
+    return result
+
+
+class _LayerNorm(Function):
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        inputs, weight, bias = (tensor.contiguous() for tensor in (inputs, weight, bias))
+        out, scales = in_c(inputs, weight, bias)
+        ctx.save_for_backward(inputs, weight, scales)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return gradients(*ctx.saved_tensors, gradient.contiguous())
+
+
+def in_c(inputs: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the normalised rows, and each row's mean and inverse deviation `[rows, 2]`, of contiguous tensors."""
+    width, kernel = inputs.shape[-1], native.kernels().normalize_forward
+    rows = inputs.numel() // width
+    out, scales = workspace.take(*inputs.shape), inputs.new_empty(rows, 2)
+    pointers = [tensor.data_ptr() for tensor in (inputs, weight, bias, scales, out)]
+
+    def task(first: int, last: int) -> Callable[[], None]:
+        return lambda: kernel(first, last, width, _EPSILON, *pointers)
+
+    threads.run([task(*part) for part in threads.ranges(rows, _PARTS)])
+    return out, scales
+
+
+def gradients(inputs: Tensor, weight: Tensor, scales: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return dL/d(inputs), dL/dw and dL/db from dL/d(output) `[..., n]`, all contiguous."""
+    width, kernel = inputs.shape[-1], native.kernels().normalize_backward
+    dx, sums = workspace.take(*inputs.shape), inputs.new_zeros(_PARTS, 2, width)
+    pointers = [tensor.data_ptr() for tensor in (inputs, weight, scales, gradient, dx)]
+
+    def task(part: int, first: int, last: int) -> Callable[[], None]:
+        return lambda: kernel(first, last, width, *pointers, *(each.data_ptr() for each in sums[part]))
+
+    ranges = threads.ranges(inputs.numel() // width, _PARTS)
+    threads.run([task(part, *range_) for part, range_ in enumerate(ranges)])
+    dweight, dbias = native.total(sums)
+    return dx, dweight, dbias

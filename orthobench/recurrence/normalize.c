@@ -1,0 +1,67 @@
+/* Layer normalisation of rows and its gradient, in float32. Each range of rows is one thread's. */
+#include <math.h>
+
+#include "vectors.h"
+
+/* out[r] = (x[r] - mean) / sqrt(variance + epsilon) * weight + bias for the rows r in [first, last), of `width` floats.
+ * `scales` gets each row's mean and 1 / sqrt(variance + epsilon), [rows, 2]. */
+void normalize_forward(int64_t first, int64_t last, int64_t width, float epsilon, const float *x, const float *weight,
+                       const float *bias, float *scales, float *out) {
+    const uint64_t denormals = flush_denormals();
+    for (int64_t row = first; row < last; row++) {
+        const float *const from = x + row * width;
+        vf sum = {0}, squares = {0};
+        for (int64_t col = 0; col < width; col += VL) {
+            __builtin_prefetch(from + 4 * width + col, 0, 2);
+            sum += load(from + col, lanes(width - col));
+        }
+        const float mean = sum_of(sum) / (float)width;
+        for (int64_t col = 0; col < width; col += VL) {
+            const int count = lanes(width - col);
+            vf centred = load(from + col, count) - mean;
+            for (int lane = count; lane < VL; lane++) centred[lane] = 0;
+            squares += centred * centred;
+        }
+        const float scale = 1.0f / sqrtf(sum_of(squares) / (float)width + epsilon);
+        scales[2 * row] = mean;
+        scales[2 * row + 1] = scale;
+        for (int64_t col = 0; col < width; col += VL) {
+            const int count = lanes(width - col);
+            const vf centred = load(from + col, count) - mean;
+            __builtin_prefetch(out + (row + 4) * width + col, 0, 2);
+            store(out + row * width + col, centred * scale * load(weight + col, count) + load(bias + col, count), count);
+        }
+    }
+    restore_denormals(denormals);
+}
+
+/* dL/dx from dout, and this range's sums of dL/dweight and dL/dbias, [width] each, zeroed. */
+void normalize_backward(int64_t first, int64_t last, int64_t width, const float *x, const float *weight,
+                        const float *scales, const float *dout, float *dx, float *dweight, float *dbias) {
+    const uint64_t denormals = flush_denormals();
+    for (int64_t row = first; row < last; row++) {
+        const float *const from = x + row * width, *const arriving = dout + row * width;
+        const float mean = scales[2 * row], scale = scales[2 * row + 1];
+        vf sum = {0}, along = {0};
+        for (int64_t col = 0; col < width; col += VL) {
+            const int count = lanes(width - col);
+            __builtin_prefetch(from + 4 * width + col, 0, 2);
+            __builtin_prefetch(arriving + 4 * width + col, 0, 2);
+            const vf d = load(arriving + col, count), normal = (load(from + col, count) - mean) * scale;
+            store(dweight + col, load(dweight + col, count) + d * normal, count);
+            store(dbias + col, load(dbias + col, count) + d, count);
+            const vf scaled = d * load(weight + col, count); /* 0 behind the last column */
+            sum += scaled;
+            along += scaled * normal;
+        }
+        const float level = sum_of(sum) / (float)width, slope = sum_of(along) / (float)width;
+        for (int64_t col = 0; col < width; col += VL) {
+            const int count = lanes(width - col);
+            const vf normal = (load(from + col, count) - mean) * scale;
+            const vf scaled = load(arriving + col, count) * load(weight + col, count);
+            __builtin_prefetch(dx + (row + 4) * width + col, 0, 2);
+            store(dx + row * width + col, (scaled - level - normal * slope) * scale, count);
+        }
+    }
+    restore_denormals(denormals);
+}

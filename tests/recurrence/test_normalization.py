@@ -1,0 +1,29 @@
+"""The layer normalisation is torch's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from orthobench.recurrence import layer_norm
+
+
+@pytest.mark.usefixtures("restored_threads")
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 2, 1), (5, 17), (70, 3, 16), (4, 130), (0, 5)])
+def test_is_torchs(shape: tuple[int, ...], count: int) -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(count)
+    width = shape[-1]
+    arguments = 3 + torch.randn(shape), torch.randn(width), torch.randn(width)
+    way, results = torch.randn(shape), []
+    for dtype in (torch.float32, torch.float64):
+        leaves = [argument.to(dtype).requires_grad_() for argument in arguments]
+        y = layer_norm(*leaves)
+        results.append((y.detach(), *torch.autograd.grad(y, leaves, way.to(dtype))))
+    leaves = [argument.double().requires_grad_() for argument in arguments]
+    y = torch.nn.functional.layer_norm(leaves[0], (width,), *leaves[1:])
+    expected = (y.detach(), *torch.autograd.grad(y, leaves, way.double()))
+    for narrow, wide, exact in zip(*results, expected, strict=True):
+        torch.testing.assert_close(narrow.double(), exact, rtol=1e-5, atol=2e-5)
+        torch.testing.assert_close(wide, exact)
