@@ -156,7 +156,7 @@ def _projection_agrees() -> bool:
 def _normalization_agrees() -> bool:
     """Return whether the layer normalisation and its gradients agree."""
     leaves = [normal(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(((_BATCH, 21), (21,), (21,)))]
-    y, way = torch.nn.functional.layer_norm(leaves[0], (21,), *leaves[1:]), normal(_BATCH, 21, seed=3)
+    y, way = torch.nn.functional.layer_norm(leaves[0], (21,), leaves[1], leaves[2]), normal(_BATCH, 21, seed=3)
     inputs, weight, bias = (leaf.detach().float() for leaf in leaves)
     actual, scales = normalization.in_c(inputs, weight, bias)
     expected = (y.detach(), *torch.autograd.grad(y, leaves, way))

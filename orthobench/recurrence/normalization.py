@@ -50,7 +50,8 @@ class _LayerNorm(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return gradients(*ctx.saved_tensors, gradient.contiguous())
+        inputs, weight, scales = ctx.saved_tensors
+        return gradients(inputs, weight, scales, gradient.contiguous())
 
 
 def in_c(inputs: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ def test_is_torchs(shape: tuple[int, ...], count: int) -> None:
         y = layer_norm(*leaves)
         results.append((y.detach(), *torch.autograd.grad(y, leaves, way.to(dtype))))
     leaves = [argument.double().requires_grad_() for argument in arguments]
-    y = torch.nn.functional.layer_norm(leaves[0], (width,), *leaves[1:])
+    y = torch.nn.functional.layer_norm(leaves[0], (width,), leaves[1], leaves[2])
     expected = (y.detach(), *torch.autograd.grad(y, leaves, way.double()))
     for narrow, wide, exact in zip(*results, expected, strict=True):
         torch.testing.assert_close(narrow.double(), exact, rtol=1e-5, atol=2e-5)
