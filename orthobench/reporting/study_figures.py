@@ -13,6 +13,7 @@ import pandas as pd
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.courses import Course, course
+from orthobench.analysis.over_length import length_course, length_metric
 from orthobench.reporting import figures
 from orthobench.reporting.captions import BAND, caption
 from orthobench.reporting.colormap import COLOR_SCALE
@@ -22,6 +23,8 @@ from orthobench.reporting.figures import Drawn, step_matrices, styled
 from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.styles import PALETTE, Style, Styles
 
+MOST = 8
+"""Curves over length in one figure: with more they cannot be told apart."""
 UNIT_CIRCLE = np.exp(2j * np.pi * np.linspace(0, 1, 181))
 
 
@@ -152,9 +155,21 @@ def jacobians(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
 
 
 def lengths(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """Draw the metric over the length of the test sequences after training."""
-    drawn = over_length(condition, styles)
-    return {figure_name: (f"{figure_name.capitalize()}: {drawn[0]}", drawn[1])} if drawn else {}
+    """Draw the metric over the length of the test sequences after training, of the `MOST` best variants at most."""
+    means = {
+        variant.label: float(np.nanmean(course.median))
+        for variant in condition.variants
+        if length_metric(variant.traces) and (course := length_course(variant.traces, variant.runs)) is not None
+    }
+    best = sorted(means, key=lambda label: -means[label])[:MOST]
+    chosen = replace(condition, variants=[variant for variant in condition.variants if variant.label in best])
+    drawn = over_length(chosen, styles)
+    if drawn is None:
+        return {}
+    words, figure = drawn
+    if len(means) > MOST:
+        words += f" The {MOST} variants of {len(means)} with the highest means over all lengths; the tables have all."
+    return {figure_name: (f"{figure_name.capitalize()}: {words}", figure)}
 
 
 DRAWINGS: dict[str, Callable[[str, Condition, Styles], Drawn]] = {

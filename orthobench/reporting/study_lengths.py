@@ -1,4 +1,4 @@
-"""The tables of a study over length: what each model scores, and up to which length it holds."""
+"""The tables of a study over length: up to which length each model holds, and its scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BIN = 8
 
 
 def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTable]:
-    """Return two tables of variants by figure: the median score of all test sequences, and the longest held length.
+    """Return two tables of variants by figure: the longest held length, and the median score of all test sequences.
 
     Args:
         conditions: each with the name of its figure; the labels of its variants are the rows.
@@ -47,13 +47,13 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTabl
     lengths_held = {cell: length for cell, variant in variants.items() if (length := _longest_held(variant))}
     return [
         table(
-            f"Score of all test sequences at the end in percent: the median of {many}, and their range.",
-            scored,
-        ),
-        table(
             f"The longest test length up to which the median seed scores at least {HELD:.0%}, in means over {BIN} "
             "lengths. The end of the tests has a plus sign.",
             lengths_held,
+        ),
+        table(
+            f"Score of all test sequences at the end in percent: the median of {many}, and their range.",
+            scored,
         ),
     ]
 

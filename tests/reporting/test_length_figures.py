@@ -22,6 +22,7 @@ from orthobench.reporting.length_figures import over_length
 from orthobench.reporting.packed import figure_json
 from orthobench.reporting.runs import run_details
 from orthobench.reporting.stills import still
+from orthobench.reporting.study_figures import lengths
 from orthobench.reporting.styles import Styles
 from orthobench.sinks.record import read_points
 from orthobench.store import Store, open_store
@@ -121,6 +122,17 @@ def test_the_figure_has_curves_baseline_and_the_shaded_range(store):
     points = [record for record in records_of(figure) if record["curve"] == "lstm"]
     assert [point["x"] for point in points] == list(range(3, support.lengths.LONGEST + 1))
     assert points[0]["x_axis"] == "length of the test sequence"
+
+
+def test_a_study_of_many_models_draws_the_best(store, monkeypatch):
+    condition = condition_of_sums(store)
+    means = {variant.label: length_course(variant.traces, variant.runs).median.mean() for variant in condition.variants}
+    (_, both), *_ = lengths("sums", condition, Styles([condition])).values()
+    assert {"lstm", "rnn"} <= {trace.get("name") for trace in both.data}
+    monkeypatch.setattr("orthobench.reporting.study_figures.MOST", 1)
+    (words, figure), *_ = lengths("sums", condition, Styles([condition])).values()
+    assert {"lstm", "rnn"} & {trace.get("name") for trace in figure.data} == {max(means, key=means.get)}
+    assert "The 1 variants of 2 with the highest means over all lengths" in words
 
 
 def test_other_conditions_have_no_such_figure(store):

@@ -54,7 +54,7 @@ def database(tmp_path_factory):
 def test_the_tables_are_those_of_the_runs(database):
     with open_store(str(database / "runs.db")) as store:
         result = find_result(store, find_study("state-tracking"))
-        scores, lengths = length_tables(
+        lengths, scores = length_tables(
             [(figure, with_printed_names(condition, result.study.names)) for figure, condition in result.conditions]
         )
         finals: dict[tuple[str, str], list[float]] = {}
@@ -79,5 +79,5 @@ def test_variants_of_a_model_have_rows_of_their_own(tmp_path):
         ob.run("group_word", "deltanet", db=database, settings=tiny | {"negative_eigenvalues": negative})
     with open_store(database) as store:
         (condition,) = collect(store)
-    scores, _ = length_tables([("S3", condition)])
+    _, scores = length_tables([("S3", condition)])
     assert {row[0] for row in scores.rows} == {f"deltanet negative_eigenvalues={value}" for value in ("false", "true")}
