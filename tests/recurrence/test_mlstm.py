@@ -205,6 +205,25 @@ def test_extreme_gates_in_c(i: float, f: float) -> None:
 
 
 @in_c
+def test_the_largest_exponent_of_the_bound() -> None:
+    """With m below -80 the bound is held at exp(80), and has no derivative by m. The memories are as large."""
+    x, gates, state, *parameters = arguments(5, 2, 1, 6, True, False, seed=13)
+    gates[..., 0] -= 300
+    state[..., :-1] *= 1e34
+    state[..., 36:42] *= 0.01
+    state[..., -1] = -90
+    results = []
+    for module, dtype in ((cpu, torch.float32), (reference, torch.float64)):
+        leaves = [tensor.float().to(dtype).requires_grad_() for tensor in (x, gates, state)]
+        y, _ = run(module, [*leaves, *parameters])
+        by_x, by_gates, by_state = torch.autograd.grad(y.square().sum(), leaves)
+        results.append((y.detach(), by_x, by_gates, by_state[:, -1]))
+    assert results[1][0].norm() > 0.1
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+@in_c
 def test_nan_comes_out() -> None:
     for gate in range(4):
         problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(2, 1, 1, 5, False, True, seed=12)]
