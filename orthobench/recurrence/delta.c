@@ -11,7 +11,8 @@
  * memories before the chunks of a group of steps again from the errors, and solves the transposed system for
  * d_t = dL/du_t, with D' = dL/dS behind the chunk:
  *
- *     d_t = a(n, t) D'^T k_t - sum over i > t of a(i, t) (k_i . k_t) beta_i d_i,     D = a(n) D' - sum of a(t) beta_t k_t d_t^T
+ *     d_t = a(n, t) D'^T k_t - sum over i > t of a(i, t) (k_i . k_t) beta_i d_i,
+ *     D = a(n) D' - sum of a(t) beta_t k_t d_t^T
  */
 #include <stdlib.h>
 
@@ -38,6 +39,7 @@ struct scratch {
     float *kt, *gram, *read;               /* [keys, c], [c, c], [steps, c] */
     float *u, *y, *s;                      /* [c, values], [steps, values], [keys, values] */
     float *du, *de, *dy, *dt, *et, *w, *wt, *f, *later, *slots; /* dt: D^T; slots: S^T before the chunks */
+    const float *ahead, *ahead_end;                             /* errors to be fetched */
 };
 
 /* Hands out parts of a buffer, or counts their floats if it is NULL. */
@@ -61,7 +63,7 @@ static struct rows carve_rows(struct carver *from, const struct delta *p, int64_
 static struct scratch carve_scratch(struct carver *from, const struct delta *p, int backward) {
     const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values), steps = steps_of_chunk(p);
     const int64_t group = p->group, count = steps * p->factors, cp = whole_vectors(count);
-    struct scratch m = {.x = carve_rows(from, p, group)};
+    struct scratch m = {.x = carve_rows(from, p, group), .ahead = NULL, .ahead_end = NULL};
     m.k_factors = carve(from, group * p->factors);
     m.q_factors = carve(from, group);
     m.beta = carve(from, cp);
@@ -92,9 +94,6 @@ static struct scratch carve_scratch(struct carver *from, const struct delta *p, 
     return m;
 }
 
-static struct left by_rows(const float *at, int64_t ld) { return (struct left){at, ld, 1}; }
-static struct left by_columns(const float *at, int64_t ld) { return (struct left){at, 1, ld}; }
-
 /* The lanes of a vector from column `base` on that are below `end`. */
 INLINE vi lanes_below(int64_t base, int64_t end) {
     vi lane;
@@ -106,6 +105,12 @@ INLINE vi lanes_below(int64_t base, int64_t end) {
 struct chunk {
     int64_t row, head, first, steps, count;
 };
+
+/* The chunk from step t on, which ends at `stop` at the latest. */
+INLINE struct chunk chunk_at(const struct delta *p, int64_t row, int64_t head, int64_t t, int64_t stop) {
+    const int64_t length = steps_of_chunk(p), steps = t + length < stop ? length : stop - t;
+    return (struct chunk){row, head, t, steps, steps * p->factors};
+}
 
 /* The betas and decays of a chunk. */
 static void fill_coefficients(const struct delta *p, struct chunk at, struct scratch *m) {
@@ -148,12 +153,11 @@ INLINE void weigh(const struct delta *p, const struct scratch *m, int64_t t, int
 /* gram: a(t, i) (k_i . k_t) for i < t, else 0; read: a(t, i) (k_i . q) up to the end t of the query's step. */
 static void fill_products(const struct delta *p, struct chunk at, const float *q, const float *k, struct scratch *m) {
     const int64_t kp = whole_vectors(p->keys), cp = whole_vectors(at.count);
-    const struct into fresh = {0, 1, NULL};
     transpose(at.count, kp, k, kp, m->kt, cp);
-    product(at.count, cp, p->keys, by_rows(k, kp), m->kt, cp, fresh, m->gram, cp);
+    product(at.count, cp, p->keys, BY_ROWS(k, kp), m->kt, cp, INTO(0, 1, NULL), m->gram, cp);
     for (int64_t t = 0; t < at.count; t++) weigh(p, m, t, t, cp, m->gram + t * cp);
     if (!q) return;
-    product(at.steps, cp, p->keys, by_rows(q, kp), m->kt, cp, fresh, m->read, cp);
+    product(at.steps, cp, p->keys, BY_ROWS(q, kp), m->kt, cp, INTO(0, 1, NULL), m->read, cp);
     for (int64_t step = 0; step < at.steps; step++) {
         const int64_t t = (step + 1) * p->factors - 1;
         weigh(p, m, t, t + 1, cp, m->read + step * cp);
@@ -168,7 +172,7 @@ static void fill_products(const struct delta *p, struct chunk at, const float *q
 static void solve(int64_t count, int64_t vp, const float *gram, int64_t cp, const float *beta, float *e, float *u) {
     for (int64_t first = 0; first < count; first += BLOCK) {
         const int64_t stop = first + BLOCK < count ? first + BLOCK : count;
-        if (first) product(stop - first, vp, first, by_rows(gram + first * cp, cp), u, vp, (struct into){1, -1, NULL},
+        if (first) product(stop - first, vp, first, BY_ROWS(gram + first * cp, cp), u, vp, INTO(1, -1, NULL),
                            e + first * vp, vp);
         for (int64_t t = first; t < stop; t++)
             for (int64_t c = 0; c < vp; c += VL) {
@@ -185,8 +189,8 @@ static void add_readings(const struct delta *p, struct chunk at, struct scratch 
     const int64_t vp = whole_vectors(p->values), cp = whole_vectors(at.count);
     for (int64_t first = 0; first < at.steps; first += BLOCK) {
         const int64_t stop = first + BLOCK < at.steps ? first + BLOCK : at.steps, done = first * p->factors;
-        if (done) product(stop - first, vp, done, by_rows(m->read + first * cp, cp), m->u, vp,
-                          (struct into){1, 1, NULL}, m->y + first * vp, vp);
+        if (done) product(stop - first, vp, done, BY_ROWS(m->read + first * cp, cp), m->u, vp,
+                          INTO(1, 1, NULL), m->y + first * vp, vp);
         for (int64_t step = first; step < stop; step++)
             for (int64_t c = 0; c < vp; c += VL) {
                 vf *const y = (vf *)(m->y + step * vp + c);
@@ -203,23 +207,44 @@ static const float *decays_of_queries(const struct delta *p, struct chunk at, st
     return to;
 }
 
+#define FETCHED 8 /* cache lines at once: more would wait for each other */
+
+/* Fetches a part of the errors that are read or written next. */
+INLINE void fetch_some(struct scratch *m, const int write) {
+    for (int line = 0; line < FETCHED && m->ahead < m->ahead_end; line++, m->ahead += 16) {
+        if (write) __builtin_prefetch(m->ahead, 1);
+        else __builtin_prefetch(m->ahead, 0);
+    }
+}
+
+INLINE float *errors_of(const struct delta *p, int64_t row, int64_t head, int64_t t) {
+    return p->errors + ((row * p->heads + head) * p->steps + t) * p->factors * p->values;
+}
+
 static void forward_chunk(const struct delta *p, struct chunk at, const float *q, const float *k, float *v,
                           struct scratch *m) {
     const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values), cp = whole_vectors(at.count);
+    if (p->errors) { /* of the next chunk */
+        m->ahead = errors_of(p, at.row, at.head, at.first + at.steps);
+        m->ahead_end = m->ahead + at.count * p->values;
+    }
     fill_coefficients(p, at, m);
+    fetch_some(m, 1);
     fill_products(p, at, q, k, m);
-    product(at.count, vp, p->keys, by_rows(k, kp), m->s, vp, (struct into){1, -1, p->decay ? m->since : NULL}, v, vp);
+    fetch_some(m, 1);
+    product(at.count, vp, p->keys, BY_ROWS(k, kp), m->s, vp, INTO(1, -1, p->decay ? m->since : NULL), v, vp);
+    fetch_some(m, 1);
     solve(at.count, vp, m->gram, cp, m->beta, v, m->u);
+    fetch_some(m, 1);
     if (p->errors) {
-        const int64_t unit = at.row * p->heads + at.head;
-        float *const to = p->errors + (unit * p->steps + at.first) * p->factors * p->values;
+        float *const to = errors_of(p, at.row, at.head, at.first);
         for (int64_t i = 0; i < at.count; i++)
             for (int64_t c = 0; c < p->values; c += VL)
                 store(to + i * p->values + c, *(const vf *)(v + i * vp + c), lanes(p->values - c));
     }
     if (q) {
         const float *const decays = decays_of_queries(p, at, m, m->gram); /* the system is solved */
-        product(at.steps, vp, p->keys, by_rows(q, kp), m->s, vp, (struct into){0, 1, decays}, m->y, vp);
+        product(at.steps, vp, p->keys, BY_ROWS(q, kp), m->s, vp, INTO(0, 1, decays), m->y, vp);
         add_readings(p, at, m);
         for (int64_t step = 0; step < at.steps; step++) {
             const int64_t place = (at.first + step) * p->batch + at.row;
@@ -231,14 +256,15 @@ static void forward_chunk(const struct delta *p, struct chunk at, const float *q
     if (p->decay)
         for (int64_t i = 0; i < at.count; i++)
             for (int64_t c = 0; c < vp; c += VL) *(vf *)(m->u + i * vp + c) *= decay_until_end(p, at, m, i);
-    product(p->keys, vp, at.count, by_columns(k, kp), m->u, vp, (struct into){whole_decay(p, at, m), 1, NULL}, m->s, vp);
+    product(p->keys, vp, at.count, BY_COLUMNS(k, kp), m->u, vp, INTO(whole_decay(p, at, m), 1, NULL), m->s, vp);
 }
 
 /* Copies a matrix [rows, columns] to rows of whole vectors, with zeros behind. */
 static void pad_rows(int64_t rows, int64_t columns, const float *from, float *to) {
     const int64_t length = whole_vectors(columns);
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t c = 0; c < length; c += VL) *(vf *)(to + i * length + c) = load(from + i * columns + c, lanes(columns - c));
+        for (int64_t c = 0; c < length; c += VL)
+            *(vf *)(to + i * length + c) = load(from + i * columns + c, lanes(columns - c));
 }
 
 static void unpad_rows(int64_t rows, int64_t columns, const float *from, float *to) {
@@ -261,8 +287,8 @@ static void forward_unit(const struct delta *p, int64_t row, int64_t head, struc
         normalize(p, (stop - first) * p->factors, m->x.k, m->k_factors);
         if (p->reads) normalize(p, stop - first, m->x.q, m->q_factors);
         for (int64_t t = first; t < stop; t += length) {
-            const int64_t steps = t + length < stop ? length : stop - t, since = t - first;
-            const struct chunk at = {row, head, t, steps, steps * p->factors};
+            const struct chunk at = chunk_at(p, row, head, t, stop);
+            const int64_t since = t - first;
             forward_chunk(p, at, p->reads ? m->x.q + since * kp : NULL, m->x.k + since * p->factors * kp,
                           m->x.v + since * p->factors * vp, m);
         }
@@ -281,7 +307,7 @@ static void next_slot(const struct delta *p, struct chunk at, const float *k, co
         for (int64_t c = 0; c < vp; c += VL) *(vf *)(m->u + i * vp + c) = *(const vf *)(errors + i * vp + c) * factor;
     }
     memcpy(after, before, (size_t)(4 * p->values * kp));
-    product(p->values, kp, at.count, by_columns(m->u, vp), k, kp, (struct into){whole_decay(p, at, m), 1, NULL}, after,
+    product(p->values, kp, at.count, BY_COLUMNS(m->u, vp), k, kp, INTO(whole_decay(p, at, m), 1, NULL), after,
             kp);
 }
 
@@ -291,8 +317,8 @@ static void solve_transposed(int64_t count, int64_t vp, const float *gram, int64
     for (int64_t first = (count - 1) / BLOCK * BLOCK; first >= 0; first -= BLOCK) {
         const int64_t stop = first + BLOCK < count ? first + BLOCK : count;
         if (stop < count)
-            product(stop - first, vp, count - stop, by_columns(gram + stop * cp + first, cp), de + stop * vp, vp,
-                    (struct into){1, -1, NULL}, du + first * vp, vp);
+            product(stop - first, vp, count - stop, BY_COLUMNS(gram + stop * cp + first, cp), de + stop * vp, vp,
+                    INTO(1, -1, NULL), du + first * vp, vp);
         for (int64_t t = stop - 1; t >= first; t--)
             for (int64_t c = 0; c < vp; c += VL) {
                 vf total = *(const vf *)(du + t * vp + c);
@@ -337,7 +363,6 @@ static void backward_chunk(const struct delta *p, struct chunk at, struct view r
     const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values), cp = whole_vectors(at.count);
     const int64_t keys = p->keys, values = p->values, heads = p->heads, factors = p->factors;
     const int reading = p->reads && p->grad_y;
-    const struct into fresh = {0, 1, NULL}, added = {1, 1, NULL}, taken = {1, -1, NULL};
     float *const d = m->s;
     fill_coefficients(p, at, m);
     fill_products(p, at, reading ? r.q : NULL, r.k, m);
@@ -357,14 +382,16 @@ static void backward_chunk(const struct delta *p, struct chunk at, struct view r
         m->until[i] = decay_until_end(p, at, m, i);
         m->factors[i] = (p->decay ? m->since[i] : 1.0f) * m->beta[i];
     }
-    product(at.count, vp, keys, by_rows(r.k, kp), d, vp, (struct into){0, 1, m->until}, m->du, vp);
-    if (reading) product(at.count, vp, at.steps, by_columns(m->read, cp), m->dy, vp, added, m->du, vp);
+    product(at.count, vp, keys, BY_ROWS(r.k, kp), d, vp, INTO(0, 1, m->until), m->du, vp);
+    if (reading) product(at.count, vp, at.steps, BY_COLUMNS(m->read, cp), m->dy, vp, INTO(1, 1, NULL), m->du, vp);
+    fetch_some(m, 0);
     solve_transposed(at.count, vp, m->gram, cp, m->beta, m->du, m->de);
+    fetch_some(m, 0);
     for (int64_t i = 0; i < at.count; i++)
         for (int64_t c = 0; c < vp; c += VL) *(vf *)(r.dv + i * vp + c) = *(const vf *)(m->de + i * vp + c);
     /* du_t . e_i; the diagonal is dL/dbeta, and below are the parts of dL/dk by other keys of the chunk. */
     transpose(at.count, vp, r.errors, vp, m->et, cp);
-    product(at.count, cp, values, by_rows(m->du, vp), m->et, cp, fresh, m->w, cp);
+    product(at.count, cp, values, BY_ROWS(m->du, vp), m->et, cp, INTO(0, 1, NULL), m->w, cp);
     for (int64_t step = 0, t = 0; step < at.steps; step++) {
         float *const dbeta = p->dbeta + ((at.first + step) * p->batch + at.row) * factors * heads + at.head;
         for (int64_t j = 0; j < factors; j++, t++) {
@@ -374,24 +401,26 @@ static void backward_chunk(const struct delta *p, struct chunk at, struct view r
             weigh(p, m, t, t, cp, row);
         }
     }
+    fetch_some(m, 0);
     transpose(at.count, cp, m->w, cp, m->wt, cp);
     for (int64_t i = 0; i < at.count * cp; i += VL) *(vf *)(m->w + i) += *(const vf *)(m->wt + i);
     for (int64_t i = 0; i < at.count; i++) m->until[i] *= m->beta[i];
-    product(at.count, kp, values, by_rows(r.errors, vp), m->dt, kp, (struct into){0, 1, m->until}, r.dk, kp);
-    product(at.count, kp, values, by_rows(m->du, vp), r.before, kp, (struct into){1, -1, m->factors}, r.dk, kp);
-    product(at.count, kp, at.count, by_rows(m->w, cp), r.k, kp, taken, r.dk, kp);
+    product(at.count, kp, values, BY_ROWS(r.errors, vp), m->dt, kp, INTO(0, 1, m->until), r.dk, kp);
+    fetch_some(m, 0);
+    product(at.count, kp, values, BY_ROWS(m->du, vp), r.before, kp, INTO(1, -1, m->factors), r.dk, kp);
+    product(at.count, kp, at.count, BY_ROWS(m->w, cp), r.k, kp, INTO(1, -1, NULL), r.dk, kp);
     if (reading) { /* dy . e_i */
-        product(at.steps, cp, values, by_rows(m->dy, vp), m->et, cp, fresh, m->f, cp);
+        product(at.steps, cp, values, BY_ROWS(m->dy, vp), m->et, cp, INTO(0, 1, NULL), m->f, cp);
         for (int64_t step = 0; step < at.steps; step++) {
             const int64_t t = (step + 1) * factors - 1;
             float *const row = m->f + step * cp;
             for (int64_t c = 0; c < cp; c += VL) *(vf *)(row + c) *= *(const vf *)(m->beta + c);
             weigh(p, m, t, t + 1, cp, row);
         }
-        product(at.count, kp, at.steps, by_columns(m->f, cp), r.q, kp, added, r.dk, kp);
+        product(at.count, kp, at.steps, BY_COLUMNS(m->f, cp), r.q, kp, INTO(1, 1, NULL), r.dk, kp);
         const float *const decays = decays_of_queries(p, at, m, m->gram);
-        product(at.steps, kp, values, by_rows(m->dy, vp), r.before, kp, (struct into){0, 1, decays}, r.dq, kp);
-        product(at.steps, kp, at.count, by_rows(m->f, cp), r.k, kp, added, r.dq, kp);
+        product(at.steps, kp, values, BY_ROWS(m->dy, vp), r.before, kp, INTO(0, 1, decays), r.dq, kp);
+        product(at.steps, kp, at.count, BY_ROWS(m->f, cp), r.k, kp, INTO(1, 1, NULL), r.dq, kp);
     }
     if (p->decay) {
         gradients_of_decays(p, at, reading, r.q, r.dq, r.v, r.after, m);
@@ -402,8 +431,9 @@ static void backward_chunk(const struct delta *p, struct chunk at, struct view r
                 for (int64_t c = 0; c < vp; c += VL)
                     *(vf *)(m->dy + step * vp + c) *= m->since[(step + 1) * factors - 1];
     }
-    product(keys, vp, at.count, by_columns(r.k, kp), m->de, vp, (struct into){whole_decay(p, at, m), -1, NULL}, d, vp);
-    if (reading) product(keys, vp, at.steps, by_columns(r.q, kp), m->dy, vp, added, d, vp);
+    fetch_some(m, 0);
+    product(keys, vp, at.count, BY_COLUMNS(r.k, kp), m->de, vp, INTO(whole_decay(p, at, m), -1, NULL), d, vp);
+    if (reading) product(keys, vp, at.steps, BY_COLUMNS(r.q, kp), m->dy, vp, INTO(1, 1, NULL), d, vp);
 }
 
 static void backward_group(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop,
@@ -414,26 +444,27 @@ static void backward_group(const struct delta *p, int64_t row, int64_t head, int
     fill_rows(p, row, head, first, stop, m->x, &m->slopes);
     normalize(p, count, m->x.k, m->k_factors);
     if (p->reads) normalize(p, stop - first, m->x.q, m->q_factors);
-    pad_rows(count, p->values, p->errors + (unit * p->steps + first) * factors * p->values, m->errors);
+    pad_rows(count, p->values, errors_of(p, row, head, first), m->errors);
+    const int64_t earlier = first < p->group ? first : p->group;
+    m->ahead = errors_of(p, row, head, first - earlier);
+    m->ahead_end = m->ahead + earlier * factors * p->values;
     transpose(p->keys, p->values, p->starts + (unit * groups + first / p->group) * p->keys * vp, vp, m->slots, kp);
-#define CHUNK_AT(T) {row, head, T, T + length < stop ? length : stop - T, (T + length < stop ? length : stop - T) * factors}
     int64_t chunks = 0;
     for (int64_t t = first; t < stop; t += length, chunks++) {
         if (t + length >= stop && !p->decay) continue;
-        const struct chunk at = CHUNK_AT(t);
+        const struct chunk at = chunk_at(p, row, head, t, stop);
         fill_coefficients(p, at, m);
         next_slot(p, at, m->x.k + (t - first) * factors * kp, m->errors + (t - first) * factors * vp,
                   m->slots + chunks * slot, m->slots + (chunks + 1) * slot, m);
     }
     for (int64_t t = first + (chunks - 1) * length; t >= first; t -= length) {
-        const struct chunk at = CHUNK_AT(t);
+        const struct chunk at = chunk_at(p, row, head, t, stop);
         const int64_t since = t - first, k = since * factors * kp, v = since * factors * vp;
         const float *const before = m->slots + since / length * slot;
         const struct view rows = {m->x.q + since * kp, m->x.k + k, m->x.v + v, m->errors + v, before, before + slot,
                                   m->dx.q + since * kp, m->dx.k + k, m->dx.v + v};
         backward_chunk(p, at, rows, m);
     }
-#undef CHUNK_AT
     gradients_of_units(p, count, m->dx.k, m->x.k, m->k_factors);
     if (p->reads && p->grad_y) gradients_of_units(p, stop - first, m->dx.q, m->x.q, m->q_factors);
     else if (p->reads) memset(m->dx.q, 0, (size_t)(4 * (stop - first) * kp));

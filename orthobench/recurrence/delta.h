@@ -80,6 +80,11 @@ INLINE void load_weights(const int taps, const int inputs, const struct delta *p
     for (int i = 0; i < inputs; i++) u[i] = load(p->input_weight + i * width + col, count);
 }
 
+/* 1 / (1 + e^-x), relative error below 5e-7 (1 + |x|): fewer operations than `sigmoid`. */
+INLINE vf short_sigmoid(vf x) {
+    return reciprocal(1.0f + power_of_two(at_most(x * -1.44269504088896341f, 126.0f)));
+}
+
 /* The rows of the steps [first, stop), and for a backward pass silu's slopes. */
 INLINE void fill_part(const int taps, const int inputs, const struct delta *p, int64_t row, int64_t first,
                       int64_t stop, struct part to, const float *slopes) {
@@ -100,7 +105,7 @@ INLINE void fill_part(const int taps, const int inputs, const struct delta *p, i
             window[taps - 1] = x;
             vf z = w[0] * window[0];
             for (int i = 1; i < taps; i++) z += w[i] * window[i];
-            const vf s = sigmoid(z);
+            const vf s = short_sigmoid(z);
             *(vf *)(to.at + place) = z * s;
             if (slopes) *(vf *)(slopes + place) = s + z * s * (1.0f - s);
         }

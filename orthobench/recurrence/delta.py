@@ -20,7 +20,7 @@ from orthobench.recurrence.call import Convolution, Projection
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
 _SMALL = 1 << 20  # multiplications; below, starting a thread costs more than it saves
-_GROUP = 64  # corrections between two memories that are kept
+_GROUP = 128  # corrections between two memories that are kept
 _CHUNK = 16  # as in delta.c: a group has whole chunks
 
 

@@ -7,7 +7,7 @@
 #include "vectors.h"
 
 #if VL == 16
-#define TALL 8 /* rows x 2 vectors of sums in registers */
+#define TALL 8 /* rows x 2 vectors of sums in registers, or twice the rows x 1 */
 #define EACH_TALL(CASE) CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8)
 #else
 #define TALL 4
@@ -41,6 +41,9 @@ struct left {
     int64_t by_row, by_depth;
 };
 
+#define BY_ROWS(AT, LD) (&(struct left){AT, LD, 1})
+#define BY_COLUMNS(AT, LD) (&(struct left){AT, 1, LD}) /* a transposed matrix */
+
 /* What becomes of a product: out = keep out + factor[row] product, without `rows` of one factor `scale`. With keep = 0,
  * `out` is not read. */
 struct into {
@@ -48,23 +51,25 @@ struct into {
     const float *rows;
 };
 
+#define INTO(...) (&(struct into){__VA_ARGS__})
+
 INLINE void product_block(const int rows, const int vecs, int64_t depth, struct left a, const float *restrict b,
                           int64_t ldb, struct into how, float *restrict out, int64_t ldo) {
-    vf sums[TALL][2];
-#pragma GCC unroll 8
+    vf sums[2 * TALL][2];
+#pragma GCC unroll 16
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vecs; v++) sums[i][v] = (vf){0};
     const float *restrict at = a.at;
     for (int64_t k = 0; k < depth; k++, at += a.by_depth, b += ldb) {
         vf right[2];
         for (int v = 0; v < vecs; v++) right[v] = *(const vf *)(b + v * VL);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
             const vf value = splat(at[i * a.by_row]);
             for (int v = 0; v < vecs; v++) sums[i][v] += value * right[v];
         }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         const vf factor = splat(how.rows ? how.rows[i] * how.scale : how.scale);
         for (int v = 0; v < vecs; v++) {
@@ -75,17 +80,18 @@ INLINE void product_block(const int rows, const int vecs, int64_t depth, struct 
 }
 
 /* out [rows, columns] from the product of a [rows, depth] and b [depth, columns]; columns are padded to vectors. */
-static void product(int64_t rows, int64_t columns, int64_t depth, struct left a, const float *b, int64_t ldb,
-                    struct into how, float *out, int64_t ldo) {
+static void product(int64_t rows, int64_t columns, int64_t depth, const struct left *a, const float *b, int64_t ldb,
+                    const struct into *how, float *out, int64_t ldo) {
     for (int64_t col = 0; col < columns; col += 2 * VL) {
-        const int vecs = columns - col > VL ? 2 : 1;
-        for (int64_t row = 0; row < rows; row += TALL) {
-            const struct left part = {a.at + row * a.by_row, a.by_row, a.by_depth};
-            const struct into scaled = {how.keep, how.scale, how.rows ? how.rows + row : NULL};
+        const int vecs = columns - col > VL ? 2 : 1, tall = 2 * TALL / vecs;
+        for (int64_t row = 0; row < rows; row += tall) {
+            const struct left part = {a->at + row * a->by_row, a->by_row, a->by_depth};
+            const struct into scaled = {how->keep, how->scale, how->rows ? how->rows + row : NULL};
             float *const to = out + row * ldo + col;
-            switch ((rows - row < TALL ? rows - row : TALL) * 2 + vecs - 1) {
-#define CASE(N)                                                                          \
-    case N * 2: product_block(N, 1, depth, part, b + col, ldb, scaled, to, ldo); break;  \
+            switch ((rows - row < tall ? rows - row : tall) * 2 + vecs - 1) {
+#define CASE(N)                                                                                       \
+    case N * 2: product_block(N, 1, depth, part, b + col, ldb, scaled, to, ldo); break;               \
+    case (TALL + N) * 2: product_block(TALL + N, 1, depth, part, b + col, ldb, scaled, to, ldo); break; \
     case N * 2 + 1: product_block(N, 2, depth, part, b + col, ldb, scaled, to, ldo); break;
                 EACH_TALL(CASE)
 #undef CASE
@@ -95,7 +101,7 @@ static void product(int64_t rows, int64_t columns, int64_t depth, struct left a,
 }
 
 #if VL == 16
-/* Exchanges the halves of each pair of rows that are `width` apart: a stage of a transpose. */
+/* Exchanges the lanes of rows that are `width` apart: a stage of a transpose. */
 INLINE void exchange(const int width, vf *rows) {
     vi low, high;
     for (int lane = 0; lane < VL; lane++) {
@@ -110,33 +116,38 @@ INLINE void exchange(const int width, vf *rows) {
             rows[i + width] = (vf)_mm512_permutex2var_ps(a, (__m512i)high, b);
         }
 }
+
+/* to[j][i] = from[i][j] for 16 rows and columns. */
+INLINE void transpose_block(const float *from, int64_t ldf, float *to, int64_t ldt) {
+    vf rows[VL];
+#pragma GCC unroll 16
+    for (int i = 0; i < VL; i++) rows[i] = *(const vf *)(from + i * ldf);
+    exchange(8, rows);
+    exchange(4, rows);
+    exchange(2, rows);
+    exchange(1, rows);
+#pragma GCC unroll 16
+    for (int i = 0; i < VL; i++) *(vf *)(to + i * ldt) = rows[i];
+}
 #endif
 
 /* to [columns, rows] = the transpose of from [rows, columns]; the rows of `to` are padded with zeros. Both numbers of
  * columns may be those of padded rows. */
 static void transpose(int64_t rows, int64_t columns, const float *from, int64_t ldf, float *to, int64_t ldt) {
-#if VL == 16
     for (int64_t row = 0; row < rows; row += VL)
         for (int64_t col = 0; col < columns; col += VL) {
-            vf block[VL];
-#pragma GCC unroll 16
-            for (int i = 0; i < VL; i++)
-                block[i] = row + i < rows ? *(const vf *)(from + (row + i) * ldf + col) : (vf){0};
-            exchange(8, block);
-            exchange(4, block);
-            exchange(2, block);
-            exchange(1, block);
-            if (columns - col >= VL) {
-#pragma GCC unroll 16
-                for (int i = 0; i < VL; i++) *(vf *)(to + (col + i) * ldt + row) = block[i];
-            } else
-                for (int i = 0; i < columns - col; i++) *(vf *)(to + (col + i) * ldt + row) = block[i];
-        }
-#else
-    for (int64_t col = 0; col < columns; col++)
-        for (int64_t row = 0; row < whole_vectors(rows); row++)
-            to[col * ldt + row] = row < rows ? from[row * ldf + col] : 0.0f;
+            const int64_t height = lanes(rows - row), width = lanes(columns - col);
+            const float *const source = from + row * ldf + col;
+            float *const target = to + col * ldt + row;
+#if VL == 16
+            if (height == VL && width == VL) {
+                transpose_block(source, ldf, target, ldt);
+                continue;
+            }
 #endif
+            for (int64_t j = 0; j < width; j++)
+                for (int64_t i = 0; i < VL; i++) target[j * ldt + i] = i < height ? source[i * ldf + j] : 0.0f;
+        }
 }
 
 #endif

@@ -152,7 +152,14 @@ INLINE vf clamp(vf x, float low, float high) {
 #endif
 }
 
-INLINE vf at_most(vf x, float bound) { return select_lanes(x > bound, splat(bound), x); }
+/* x or `high`, whichever is less; NaN stays. */
+INLINE vf at_most(vf x, float high) {
+#if defined(__AVX512F__)
+    return (vf)_mm512_min_ps((__m512)splat(high), (__m512)x);
+#else
+    return select_lanes(x > high, splat(high), x);
+#endif
+}
 
 /* e^x, relative error below 2e-7; the argument is held in [-87, 88], outside of which float32 has nothing to say. */
 INLINE vf exponential(vf x) {
@@ -172,7 +179,7 @@ INLINE vf exponential(vf x) {
     return mantissa * scale;
 }
 
-/* 2^x of x <= 0, relative error below 3e-7; the argument is held above -126. */
+/* 2^x of x <= 126, relative error below 3e-7; the argument is held above -126. */
 INLINE vf power_of_two(vf x) {
 #if defined(__AVX512F__)
     x = (vf)_mm512_max_ps((__m512)splat(-126.0f), (__m512)x);
