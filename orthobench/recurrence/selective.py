@@ -24,7 +24,7 @@ _SMALL = 1 << 16  # numbers of all states; below, starting a thread costs more t
 
 
 class Problem(ctypes.Structure):
-    """`struct selective` of selective.c."""
+    """`struct selective` of selective.h."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("steps", "batch", "width", "size", "rank")),
@@ -111,7 +111,7 @@ def _unless_empty(tensor: Tensor | None) -> Tensor | None:
 
 
 def _vectors(parameters: Mapping[str, Any]) -> dict[str, Tensor | None]:
-    """Return the parameters that have sums over the rows as gradients, by their names in selective.c."""
+    """Return the parameters that have sums over the rows as gradients, by their names in selective.h."""
     input_weight = parameters.get("input_weight")
     return {
         "rates": parameters["rates"],
