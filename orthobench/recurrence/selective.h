@@ -133,8 +133,7 @@ static void read_weights(const struct chunk *chunk) {
 /* Delta, Delta x and, unless `slopes` is NULL, the derivative of softplus, of all blocks and steps of a chunk. `step` is
  * W, and `slopes` is as the drives.
  *
- * softplus(z) = log(1 + e^z) = max(z, 0) + log(1 + u), u = e^-|z|. The logarithm is 2 artanh(u / (2 + u)), with an
- * argument of at most 1/3, whose series ends below the rounding. */
+ * softplus(z) = log(1 + e^z) = max(z, 0) + log(1 + u), u = e^-|z|. */
 INLINE void step_lengths(const struct chunk *chunk, const vf *step, vf *slopes) {
     const struct selective *const p = chunk->p;
     const int64_t rank = p->rank, ranks = in_groups(rank), width = p->width;
@@ -147,15 +146,8 @@ INLINE void step_lengths(const struct chunk *chunk, const vf *step, vf *slopes) 
             if (!p->inputs) fetch(chunk, t, col, width, p->x);
             vf raw = load(p->bias + col, count);
             for (int64_t j = 0; j < rank; j++) raw += r[j] * columns[j];
-            const vf u = power_of_product(magnitude(raw), splat(-LOG2E)), z = u * reciprocal(2.0f + u), square = z * z;
-            vf series = splat(2.0f / 13.0f);
-            series = series * square + 2.0f / 11.0f;
-            series = series * square + 2.0f / 9.0f;
-            series = series * square + 2.0f / 7.0f;
-            series = series * square + 2.0f / 5.0f;
-            series = series * square + 2.0f / 3.0f;
-            series = series * square + 2.0f;
-            drive->delta = relu(raw) + z * series;
+            const vf u = power_of_product(magnitude(raw), splat(-LOG2E));
+            drive->delta = relu(raw) + log_one_plus(u);
             drive->driven = drive->delta * load(x + col, count);
             if (slopes) slopes[block * CHUNK + t] = select_lanes(raw < 0, u, splat(1.0f)) * reciprocal(1.0f + u);
         }

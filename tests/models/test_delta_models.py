@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.models import make, short_convolved, sigmoid, silu
+from support.models import assert_kernels_are_the_definition, make, short_convolved, sigmoid, silu
 
 from orthobench import nn as layers
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.recurrence import GradientTrace, short_convolution, use_backend
+from orthobench.recurrence import GradientTrace, short_convolution
 from orthobench.recurrence.convolution import in_pytorch
 
 NAMES = ("deltanet", "deltaproduct", "gated_deltanet")
@@ -76,15 +76,7 @@ def test_is_its_equations(name: str, settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("name", "settings"), FORMS)
 def test_kernels_are_the_definition(name: str, settings: dict[str, Any]) -> None:
-    model = make(name, inputs=3, hidden_size=12, readout="last", **settings)
-    inputs = torch.randn(30, 4, 3, generator=torch.Generator().manual_seed(1))
-    results = []
-    for backend in ("auto", "reference"):
-        with use_backend(backend):
-            outputs, (final,) = model(inputs)
-            loss = outputs.square().sum() + final.square().sum()
-            results.append([outputs, final, *torch.autograd.grad(loss, list(model.parameters()))])
-    torch.testing.assert_close(*results, rtol=2e-4, atol=2e-5)
+    assert_kernels_are_the_definition(make(name, inputs=3, hidden_size=12, readout="last", **settings), steps=30)
 
 
 @pytest.mark.parametrize(("name", "settings"), FORMS)

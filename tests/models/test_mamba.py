@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.models import assert_gradients, make, short_convolved, silu
+from support.models import assert_gradients, assert_kernels_are_the_definition, make, short_convolved, silu
 
 from orthobench import nn as layers
 from orthobench.recurrence import GradientTrace, use_backend
@@ -89,15 +89,7 @@ def test_the_start_is_the_programs() -> None:
 @pytest.mark.parametrize("settings", FORMS)
 def test_kernels_are_the_definition(settings: dict[str, Any], readout: str) -> None:
     """Over more steps than the reference keeps, and more than a chunk of the kernels."""
-    model = make("mamba", inputs=3, hidden_size=12, readout=readout, **settings)
-    inputs = torch.randn(70, 4, 3, generator=torch.Generator().manual_seed(1))
-    results = []
-    for backend in ("auto", "reference"):
-        with use_backend(backend):
-            outputs, (final,) = model(inputs)
-            loss = outputs.square().sum() + final.square().sum()
-            results.append([outputs, final, *torch.autograd.grad(loss, list(model.parameters()))])
-    torch.testing.assert_close(*results, rtol=2e-4, atol=2e-5)
+    assert_kernels_are_the_definition(make("mamba", inputs=3, hidden_size=12, readout=readout, **settings), steps=70)
 
 
 @pytest.mark.parametrize("settings", FORMS)

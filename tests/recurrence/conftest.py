@@ -19,6 +19,7 @@ from orthobench.recurrence import (
     Activation,
     GradientTrace,
     Kind,
+    cpu,
     native,
     operations,
     reference,
@@ -270,6 +271,21 @@ def restored_threads() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def same_with_threads(restored_threads: None) -> Callable[..., None]:
+    """Fail unless the C kernels give the same numbers in float32 with one, two and three threads."""
+
+    def check(case: Any, arguments: list[Any]) -> None:
+        results = []
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            results.append(run(cpu, case, cast(arguments, torch.float32)))
+        for result in results[1:]:
+            assert all(torch.equal(value, results[0][name]) for name, value in result.items())
+
+    return check
 
 
 @pytest.fixture(scope="module", params=["avx2", "scalar"])

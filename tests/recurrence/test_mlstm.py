@@ -156,14 +156,8 @@ def test_projections(heads: int, size: int, inputs: int, has_bias: bool) -> None
 
 
 @in_c
-def test_threads_change_no_number(evaluate: Any, restored_threads: None) -> None:
-    problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(70, 7, 2, 20, False, False, seed=8)]
-    results = []
-    for count in (1, 2, 3):
-        torch.set_num_threads(count)
-        results.append(evaluate(cpu, CASE, problem))
-    for result in results[1:]:
-        assert all(torch.equal(value, results[0][name]) for name, value in result.items())
+def test_threads_change_no_number(same_with_threads: Any) -> None:
+    same_with_threads(CASE, arguments(70, 7, 2, 20, False, False, seed=8))
 
 
 @in_c

@@ -228,16 +228,11 @@ def test_a_matrix_makes_the_weights_of_every_operation_that_has_them(evaluate: A
 
 @in_c
 @pytest.mark.parametrize("makes_weights", [False, True])
-def test_threads_change_no_number(makes_weights: bool, evaluate: Any, restored_threads: None) -> None:
-    problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(70, 7, 20, 16, 3, True, seed=8)]
+def test_threads_change_no_number(makes_weights: bool, same_with_threads: Any) -> None:
+    problem = arguments(70, 7, 20, 16, 3, True, seed=8)
     if makes_weights:
-        problem[1] = mapped(problem, seed=9)[1].float()
-    results = []
-    for count in (1, 2, 3):
-        torch.set_num_threads(count)
-        results.append(evaluate(cpu, CASE, problem))
-    for result in results[1:]:
-        assert all(torch.equal(value, results[0][name]) for name, value in result.items())
+        problem[1] = mapped(problem, seed=9)[1]
+    same_with_threads(CASE, problem)
 
 
 @in_c

@@ -117,14 +117,8 @@ def test_without_gradients_the_numbers_are_the_same() -> None:
     assert all(map(torch.equal, final, same))
 
 
-def test_threads_change_no_number(evaluate: Any, restored_threads: None) -> None:
-    problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(70, 37, 2, 20, False, False, seed=6)]
-    results = []
-    for count in (1, 2, 3):
-        torch.set_num_threads(count)
-        results.append(evaluate(cpu, CASE, problem))
-    for result in results[1:]:
-        assert all(torch.equal(value, results[0][name]) for name, value in result.items())
+def test_threads_change_no_number(same_with_threads: Any) -> None:
+    same_with_threads(CASE, arguments(70, 37, 2, 20, False, False, seed=6))
 
 
 @pytest.mark.usefixtures("lesser_machine")

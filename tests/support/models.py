@@ -7,6 +7,7 @@ import torch
 
 from orthobench.model import Model, Signature
 from orthobench.plugins import Catalog
+from orthobench.recurrence import use_backend
 from orthobench.spec import resolve
 from orthobench.training.optimizers import make_optimizer
 
@@ -125,6 +126,18 @@ def assert_gradients(model: Model) -> None:
         return outputs.square().sum()
 
     assert torch.autograd.gradcheck(loss, starts)
+
+
+def assert_kernels_are_the_definition(model: Model, steps: int) -> None:
+    """Compare outputs, final states and all gradients of noise with those of the reference."""
+    inputs = torch.randn(steps, 4, model.signature.input_size, generator=torch.Generator().manual_seed(1))
+    results = []
+    for backend in ("auto", "reference"):
+        with use_backend(backend):
+            outputs, (final,) = model(inputs)
+            loss = outputs.square().sum() + final.square().sum()
+            results.append([outputs, final, *torch.autograd.grad(loss, list(model.parameters()))])
+    torch.testing.assert_close(*results, rtol=2e-4, atol=2e-5)
 
 
 def trained(name: str, iterations: int = 200, prepare=lambda model: None, **settings) -> Model:
