@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from orthobench.errors import UsageError, unknown
@@ -34,7 +35,7 @@ class RunSpec:
     model_version: str
     seed: int
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The run's name: 16 hexadecimal digits."""
         return digest(asdict(self))

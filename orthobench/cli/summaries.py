@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,21 +31,42 @@ class RunState(NamedTuple):
 
 
 def print_states(runs: Sequence[RunState]) -> None:
-    """Print every run with its state and estimate, and the number of runs by state."""
+    """Print every run with its state and estimate, and the number of runs by state.
+
+    Settings that all runs of a task share are printed once, above the runs.
+    """
     from rich.table import Table
 
-    several = len({run.task for run in runs}) > 1
+    shared = _shared_settings(runs)
+    several = len(shared) > 1
+    for task, settings in shared.items():
+        if settings:
+            typer.echo(f"every run{f' of {task}' if several else ''}: {_in_words(settings)}")
     headings = ("run", *(("task",) if several else ()), "model", "settings", "seed", "state")
     has_estimates = any(run.estimate is not None for run in runs)
     table = Table(*headings, *(("time", "memory", "judged by") if has_estimates else ()), box=None)
     for run in runs:
-        settings = " ".join(f"{name}={value}" for name, value in run.settings.items())
+        own = {name: value for name, value in run.settings.items() if name not in shared[run.task]}
         state = f"{run.state}, left out" if run.is_left_out else run.state
-        task = [run.task] if several else []
-        table.add_row(run.key, *task, run.model, settings, str(run.seed), state, *(run.estimate or ()))
+        tasks = [run.task] if several else []
+        table.add_row(run.key, *tasks, run.model, _in_words(own), str(run.seed), state, *(run.estimate or ()))
     console().print(table)
     states = [run.state for run in runs]
     typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
+
+
+def _shared_settings(runs: Sequence[RunState]) -> dict[str, dict[str, str]]:
+    """Return for each task the settings that its runs have in common; a single run shares none."""
+    shared: dict[str, dict[str, str]] = {}
+    for run in runs:
+        settings = shared.setdefault(run.task, dict(run.settings))
+        shared[run.task] = {name: value for name, value in settings.items() if run.settings.get(name) == value}
+    counts = Counter(run.task for run in runs)
+    return {task: settings if counts[task] > 1 else {} for task, settings in shared.items()}
+
+
+def _in_words(settings: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def print_summary(rows: list[Variant]) -> None:

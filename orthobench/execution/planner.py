@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from orthobench.execution.budget import span, within
 from orthobench.execution.estimate import Estimate
@@ -53,7 +54,7 @@ class SweepPlan:
     budget: float | None
     groups: Sequence[Sequence[PlannedRun]] = ()
 
-    @property
+    @cached_property
     def left_out(self) -> set[str]:
         """The keys of the pending runs that do not fit into the budget."""
         return {run.key for run in self.runs if run.is_pending} - {run.key for run in self.selected}

@@ -1,0 +1,45 @@
+"""The plan of a sweep, as the command line prints it."""
+
+import re
+
+import orthobench.spec
+from orthobench.cli.display import print_plan
+from orthobench.cli.summaries import RunState, print_states
+from orthobench.execution.planner import make_plan
+from orthobench.planning.plan import PlannedRun
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve
+
+
+def test_settings_that_all_runs_of_a_task_share_are_printed_once(capsys):
+    print_states(
+        [
+            RunState("a" * 16, "adding", "rnn", {"hidden_size": "8", "batch_size": "4"}, 0, "missing"),
+            RunState("b" * 16, "adding", "lstm", {"hidden_size": "9", "batch_size": "4", "lr": "1"}, 0, "missing"),
+            RunState("c" * 16, "copying", "lstm", {"hidden_size": "9"}, 0, "finished"),
+        ]
+    )
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == "every run of adding: batch_size=4"  # a task with one run shares nothing
+    table = "\n".join(rest)
+    assert "batch_size" not in table
+    assert re.search(r"adding +rnn +hidden_size=8 ", table)
+    assert re.search(r"adding +lstm +hidden_size=9 lr=1 ", table)
+    assert re.search(r"copying +lstm +hidden_size=9 ", table)
+
+
+def test_a_single_run_shows_its_settings_in_its_row(capsys):
+    print_states([RunState("a" * 16, "adding", "rnn", {"hidden_size": "8"}, 0, "missing")])
+    assert "every run" not in (text := capsys.readouterr().out)
+    assert "hidden_size=8" in text
+
+
+def test_the_plan_of_many_runs_makes_each_key_once(monkeypatch, capsys):
+    config = resolve(Catalog(), "adding", "rnn", {"hidden_size": 8})
+    runs = [PlannedRun(config.with_seed(seed), {}, None, False) for seed in range(50)]
+    digests = []
+    digest = orthobench.spec.digest
+    monkeypatch.setattr(orthobench.spec, "digest", lambda value: digests.append(value) or digest(value))
+    print_plan(make_plan(runs, None, None, 1))
+    assert "50 missing" in capsys.readouterr().out
+    assert len(digests) == 50
