@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from orthobench.analysis.statistics import (
     FEWEST_SEEDS,
@@ -20,6 +21,13 @@ from orthobench.analysis.statistics import (
 )
 from orthobench.metric import Metric
 from orthobench.papers import Aggregation
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+Accuracy = TypeVar("Accuracy", float, "pd.Series", "NDArray[np.float64]")
 
 
 @dataclass(frozen=True)
@@ -106,8 +114,8 @@ def verdict(
     return result.verdict, f"90 % interval{of} {result.low:.4g} to {result.high:.4g} {where} "
 
 
-def scaled(value: float, chance: float) -> float:
-    """Return an accuracy above chance as a share of what is left: (a - chance) / (1 - chance)."""
+def scaled(value: Accuracy, chance: float) -> Accuracy:
+    """Return an accuracy, or several, as the share of the way from chance to 1: (a - chance) / (1 - chance)."""
     return (value - chance) / (1 - chance)
 
 

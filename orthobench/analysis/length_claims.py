@@ -1,7 +1,4 @@
-"""Check claims about a metric over the length of the test sequences, at each run's last evaluation.
-
-A score is the share of the way from chance, the task's baseline, to 1.
-"""
+"""Check claims about the scores over the length of the test sequences, at each run's last evaluation."""
 
 from __future__ import annotations
 
@@ -11,29 +8,31 @@ import pandas as pd
 
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.curve_claims import Check, Verdict
-from orthobench.analysis.over_length import last_by_length, length_metric
+from orthobench.analysis.over_length import HELD, as_scores, last_by_length
 from orthobench.papers import Claim
 
-HELD, HALF, LOST = 0.9, 0.5, 0.1
+HALF, LOST = 0.5, 0.1
 
 
-def scores(variant: VariantData) -> list[pd.Series]:
+def _scores(variant: VariantData) -> list[pd.Series]:
     """Return the score by length of every finished run that has one."""
-    chance = float(variant.run.baselines.get(length_metric(variant.traces)) or 0.0)
     measured = last_by_length(variant.traces, variant.runs)
-    return [(measured[run.id] - chance) / (1 - chance) for run in variant.finished if run.id in measured]
+    return [as_scores(measured[run.id], variant) for run in variant.finished if run.id in measured]
 
 
 def _holds_to(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
-    """Check that every run has at least the score 0.9 at all lengths up to `factor`."""
-    lowest = [float(score[score.index <= claim.factor].min()) for score in scores(variant)]
+    """Check that every run has at least the score `HELD` at all lengths up to `factor`, and is tested that far."""
+    lowest = [
+        float(score[score.index <= claim.factor].min()) if score.index[-1] >= claim.factor else math.nan
+        for score in _scores(variant)
+    ]
     holds = bool(lowest) and all(score >= HELD for score in lowest)
     return holds, f"lowest score up to length {claim.factor:g}: {_range(lowest)}, limit {HELD:g}"
 
 
 def _falls_by(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
-    """Check that every run has at least the score 0.9 at the shortest length, and at most 0.1 from `factor` on."""
-    measured = scores(variant)
+    """Check that every run has at least `HELD` at the shortest length, and at most `LOST` from `factor` on."""
+    measured = _scores(variant)
     first = [float(score.iloc[0]) for score in measured]
     last = [float(score[score.index >= claim.factor].max()) for score in measured]
     holds = bool(measured) and all(start >= HELD and end <= LOST for start, end in zip(first, last, strict=True))
@@ -44,7 +43,7 @@ def _falls_by(claim: Claim, variant: VariantData, others: list[VariantData]) -> 
 def _reaches_farther(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
     """Check that every run keeps half of the score to a greater length than all runs of the others."""
     everyone = [variant, *others]
-    own, *rivals = reaches = [[reach(score) for score in scores(each)] for each in everyone]
+    own, *rivals = reaches = [[reach(score) for score in _scores(each)] for each in everyone]
     holds = bool(own) and all(rival and min(own) > max(rival) for rival in rivals)
     text = "; ".join(f"{each.label}: {_range(at)}" for each, at in zip(everyone, reaches, strict=True))
     return holds, f"first length with less than half of the score: {text}"

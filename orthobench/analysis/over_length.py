@@ -1,4 +1,8 @@
-"""A metric over the length of the test sequences, as runs stored it at their evaluations."""
+"""A metric over the length of the test sequences, as runs stored it at their evaluations.
+
+A score is the metric as the share of the way from chance, the task's baseline, to 1. So lengths of tasks with two
+answers and with sixty are held or lost by the same limit.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,25 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from orthobench.analysis.aggregates import Accuracy, scaled
+from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.courses import Course, course_of_vectors, measured_at
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS, by_length
 from orthobench.store import Run
+
+HELD = 0.9
+"""The score from which a model holds a length."""
 
 
 def length_metric(traces: pd.DataFrame) -> str:
     """Return the name of the metric that these vectors have over length; "" without one."""
     names = {str(name) for name in traces["name"].unique()} - {LENGTHS, TRAINED_LENGTHS}
     return next((name.partition("/")[2] for name in sorted(names) if name.startswith(f"{BY_LENGTH}/")), "")
+
+
+def as_scores(values: Accuracy, variant: VariantData) -> Accuracy:
+    """Return a variant's values of the metric over length as scores; without a baseline they are the values."""
+    return scaled(values, variant.run.baselines.get(length_metric(variant.traces)) or 0.0)
 
 
 def trained_range(traces: pd.DataFrame) -> tuple[float, float] | None:

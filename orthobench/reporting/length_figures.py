@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from orthobench.analysis.conditions import Condition
+from orthobench.analysis.courses import Course
 from orthobench.analysis.over_length import length_course, length_metric, trained_range
 from orthobench.reporting.captions import caption
 from orthobench.reporting.drawing import GREY, add_baseline, add_course, empty_figure
@@ -15,22 +18,30 @@ from orthobench.reporting.styles import Styles
 SHADE = "rgba(136,136,136,0.16)"
 
 
-def over_length(condition: Condition, styles: Styles) -> tuple[str, Figure] | None:
+def over_length(condition: Condition, styles: Styles, most: int | None = None) -> tuple[str, Figure] | None:
     """Draw the metric of each variant's last evaluation over length; return caption and figure, None without data.
 
     The baseline is a dashed line. The lengths of training are shaded, with a thick grey line on the axis.
+
+    Args:
+        most: draw at most this many variants, those with the best means over all lengths; the caption says so.
     """
     known = [variant for variant in condition.variants if length_metric(variant.traces)]
     if not known:
         return None
     name = length_metric(known[0].traces)
     metric, trained = condition.metric_named(name), trained_range(known[0].traces)
+    courses = {
+        variant.run.variant: course
+        for variant in known
+        if (course := length_course(variant.traces, variant.runs)) is not None
+    }
+    best = sorted(courses, key=lambda key: metric.sign * _mean(courses[key], metric.worst))[:most]
+    chosen = [variant for variant in condition.variants if variant.run.variant in best]
     figure = empty_figure("length of the test sequence", f"test {metric.axis}")
     ends, top = list(trained or ()), 1.0 if metric.is_fraction else 0.0
-    for variant, style in styled(condition, styles, figure):
-        course = length_course(variant.traces, variant.runs)
-        if course is None:
-            continue
+    for variant, style in styled(replace(condition, variants=chosen), styles, figure):
+        course = courses[variant.run.variant]
         ends += [float(course.x[0]), float(course.x[-1])]
         top = max(top, float(np.nanmax(course.high, initial=0.0)))
         add_course(figure, course, course.x, variant.label, style)
@@ -46,7 +57,16 @@ def over_length(condition: Condition, styles: Styles) -> tuple[str, Figure] | No
     if trained is not None:
         words += f" Shaded, with a grey bar on the axis: the lengths of training, {trained[0]:g} to {trained[1]:g}."
         _shade(figure, trained, top)
+    if len(best) < len(courses):
+        words += f" The {len(best)} variants of {len(courses)} with the best means over all lengths."
+        words += " The tables have all."
     return words, figure
+
+
+def _mean(course: Course, without: float) -> float:
+    """Return the mean of the finite medians over all lengths, or another value where there is none."""
+    finite = course.median[np.isfinite(course.median)]
+    return float(finite.mean()) if len(finite) else without
 
 
 def _shade(figure: Figure, trained: tuple[float, float], top: float) -> None:

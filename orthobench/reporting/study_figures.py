@@ -13,7 +13,6 @@ import pandas as pd
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.courses import Course, course
-from orthobench.analysis.over_length import length_course, length_metric
 from orthobench.reporting import figures
 from orthobench.reporting.captions import BAND, caption
 from orthobench.reporting.colormap import COLOR_SCALE
@@ -156,19 +155,10 @@ def jacobians(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
 
 def lengths(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
     """Draw the metric over the length of the test sequences after training, of the `MOST` best variants at most."""
-    means = {
-        variant.label: float(np.nanmean(course.median))
-        for variant in condition.variants
-        if length_metric(variant.traces) and (course := length_course(variant.traces, variant.runs)) is not None
-    }
-    best = sorted(means, key=lambda label: -means[label])[:MOST]
-    chosen = replace(condition, variants=[variant for variant in condition.variants if variant.label in best])
-    drawn = over_length(chosen, styles)
+    drawn = over_length(condition, styles, MOST)
     if drawn is None:
         return {}
     words, figure = drawn
-    if len(means) > MOST:
-        words += f" The {MOST} variants of {len(means)} with the highest means over all lengths; the tables have all."
     return {figure_name: (f"{figure_name.capitalize()}: {words}", figure)}
 
 

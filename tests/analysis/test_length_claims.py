@@ -6,27 +6,11 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+from support.length_variants import variant
 
 from orthobench.analysis.claims import CHECKS
+from orthobench.analysis.over_length import last_by_length, length_metric
 from orthobench.papers import Claim
-from orthobench.store import Status
-
-
-def variant(*seeds: list[float], chance: float | None = 0.0, solved: tuple[int, ...] = ()) -> SimpleNamespace:
-    """A variant with these scores of its seeds at the last test, and none at the first; `solved` seeds stop before."""
-    runs = [
-        SimpleNamespace(id=number, status=Status.FINISHED, solved_at=5 if number in solved else None)
-        for number in range(len(seeds))
-    ]
-    rows = []
-    for run, values in zip(runs, seeds, strict=True):
-        last = 5 if run.id in solved else 9
-        for iteration, scores in ((0, [0.0] * len(values)), (last, values)):
-            rows.append((run.id, "by_length/accuracy", 0, iteration, scores))
-            rows.append((run.id, "by_length/lengths", 0, iteration, list(range(1, len(values) + 1))))
-    traces = pd.DataFrame(rows, columns=["run", "name", "epoch", "iteration", "values"])
-    run = SimpleNamespace(baselines={"accuracy": chance})
-    return SimpleNamespace(run=run, runs=runs, finished=runs, traces=traces, label="a model")
 
 
 def holds(check: str, own: SimpleNamespace, *others: SimpleNamespace, factor: float = 2.0) -> bool:
@@ -43,9 +27,15 @@ def test_scores_hold_up_to_a_length(scores, expected):
     assert holds("holds_to", variant(scores)) is expected
 
 
+def test_scores_hold_no_farther_than_the_tests_go():
+    assert holds("holds_to", variant([1.0] * 4), factor=4)
+    assert not holds("holds_to", variant([1.0] * 4), factor=5)
+    assert not holds("holds_to", variant([1.0] * 5, [1.0] * 4), factor=5)
+
+
 @pytest.mark.parametrize(
     ("scores", "expected"),
-    [([0.9, 0.1, 0.05], True), ([0.9, 0.5, 0.0], False), ([0.9, 0.1, 0.11], False), ([0.89, 0.0, 0.0], False)],
+    [([0.9, 0.1, 0.05], True), ([0.9, 0.5, 0.0], False), ([0.9, 0.1, 0.101], False), ([0.89, 0.0, 0.0], False)],
 )
 def test_scores_fall_by_a_length(scores, expected):
     assert holds("falls_by", variant(scores)) is expected
@@ -69,7 +59,7 @@ def test_the_score_is_the_share_of_the_way_from_chance():
 
 
 def test_the_one_that_reaches_farther_has_a_score_at_greater_lengths():
-    near, far, never = variant([1.0, 0.4, 0.4]), variant([1.0, 0.5, 0.4]), variant([1.0, 1.0, 1.0])
+    near, far, never = variant([1.0, 0.49, 0.4]), variant([1.0, 0.5, 0.4]), variant([1.0, 1.0, 1.0])
     assert holds("reaches_farther", far, near)
     assert holds("reaches_farther", never, far, near)
     assert not holds("reaches_farther", near, far)
@@ -80,6 +70,32 @@ def test_the_one_that_reaches_farther_has_a_score_at_greater_lengths():
 def test_a_seed_that_solved_its_task_counts_with_its_last_test():
     assert holds("holds_to", variant([1.0, 1.0], [1.0, 1.0], solved=(0,)))
     assert not holds("holds_to", variant([1.0, 0.0], [1.0, 1.0], solved=(0,)))
+
+
+def test_only_finished_seeds_count():
+    own = variant([1.0, 1.0], [0.0, 0.0])
+    own.finished = own.runs[:1]
+    assert holds("holds_to", own)
+
+
+def test_the_reason_has_the_range_over_seeds():
+    claim = Claim(text="", check="reaches_farther", model="rnn")
+    seeds = variant([1.0, 0.0, 0.0], [1.0, 1.0, 0.0], label="own"), variant([1.0], label="whole"), variant(label="none")
+    _, text = CHECKS["reaches_farther"](claim, seeds[0], list(seeds[1:]))
+    assert text == "first length with less than half of the score: own: 2 to 3; whole: none; none: nothing"
+
+
+def test_lengths_and_metric_are_found_in_any_order():
+    """Vectors are stored by name, and a metric's name may come after those of the lengths."""
+    own = variant([1.0, 0.5])
+    names = {"by_length/accuracy": "by_length/zeal"}
+    own.traces["name"] = own.traces["name"].replace(names)
+    trained = own.traces[:1].assign(name="by_length/trained", values=[[1.0, 2.0]])
+    own.traces = pd.concat((trained, own.traces))
+    own.traces["values"] = [values if len(values) < 2 else values[::-1] for values in own.traces["values"]]
+    assert length_metric(own.traces) == "zeal"
+    assert last_by_length(own.traces, own.runs)[0].to_dict() == {1: 1.0, 2: 0.5}
+    assert last_by_length(own.traces, own.runs)[0].index.tolist() == [1, 2]
 
 
 def test_runs_without_scores_hold_nothing():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,7 +133,18 @@ def test_a_study_of_many_models_draws_the_best(store, monkeypatch):
     monkeypatch.setattr("orthobench.reporting.study_figures.MOST", 1)
     (words, figure), *_ = lengths("sums", condition, Styles([condition])).values()
     assert {"lstm", "rnn"} & {trace.get("name") for trace in figure.data} == {max(means, key=means.get)}
-    assert "The 1 variants of 2 with the highest means over all lengths" in words
+    assert "The 1 variants of 2 with the best means over all lengths. The tables have all." in words
+
+
+def test_a_variant_without_a_finite_value_is_not_among_the_best(store):
+    condition = condition_of_sums(store)
+    lost, kept = condition.variants
+    traces = lost.traces.copy()
+    own = traces["name"] == "by_length/accuracy"
+    traces.loc[own, "values"] = traces.loc[own, "values"].map(lambda values: [np.nan] * len(values))
+    condition = replace(condition, variants=[replace(lost, traces=traces), kept])
+    _, figure = over_length(condition, Styles([condition]), most=1)
+    assert {"lstm", "rnn"} & {trace.get("name") for trace in figure.data} == {kept.label}
 
 
 def test_other_conditions_have_no_such_figure(store):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from support.length_variants import variant
 
 import orthobench as ob
 from orthobench.analysis.conditions import collect
@@ -33,6 +36,62 @@ def test_a_length_that_no_sequence_has_is_left_out():
     scores = np.ones(32)
     scores[3] = np.nan
     assert held_length(LENGTHS, scores) == (71.0, True)
+
+
+def test_a_bin_of_unknown_scores_is_neither_held_nor_lost():
+    scores = np.ones(32)
+    scores[8:16] = np.nan
+    assert held_length(LENGTHS, scores) == (71.0, True)
+    assert held_length(LENGTHS, np.full(32, np.nan)) == (0.0, True)
+
+
+def tables(**variants: list[SimpleNamespace]):
+    """The two tables of figures with these variants."""
+    return length_tables([(figure, SimpleNamespace(variants=members)) for figure, members in variants.items()])
+
+
+def test_a_length_is_held_by_the_share_of_the_way_from_chance():
+    """0.94 is 0.88 of the way from one half to 1, and 0.93 of it from one sixtieth."""
+    near = [0.94] * 16
+    lengths, results = tables(
+        parity=[variant(near, chance=0.5)], A5=[variant(near, chance=1 / 60)], other=[variant(near, chance=None)]
+    )
+    assert lengths.rows == [("a model", "none", "16+", "16+")]
+    assert results.rows == [("a model", "94.0", "94.0", "94.0")]
+
+
+def test_the_median_seed_decides_and_the_best_models_come_first():
+    good, poor = [1.0] * 24, [1.0] * 8 + [0.0] * 16
+    middle = variant(good, poor, poor, label="middle")
+    best = variant(good, good, poor, label="best")
+    lengths, results = tables(words=[middle, best], parity=[variant(poor, label="Another"), best])
+    assert lengths.headings == ("model", "words", "parity")
+    assert lengths.rows == [("best", "24+", "24+"), ("Another", "–", "8"), ("middle", "8", "–")]
+    first, alone, last = results.rows  # equal sums are in the order of the names
+    assert first == ("best", *["100.0 (33.3 to 100.0)"] * 2)
+    assert (alone, last) == (("Another", "–", "33.3"), ("middle", "33.3 (33.3 to 100.0)", "–"))
+    assert "the median of 1 to 3 finished seeds" in results.caption
+
+
+@pytest.mark.parametrize(("seeds", "words"), [((1,), "1 finished seed,"), ((8, 1), "1 to 8 finished seeds")])
+def test_the_caption_has_the_number_of_seeds(seeds, words):
+    _, results = tables(words=[variant(*[[1.0]] * number, label=str(number)) for number in seeds])
+    assert f"the median of {words}" in results.caption
+
+
+def test_equal_models_are_in_the_order_of_their_names_without_capitals():
+    lengths, results = tables(words=[variant([1.0], [0.0], label=name) for name in ("zoo", "b", "A", "Cell")])
+    assert [row[0] for row in lengths.rows] == ["A", "b", "Cell", "zoo"]
+    assert {row[1] for row in results.rows} == {"50.0 (0.0 to 100.0)"}
+
+
+def test_a_variant_without_a_finished_seed_has_dashes():
+    unfinished = variant([1.0] * 8, label="unfinished")
+    unfinished.finished = []
+    lengths, results = tables(words=[unfinished, variant([0.0] * 8)])
+    assert lengths.rows == [("a model", "none"), ("unfinished", "–")]
+    assert results.rows == [("a model", "0.0"), ("unfinished", "–")]
+    assert length_tables([]) == []
 
 
 @pytest.fixture(scope="module")
