@@ -152,14 +152,14 @@ class Counter:
         try:
             with torch.device("meta"):
                 return config.model_class.build(settings, signature, generator).parameter_count()
-        except Exception:
+        except Exception:  # code of plugins raises any error on tensors without numbers
             if settings.hidden_size > LARGEST_ON_CPU:
                 raise UsageError(f"{config.spec.model} is too large to be counted: name fewer parameters") from None
         try:
             return config.model_class.build(settings, signature, generator).parameter_count()
         except OrthobenchError:
             raise
-        except Exception as error:
+        except Exception as error:  # code of plugins raises any error
             raise UsageError(f"{config.spec.model} cannot be made: {one_line(error)}") from error
 
     def _signature(self, config: RunConfig) -> Signature:

@@ -106,7 +106,7 @@ def _optimizers(model_class: Any, settings: Any) -> set[str]:
     """Return the names of the optimisers of a model with these settings; none if no model has them."""
     try:
         return {str(group.optimizer) for group in _make(model_class, settings=settings).parameter_groups()}
-    except Exception:
+    except Exception:  # a plugin may refuse the settings with any error
         return set()
 
 

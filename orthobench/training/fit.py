@@ -34,7 +34,7 @@ def check_fit(configs: Iterable[RunConfig]) -> None:
         except ValueError as error:
             message = str(error).splitlines()[0] if str(error) else "an invalid value"
             refusal = refusal or UsageError(f"{config.spec.task} and {config.spec.model} do not fit: {message}")
-        except Exception:
+        except Exception:  # code of plugins raises any error; the run raises it again and stores it
             return
         else:
             return
