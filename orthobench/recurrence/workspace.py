@@ -17,6 +17,7 @@ from torch import Tensor
 
 _POOLED_FROM = 1 << 20  # bytes; for less, the allocator of torch is as good
 _RETENTION = 64  # calls of `take` after which an unused buffer is freed
+_LITTLE = 1 << 30  # bytes of unused buffers that need not be freed: their pages cost more than they are worth
 
 
 class Workspace:
@@ -39,11 +40,22 @@ class Workspace:
         weakref.finalize(loan, self._returned.append, buffer).atexit = False
         return torch.from_numpy(loan).view(shape)
 
+    def release(self) -> None:
+        """Free the unused buffers if they are large together: what comes now needs other sizes."""
+        with self._lock:
+            self._collect()
+            if sum(buffer.nbytes for _, buffer in self._free) > _LITTLE:
+                self._free = []
+
+    def _collect(self) -> None:
+        """Put the buffers that came back among the unused ones."""
+        while self._returned:
+            self._free.append((self._clock, self._returned.popleft()))
+
     def _buffer(self, size: int) -> np.ndarray:
         with self._lock:
             self._clock += 1
-            while self._returned:
-                self._free.append((self._clock, self._returned.popleft()))
+            self._collect()
             fitting = [entry for entry in self._free if size + 64 <= entry[1].nbytes <= 2 * size]
             if fitting:
                 chosen = min(fitting, key=lambda entry: entry[1].nbytes)
@@ -53,4 +65,4 @@ class Workspace:
 
 
 _shared = Workspace()
-take = _shared.take
+take, release = _shared.take, _shared.release

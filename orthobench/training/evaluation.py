@@ -12,6 +12,7 @@ from torch import Tensor
 from orthobench import environment
 from orthobench.model import State
 from orthobench.probe import Probe, ProbeContext
+from orthobench.recurrence import workspace
 from orthobench.store import MetricRow, TraceRow
 from orthobench.task import Batch, Split
 from orthobench.training.batches import as_stream
@@ -73,9 +74,13 @@ class Evaluator:
     def measure(
         self, split: Split, max_batches: int | None = None, scores: ScoresByLength | None = None
     ) -> dict[str, float]:
-        """Return every metric over a split, or over its first `max_batches` batches; fill `scores`, if given."""
+        """Return every metric over a split, or over its first `max_batches` batches; fill `scores`, if given.
+
+        Batches of evaluation have other sizes than those of training, so neither keeps the other's large tensors.
+        """
         model = self.trainer.model
         model.eval()
+        workspace.release()
         totals: dict[str, tuple[Tensor, float]] = {}
         state: State | None = None
         for batch in islice(self._evaluation_batches(split), max_batches):
@@ -88,6 +93,7 @@ class Evaluator:
                 scores.add(outputs, batch)
             self.after_part()
         model.train()
+        workspace.release()
         return self.task.summarise({name: float(total) / weight for name, (total, weight) in totals.items()})
 
     def divergence(self, evaluation: Evaluation) -> str:

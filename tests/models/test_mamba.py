@@ -9,7 +9,6 @@ import pytest
 import torch
 from support.models import assert_gradients, assert_kernels_are_the_definition, make, short_convolved, silu
 
-from orthobench import nn as layers
 from orthobench.recurrence import GradientTrace, use_backend
 
 FORMS: list[dict[str, Any]] = [
@@ -165,14 +164,3 @@ def test_the_trace_is_of_the_units() -> None:
     assert trace.norms["h"].shape == (6, 2)
     assert bool((trace.norms["h"] > 0).all())
     assert bool((trace.norms["h"][1:] >= trace.norms["h"][:-1] * (1 - 1e-5)).all())  # each step contracts
-
-
-def test_layer() -> None:
-    net = layers.Mamba(input_size=5, hidden_size=8, num_layers=2)
-    inputs = torch.randn(7, 3, 5, generator=torch.Generator().manual_seed(6))
-    whole, final = net(inputs)
-    first, state = net(inputs[:4])
-    second, end = net(inputs[4:], state)
-    assert whole.shape == (7, 3, 8)
-    torch.testing.assert_close(torch.cat((first, second)), whole, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(end, final, rtol=1e-4, atol=1e-5)

@@ -65,6 +65,16 @@ def test_a_layer_is_the_harness_model_without_its_output_map(name, x):
         torch.testing.assert_close(gradient, gradients(model)[parameter], msg=parameter)
 
 
+@each_layer
+def test_the_state_continues_a_sequence(name, x):
+    layer = LAYERS[name](M, N, num_layers=2, generator=generator())
+    whole, final = layer(x)
+    first, state = layer(x[:4])
+    second, end = layer(x[4:], state)
+    torch.testing.assert_close(torch.cat((first, second)), whole, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(end, final, rtol=1e-4, atol=1e-5)
+
+
 def torch_copy(layer: RecurrentLayer, **options: object) -> nn.RNNBase:
     """torch's layer of the same kind and weights."""
     kind = {LSTM: nn.LSTM, GRU: nn.GRU, RNN: nn.RNN}[type(layer)]

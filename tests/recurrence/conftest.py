@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.definition import cast
 from torch import Tensor
 
 from orthobench.recurrence import (
@@ -204,10 +205,6 @@ def run(module: ModuleType, case: Any, arguments: list[Any], seed: int = 0) -> d
     result = {f"output {i}": output.detach() for i, output in enumerate(results)}
     result |= {f"gradient {i}": a.grad for i, a in enumerate(arguments) if isinstance(a, Tensor) and a.grad is not None}
     return result | {f"norms of {state}": norms for state, norms in trace.norms.items()}
-
-
-def cast(arguments: list[Any], dtype: torch.dtype) -> list[Any]:
-    return [a.to(dtype) if isinstance(a, Tensor) else a for a in arguments]
 
 
 def distances(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[str, float]:

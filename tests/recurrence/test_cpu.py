@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.definition import cast
 from torch import Tensor
 
 from orthobench.recurrence import (
@@ -94,7 +95,7 @@ def test_gradients_of_any_strides_and_absent_ones() -> None:
 def test_the_final_state_is_the_last_output(case: Any, call: Any) -> None:
     """In value, in every gradient and in the trace, bit for bit, whichever of the two a loss reads."""
     seeds = (seed for seed in range(100) if case.margin(case.arguments(4, 3, 18, seed)) > 1e-5)
-    arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(4, 3, 18, next(seeds))]
+    arguments = cast(case.arguments(4, 3, 18, next(seeds)), torch.float32)
     way = torch.randn(3, 18, generator=torch.Generator().manual_seed(0))
     results = []
     for read_final in (True, False):
@@ -113,7 +114,7 @@ def test_a_loss_of_the_final_state_makes_no_gradient_of_all_states(case: Any, ca
     original = kernel.backward
     record = staticmethod(lambda arguments, tape: (tapes.append(tape), original(arguments, tape))[1])
     monkeypatch.setattr(kernel, "backward", record)
-    arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(4, 3, 18, 0)]
+    arguments = cast(case.arguments(4, 3, 18, 0), torch.float32)
     inputs = [a.requires_grad_() if isinstance(a, Tensor) else a for a in arguments]
     _, final = cpu.run(call(case, inputs))
     sum(state.sum() for state in final).backward()
@@ -123,7 +124,7 @@ def test_a_loss_of_the_final_state_makes_no_gradient_of_all_states(case: Any, ca
 
 
 def test_without_gradients_the_same_states(case: Any, evaluate: Any, call: Any) -> None:
-    arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(4, 3, 18, 0)]
+    arguments = cast(case.arguments(4, 3, 18, 0), torch.float32)
     with torch.no_grad():
         outputs, final = cpu.run(call(case, arguments))
     expected = evaluate(cpu, case, arguments)
@@ -134,7 +135,7 @@ def test_without_gradients_the_same_states(case: Any, evaluate: Any, call: Any) 
 @pytest.mark.usefixtures("restored_threads")
 @pytest.mark.parametrize(("steps", "batch", "n"), [(70, 37, 40), (3, 19, 400), (9, 131, 24)])
 def test_threads_change_no_number(case: Any, evaluate: Any, steps: int, batch: int, n: int) -> None:
-    arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(steps, batch, n, 0)]
+    arguments = cast(case.arguments(steps, batch, n, 0), torch.float32)
     results = []
     for count in (1, 2, 3, 2):
         torch.set_num_threads(count)
@@ -209,7 +210,7 @@ def case_of() -> Any:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_nan_and_infinity_come_out(case: Any, call: Any, value: float) -> None:
-    arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(4, 3, 18, 0)]
+    arguments = cast(case.arguments(4, 3, 18, 0), torch.float32)
     arguments[0][1, 1, 5] = value
     with torch.no_grad():
         (actual, _), (expected, _) = (module.run(call(case, arguments)) for module in (cpu, reference))
@@ -221,7 +222,7 @@ def test_nan_and_infinity_come_out(case: Any, call: Any, value: float) -> None:
 
 def test_nan_reaches_the_gradients(case: Any, evaluate: Any) -> None:
     for where in (0, 1, 2):
-        arguments = [a.float() if isinstance(a, Tensor) else a for a in case.arguments(4, 3, 18, 0)]
+        arguments = cast(case.arguments(4, 3, 18, 0), torch.float32)
         arguments[where].view(-1)[7] = torch.nan
         assert evaluate(cpu, case, arguments)["gradient 1"].isnan().any()
 
@@ -283,6 +284,22 @@ def test_memory_in_use_is_never_lent_again() -> None:
     assert bool((view == 1).all())
     del view
     assert pool.take(1000, 1000).data_ptr() == address
+
+
+def test_large_unused_memory_is_freed(monkeypatch: Any) -> None:
+    """What is little together stays, and what is in use keeps its numbers."""
+    pool = workspace.Workspace()
+    used, unused = pool.take(1000, 1000).fill_(1), pool.take(1000, 1000).fill_(2)
+    address = unused.data_ptr()
+    del unused
+    pool.release()
+    unused = pool.take(1000, 1000)
+    assert unused.data_ptr() == address
+    del unused
+    monkeypatch.setattr(workspace, "_LITTLE", 3 * 10**6)
+    pool.release()
+    assert sum(buffer.nbytes for _, buffer in pool._free) == 0
+    assert bool((used == 1).all())
 
 
 def test_states_survive_later_calls() -> None:

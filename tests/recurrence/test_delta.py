@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.definition import assert_finite_differences, assert_losses_of_one_result
 from torch import Tensor
 
 from orthobench.matrices.householder import householder_product
@@ -99,14 +100,7 @@ def test_the_definition_is_the_equation() -> None:
 
 
 def test_gradients_of_the_definition_are_finite_differences() -> None:
-    problem = arguments(3, 2, 2, 3, 2, 2, True, 0.1, seed=2)
-    leaves = [tensor.requires_grad_() for tensor in problem[:3]]
-
-    def run(*tensors: Tensor) -> Any:
-        y, (final,) = reference.run(call_of([*tensors, *problem[3:]]))
-        return y, final
-
-    assert torch.autograd.gradcheck(run, leaves)
+    assert_finite_differences(call_of, arguments(3, 2, 2, 3, 2, 2, True, 0.1, seed=2))
 
 
 @settings(max_examples=30, deadline=None)
@@ -146,15 +140,8 @@ def test_chunks_of_steps(
 @pytest.mark.parametrize("traced", [False, True])
 def test_losses_of_one_result(module: Any, dtype: torch.dtype, tolerance: float, traced: bool) -> None:
     """A loss of the outputs alone, and one of the final memory alone."""
-    for read in (0, 1):
-        results = []
-        for run, kind in ((module.run, dtype), (reference.run, torch.float64)):
-            problem = arguments(7, 2, 2, 5, 4, 2, True, 1e-6, seed=4)
-            leaves = [tensor.to(kind).requires_grad_() for tensor in problem[:3]]
-            y, (final,) = run(call_of([*leaves, *problem[3:]], GradientTrace() if traced else None))
-            results.append(torch.autograd.grad((y, final)[read].square().sum(), leaves))
-        for actual, expected in zip(*results, strict=True):
-            assert float((actual.double() - expected).norm()) <= tolerance * (1 + float(expected.norm()))
+    problem = arguments(7, 2, 2, 5, 4, 2, True, 1e-6, seed=4)
+    assert_losses_of_one_result(call_of, problem, module, dtype, tolerance, traced)
 
 
 def test_the_trace_has_the_norms_of_the_memorys_gradient() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.definition import assert_finite_differences, assert_losses_of_one_result
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
@@ -77,14 +78,7 @@ def test_the_definition_is_the_equation(exponential: bool) -> None:
 
 @pytest.mark.parametrize("exponential", [False, True])
 def test_gradients_of_the_definition_are_finite_differences(exponential: bool) -> None:
-    problem = arguments(3, 2, 2, 2, exponential, False, seed=2)
-    leaves = [tensor.requires_grad_() for tensor in problem[:3]]
-
-    def results(*tensors: Tensor) -> Any:
-        y, (final,) = run(reference, [*tensors, *problem[3:]])
-        return y, final
-
-    assert torch.autograd.gradcheck(results, leaves)
+    assert_finite_differences(call_of, arguments(3, 2, 2, 2, exponential, False, seed=2))
 
 
 @settings(max_examples=40, deadline=None)
@@ -117,16 +111,8 @@ def test_sizes_of_whole_vectors_and_parts(
 @pytest.mark.parametrize("traced", [False, True])
 def test_losses_of_one_result(module: Any, dtype: torch.dtype, tolerance: float, traced: bool) -> None:
     """A loss of the outputs alone, and one of the final state alone."""
-    for read in (0, 1):
-        results = []
-        for each, kind in ((module, dtype), (reference, torch.float64)):
-            problem = arguments(40, 2, 2, 5, False, False, seed=4)
-            leaves = [tensor.to(kind).requires_grad_() for tensor in problem[:3]]
-            y, (final,) = run(each, [*leaves, *problem[3:]], GradientTrace() if traced else None)
-            loss = (y, final)[read].square().sum()
-            results.append(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
-        for actual, expected in zip(*results, strict=True):
-            assert float((actual.double() - expected).norm()) <= tolerance * (1 + float(expected.norm()))
+    problem = arguments(40, 2, 2, 5, False, False, seed=4)
+    assert_losses_of_one_result(call_of, problem, module, dtype, tolerance, traced)
 
 
 @in_c

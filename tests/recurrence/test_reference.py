@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.definition import assert_finite_differences
 from torch import Tensor
 
 from orthobench.recurrence import (
@@ -141,14 +142,7 @@ def test_is_the_equations(case: Any, call: Any) -> None:
 def test_gradcheck(case: Any, call: Any) -> None:
     arguments = case.arguments(3, 2, 4, seed=2)
     assert case.margin(arguments) > 2e-6, "choose another seed: finite differences must not cross a kink"
-    tensors = [a.requires_grad_() for a in arguments if isinstance(a, Tensor)]
-
-    def function(*replaced: Tensor) -> Any:
-        values = iter(replaced)
-        outputs, final = reference.run(call(case, [next(values) if isinstance(a, Tensor) else a for a in arguments]))
-        return outputs, *final
-
-    assert torch.autograd.gradcheck(function, tensors)
+    assert_finite_differences(lambda values: call(case, values), arguments)
 
 
 def h_of_second(case: Any, arguments: list[Any], x: Tensor, before: Tensor, second: Tensor) -> Tensor:

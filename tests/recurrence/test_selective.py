@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.definition import assert_finite_differences, assert_losses_of_one_result
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -79,14 +80,7 @@ def test_the_definition_is_the_equation(negative: bool) -> None:
 
 @pytest.mark.parametrize("negative", [False, True])
 def test_gradients_of_the_definition_are_finite_differences(negative: bool) -> None:
-    problem = arguments(3, 2, 2, 3, 2, negative, seed=2)
-    leaves = [tensor.requires_grad_() for tensor in problem[:6]]
-
-    def run(*tensors: Tensor) -> Any:
-        y, (final,) = reference.run(call_of([*tensors, *problem[6:]]))
-        return y, final
-
-    assert torch.autograd.gradcheck(run, leaves)
+    assert_finite_differences(call_of, arguments(3, 2, 2, 3, 2, negative, seed=2))
 
 
 @settings(max_examples=30, deadline=None)
@@ -118,15 +112,8 @@ def test_chunks_of_steps(module: Any, dtype: torch.dtype, tolerance: float, step
 @pytest.mark.parametrize("traced", [False, True])
 def test_losses_of_one_result(module: Any, dtype: torch.dtype, tolerance: float, traced: bool) -> None:
     """A loss of the outputs alone, and one of the final state alone."""
-    for read in (0, 1):
-        results = []
-        for run, kind in ((module.run, dtype), (reference.run, torch.float64)):
-            problem = arguments(20, 2, 5, 16, 2, True, seed=4)
-            leaves = [tensor.to(kind).requires_grad_() for tensor in problem[:6]]
-            y, (final,) = run(call_of([*leaves, *problem[6:]], GradientTrace() if traced else None))
-            results.append(torch.autograd.grad((y, final)[read].square().sum(), leaves))
-        for actual, expected in zip(*results, strict=True):
-            assert float((actual.double() - expected).norm()) <= tolerance * (1 + float(expected.norm()))
+    problem = arguments(20, 2, 5, 16, 2, True, seed=4)
+    assert_losses_of_one_result(call_of, problem, module, dtype, tolerance, traced)
 
 
 def saved_sizes(call: Call) -> tuple[Tensor, list[int]]:

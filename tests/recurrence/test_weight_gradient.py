@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.definition import cast
 from torch import Tensor
 
 from orthobench.recurrence import (
@@ -66,7 +67,7 @@ def test_the_product_is_that_of_float64(steps: int, batch: int, n: int, m: int) 
     )
     before = torch.cat((initial[None], states[:-1]))
     expected = dz.flatten(0, 1).T @ torch.cat((before, u), dim=-1).flatten(0, 1)
-    single = [tensor.float() for tensor in (dz, states, initial, u)]
+    single = cast((dz, states, initial, u), torch.float32)
     actual = native.outer_sums(*single)
     assert actual.shape == (2 * n, native.padded(n + m))
     torch.testing.assert_close(actual[:, : n + m].double(), expected, rtol=1e-5, atol=1e-5 * (steps * batch) ** 0.5)
@@ -108,7 +109,7 @@ def test_a_projection_is_its_product(form: str, steps: int, batch: int, n: int, 
     tensors = projected(operation, operation.gates, steps, batch, n, m, has_bias)
     trained = tuple(range(1, len(tensors)))
     expected = outcome(form, tensors, "reference", trained)
-    actual = outcome(form, [tensor.float() for tensor in tensors], "cpu", trained)
+    actual = outcome(form, cast(tensors, torch.float32), "cpu", trained)
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         assert float((actual[name] - value).norm() / (value.norm() + 0.1 * value.numel() ** 0.5)) < 5e-6, name
@@ -121,7 +122,7 @@ def test_each_gradient_alone(form: str, trained: tuple[int, ...]) -> None:
     operation = FORMS[form][0]
     tensors = projected(operation, operation.gates, 9, 12, 20, 3, True)
     expected = outcome(form, tensors, "reference", trained)
-    actual = outcome(form, [tensor.float() for tensor in tensors], "cpu", trained)
+    actual = outcome(form, cast(tensors, torch.float32), "cpu", trained)
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(actual[name].double(), value, rtol=1e-4, atol=1e-4)
@@ -130,7 +131,7 @@ def test_each_gradient_alone(form: str, trained: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("steps", "batch", "n"), [(70, 37, 40), (70, 6, 190), (3, 19, 400), (17, 131, 24)])
 def test_threads_change_no_sum(steps: int, batch: int, n: int) -> None:
     before = torch.get_num_threads()
-    tensors = [tensor.float() for tensor in projected(recurrence, 1, steps, batch, n, 2, True)]
+    tensors = cast(projected(recurrence, 1, steps, batch, n, 2, True), torch.float32)
     try:
         results = []
         for count in (1, 2, 3, 5, 2):
@@ -155,7 +156,7 @@ def test_a_thread_runs_blocks_of_rows(
     run = native.threads.run
     monkeypatch.setattr(native.threads, "run", lambda tasks: (counts.append(len(tasks)), run(tasks)))
     torch.set_num_threads(threads)
-    tensors = [tensor.float() for tensor in projected(recurrence, 1, 20, batch, n, 1, False)]
+    tensors = cast(projected(recurrence, 1, 20, batch, n, 1, False), torch.float32)
     outcome("recurrence", tensors, "cpu", (1, 2) if n < 500 else (3,))
     assert counts[:2] == [forward, backward]
 
@@ -176,7 +177,7 @@ def test_groups_of_rows_depend_on_the_batch_alone() -> None:
 
 
 def test_the_sums_time_is_a_part_of_its_own() -> None:
-    tensors = [tensor.float() for tensor in projected(recurrence, 1, 50, 12, 40, 2, False)]
+    tensors = cast(projected(recurrence, 1, 50, 12, 40, 2, False), torch.float32)
     with stopwatch.record() as seconds:
         outcome("recurrence", tensors, "cpu", (1, 2))
     assert seconds.keys() == {"forward", "backward", "weight gradient"}

@@ -6,6 +6,7 @@ import torch
 from orthobench.tasks.adding import Adding
 
 from orthobench.plugins import Catalog
+from orthobench.recurrence import workspace
 from orthobench.spec import resolve
 from orthobench.training.evaluation import Evaluator
 from orthobench.training.trainer import Trainer
@@ -47,6 +48,24 @@ def test_a_plateau_decays_the_rate(tiny, rates):
     trained.state.plateaus = 2
     trained.advance()
     assert rates == [0.2, 0.2 * 0.25**2]
+
+
+def test_large_memory_of_training_and_of_an_evaluation_is_freed_between_them(tiny, monkeypatch):
+    monkeypatch.setattr(workspace, "_LITTLE", 0)
+    pool = workspace._shared
+    trained, unused = trainer("rnn", tiny), []
+
+    def measure(outputs, targets):
+        unused.append(len(pool._free) + len(pool._returned))
+        workspace.take(1000, 1000)
+        return {"mse": (outputs.sum(), 1.0)}
+
+    workspace.take(1000, 1000)
+    assert len(pool._returned) > 0
+    monkeypatch.setattr(trained.task, "measure", measure)
+    Evaluator(trained).measure(trained.task.test)
+    unused.append(len(pool._free) + len(pool._returned))
+    assert unused == [0, 0]
 
 
 def test_an_evaluation_has_every_example_once(tiny):
