@@ -138,13 +138,13 @@ def test_a_study_of_many_models_draws_the_best(store, monkeypatch):
 
 def test_a_variant_without_a_finite_value_is_not_among_the_best(store):
     condition = condition_of_sums(store)
-    lost, kept = condition.variants
+    lost, rest = condition.variants
     traces = lost.traces.copy()
     own = traces["name"] == "by_length/accuracy"
     traces.loc[own, "values"] = traces.loc[own, "values"].map(lambda values: [np.nan] * len(values))
-    condition = replace(condition, variants=[replace(lost, traces=traces), kept])
+    condition = replace(condition, variants=[replace(lost, traces=traces), rest])
     _, figure = over_length(condition, Styles([condition]), most=1)
-    assert {"lstm", "rnn"} & {trace.get("name") for trace in figure.data} == {kept.label}
+    assert {"lstm", "rnn"} & {trace.get("name") for trace in figure.data} == {rest.label}
 
 
 def test_other_conditions_have_no_such_figure(store):
