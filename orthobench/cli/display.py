@@ -241,6 +241,10 @@ def _in_words(totals: Totals) -> str:
         parts.append(f"{show_duration(totals.seconds_at_once)} with {totals.at_once} at once")
     if totals.memory is not None:
         parts.append(f"at most {totals.memory / 2**20:.0f} MiB")
+    if totals.lacks_memory and totals.machine is not None:
+        fewer = "fewer runs at once (-j) or " if totals.at_once > 1 else ""
+        machine = f"{totals.machine / 2**20:.0f} MiB"
+        parts.append(f"more than this machine's {machine} ({fewer}smaller batches need less)")
     if totals.weights:
         parts.append(f"about {decimal(totals.weights)} of weights to keep")
     if totals.unknown:

@@ -23,6 +23,7 @@ class Totals:
         seconds_at_once: time if `at_once` runs train at the same time.
         memory: peak memory of the largest `at_once` runs in bytes; None if unknown.
         weights: size of the weights that the runs keep, in bytes.
+        machine: the memory of the machine in bytes; None where the runs train on others.
     """
 
     runs: int
@@ -32,6 +33,12 @@ class Totals:
     seconds_at_once: float
     memory: int | None
     weights: int = 0
+    machine: int | None = None
+
+    @property
+    def lacks_memory(self) -> bool:
+        """Return whether the machine has less memory than the runs need."""
+        return self.memory is not None and self.machine is not None and self.memory > self.machine
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ class SweepPlan:
         at_once: number of runs that train at the same time.
         budget: seconds within which runs start; None for no limit.
         groups: the selected runs by the groups that train together on a GPU; empty without `gpu_batch`.
+        machine: the memory of the machine in bytes; None where the runs train on others.
     """
 
     runs: list[PlannedRun]
@@ -53,6 +61,7 @@ class SweepPlan:
     at_once: int
     budget: float | None
     groups: Sequence[Sequence[PlannedRun]] = ()
+    machine: int | None = None
 
     @cached_property
     def left_out(self) -> set[str]:
@@ -62,21 +71,26 @@ class SweepPlan:
     def totals(self, selected_only: bool = False) -> Totals:
         """Sum up the estimates of the pending runs, or of the selected runs only."""
         assert self.estimates is not None
-        if selected_only:
-            return _totals([self.estimates[run.key] for run in self.selected], self.at_once)
-        return _totals(self.estimates.values(), self.at_once)
+        chosen = [self.estimates[run.key] for run in self.selected] if selected_only else self.estimates.values()
+        return _totals(chosen, self.at_once, self.machine)
 
 
 def make_plan(
-    planned: Sequence[PlannedRun], estimates: Mapping[str, Estimate] | None, budget: float | None, at_once: int
+    planned: Sequence[PlannedRun],
+    estimates: Mapping[str, Estimate] | None,
+    budget: float | None,
+    at_once: int,
+    machine: int | None = None,
 ) -> SweepPlan:
     """Select the runs to train: all pending runs, or those that fit into the budget of seconds."""
     if budget is None or estimates is None:
-        return SweepPlan(list(planned), [run for run in planned if run.is_pending], estimates, at_once, budget)
-    return SweepPlan(list(planned), within(planned, estimates, budget, at_once), estimates, at_once, budget)
+        selected = [run for run in planned if run.is_pending]
+    else:
+        selected = within(planned, estimates, budget, at_once)
+    return SweepPlan(list(planned), selected, estimates, at_once, budget, machine=machine)
 
 
-def _totals(estimates: Collection[Estimate], at_once: int) -> Totals:
+def _totals(estimates: Collection[Estimate], at_once: int, machine: int | None) -> Totals:
     seconds = [estimate.seconds for estimate in estimates if estimate.seconds is not None]
     at_once = max(1, min(at_once, len(seconds)))
     memory = sorted(estimate.memory for estimate in estimates if estimate.memory)[-at_once:]
@@ -88,4 +102,5 @@ def _totals(estimates: Collection[Estimate], at_once: int) -> Totals:
         seconds_at_once=span(seconds, at_once),
         memory=sum(memory) if memory else None,
         weights=sum(estimate.weights for estimate in estimates),
+        machine=machine,
     )

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import psutil
 import torch
 
 from orthobench.data import data_folder
@@ -119,7 +120,8 @@ class Session:
         needs_estimates = estimate or budget is not None or isinstance(self.cluster, SlurmCluster)
         estimates = self._estimates(by_priority(planned)) if needs_estimates else None
         self.seconds = {key: entry.seconds for key, entry in (estimates or {}).items()}
-        sweep_plan = make_plan(planned, estimates, budget, self.at_once)
+        machine = psutil.virtual_memory().total if self.cluster is None else None
+        sweep_plan = make_plan(planned, estimates, budget, self.at_once, machine)
         if self.options.gpu_batch is None:
             return sweep_plan
         return replace(sweep_plan, groups=make_groups(sweep_plan.selected, lambda run: run.config, self._group_size))

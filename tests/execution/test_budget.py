@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from contextlib import nullcontext
+from types import SimpleNamespace
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -183,6 +185,26 @@ def test_a_sweep_within_a_time(orthobench, tmp_path, tiny_options):
     assert outcome.code == 0
     assert outcome.err.count("epoch 3.00") == 3
     assert "5 finished, 1 missing" in orthobench(*command, "--dry-run").out
+
+
+def test_a_plan_says_that_the_machine_has_too_little_memory(orthobench, tmp_path, tiny_options, monkeypatch):
+    sweep = ("sweep", "adding", *tiny_options, "--no-profile", "--models", "rnn")
+    assert orthobench(*sweep).code == 0
+    with open_store(str(tmp_path / "results.db")) as store:
+        (run,) = store.runs()
+        store.update(run.id, {"peak_memory": 2**30})
+
+    def planned(memory: int, *options: str) -> str:
+        monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=memory))
+        return orthobench(*sweep, "--seeds", "3", "--dry-run", *options).out
+
+    less = "smaller batches need less)"
+    assert f"at most 1024 MiB, more than this machine's 512 MiB ({less}" in planned(2**29, "-j", "1")
+    both = f"at most 2048 MiB, more than this machine's 2047 MiB (fewer runs at once (-j) or {less}"
+    assert both in planned(2**31 - 2**20, "-j", "2")
+    enough = planned(2**31, "-j", "2")
+    assert "at most 2048 MiB" in enough
+    assert less not in enough
 
 
 def test_a_sweep_whose_time_is_over(orthobench, tmp_path, tiny_options, monkeypatch):
