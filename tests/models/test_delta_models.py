@@ -64,13 +64,67 @@ def transcribed(model: Any, inputs: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("name", "settings"), FORMS)
-def test_is_its_equations(name: str, settings: dict[str, Any]) -> None:
-    model = make(name, inputs=3, hidden_size=12, readout="all", **settings).double()
-    with torch.no_grad():
-        model.norm_weight.copy_(torch.linspace(0.5, 2, model.settings.head_size))
-    inputs = torch.randn(9, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    outputs, _ = model(inputs)
-    np.testing.assert_allclose(outputs.detach().numpy(), transcribed(model, inputs.numpy()), rtol=1e-9, atol=1e-12)
+@pytest.mark.parametrize("steps", [9, 2, 1])
+def test_is_its_equations(name: str, settings: dict[str, Any], steps: int) -> None:
+    """At every step, and at the last one alone, which has a query of its own; also of less steps than taps."""
+    inputs = torch.randn(steps, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for readout in ("all", "last"):
+        model = make(name, inputs=3, hidden_size=12, readout=readout, **settings).double()
+        with torch.no_grad():
+            model.norm_weight.copy_(torch.linspace(0.5, 2, model.settings.head_size))
+        outputs, _ = model(inputs)
+        expected = transcribed(model, inputs.numpy())
+        expected = expected if readout == "all" else expected[-1]
+        np.testing.assert_allclose(outputs.detach().numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_settings_have_the_defaults_of_the_library() -> None:
+    def read(name: str, **settings: Any) -> Any:
+        return Catalog().load("model", name).Settings.read({"hidden_size": 12, **settings})
+
+    for name in NAMES:
+        settings = read(name)
+        assert settings.convolution == 4
+        assert settings.negative_eigenvalues == (name == "deltaproduct")
+        assert settings.output_gate == (name != "deltanet")
+        assert settings.has_decay == (name == "gated_deltanet")
+        assert settings.steps_of_token == (2 if name == "deltaproduct" else 1)
+        assert (settings.keys, read(name, key_size=5).keys) == (3, 5)
+        for taps in (1, 9):
+            with pytest.raises(UsageError, match="convolution"):
+                read(name, convolution=taps)
+    product = read("deltaproduct", householders=3, decay=True)
+    assert (product.steps_of_token, product.has_decay) == (3, True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_starts_are_those_of_the_library(name: str) -> None:
+    """Maps of m inputs start as U(-m^(-1/2), m^(-1/2)), a convolution of 4 as U(-1/2, 1/2)."""
+    m, n = 9, 64
+    model = make(name, inputs=m, hidden_size=n, output_gate=True)
+    sizes = {"input_weight": m, "beta_weight": m, "gate_weight": m, "convolution_weight": 4, "mixing_weight": n}
+    sizes |= {"decay_weight": m} if name == "gated_deltanet" else {}
+    for weight, inputs in sizes.items():
+        largest = float(getattr(model, weight).detach().abs().max())
+        assert 0.85 < largest * inputs**0.5 <= 1, weight
+    assert torch.equal(model.norm_weight, torch.ones(n // 4))
+
+
+def test_decays_start_as_in_the_library() -> None:
+    """exp(A) is U(0, 16), and softplus(d) is uniform in its logarithm from 0.001 to 0.1."""
+    model = make("gated_deltanet", inputs=3, hidden_size=2000, heads=1000)
+    rates = np.sort(model.decay_rate.detach().double().exp().numpy())
+    steps = np.sort(torch.nn.functional.softplus(model.decay_bias.detach().double()).log().numpy())
+    uniform = (np.arange(1000) + 0.5) / 1000
+    np.testing.assert_allclose(rates, 16 * uniform, atol=16 * 0.06)
+    np.testing.assert_allclose(steps, np.log(1e-3) + uniform * np.log(100), atol=np.log(100) * 0.06)
+
+
+def test_the_state_is_the_memories_and_the_last_inputs() -> None:
+    model = make("deltaproduct", inputs=3, hidden_size=12, heads=2, key_size=5, householders=3)
+    channels = 2 * (5 + 3 * (5 + 6))
+    assert model.state_parts() == {"h": slice(0, 60), "convolution": slice(60, 60 + 3 * channels)}
+    assert make("deltanet", inputs=3, hidden_size=12, convolution=None).state_parts() == {"h": slice(0, 36)}
 
 
 @pytest.mark.parametrize(("name", "settings"), FORMS)
