@@ -119,6 +119,7 @@ class FormalLanguage(Task):
         "evaluate_every": 100,
         "hidden_size": 32,
         "learning_rate": 2e-2,
+        "warmup": 0.6,  # decides whether parity is learnt
     }
 
     def __init__(self, settings: FormalLanguageSettings, seed: int, device: torch.device) -> None:

@@ -60,6 +60,8 @@ class XORStream(Task):
         "train_size": 20_000,
         "test_size": 1_000,
         "epochs": 10,
+        "hidden_size": 64,
+        "learning_rate": 5e-3,
     }
 
     def __init__(self, settings: XORStreamSettings, seed: int, device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""The quick presets learn something from the real data: far above chance in about a minute each."""
+"""The quick presets learn something: far above chance in about a minute each."""
 
 from __future__ import annotations
 
@@ -38,3 +38,14 @@ def test_the_quick_preset_predicts_speech(orthobench, real_data):
     assert orthobench("run", "timit", "scornn", "--preset", "quick").code == 0
     (run,) = json.loads(orthobench("ls", "--json").out)
     assert run["final"] < 45  # the mean frame scores 65.6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("task", "at_least"),
+    [("formal_language", 0.99), ("group_word", 0.99), ("mqar", 0.9), ("xor_stream", 0.99)],
+)
+def test_the_quick_preset_of_a_state_tracking_task_is_solved_by_an_lstm(task, at_least, orthobench):
+    assert orthobench("run", task, "lstm", "--preset", "quick").code == 0
+    (run,) = json.loads(orthobench("ls", "--json").out)
+    assert run["final"] > at_least  # chance is 1/2, less than 0.001, 1/16 and 1/2
