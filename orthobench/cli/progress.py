@@ -36,7 +36,27 @@ def short_label(label: str) -> str:
     return " ".join(word for word in label.split() if "=" not in word)
 
 
-class Progress(EventSink):
+class LiveDisplay:
+    """A context that holds the rows of a live display.
+
+    Attributes:
+        live: whether there are rows; else lines are printed, and there is no `bar`.
+    """
+
+    live: bool
+    bar: Bar
+
+    def __enter__(self) -> Self:
+        if self.live:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self.live:
+            self.bar.stop()
+
+
+class Progress(LiveDisplay, EventSink):
     """A sink that displays one run; as a context it holds the live display."""
 
     def __init__(self, label: str, live: bool | None = None) -> None:
@@ -48,15 +68,6 @@ class Progress(EventSink):
         if self.live:
             self.bar = _bar()
             self.row = add_row(self.bar, label)
-
-    def __enter__(self) -> Self:
-        if self.live:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        if self.live:
-            self.bar.stop()
 
     def on_start(self, start: RunStart) -> None:
         self.run = start
@@ -156,7 +167,7 @@ def busy(text: str, shown: bool = True) -> Iterator[None]:
         yield
 
 
-class SideBySide:
+class SideBySide(LiveDisplay):
     """Displays runs that train at the same time; as a context it holds the live display.
 
     A terminal shows a row for all runs and a row for each run under way, below the lines of the runs that have ended.
@@ -169,15 +180,6 @@ class SideBySide:
             self.bar = _bar()
             self.all = add_row(self.bar, "all runs", runs, **self._ended_of(runs))
             self.runs = runs
-
-    def __enter__(self) -> Self:
-        if self.live:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        if self.live:
-            self.bar.stop()
 
     def print_line(self, text: str) -> None:
         """Print a line above the live display."""

@@ -6,7 +6,7 @@ it has recorded. The updates of a group's parameters are one launch each (`torch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, get_args
 
@@ -45,10 +45,7 @@ class RMSProp(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         loss = None if closure is None else torch.enable_grad()(closure)()
-        for group in self.param_groups:
-            parameters, gradients = _trained(group)
-            if not parameters:
-                continue
+        for group, parameters, gradients in _trained(self.param_groups):
             for parameter in parameters:
                 if not self.state[parameter]:
                     self.state[parameter]["mean_square"] = torch.full_like(parameter, group["initial"])
@@ -78,10 +75,7 @@ class AdamTF1(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         loss = None if closure is None else torch.enable_grad()(closure)()
-        for group in self.param_groups:
-            parameters, gradients = _trained(group)
-            if not parameters:
-                continue
+        for group, parameters, gradients in _trained(self.param_groups):
             (beta1, beta2), rate = group["betas"], group["lr"]
             start: int | Tensor = torch.zeros_like(rate) if isinstance(rate, Tensor) else 0
             by_step: dict[int, list[Tensor]] = {}  # nearly always all of them together
@@ -116,21 +110,21 @@ class Adagrad(torch.optim.Adagrad):
         if not isinstance(self.param_groups[0]["lr"], Tensor):
             return super().step(closure)
         loss = None if closure is None else torch.enable_grad()(closure)()
-        for group in self.param_groups:
-            parameters, gradients = _trained(group)
-            if parameters:
-                sums = [self.state[parameter]["sum"] for parameter in parameters]
-                torch._foreach_addcmul_(sums, gradients, gradients, value=1)
-                roots = torch._foreach_sqrt(sums)
-                torch._foreach_add_(roots, group["eps"])
-                _descend(parameters, gradients, roots, group["lr"])
+        for group, parameters, gradients in _trained(self.param_groups):
+            sums = [self.state[parameter]["sum"] for parameter in parameters]
+            torch._foreach_addcmul_(sums, gradients, gradients, value=1)
+            roots = torch._foreach_sqrt(sums)
+            torch._foreach_add_(roots, group["eps"])
+            _descend(parameters, gradients, roots, group["lr"])
         return loss
 
 
-def _trained(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the parameters of a group that have a gradient, and the gradients."""
-    parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-    return parameters, [parameter.grad for parameter in parameters]
+def _trained(groups: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], list[Tensor], list[Tensor]]]:
+    """Yield each group with its parameters that have a gradient, if it has any, and the gradients."""
+    for group in groups:
+        parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+        if parameters:
+            yield group, parameters, [parameter.grad for parameter in parameters]
 
 
 def _squares(tensors: list[Tensor]) -> list[Tensor]:

@@ -116,6 +116,8 @@ def test_decays_start_as_in_the_library() -> None:
     rates = np.sort(model.decay_rate.detach().double().exp().numpy())
     steps = np.sort(torch.nn.functional.softplus(model.decay_bias.detach().double()).log().numpy())
     uniform = (np.arange(1000) + 0.5) / 1000
+    assert rates[-1] <= 16
+    assert steps[-1] <= np.log(0.1) + 1e-6
     np.testing.assert_allclose(rates, 16 * uniform, atol=16 * 0.06)
     np.testing.assert_allclose(steps, np.log(1e-3) + uniform * np.log(100), atol=np.log(100) * 0.06)
 
