@@ -58,6 +58,10 @@ class MQARSettings(SyntheticSettings):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.sizes == "mixture":
+            for name, value in (("sequence_length", self.sequence_length), ("pairs", self.pairs)):
+                if value != type(self).model_fields[name].default:
+                    raise ValueError(f"{name}={value} is for one size: add sizes=single, or leave it out")
         for steps, pairs, _ in (*self.parts("train"), *self.parts("test")):
             if 4 * pairs > steps:
                 raise ValueError(f"pairs={pairs} need {4 * pairs} tokens, more than sequence_length={steps}")

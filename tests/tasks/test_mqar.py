@@ -161,6 +161,8 @@ def test_settings():
     )
     assert MQARSettings.restore(MQARSettings().canonical()) == MQARSettings()
     for values, words in (
+        ({"pairs": 8}, "pairs=8 is for one size: add sizes=single"),
+        ({"sequence_length": 128}, "sequence_length=128 is for one size: add sizes=single"),
         ({"sizes": "single", "pairs": 17}, "pairs=17 need 68 tokens, more than sequence_length=64"),
         ({"vocabulary": 1024}, "vocabulary=1024 must be more than a sequence's 1024 tokens"),
         ({"test_size": 6}, "test_size=6 is less than"),
