@@ -313,6 +313,20 @@ def test_what_the_kernel_does_not_make_is_made_before() -> None:
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+@in_c
+def test_a_convolution_with_a_bias_is_made_before() -> None:
+    generator = torch.Generator().manual_seed(16)
+    shapes = ((12, 2, 6), (4, 6), (3, 2, 6), (6,), (12, 2, 1), (2, 4))
+    x, weight, before, bias, beta, memory = (torch.randn(*shape, generator=generator) for shape in shapes)
+    parameters = (1, 2, 1, False, 1e-3)
+    convolution = Convolution(x, weight, before, bias)
+    assert not cpu.convolves(delta_rule.call(convolution, beta.sigmoid(), (memory,), None, *parameters))
+    actual, _ = delta_rule(convolution, beta.sigmoid(), (memory,), None, *parameters)
+    convolved = in_pytorch(x, weight, before, bias)
+    expected, _ = reference.run(delta_rule.call(convolved, beta.sigmoid(), (memory,), None, *parameters))
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
 def test_without_queries_the_memory_is_the_same(module: Any, dtype: torch.dtype, tolerance: float) -> None:
     """x has no query, and the outputs have no features; the memory and its gradients do not change."""

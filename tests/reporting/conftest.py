@@ -1,6 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from support.databases import RunDatabase
+from support.pages import HOSTILE
+
+from orthobench.store import MetricRow, open_store
 
 
 @pytest.fixture
@@ -14,3 +20,32 @@ def browser(chromium):
     for kind in ("browser", "performance"):
         chromium.get_log(kind)
     return chromium
+
+
+@pytest.fixture
+def database(tmp_path):
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        yield RunDatabase(store)
+
+
+@pytest.fixture
+def page(orthobench, tiny_options, tmp_path) -> Path:
+    """The report of a small sweep: two models, two seeds, two conditions."""
+    assert orthobench("sweep", "adding", "--models", "scornn,lstm", "--seeds", "2", *tiny_options).code == 0
+    assert orthobench("run", "copying", "rnn", *tiny_options).code == 0
+    outcome = orthobench("report", "--html")
+    assert outcome.code == 0
+    path = Path(outcome.out.strip())
+    assert path == tmp_path / "reports" / "report.html"
+    return path
+
+
+@pytest.fixture
+def hostile_page(orthobench, tiny_options, tmp_path) -> Path:
+    orthobench("run", "adding", "rnn", *tiny_options)
+    with open_store(str(tmp_path / "results.db")) as store:
+        run = store.runs()[0]
+        spec = run.spec | {"task_settings": run.spec["task_settings"] | {"marker_layout": HOSTILE}}
+        store.update(run.id, {"model": HOSTILE, "message": HOSTILE, "spec": spec})
+        store.log(run.id, [MetricRow("probe", f"orthogonality/{HOSTILE}", 0, 0, 1.0)], [], {})
+    return Path(orthobench("report", "--html").out.strip())

@@ -6,29 +6,19 @@ import csv
 import io
 import json
 import math
-from types import SimpleNamespace
 
 import pytest
-from support.databases import RunDatabase, experiment, paper
+from support.databases import LUCKY, experiment, paper
 from support.pages import block
 from support.third_party import installed
 
-from orthobench.analysis.claims import COMPARING, ClaimResult, count_claims
 from orthobench.analysis.conditions import collect
-from orthobench.analysis.curve_claims import baseline
 from orthobench.errors import UsageError
-from orthobench.papers import Aggregation, Artifact, Claim, Experiment, Printed, find_paper
+from orthobench.papers import Aggregation, Artifact, Experiment, Printed, find_paper
 from orthobench.reporting import paper_table
 from orthobench.reporting.export import Sheet, condition_sheet, measured_text, sheets, write
-from orthobench.reporting.pages import headline, leaderboard, mark_repeated_claims
 from orthobench.reporting.reproduction import reproduction
 from orthobench.store import MetricRow, Status, open_store
-
-
-@pytest.fixture
-def database(tmp_path):
-    with open_store(str(tmp_path / "made.db"), create=True) as store:
-        yield RunDatabase(store)
 
 
 def cell(view):
@@ -100,265 +90,11 @@ def test_times_are_told_without_a_verdict(database):
     assert (table_cell.measured.value, table_cell.verdict) == (0.5, "another machine")  # 120 s for four epochs
 
 
-FALLS, STAYS, UNTRAINED = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198], [1.0, 1.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("check", "factor", "curves", "holds"),
-    [
-        ("ends_below", 0.1, {"rnn": FALLS}, True),
-        ("ends_below", 0.1, {"rnn": STAYS}, False),
-        ("ends_between", 0.5, {"rnn": STAYS}, True),
-        ("ends_between", 0.1, {"rnn": FALLS}, False),
-        ("ends_between", 0.1, {"rnn": UNTRAINED}, False),
-        ("settles_above", 0.9, {"rnn": STAYS}, True),
-        ("settles_above", 0.9, {"rnn": [0.2, 0.1, 0.2]}, False),
-        ("settles_above", 0.9, {"rnn": UNTRAINED}, False),
-        ("starts_near", 1.0, {"rnn": [1.0, 0.21, 0.1]}, True),
-        ("starts_near", 1.0, {"rnn": UNTRAINED}, False),
-        ("starts_away", 1.0, {"rnn": [1.0, 0.21, 0.1]}, False),
-        ("starts_away", 1.0, {"rnn": UNTRAINED}, False),
-        ("starts_away", 1.0, {"rnn": [1.0, 0.5, 0.1]}, True),
-        ("waits", 20, {"rnn": [1.0, 0.2, 0.2, 0.1]}, True),
-        ("waits", 21, {"rnn": [1.0, 0.2, 0.2, 0.1]}, False),
-        ("waits", 0, {"rnn": STAYS}, False),
-        ("bypasses", 20, {"rnn": [1.0, 0.2, 0.2, 0.1]}, True),
-        ("bypasses", 19, {"rnn": [1.0, 0.2, 0.2, 0.1]}, False),
-        ("bypasses", 50, {"rnn": STAYS}, False),
-        ("first", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.2, 0.2, 0.01]}, True),
-        ("first", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.01, 0.01, 0.01]}, False),
-        ("first", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.04, 0.01]}, False),  # in step at half of the way
-        ("first", 0.5, {"rnn": STAYS, "lstm": STAYS}, False),
-        ("departs_first", 0.5, {"rnn": [0.2, 0.15, 0.15, 0.2], "lstm": [0.2, 0.2, 0.01, 0.01]}, True),
-        ("departs_first", 0.5, {"rnn": [0.2, 0.175, 0.15, 0.2], "lstm": [0.2, 0.2, 0.01, 0.01]}, False),
-        ("later", 0.5, {"rnn": [0.2, 0.2, 0.2, 0.2, 0.01], "lstm": FALLS}, True),
-        ("later", 0.5, {"rnn": STAYS, "lstm": FALLS}, False),
-        ("slower", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.2, 0.01, 0.01]}, True),
-        ("slower", 0.5, {"rnn": [0.2, 0.2, 0.01, 0.01], "lstm": FALLS}, False),
-        ("slower", 0.5, {"rnn": STAYS, "lstm": FALLS}, False),
-        ("drops_within", 2.0, {"rnn": FALLS}, True),
-        ("drops_within", 1.9, {"rnn": FALLS}, False),
-        ("drops_within", 9.0, {"rnn": STAYS}, False),
-        ("rougher", 0.5, {"rnn": [0.2, 0.1, 0.2, 0.1], "lstm": FALLS}, True),
-        ("rougher", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.1, 0.2, 0.1]}, False),
-        ("rougher", 0.5, {"rnn": [0.2, 0.3, 0.2, 0.3], "lstm": FALLS}, False),  # it never drops
-        ("smooth", 0.1, {"rnn": FALLS}, True),
-        ("smooth", 0.6, {"rnn": [1.0, 0.2, 0.1, 0.15, 0.1]}, True),  # 0.05 up, 0.1 down
-        ("smooth", 0.4, {"rnn": [1.0, 0.2, 0.1, 0.15, 0.1]}, False),
-        ("smooth", 9.0, {"rnn": UNTRAINED}, False),
-        ("late", 2.0, {"rnn": [1.0, 0.2, 0.1]}, True),
-        ("late", 2.1, {"rnn": [1.0, 0.2, 0.1]}, False),
-        ("late", 2.0, {"rnn": UNTRAINED}, False),
-        ("returns", 0.8, {"rnn": [0.2, 0.1, 0.19]}, True),
-        ("returns", 0.8, {"rnn": FALLS}, False),
-        ("returns", 0.8, {"rnn": STAYS}, False),
-        ("returns", 0.8, {"rnn": [0.2, 0.2, 0.1]}, False),
-        ("best", 0.5, {"rnn": FALLS, "lstm": STAYS}, True),
-        ("best", 0.5, {"rnn": STAYS, "lstm": FALLS}, False),
-        ("worst", 0.5, {"rnn": STAYS, "lstm": FALLS}, True),
-        ("worst", 0.5, {"rnn": FALLS, "lstm": STAYS}, False),
-        ("worst", 0.5, {"rnn": UNTRAINED, "lstm": STAYS}, False),
-        ("similar", 0.003, {"rnn": STAYS, "lstm": [0.2, 0.2]}, True),
-        ("similar", 0.001, {"rnn": STAYS, "lstm": [0.2, 0.2]}, False),
-        ("fails_only_here", 0.9, {"rnn": STAYS, "lstm": FALLS}, True),
-        ("fails_only_here", 0.9, {"rnn": FALLS, "lstm": FALLS}, False),
-        ("fails_only_here", 0.9, {"rnn": STAYS, "lstm": STAYS}, False),
-        ("first", 0.5, {"rnn": FALLS}, None),
-    ],
-)
-def test_claims(database, check, factor, curves, holds):
-    """The baseline is 0.2."""
-    outcome = [Printed(metric="mse", outcome="")]
-    both = [experiment(model, "curve", outcome, "figure 1") for model in ("rnn", "lstm")]
-    for compared in both:
-        if compared.model in curves:
-            database.run(compared, 0, test=curves[compared.model])
-    claims = [Claim(text="", check=check, model="rnn", factor=factor, others=["lstm"] * (check in COMPARING))]
-    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
-    view = database.view(paper(*both, artifacts=[artifact]))
-    (finding,) = view.claim_results
-    assert finding.holds is holds
-    assert finding.reason
-    assert view.coverage == (len(curves), 2)
-
-
-@pytest.mark.parametrize(
-    ("metric", "split", "expected"),
-    [("", "", 0.5), ("cross_entropy", "test", 0.7), ("recall", "test", 0.5), ("cross_entropy", "", 0.5)],
-)
-def test_a_claim_is_held_against_the_baseline_of_its_own_metric(metric, split, expected):
-    """A metric without one, and a probe's number, are held against that of the main metric."""
-    run = SimpleNamespace(metric="accuracy", baselines={"accuracy": 0.5, "cross_entropy": 0.7})
-    claim = Claim(text="", check="ends_below", model="rnn", metric=metric, split=split)
-    assert baseline(claim, SimpleNamespace(run=run)) == expected
-
-
-@pytest.mark.parametrize(
-    ("curves", "statuses", "holds"),
-    [
-        ([FALLS, FALLS], [Status.FINISHED, Status.FINISHED], True),
-        ([FALLS, STAYS], [Status.FINISHED, Status.FINISHED], False),
-        ([FALLS, STAYS], [Status.FINISHED, Status.INTERRUPTED], True),
-        ([FALLS, FALLS], [Status.FINISHED, Status.DIVERGED], None),
-    ],
-)
-def test_every_seed_has_to_agree_and_none_to_diverge(database, curves, statuses, holds):
-    rnn_experiment = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
-    for seed, (curve, status) in enumerate(zip(curves, statuses, strict=True)):
-        database.run(rnn_experiment, seed, test=curve, status=status)
-    claim = Claim(text="", check="ends_below", model="rnn", factor=0.1)
-    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
-    (finding,) = database.view(paper(rnn_experiment, artifacts=[artifact])).claim_results
-    assert finding.holds is holds
-    assert ("1 of 2 runs diverged" in finding.reason) == (Status.DIVERGED in statuses)
-
-
-@pytest.mark.parametrize(
-    ("check", "factor", "last", "holds"),
-    [
-        ("improves_with", 0.9, [0.2, 0.1, 0.05], True),
-        ("improves_with", 0.9, [0.2, 0.05, 0.1], False),
-        ("improves_with", 0.9, [0.19, 0.18, 0.17], False),  # none comes down
-        ("near_best", 0.6, [0.2, 0.02, 0.01], True),
-        ("near_best", 0.7, [0.2, 0.02, 0.01], False),
-        ("near_best", 0.1, [0.2, 0.2, 0.2], False),
-    ],
-)
-def test_claims_about_a_setting(database, check, factor, last, holds):
-    """Runs with 8, 9 and 10 units; the baseline is 0.2."""
-    experiments = []
-    for size, value in zip((8, 9, 10), last, strict=True):
-        sized = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
-        experiments.append(sized.model_copy(update={"model_settings": {"hidden_size": size}}))
-        database.run(experiments[-1], 0, test=[1.0, value])
-    claim = Claim(text="", check=check, model="rnn", over="hidden_size", factor=factor)
-    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
-    (finding,) = database.view(paper(*experiments, artifacts=[artifact])).claim_results
-    assert finding.holds is holds
-
-
-@pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (1.3, True), (1.4, False), (0.75, False)])
-def test_times_are_compared_as_ratios(database, factor, holds):
-    both = [
-        experiment(model, "last", [Printed(metric="minutes_per_epoch", split="train", value=1.0)])
-        for model in ("rnn", "lstm")
-    ]
-    for each in both:
-        database.run(each, 0, test=[1.0])  # all take the same time
-    claim = Claim(text="", check="ratio", model="rnn", factor=factor, metric="minutes_per_epoch", split="train")
-    artifact = {"name": "table 1", "claims": [claim]}
-    (finding,) = database.view(paper(*both, artifacts=[artifact])).claim_results
-    assert finding.holds is holds
-
-
-def test_times_of_several_machines_are_not_compared(database):
-    both = [
-        experiment(model, "last", [Printed(metric="minutes_per_epoch", split="train", value=1.0)])
-        for model in ("rnn", "lstm")
-    ]
-    for machine, each in zip(("a CPU", "another CPU"), both, strict=True):
-        database.run(each, 0, test=[1.0], cpu=machine)
-    claim = Claim(text="", check="ratio", model="rnn", factor=1.0, metric="minutes_per_epoch", split="train")
-    artifact = {"name": "table 1", "claims": [claim]}
-    (finding,) = database.view(paper(*both, artifacts=[artifact])).claim_results
-    assert (finding.holds, finding.reason) == (None, "needs runs on one machine, and has 2")
-
-
-def test_headlines_count_a_claim_once_and_those_that_cannot_fail_nowhere(database):
-    """Two papers with the same runs; the second adds a claim of its own, and one about a computation."""
-    rnn_experiment = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
-    database.run(rnn_experiment, 0, test=FALLS)
-    shared = Claim(text="shared", check="ends_below", model="rnn")
-    marked = Claim(text="marked", check="ends_below", model="rnn", factor=9.0, cannot_fail=True)
-    own = Claim(text="own", check="ends_below", model="rnn", factor=0.01)
-    views = []
-    for key, claims in (("first", [shared, marked]), ("second", [shared, own])):
-        artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
-        views.append(database.view(paper(rnn_experiment, artifacts=[artifact]).model_copy(update={"key": key})))
-    first, second = mark_repeated_claims(views)
-    assert [finding.uncounted for finding in (*first.claim_results, *second.claim_results)] == [
-        "",
-        "cannot fail: broken models pass it too",
-        "the same runs decide it in first figure 1",
-        "",
-    ]
-    counts = count_claims([*first.claim_results, *second.claim_results])
-    assert (counts.confirmed, counts.decided, counts.undecided) == (1, 2, 0)
-    assert counts.apart == "1 repeat another paper's on the same runs; 1 cannot fail"
-    computed = [
-        ClaimResult(Claim(text="", check="leaves", panel=panel), holds, "")
-        for panel, holds in zip("ab", (True, False), strict=True)
-    ]
-    counts = count_claims(computed)
-    assert (counts.decided, counts.apart) == (0, "1 of 2 computed ones held")
-
-
 def test_what_is_measured_after_the_last_iteration_alone_needs_no_choice(database):
     rnn_experiment = experiment("rnn", "best_valid", [Printed(metric="snr", value=3.0)])
     database.run(rnn_experiment, 0, test=[0.5, 0.1, 0.3], valid=[0.6, 0.05, 0.3])
     database.store.log(database.store.runs()[0].id, [MetricRow("test", "snr", 2, 20, 3.01)], [], {})
     assert cell(database.view(paper(rnn_experiment))).measured.value == 3.01
-
-
-@pytest.mark.parametrize(("selection", "holds"), [("last", False), ("best_test", True), ("best_valid", True)])
-def test_the_best_is_told_by_the_papers_own_rule(database, selection, holds):
-    printed = [Printed(metric="mse", value=0.1)]
-    first, second = (experiment(model, selection, printed) for model in ("rnn", "lstm"))
-    database.run(first, 0, test=[0.2, 0.1, 0.19], valid=[0.2, 0.1, 0.19])
-    database.run(second, 0, test=[0.2, 0.15, 0.15], valid=[0.2, 0.15, 0.15])
-    claim = Claim(text="", check="best", model="rnn", others=["lstm"])
-    artifact = {"name": "table 1", "shows": "table", "claims": [claim]}
-    (finding,) = database.view(paper(first, second, artifacts=[artifact])).claim_results
-    assert finding.holds is holds
-
-
-def test_a_run_that_solved_its_task_ends_at_its_last_test(database):
-    """Of twelve tests the last three would count, of which two are from before."""
-    plain = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
-    stopping = plain.model_copy(update={"training": {**plain.training, "solved_at": 0.05}})
-    database.run(stopping, 0, test=[0.2] * 11 + [0.01])
-    claims = [
-        Claim(text="", check="ends_below", model="rnn", factor=0.1),
-        Claim(text="", check="ends_below", model="rnn", factor=0.1, metric="mse", split="test"),
-    ]
-    whole = paper(stopping, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
-    assert [finding.holds for finding in database.view(whole).claim_results] == [False, False]
-    database.store.log(database.store.runs()[0].id, [], [], {"iterations": 30})  # of 40: it stopped
-    assert [finding.holds for finding in database.view(whole).claim_results] == [True, True]
-
-
-def test_probes_carry_claims(database):
-    rnn_experiment = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
-    database.run(rnn_experiment, 0, test=FALLS)
-    run = database.store.runs()[0]
-    rows = [MetricRow("probe", "drift", i, 10 * i, 10.0**-6 * (1 + 50 * i)) for i in range(3)]
-    database.store.log(run.id, rows, [], {})
-    claims = [
-        Claim(text="", check="grows", model="rnn", factor=100, metric="drift"),
-        Claim(text="", check="grows", model="rnn", factor=102, metric="drift"),
-        Claim(text="", check="stays_below", model="rnn", factor=2e-4, metric="drift"),
-        Claim(text="", check="stays_below", model="rnn", factor=1e-4, metric="drift"),
-    ]
-    artifact = {"name": "figure 1", "shows": "orthogonality", "claims": claims}
-    view = database.view(paper(rnn_experiment, artifacts=[artifact]))
-    assert [finding.holds for finding in view.claim_results] == [True, False, True, False]
-
-
-def test_the_leaderboard_is_ordered_and_knows_what_is_efficient(database):
-    small, large = (experiment(model, "last", []) for model in ("rnn", "lstm"))
-    database.run(small, 0, test=[1.0, 0.3])
-    database.run(large, 0, test=[1.0, 0.1])
-    database.run(large, 1, test=[1.0, 0.5], epochs=2)  # beaten by the smaller one
-    (condition,) = collect(database.store)
-    assert [(row.variant.run.model, row.efficient) for row in leaderboard(condition)] == [
-        ("lstm", True),
-        ("rnn", True),
-        ("lstm", False),
-    ]
-
-
-LUCKY = [0.3] * 29 + [0.01]
-"""A curve of thirty tests that ends at 0.3, though its last test is 0.01."""
 
 
 def test_ends_are_judged_by_the_last_tenth_and_final_stays(database):
@@ -432,59 +168,6 @@ def test_runs_of_different_back_ends_are_not_pooled_without_a_word(database):
     (condition,) = collect(database.store)
     sheet = condition_sheet(condition, [condition])
     assert sheet.rows[0][sheet.header.index("back ends")] == sheet.records[0]["backends"] == pooled
-
-
-def board(database, **curves):
-    """Return the leaderboard of models with a list of curves each, and its headline."""
-    for model, runs in curves.items():
-        for seed, test in enumerate(runs):
-            status = Status.DIVERGED if test is None else Status.FINISHED
-            database.run(experiment(model, "last", []), seed, test=test or [1.0, 1.0], status=status)
-    (condition,) = collect(database.store)
-    rows = leaderboard(condition)
-    return [(row.rank, row.variant.label) for row in rows], headline(condition, rows), rows
-
-
-def test_the_leaderboard_is_of_ends_and_not_of_lucky_tests(database):
-    ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.1] * 30])
-    assert ranks == [(1, "lstm"), (2, "rnn")]
-    assert words == "lstm is first: mse 0.1; these seeds do not tell it from rnn"
-
-
-def test_no_model_leads_that_does_not_beat_the_baseline(database):
-    """The baseline is 0.2; the last test of the first is below it."""
-    ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.4] * 30])
-    assert ranks == [(1, "rnn"), (2, "lstm")]
-    assert words == "no model beats the baseline of 0.2; the best is rnn at 0.3"
-
-
-def test_ties_are_ties(database):
-    ranks, words, _ = board(database, rnn=[[0.5, 0.1]], lstm=[[0.5, 0.1]], gru=[[0.5, 0.15]])
-    assert ranks == [(1, "rnn"), (1, "lstm"), (3, "gru")]
-    assert words == "rnn and lstm tie: mse 0.1"
-
-
-def test_a_model_leads_where_the_seeds_prove_it(database):
-    """Five of five seeds: 2 / 252 of all splits are as far out."""
-    five = [[0.5, 0.01 + seed / 1000] for seed in range(5)]
-    _, words, rows = board(database, rnn=five, lstm=[[0.5, 0.1 + seed / 1000] for seed in range(5)])
-    assert words == "rnn leads: mse 0.012 [0.01, 0.014], 2 models"
-    assert [row.is_apart for row in rows] == [None, True]
-
-
-def test_diverged_runs_rank_as_the_worst(database):
-    """Two of three runs of the rnn diverge: the one that finished is the best of all."""
-    ranks, _, rows = board(database, rnn=[[0.5, 0.01], None, None], lstm=[[0.5, 0.1]], gru=[None])
-    assert ranks == [(1, "lstm"), (2, "rnn"), (2, "gru")]
-    assert [row.efficient for row in rows] == [True, False, False]
-    (condition, *_) = collect(database.store)
-    sheet = condition_sheet(condition, [condition])
-    assert [row[sheet.header.index("seeds")] for row in sheet.rows] == [
-        "1 of 1",
-        "1 of 3, 2 diverged",
-        "0 of 1, 1 diverged",
-    ]
-    assert [row[sheet.header.index("mse, end: median")] for row in sheet.rows] == ["0.1", "diverged", "diverged"]
 
 
 def test_tables_are_exported(orthobench, tiny_options, tmp_path):

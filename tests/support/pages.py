@@ -17,6 +17,8 @@ from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status, Store, TraceRow
 
+HOSTILE = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+"""A name that would run a script if it became markup."""
 FACTS = {"python": "3", "packages": {"torch": "2"}, "commit": None, "dirty": False, "accelerator": None, "cpu": "a CPU"}
 
 

@@ -1,0 +1,76 @@
+"""The leaderboard of a condition: the order of models, their ends over seeds, and which one leads."""
+
+from __future__ import annotations
+
+from support.databases import LUCKY, experiment
+
+from orthobench.analysis.conditions import collect
+from orthobench.reporting.export import condition_sheet
+from orthobench.reporting.pages import headline, leaderboard
+from orthobench.store import Status
+
+
+def test_the_leaderboard_is_ordered_and_knows_what_is_efficient(database):
+    small, large = (experiment(model, "last", []) for model in ("rnn", "lstm"))
+    database.run(small, 0, test=[1.0, 0.3])
+    database.run(large, 0, test=[1.0, 0.1])
+    database.run(large, 1, test=[1.0, 0.5], epochs=2)  # beaten by the smaller one
+    (condition,) = collect(database.store)
+    assert [(row.variant.run.model, row.efficient) for row in leaderboard(condition)] == [
+        ("lstm", True),
+        ("rnn", True),
+        ("lstm", False),
+    ]
+
+
+def board(database, **curves):
+    """Return the leaderboard of models with a list of curves each, and its headline."""
+    for model, runs in curves.items():
+        for seed, test in enumerate(runs):
+            status = Status.DIVERGED if test is None else Status.FINISHED
+            database.run(experiment(model, "last", []), seed, test=test or [1.0, 1.0], status=status)
+    (condition,) = collect(database.store)
+    rows = leaderboard(condition)
+    return [(row.rank, row.variant.label) for row in rows], headline(condition, rows), rows
+
+
+def test_the_leaderboard_is_of_ends_and_not_of_lucky_tests(database):
+    ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.1] * 30])
+    assert ranks == [(1, "lstm"), (2, "rnn")]
+    assert words == "lstm is first: mse 0.1; these seeds do not tell it from rnn"
+
+
+def test_no_model_leads_that_does_not_beat_the_baseline(database):
+    """The baseline is 0.2; the last test of the first is below it."""
+    ranks, words, _ = board(database, rnn=[LUCKY], lstm=[[0.4] * 30])
+    assert ranks == [(1, "rnn"), (2, "lstm")]
+    assert words == "no model beats the baseline of 0.2; the best is rnn at 0.3"
+
+
+def test_ties_are_ties(database):
+    ranks, words, _ = board(database, rnn=[[0.5, 0.1]], lstm=[[0.5, 0.1]], gru=[[0.5, 0.15]])
+    assert ranks == [(1, "rnn"), (1, "lstm"), (3, "gru")]
+    assert words == "rnn and lstm tie: mse 0.1"
+
+
+def test_a_model_leads_where_the_seeds_prove_it(database):
+    """Five of five seeds: 2 / 252 of all splits are as far out."""
+    five = [[0.5, 0.01 + seed / 1000] for seed in range(5)]
+    _, words, rows = board(database, rnn=five, lstm=[[0.5, 0.1 + seed / 1000] for seed in range(5)])
+    assert words == "rnn leads: mse 0.012 [0.01, 0.014], 2 models"
+    assert [row.is_apart for row in rows] == [None, True]
+
+
+def test_diverged_runs_rank_as_the_worst(database):
+    """Two of three runs of the rnn diverge: the one that finished is the best of all."""
+    ranks, _, rows = board(database, rnn=[[0.5, 0.01], None, None], lstm=[[0.5, 0.1]], gru=[None])
+    assert ranks == [(1, "lstm"), (2, "rnn"), (2, "gru")]
+    assert [row.efficient for row in rows] == [True, False, False]
+    (condition, *_) = collect(database.store)
+    sheet = condition_sheet(condition, [condition])
+    assert [row[sheet.header.index("seeds")] for row in sheet.rows] == [
+        "1 of 1",
+        "1 of 3, 2 diverged",
+        "0 of 1, 1 diverged",
+    ]
+    assert [row[sheet.header.index("mse, end: median")] for row in sheet.rows] == ["0.1", "diverged", "diverged"]

@@ -1,0 +1,238 @@
+"""A browser shows the report of a small sweep: with the network off, on a phone, and worked by keys."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.pages import HOSTILE, table_of_runs
+
+
+def _requests(browser) -> list[str]:
+    messages = (json.loads(entry["message"])["message"] for entry in browser.get_log("performance"))
+    sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
+    return [url for url in sent if not url.startswith(("data:", "chrome", "about:"))]
+
+
+def wait(browser, until) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    WebDriverWait(browser, 20).until(until)
+
+
+def visible(browser, selector: str) -> list:
+    return [element for element in browser.find_elements("css selector", selector) if element.is_displayed()]
+
+
+def pressed(browser, selector: str) -> dict[str, str]:
+    """Of the first such figure's legend: whether its lines are shown."""
+    figure = browser.find_element("css selector", f"{selector} figure")
+    buttons = figure.find_elements("css selector", ".legend button")
+    return {button.text: button.get_attribute("aria-pressed") for button in buttons}
+
+
+def choose(browser, name: str, value: str) -> None:
+    from selenium.webdriver.support.ui import Select
+
+    (field,) = visible(browser, f"[name={name}]")
+    Select(field).select_by_visible_text(value)
+
+
+def go(browser, words: str) -> None:
+    """Follow a link of the head, and wait until its page stands."""
+    browser.find_element("link text", words).click()
+    wait(browser, lambda page: page.find_element("css selector", "nav [aria-current]").text == words)
+
+
+def open_page(browser, page: Path, fragment: str = "") -> None:
+    browser.get(page.as_uri() + fragment)
+    wait(browser, lambda page: page.execute_script("return 'ready' in document.documentElement.dataset"))
+
+
+def rows_of_runs(browser) -> list:
+    return visible(browser, "#view-runs tbody tr[data-run]")
+
+
+@pytest.mark.browser
+def test_a_browser_shows_the_page_with_the_network_off(browser, page):
+    browser.get(page.as_uri() + "#measured")
+    wait(browser, lambda page: len(visible(page, ".plot")) == 6)
+    for plot in (plots := visible(browser, ".plot")):
+        browser.execute_script("arguments[0].scrollIntoView()", plot)
+        wait(browser, lambda _, plot=plot: plot.find_elements("css selector", "svg.main-svg"))
+        assert plot.size["height"] > 200
+    lines = plots[0].find_elements("css selector", ".scatterlayer .trace path.js-line")
+    assert len([line for line in lines if line.get_attribute("d")]) >= 3
+    assert [entry for entry in browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    assert _requests(browser) == [page.as_uri()]
+
+
+@pytest.mark.browser
+def test_the_page_fits_a_phone_and_turns_dark(browser, page):
+    browser.set_window_size(500, 900)
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True},
+    )
+    for name in ("measured", "overview", "paper-helfrich2018", "runs"):
+        open_page(browser, page, f"#{name}")
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 390, name
+        browser.get("about:blank")
+    browser.get(page.as_uri() + "#measured")
+    wait(browser, lambda page: page.execute_script("return document.querySelector('#view-measured .plot').drawn"))
+    light = browser.execute_script("return document.querySelector('#view-measured .plot').layout.paper_bgcolor")
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    )
+    assert light == "#ffffff"
+    dark = "return document.querySelector('#view-measured .plot').layout.paper_bgcolor"
+    wait(browser, lambda page: page.execute_script(dark) == "#14171b")
+
+
+@pytest.mark.browser
+def test_pages_filters_and_legends_work(browser, page):
+    open_page(browser, page)
+    assert [view.get_attribute("id") for view in visible(browser, ".view")] == ["view-overview"]
+    go(browser, "helfrich2018")
+    assert [view.get_attribute("id") for view in visible(browser, ".view")] == ["view-paper-helfrich2018"]
+
+    go(browser, "Runs")
+    assert len(rows_of_runs(browser)) == 5
+    choose(browser, "model", "lstm")
+    choose(browser, "seed", "1")
+    (row,) = rows_of_runs(browser)
+    assert row.find_element("css selector", "th a").text.startswith("lstm")
+    assert browser.find_element("css selector", "#view-runs output").text == "1 of 5 runs"
+
+    go(browser, "Everything measured")
+    choose(browser, "model", "lstm")
+    first = "document.querySelector('#view-measured .plot')"
+    wait(browser, lambda page: page.execute_script(f"return {first}.drawn"))
+    names = f"return {first}.data.map((trace) => trace.name).filter(Boolean)"
+    wait(browser, lambda page: page.execute_script(names) == ["lstm", "baseline 0.1667"])
+    browser.find_element("css selector", "#view-measured button[type=reset]").click()
+    wait(browser, lambda page: page.execute_script(names) == ["scornn", "lstm", "baseline 0.1667"])
+    hidden = f"return {first}.data.filter((trace) => trace.visible === false).map((trace) => trace.meta.label)"
+    browser.find_element("css selector", "#view-measured .legend button").click()
+    assert pressed(browser, "#view-measured") == {
+        "scornn": "false",
+        "lstm": "true",
+        "baseline 0.1667": "true",
+    }
+    assert browser.execute_script(hidden)[:3] == ["scornn"] * 3  # the line and both edges of its band
+    assert set(browser.execute_script(hidden)) == {"scornn"}  # and the marks
+
+
+@pytest.mark.browser
+def test_everything_is_reached_and_worked_by_keys(browser, page):
+    """From the top by Tab alone: links, filters, leaderboards, tables and every legend; Enter and Space work them."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    browser.get(page.as_uri())
+    plots = visible(browser, "#view-overview .plot")
+    assert len(plots) == 4  # the curves of both small conditions, and two of a leaderboard
+    for plot in plots:
+        browser.execute_script("arguments[0].scrollIntoView()", plot)
+        wait(browser, lambda _, plot=plot: plot.find_elements("css selector", "svg.main-svg"))
+    browser.execute_script("document.querySelector('.skip').focus()")  # what was scrolled to would be the start
+    reached, toggled, ring = [], set(), "return getComputedStyle(arguments[0]).outlineStyle"
+    for _ in range(200):
+        ActionChains(browser).send_keys(Keys.TAB).perform()
+        at = browser.switch_to.active_element
+        if at.tag_name == "body":
+            break
+        reached.append(at)
+        assert browser.execute_script(ring, at) != "none", at.get_attribute("outerHTML")[:200]
+        assert at.accessible_name or at.tag_name == "summary", at.get_attribute("outerHTML")[:200]
+        if at.get_attribute("aria-pressed") and at.tag_name not in toggled:
+            toggled.add(at.tag_name)
+            for key, state in ((Keys.SPACE, "false"), (Keys.ENTER, "true")):
+                ActionChains(browser).send_keys(key).perform()
+                assert browser.switch_to.active_element == at  # it keeps the focus
+                assert at.get_attribute("aria-pressed") == state
+    focusable = "a[href], select, button, summary, .scroll, .plot"
+    missed = [element for element in visible(browser, focusable)[1:] if element not in reached]
+    assert [element.get_attribute("outerHTML")[:100] for element in missed] == []
+    board = browser.find_element("css selector", "details.board summary")
+    for state in (None, "true"):
+        board.send_keys(Keys.ENTER)
+        assert board.find_element("xpath", "..").get_attribute("open") == state
+    assert toggled == {"button"}
+
+
+@pytest.mark.browser
+def test_a_figure_is_zoomed_and_moved_by_keys(browser, page):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.get(page.as_uri() + "#measured")
+    plot = browser.find_element("css selector", "#view-measured .plot")
+    wait(browser, lambda _: plot.get_attribute("tabindex") == "0")
+    ranges = "return ['xaxis', 'yaxis'].map((axis) => arguments[0].layout[axis].range)"
+    whole = browser.execute_script(ranges, plot)
+
+    def after(keys: str):
+        plot.send_keys(keys)
+        return [pytest.approx(axis) for axis in browser.execute_script(ranges, plot)]
+
+    zoomed = [[low + (high - low) / 4, high - (high - low) / 4] for low, high in whole]
+    assert after("+") == zoomed
+    width = whole[0][1] - whole[0][0]
+    assert after(Keys.ARROW_RIGHT) == [[end + width / 8 for end in zoomed[0]], zoomed[1]]
+    assert after(Keys.ARROW_LEFT + "-") == whole
+    assert after("+" + Keys.ARROW_UP) != whole
+    assert after("0") == whole
+
+
+@pytest.mark.browser
+def test_runs_are_found_by_their_tags(browser, orthobench, tiny_options):
+    """Tags are names that users gave: they stand on the page as text, whatever is in them."""
+    orthobench("sweep", "adding", "--models", "rnn,lstm", *tiny_options, "--tag", "both")
+    orthobench("run", "adding", "lstm", *tiny_options, "--tag", HOSTILE[:60] + "'\"")
+    page = Path(orthobench("report", "--html").out.strip())
+    open_page(browser, page, "#runs")
+    choose(browser, "tag", HOSTILE[:60] + "'\"")
+    (row,) = rows_of_runs(browser)
+    assert HOSTILE[:60] + "'\"" in row.get_attribute("textContent")
+    go(browser, "Everything measured")
+    choose(browser, "tag", HOSTILE[:60] + "'\"")
+    (row,) = visible(browser, "#view-measured tbody tr")
+    assert "lstm" in row.text
+    first = "document.querySelector('#view-measured .plot')"
+    wait(browser, lambda page: page.execute_script(f"return {first}.drawn"))
+    assert set(pressed(browser, "#view-measured")) == {"lstm", "baseline 0.1667"}
+    choose(browser, "tag", "both")
+    assert len(visible(browser, "#view-measured tbody tr")) == 2
+    key = next(run["key"] for run in table_of_runs(page) if run["model"] == "lstm")
+    browser.get(page.as_uri() + f"#run-{key}")
+    wait(browser, lambda page: HOSTILE[:60] in page.find_element("id", "view-run").text)
+    assert browser.execute_script("return typeof window.hacked") == "undefined"
+
+
+@pytest.mark.browser
+def test_a_run_has_a_page_and_keys_reach_it(browser, page):
+    from selenium.webdriver.common.keys import Keys
+
+    run = table_of_runs(page)[0]
+    key = run["key"]
+    open_page(browser, page, "#runs")
+    link = browser.find_element("css selector", f"a[href='#run-{key}']")
+    link.send_keys(Keys.ENTER)
+    wait(browser, lambda page: visible(page, "#view-run h2"))
+    text = browser.find_element("id", "view-run").text
+    assert f"orthobench run adding {run['model']} --seed {run['seed']}" in text
+    assert "sequence_length" in text
+    wait(browser, lambda page: page.find_elements("css selector", "#view-run svg.main-svg"))
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+@pytest.mark.browser
+def test_hostile_names_do_nothing_in_a_browser(browser, hostile_page):
+    key = table_of_runs(hostile_page)[0]["key"]
+    for name in ("overview", "measured", "runs", f"run-{key}"):
+        browser.get(hostile_page.as_uri() + f"#{name}")
+        if name not in ("overview", "runs"):
+            wait(browser, lambda page: page.find_elements("css selector", ".view:not([hidden]) svg.main-svg"))
+        assert browser.execute_script("return typeof window.hacked") == "undefined"
+        browser.get("about:blank")
