@@ -61,7 +61,7 @@ def first_below(series: pd.Series, limit: float) -> float:
 def _ends_below(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
     limit = claim.factor * baseline(claim, variant)
     against = side(curve_ends(claim, variant), limit)
-    return against.holds, f"ends at {_range(ends(claim, variant))}, limit {limit:.3g}; {against}"
+    return against.holds, f"ends at {in_words(ends(claim, variant))}, limit {limit:.3g}; {against}"
 
 
 def _ends_between(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
@@ -72,7 +72,7 @@ def _ends_between(claim: Claim, variant: VariantData, others: list[VariantData])
         ends(claim, variant),
     )
     holds = bool(numbers) and all(low <= value <= high for value in numbers)
-    return holds, f"ends at {_range(numbers)}; limits {low:.3g} and {high:.3g}"
+    return holds, f"ends at {in_words(numbers)}; limits {low:.3g} and {high:.3g}"
 
 
 def _settles_above(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
@@ -84,13 +84,22 @@ def _settles_above(claim: Claim, variant: VariantData, others: list[VariantData]
     )
     lowest = min((float(series.min()) for series in curves(claim, variant)), default=math.nan)
     holds = lowest >= low and max(numbers, default=math.nan) <= high
-    return holds, f"lowest {lowest:.3g}, limit {low:.3g}; ends at {_range(numbers)}, limit {high:.3g}"
+    return holds, f"lowest {lowest:.3g}, limit {low:.3g}; ends at {in_words(numbers)}, limit {high:.3g}"
 
 
-def _range(numbers: Sequence[float]) -> str:
+def in_words(numbers: Sequence[float], form: str = ".3g", not_finite: str = "") -> str:
+    """Return the lowest and the highest number, such as "2 to 3", or one where they look the same.
+
+    Args:
+        form: the format of a number.
+        not_finite: the word for a number that is not finite; empty: as Python writes it.
+    """
     if not numbers:
         return "nothing"
-    low, high = f"{min(numbers):.3g}", f"{max(numbers):.3g}"
+    low, high = (
+        not_finite if not_finite and not math.isfinite(value) else f"{value:{form}}"
+        for value in (min(numbers), max(numbers))
+    )
     return low if low == high else f"{low} to {high}"
 
 
@@ -101,7 +110,7 @@ def _starts_near(claim: Claim, variant: VariantData, others: list[VariantData], 
     last = [end / baseline(claim, variant) for end in ends(claim, variant)]
     holds = bool(starts) and all((2 - AT_BASELINE <= start <= AT_BASELINE) == near for start in starts)
     holds = holds and max(last) <= AT_BASELINE
-    return holds, f"first test after the start: {_range(starts)} of the baseline; ends at {_range(last)} of it"
+    return holds, f"first test after the start: {in_words(starts)} of the baseline; ends at {in_words(last)} of it"
 
 
 def _stay(series: pd.Series, level: float) -> float:
@@ -115,7 +124,7 @@ def _stays_at(claim: Claim, variant: VariantData, others: list[VariantData], lon
     if not stays or not all(math.isfinite(stay) for stay in stays):
         return False, "never drops below the baseline"
     holds = all(stay >= claim.factor if long else stay <= claim.factor for stay in stays)
-    return holds, f"{_range(stays)} iterations at the baseline; limit {claim.factor:g}"
+    return holds, f"{in_words(stays)} iterations at the baseline; limit {claim.factor:g}"
 
 
 def _falls(claim: Claim, variant: VariantData, parts: Sequence[float], low: float = 0.0) -> list[list[float]]:
@@ -164,13 +173,12 @@ def _at(claim: Claim, variant: VariantData, part: float, low: float) -> list[flo
 
 
 def _iterations(at: Sequence[float]) -> str:
-    low, high = (f"{value:.0f}" if math.isfinite(value) else "never" for value in (min(at), max(at)))
-    return low if low == high else f"{low} to {high}"
+    return in_words(at, ".0f", "never")
 
 
 def _listed(variants: Sequence[VariantData], values_of: Sequence[Sequence[float]]) -> str:
     return "; ".join(
-        f"{variant.label}: {_range(numbers)}" for variant, numbers in zip(variants, values_of, strict=True)
+        f"{variant.label}: {in_words(numbers)}" for variant, numbers in zip(variants, values_of, strict=True)
     )
 
 
@@ -324,8 +332,8 @@ def _fails_only_here(claim: Claim, variant: VariantData, others: list[VariantDat
     elsewhere = [(_far_better(claim, other, sign), results(claim, other)) for other in others]
     holds = bool(here) and all(sign * value >= sign * limit for value in here)
     holds = holds and all(numbers and max(sign * v for v in numbers) <= sign * least for least, numbers in elsewhere)
-    text = "; ".join(f"{_range(numbers)} elsewhere, limit {least:.3g}" for least, numbers in elsewhere)
-    return holds, f"{_range(here)} here, limit {limit:.3g}; {text}"
+    text = "; ".join(f"{in_words(numbers)} elsewhere, limit {least:.3g}" for least, numbers in elsewhere)
+    return holds, f"{in_words(here)} here, limit {limit:.3g}; {text}"
 
 
 def _grows(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
@@ -388,7 +396,7 @@ def _near_best(claim: Claim, by_setting: Sequence[tuple[float, VariantData]]) ->
 
 def _by_size(claim: Claim, by_setting: Sequence[tuple[float, VariantData]]) -> str:
     ordered = sorted(by_setting, key=lambda pair: pair[0])
-    return ", ".join(f"{size:g}: {_range(ends(claim, variant))}" for size, variant in ordered)
+    return ", ".join(f"{size:g}: {in_words(ends(claim, variant))}" for size, variant in ordered)
 
 
 JOINT_CHECKS: dict[str, Callable[[Claim, Sequence[tuple[float, VariantData]]], Verdict]] = {

@@ -7,7 +7,7 @@ import math
 import pandas as pd
 
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.curve_claims import Check, Verdict
+from orthobench.analysis.curve_claims import Check, Verdict, in_words
 from orthobench.analysis.over_length import HELD, as_scores, last_by_length
 from orthobench.papers import Claim
 
@@ -55,10 +55,7 @@ def reach(score: pd.Series) -> float:
 
 
 def _range(numbers: list[float]) -> str:
-    if not numbers:
-        return "nothing"
-    low, high = (f"{number:.3g}" if math.isfinite(number) else "none" for number in (min(numbers), max(numbers)))
-    return low if low == high else f"{low} to {high}"
+    return in_words(numbers, not_finite="none")
 
 
 LENGTH_CHECKS: dict[str, Check] = {"holds_to": _holds_to, "falls_by": _falls_by, "reaches_farther": _reaches_farther}
