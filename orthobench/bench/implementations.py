@@ -13,9 +13,8 @@ from torch.nn.functional import linear, mse_loss
 
 from orthobench.bench.constraints import Constraint, cayley
 from orthobench.bench.shapes import Shape
-from orthobench.recurrence import MODRELU, Projection, cross_entropy, lstm, project, recurrence, use_backend
+from orthobench.recurrence import MODRELU, Projection, cross_entropy, lstm, read, recurrence, use_backend
 from orthobench.recurrence.cuda_launch import MAX_ROW_FEATURES
-from orthobench.recurrence.stopwatch import READOUT
 from orthobench.training.optimizers import make_optimizer
 
 SEED = 0
@@ -56,7 +55,7 @@ class Network(nn.Module):
 
 
 class ScoRNN(Network):
-    output_map = staticmethod(partial(project, part=READOUT))
+    output_map = staticmethod(read)
     cross_entropy: Callable[..., Tensor] = staticmethod(cross_entropy)
 
     def __init__(
@@ -94,7 +93,7 @@ class EagerScoRNN(ScoRNN):
 
 class LSTM(Network):
     gates = 4
-    output_map = staticmethod(partial(project, part=READOUT))
+    output_map = staticmethod(read)
     cross_entropy: Callable[..., Tensor] = staticmethod(cross_entropy)
 
     def __init__(self, shape: Shape, device: torch.device, backend: str = "auto") -> None:

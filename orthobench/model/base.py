@@ -12,9 +12,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import glorot_vector_, torch_linear_
-from orthobench.recurrence import GradientTrace, project
+from orthobench.recurrence import GradientTrace, project, read
 from orthobench.recurrence import State as State
-from orthobench.recurrence.stopwatch import READOUT
 from orthobench.sequences import last_valid, mean_of_valid, one_hot, steps_at
 from orthobench.settings import Settings
 
@@ -293,8 +292,8 @@ class Model(nn.Module, ABC):
         """
         with self.padded(lengths, len(inputs)):
             outputs, final = self.run(inputs, state, trace)
-        read = self._read(outputs, final, lengths, positions)
-        return project(read, self.output_weight, self.output_bias, part=READOUT), final
+        features = self._read(outputs, final, lengths, positions)
+        return read(features, self.output_weight, self.output_bias), final
 
     def padded(self, lengths: Tensor | None, steps: int) -> AbstractContextManager[None]:
         """Return the context in which `states` runs over sequences with padding; by default it does nothing.

@@ -34,6 +34,7 @@ from orthobench.recurrence.operations import (
     unit,
 )
 from orthobench.recurrence.projection import project
+from orthobench.recurrence.readout import read
 from orthobench.recurrence.trace import GradientTrace
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "mlstm",
     "oscillators",
     "project",
+    "read",
     "read_memory",
     "recurrence",
     "selective_scan",

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import convolution, cpu, entropy, native, normalization, operations, reference
+from orthobench.recurrence import convolution, cpu, entropy, native, normalization, operations, readout, reference
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
 from orthobench.recurrence.operation import Operation
@@ -77,6 +77,7 @@ def comparisons() -> dict[str, Callable[[], bool]]:
         "mlstm": _mlstm_agrees,
         "short_convolution": _convolution_agrees,
         "project": _projection_agrees,
+        "readout": _readout_agrees,
         "layer_norm": _normalization_agrees,
         "cross_entropy": _entropy_agrees,
     }
@@ -149,6 +150,27 @@ def _projection_agrees() -> bool:
     dweight = native.weight_gradient(dx.float(), inputs.float(), None)
     expected = inputs @ weight.T + bias, dx @ weight, dx.flatten(0, 1).T @ inputs.flatten(0, 1)
     return all(map(_is_close, (x, dinputs, dweight), expected))
+
+
+@torch.inference_mode(False)
+@torch.enable_grad()
+def _readout_agrees() -> bool:
+    """Return whether an output map agrees whose gradient the backward loop makes."""
+    sizes = (_STEPS, _BATCH, 5), (_FEATURES, 5), (_FEATURES, _FEATURES), (_BATCH, _FEATURES), (7, _FEATURES), (7,)
+    way, results = normal(_STEPS, _BATCH, 7, seed=9), []
+    for run, dtype in ((cpu.run, torch.float32), (reference.run, torch.float64)):
+        u, *leaves = (normal(*size, seed=seed).to(dtype) for seed, size in enumerate(sizes))
+        input_weight, weight, state, output_weight, bias = (leaf.requires_grad_() for leaf in leaves)
+        in_loop = run is cpu.run
+        x = Projection(u, input_weight, None) if in_loop else torch.nn.functional.linear(u, input_weight)
+        try:
+            outputs, _ = run(operations.recurrence.call(x, weight, (state,), activation=TANH))
+            read = readout.joined if in_loop else torch.nn.functional.linear
+            y = read(outputs, output_weight, bias)
+            results.append([y.detach(), *torch.autograd.grad(y, leaves, way.to(dtype))])
+        except MemoryError:
+            return False
+    return all(map(_is_close, *results))
 
 
 @torch.inference_mode(False)

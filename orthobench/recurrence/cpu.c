@@ -19,6 +19,7 @@ struct problem {
     int64_t kind;        /* enum kind; for the GRU its candidate's: TANH or MODRELU */
     int64_t euler;       /* h_t = h_{t-1} + step_size * act(...) */
     int64_t reset_after; /* GRU: whether r is applied after the product */
+    int64_t outputs;     /* columns of grad_y */
     float slope, epsilon, step_size;
     float frequency, damping; /* of coRNN */
     const float *x;      /* [T, B, gates * n], or NULL: then it is U u */
@@ -34,8 +35,11 @@ struct problem {
     float *saved;        /* [T, B, saved_row]: further input of the backward pass, see each op; may be NULL */
     /* Backward only. Absent gradients are NULL: grad_h [T, B, n] of all steps, `last` [B, n] of the final state. */
     const float *grad_h, *grad_last, *grad_c_last;
+    /* dL/dy [T, B, outputs] of y_t = V h_t + c, or NULL, and V, as `packed`: then dL/dh_t has the part dL/dy_t V too. */
+    const float *grad_y, *packed_outputs;
     float *dx;           /* [T, B, gates * n], or NULL where only dL/dW and dL/dU are needed */
-    float *dweights;     /* [groups, width of dz, padded(n + inputs)], zeroed, or NULL: each group's dL/d[W, U] */
+    float *dweights;     /* [groups, width of dz, padded(n + inputs)], zeroed, or NULL: each group's dL/d[W, U]. With
+                          * grad_y, the rows of dL/dV follow, `outputs` of them in each group. */
     int64_t *weight_time; /* [2] or NULL: nanoseconds of the threads, for dL/d[W, U] and in all */
     float *dmixed;       /* [T, B, n]: derivative by the product W h_{t-1}, if it differs from dx; see `aside` too */
     float *dbias, *dcandidate_bias; /* [B, n], zeroed: each row's sum over time */
@@ -495,9 +499,15 @@ static int backward(const struct problem *p, int64_t first, int64_t last, int64_
     struct sums sums;
     float *const memory = scratch(rows * (n + VL));
     if (!memory) return 1;
-    if (!start_sums(&sums, p, rows, width, 0)) {
+    const int64_t outputs = p->dweights ? p->outputs : 0;
+    if (!start_sums(&sums, p, rows, width + outputs, 0)) {
         free(memory);
         return 1;
+    }
+    if (outputs) {
+        sums.sources[0].last = width;
+        sums.sources[1] = (struct source){width, width + outputs, 0, n, p->h, NULL};
+        sums.count = 2;
     }
     const uint64_t denormals = flush_denormals();
     struct step s = {.p = p, .first = first};
@@ -506,13 +516,21 @@ static int backward(const struct problem *p, int64_t first, int64_t last, int64_
     s.dz_row = sums.row;
     s.dx = sums.ring ? p->dx : NULL;
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
-        const int count = s.t == p->steps - 1 ? 0 : p->packed_candidate ? 2 : 1;
         const int64_t later = offset(&s, 0, n) + p->batch * n;
-        const struct operand carried[] = {
-            {dmixed ? dmixed + later : dz_at(&sums, p, s.t + 1, first), dmixed ? n : sums.row, n, p->packed},
-            {p->dx + later, n, n, p->packed_candidate},
-        };
+        struct operand carried[3];
+        int count = 0;
+        if (s.t < p->steps - 1) {
+            const float *const next = dmixed ? dmixed + later : dz_at(&sums, p, s.t + 1, first);
+            carried[count++] = (struct operand){next, dmixed ? n : sums.row, n, p->packed};
+            if (p->packed_candidate) carried[count++] = (struct operand){p->dx + later, n, n, p->packed_candidate};
+        }
         if (s.t >= 0) s.dz = dz_at(&sums, p, s.t, first);
+        if (s.t >= 0 && p->grad_y) {
+            const float *const arriving_y = p->grad_y + offset(&s, 0, p->outputs);
+            carried[count++] = (struct operand){arriving_y, p->outputs, p->outputs, p->packed_outputs};
+            for (int64_t row = 0; row < rows && outputs; row++)
+                memcpy(s.dz + row * s.dz_row + width, arriving_y + row * outputs, (size_t)outputs * 4);
+        }
         sweep(&s, rows, carried, count, 1, s.t < 0 ? initial_gradient : finish);
         if (s.t < 0) break;
         if (s.squares) finish_norms(&s, rows, s.squares, p->norms);

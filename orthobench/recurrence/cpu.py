@@ -87,8 +87,17 @@ def _fields(tape: Tape, width: int | None, settings: Mapping[str, int | float]) 
         **dict(zip(("norms", "c_norms"), tape.norms, strict=False)),
         "h": h,
         "dh0": h.new_empty(h.shape[1:]),
+        **_reading(tape),
         **({} if width is None else {"dx": workspace.take(*h.shape[:2], width)}),
     }
+
+
+def _reading(tape: Tape) -> dict[str, Any]:
+    """Return the fields of a backward problem for an output map of the states."""
+    if tape.reading is None:
+        return {}
+    gradient, weight = tape.reading
+    return {"outputs": len(weight), "grad_y": gradient, "packed_outputs": native.pack_transposed(weight)}
 
 
 def _saved(h: Tensor, parts: int) -> Tensor:
@@ -118,6 +127,7 @@ def _sum_fields(tape: Tape, arguments: Arguments, u: Tensor | None, width: int |
     """
     (rows, n), h, (h0, *_) = arguments.weight.shape, tape.states[0], arguments.state
     width = width or rows
+    width += 0 if tape.reading is None else len(tape.reading[1])
     columns = n if u is None else n + u.shape[-1]
     is_fused = native.fits_cache(width, columns) and (tape.needs_weight or u is not None)
     fields: dict[str, Any] = {"h0": h0, "groups": native.row_groups(h.shape[1])} if is_fused else {}
@@ -133,12 +143,15 @@ def _weight_gradients(
     tape: Tape, arguments: Arguments, fields: Mapping[str, Any]
 ) -> tuple[Tensor | None, dict[str, Tensor | None]]:
     """Return dL/dW, and dL/dU and dL/db of a projection by their names, after the backward loop of one product."""
-    sums, u = fields.get("dweights"), fields.get("u")
+    sums, u, (rows, n) = fields.get("dweights"), fields.get("u"), arguments.weight.shape
+    output_weight = None
     if sums is not None:
         sums = native.joined_sums(sums)
+        sums, output_weight = sums[:rows], sums[rows:, :n].contiguous()
     elif tape.needs_weight or u is not None:
         sums = _outer_sums(fields["dx"], fields["h"], arguments.state[0], u)
-    return _named(tape, arguments, sums, sums if sums is None else sums[:, arguments.weight.shape[1] :])
+    dweight, by_name = _named(tape, arguments, sums, sums if sums is None else sums[:, n:])
+    return dweight, by_name if tape.reading is None else {**by_name, "output_weight": output_weight}
 
 
 def _named(
@@ -167,6 +180,8 @@ def _product(*arguments: Any) -> Tensor:
 
 
 class _Recurrence:
+    reads = True
+
     @staticmethod
     def settings(parameters: Mapping[str, Any]) -> _Settings:
         activation: Activation = parameters["activation"]

@@ -39,6 +39,8 @@ class Tape:
         final: dL/d(final state), `[B, n]`, or None; None for the first state where `gradient` includes it.
         norms: to be filled with ||dL/ds_t||, `[T, B]` for each state; empty without a trace.
         needs_weight: whether dL/dW is needed.
+        reading: dL/dy `[T, B, p]` and V `[p, n]` of an output map y_t = V h_t + c of the first state (`readout`), for
+            kernels that read from it. Its part of dL/dh_t is not in `gradient`.
     """
 
     states: State
@@ -47,6 +49,7 @@ class Tape:
     final: tuple[Tensor | None, ...]
     norms: tuple[Tensor, ...]
     needs_weight: bool
+    reading: tuple[Tensor, Tensor] | None = None
 
     def last(self, index: int = 0) -> Tensor:
         """Return the gradient by one state at the last step alone, `[B, n]`, as `final` has it."""
@@ -84,6 +87,9 @@ class Kernel(Protocol):
     A kernel with a true attribute `takes_runs` also takes tensors with a leading dimension: `[runs, T, B, n]`, a weight
     `[runs, n, n]`, and so on. Each run's results are those that it has alone, up to `run_tolerance` (see
     `meeting.Pass`; 0 where it is missing).
+
+    The backward pass of a kernel with a true attribute `reads` takes `Tape.reading`. The parameters' gradients then
+    have "output_weight", dL/dV or None, where the kernel did not make it.
     """
 
     @staticmethod
@@ -119,6 +125,12 @@ def run(kernel: type[Kernel], call: Call) -> Result:
         return outputs, tuple(final)
     states, saved = _forward(kernel, x, Arguments(weight, tuple(state), parameters | vectors), False)
     return states[0], _final(kernel, states, saved)
+
+
+def source(outputs: Tensor) -> Any:
+    """Return the graph's node of the kernel that made these outputs of all steps, or None."""
+    node = outputs.grad_fn
+    return node if isinstance(node, _KernelFunction._backward_cls) and outputs.output_nr == 0 else None
 
 
 def _final(kernel: type[Kernel], states: State, saved: tuple[Tensor | None, ...]) -> State:

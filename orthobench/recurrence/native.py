@@ -36,12 +36,13 @@ _POINTERS = (
         "c",
         "saved",
     ),
-    *("grad_h", "grad_last", "grad_c_last", "dx", "dweights", "weight_time", "dmixed", "dbias", "dcandidate_bias"),
+    *("grad_h", "grad_last", "grad_c_last", "grad_y", "packed_outputs"),
+    *("dx", "dweights", "weight_time", "dmixed", "dbias", "dcandidate_bias"),
     *("dh0", "dc0", "norms", "c_norms"),
 )
 
 
-_NUMBERS = ("steps", "batch", "features", "inputs", "groups", "kind", "euler", "reset_after")
+_NUMBERS = ("steps", "batch", "features", "inputs", "groups", "kind", "euler", "reset_after", "outputs")
 
 
 class _Problem(ctypes.Structure):

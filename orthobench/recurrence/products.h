@@ -162,16 +162,32 @@ INLINE void copy_panel(const int vecs, float *panel, const struct factor *factor
     }
 }
 
-INLINE void prefetch_row(const float *row, int64_t floats) {
-    for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(row + i, 0, 2);
-}
+/* Floats between copied blocks of columns of dz, a line more than they have: else they would fall on one cache set. */
+enum { COPIED = DEPTH * BLOCK + 16 };
 
 /* Floats of memory for a copy of DEPTH rows of dz. */
-INLINE int64_t copy_size(int64_t width) { return (width / ROWS + 1) * DEPTH * BLOCK; }
+INLINE int64_t copy_size(int64_t width) { return (width / ROWS + 1) * COPIED; }
+
+/* Requests for the cache lines of rows, one after the other. */
+struct lines {
+    const struct rows *dz;
+    const struct factor *factors;
+    int64_t row, line;      /* the next */
+    int64_t of_dz, of_both; /* lines in a row */
+};
+
+INLINE void fetch_line(struct lines *at) {
+    const int64_t line = at->line++;
+    if (line < at->of_dz) __builtin_prefetch(at->dz->first + at->row * at->dz->ld + line * 16, 0, 2);
+    else __builtin_prefetch(at->factors[at->row].state + (line - at->of_dz) * 16, 0, 2);
+    if (at->line < at->of_both) return;
+    at->line = 0;
+    at->row++;
+}
 
 /* The rows of dz, cut into the blocks of columns that a tile reads, one block after the other. */
 static void copy_blocks(float *to, const struct rows *dz, int64_t width, int64_t blocks) {
-    for (int64_t block = 0; block < blocks; block++, to += DEPTH * BLOCK) {
+    for (int64_t block = 0; block < blocks; block++, to += COPIED) {
         const int64_t start = width * block / blocks, height = width * (block + 1) / blocks - start;
         for (int64_t r = 0; r < dz->depth; r++)
             for (int64_t i = 0; i < height; i += VL)
@@ -188,6 +204,8 @@ static void accumulate_outer(const struct rows *dz, const struct factor *factors
     _Alignas(64) float panel[DEPTH * 2 * VL];
     const int64_t depth = dz->depth, ldo = padded(n + m), blocks = (width + ROWS - 1) / ROWS;
     const int64_t tiles = blocks * ((to - from + 2 * VL - 1) / (2 * VL));
+    struct lines next = {dz, factors, depth, 0, (width + 15) / 16, (width + 15) / 16 + (n + 15) / 16};
+    const int64_t lines = ahead * next.of_both;
     int64_t fetched = 0, done = 0;
     if (copy) copy_blocks(copy, dz, width, blocks);
     for (int64_t col = from; col < to; col += 2 * VL) {
@@ -196,11 +214,8 @@ static void accumulate_outer(const struct rows *dz, const struct factor *factors
         else copy_panel(1, panel, factors, depth, col, n, m);
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t row = width * block / blocks;
-            for (done++; fetched < ahead * done / tiles; fetched++) {
-                prefetch_row(factors[depth + fetched].state, n);
-                prefetch_row(dz->first + (depth + fetched) * dz->ld, width);
-            }
-            const struct rows copied = {copy + block * DEPTH * BLOCK, depth, BLOCK};
+            for (done++; fetched < lines * done / tiles; fetched++) fetch_line(&next);
+            const struct rows copied = {copy + block * COPIED, depth, BLOCK};
             multiply_outer((int)(width * (block + 1) / blocks - row), vecs, copy ? &copied : dz, copy ? 0 : row, panel,
                            out + row * ldo + col, ldo);
         }

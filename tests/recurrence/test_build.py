@@ -414,7 +414,7 @@ def test_the_comparison_sees_each_value_and_gradient(name: str, part: str, monke
 
 
 def test_the_comparison_covers_every_c_kernel() -> None:
-    others = {"project", "cross_entropy", "layer_norm", "short_convolution"}
+    others = {"project", "readout", "cross_entropy", "layer_norm", "short_convolution"}
     assert comparison.comparisons().keys() == cpu.KERNELS.keys() | others
 
 

@@ -1,0 +1,111 @@
+"""The output map y_t = V h_t + c of a recurrence's states, whose gradient the backward loop makes.
+
+As a product of its own, dL/dh would be written to memory and read again: it is as large as all states. The loop makes
+it step by step as one more product, and dL/dV while the states are in the cache.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from orthobench.recurrence import dispatch, kernels, meeting, native, stopwatch, workspace
+from orthobench.recurrence.kernels import Arguments, Tape
+from orthobench.recurrence.projection import project
+
+
+def read(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return y = V h + c, as `torch.nn.functional.linear`, in value and gradient.
+
+    Where the states are the outputs of a recurrence in C that projects its inputs, the gradient goes from y to that
+    recurrence's arguments, past its outputs. So no hook on the outputs sees it.
+
+    Args:
+        states: h `[T, B, n]`, or another number of axes.
+        weight: V `[p, n]`.
+        bias: c `[p]`.
+
+    Returns:
+        y `[T, B, p]`, or `[..., p]`.
+    """
+    if not _is_output_of_a_loop(states) or not all(t.dtype is torch.float32 and t.numel() for t in (weight, bias)):
+        return project(states, weight, bias, part=stopwatch.READOUT)
+    return joined(states, weight, bias)
+
+
+def joined(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return y = V h + c of the outputs `[T, B, n]` of a loop that `reads`, whose gradient its backward pass makes."""
+    loop = kernels.source(states)
+    recurrent, *tensors = loop.saved_tensors
+    count = loop.width + len(loop.names)
+    kept = tuple(None if each is None else each.detach() for each in tensors[count:])
+    arguments = (recurrent, *tensors[:count], weight, bias)
+    with stopwatch.part(stopwatch.READOUT):
+        y: Tensor = _Read.apply(loop.kernel, loop.parameters, loop.names, loop.width, kept, *arguments)
+    return y
+
+
+def _is_output_of_a_loop(states: Tensor) -> bool:
+    """Return whether the states are the outputs of a loop whose backward pass can make this gradient."""
+    if not torch.is_grad_enabled() or torch.compiler.is_exporting() or dispatch.chosen() == "reference":
+        return False
+    loop: Any = kernels.source(states)
+    if loop is None or not getattr(loop.kernel, "reads", False) or "input_weight" not in loop.names:
+        return False
+    return not loop.norms and not meeting.is_on() and not native.unusable("readout")
+
+
+class _Read(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kernel: type[kernels.Kernel],
+        parameters: dict[str, Any],
+        names: tuple[str, ...],
+        width: int,
+        kept: tuple[Tensor | None, ...],
+        *arguments: Tensor,
+    ) -> Tensor:
+        """Return y. `arguments` are W, the initial state, the parameters called `names`, V and c.
+
+        `kept` are the states of all steps and what the forward pass saved beside them.
+        """
+        *_, weight, bias = arguments
+        ctx.kernel, ctx.parameters, ctx.names, ctx.width, ctx.count = kernel, parameters, names, width, len(arguments)
+        ctx.save_for_backward(*arguments, *kept)
+        h = kept[0]
+        assert h is not None
+        y = workspace.take(*h.shape[:2], len(weight))
+        return native.linear(h, native.pack(weight.contiguous()), bias.contiguous(), y)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> Any:
+        recurrent, *others = ctx.saved_tensors[: ctx.count - 2]
+        weight, kept = ctx.saved_tensors[ctx.count - 2].contiguous(), ctx.saved_tensors[ctx.count :]
+        state, vectors = others[: ctx.width], dict(zip(ctx.names, others[ctx.width :], strict=True))
+        dy = dy.contiguous()
+        tape = Tape(
+            states=tuple(kept[: ctx.width]),
+            saved=tuple(kept[ctx.width :]),
+            gradient=None,
+            final=(None,) * ctx.width,
+            norms=(),
+            needs_weight=ctx.needs_input_grad[5],
+            reading=(dy, weight),
+        )
+        result = ctx.kernel.backward(Arguments(recurrent, tuple(state), {**ctx.parameters, **vectors}), tape)
+        with stopwatch.part(stopwatch.READOUT):
+            constant, dweight = dy.new_ones(*dy.shape[:2], 1), result.parameters["output_weight"]
+            if dweight is None:
+                sums = native.outer_sums(dy, kept[0], None, constant)
+                n = kept[0].shape[-1]
+                dweight, dbias = sums[:, :n].contiguous(), sums[:, n].contiguous()
+            else:
+                dbias = native.outer_sums(dy, constant, None)[:, 0].contiguous()
+        by_name = (result.parameters.get(name) for name in ctx.names)
+        return *(None,) * 5, result.weight, *result.state, *by_name, dweight, dbias

@@ -1,0 +1,147 @@
+"""The output map of a recurrence's states, whose gradient the backward loop makes, against float64 and autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from orthobench.recurrence import (
+    MODRELU,
+    TANH,
+    Activation,
+    GradientTrace,
+    Kind,
+    Projection,
+    native,
+    project,
+    read,
+    recurrence,
+    use_backend,
+)
+
+pytestmark = pytest.mark.skipif(native.missing() is not None, reason="no C kernels")
+
+
+def leaves_of(n: int, batch: int, m: int, p: int) -> list[Tensor]:
+    """U, its bias, W, h_0, V, c."""
+    generator = torch.Generator().manual_seed(n + batch)
+    sizes = (n, m), (n,), (n, n), (batch, n), (p, n), (p,)
+    return [torch.randn(size, generator=generator, dtype=torch.float64) * 0.4 / size[-1] ** 0.5 for size in sizes]
+
+
+def results(dtype: torch.dtype, steps: int, sizes: tuple[int, ...], uses: str = "", **settings: Any) -> list[Tensor]:
+    """y, then the gradients of all leaves; float64 is the definition. `uses` names other uses of the states."""
+    _, batch, m, p = sizes
+    generator = torch.Generator().manual_seed(steps)
+    u = torch.randn(steps, batch, m, generator=generator, dtype=torch.float64).to(dtype)
+    way = torch.randn(steps, batch, p, generator=generator, dtype=torch.float64).to(dtype)
+    leaves = [leaf.to(dtype).requires_grad_() for leaf in leaves_of(*sizes)]
+    input_weight, input_bias, weight, state, output_weight, bias = leaves
+    exact = dtype is torch.float64
+    x = torch.nn.functional.linear(u, input_weight, input_bias) if exact else Projection(u, input_weight, input_bias)
+    with use_backend("reference" if exact else "cpu"):
+        states, (final,) = recurrence(x, weight, (state,), **settings)
+        y = torch.nn.functional.linear(states, output_weight, bias) if exact else read(states, output_weight, bias)
+    assert exact or type(y.grad_fn).__name__ == "_ReadBackward"
+    loss = (y * way).sum()
+    loss = loss + states.square().sum() if "states" in uses else loss
+    loss = loss + final.sum() if "final" in uses else loss
+    return [y.detach(), *torch.autograd.grad(loss, leaves)]
+
+
+CASES = [
+    (1, (5, 1, 1, 1)),
+    (3, (38, 17, 5, 7)),
+    (9, (16, 32, 2, 16)),
+    (70, (33, 20, 3, 9)),
+    (40, (170, 64, 1, 10)),
+    (7, (420, 9, 4, 50)),  # its weight gradients do not fit the cache
+    (4, (800, 15, 3, 33)),  # the panels of W are fetched ahead
+]
+
+
+@pytest.mark.usefixtures("restored_threads")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("steps", "sizes"), CASES)
+def test_value_and_gradients(steps: int, sizes: tuple[int, ...], threads: int) -> None:
+    torch.set_num_threads(threads)
+    actual = results(torch.float32, steps, sizes, activation=TANH)
+    for mine, exact in zip(actual, results(torch.float64, steps, sizes, activation=TANH), strict=True):
+        torch.testing.assert_close(mine.double(), exact, rtol=2e-5, atol=2e-5 * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"activation": TANH, "step_size": 0.1},
+        {"activation": Activation(Kind.COMPLEX_MODRELU_SMOOTH, epsilon=0.01), "bias": torch.full((19,), 0.1)},
+    ],
+    ids=["euler", "complex"],
+)
+def test_other_forms_of_the_recurrence(settings: dict[str, Any]) -> None:
+    sizes = (38, 21, 2, 6)
+    exact = {name: value.double() if isinstance(value, Tensor) else value for name, value in settings.items()}
+    expected = results(torch.float64, 20, sizes, **exact)
+    for mine, true in zip(results(torch.float32, 20, sizes, **settings), expected, strict=True):
+        torch.testing.assert_close(mine.double(), true, rtol=2e-5, atol=2e-5 * float(true.abs().max()))
+
+
+@pytest.mark.parametrize("uses", ["states", "final", "states final"])
+def test_other_uses_of_the_states_have_their_gradients_too(uses: str) -> None:
+    sizes = (38, 21, 2, 6)
+    expected = results(torch.float64, 20, sizes, uses, activation=TANH)
+    for mine, true in zip(results(torch.float32, 20, sizes, uses, activation=TANH), expected, strict=True):
+        torch.testing.assert_close(mine.double(), true, rtol=2e-5, atol=2e-5 * float(true.abs().max()))
+
+
+@pytest.mark.usefixtures("restored_threads")
+def test_no_number_depends_on_the_threads() -> None:
+    """Of modReLU, whose kink would show a difference."""
+    for sizes in ((64, 50, 2, 9), (420, 9, 4, 50)):
+        both = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            both.append(results(torch.float32, 30, sizes, activation=MODRELU, bias=torch.zeros(sizes[0])))
+        for alone, shared in zip(*both, strict=True):
+            assert torch.equal(alone, shared)
+
+
+def test_twice_backward_is_refused_and_frozen_parameters_have_no_gradient() -> None:
+    u, weight, state = torch.randn(5, 3, 2), torch.eye(4), torch.zeros(3, 4)
+    input_weight, output_weight = torch.randn(4, 2), torch.randn(6, 4, requires_grad=True)
+    states, _ = recurrence(Projection(u, input_weight.requires_grad_()), weight, (state,), activation=TANH)
+    y = read(states, output_weight, torch.zeros(6))
+    y.sum().backward()
+    assert weight.grad is None
+    assert input_weight.grad is not None
+    torch.testing.assert_close(output_weight.grad, states.detach().sum((0, 1)).expand(6, 4))
+    with pytest.raises(RuntimeError, match="second time"):
+        y.sum().backward()
+
+
+def test_what_the_loop_does_not_read_is_projected() -> None:
+    u, weight, state = torch.randn(5, 3, 2), torch.eye(4).requires_grad_(), torch.zeros(3, 4)
+    projection, output_weight, bias = Projection(u, torch.randn(4, 2)), torch.randn(6, 4), torch.randn(6)
+    states, (final,) = recurrence(projection, weight, (state,), activation=TANH)
+    traced, _ = recurrence(projection, weight, (state,), GradientTrace(), activation=TANH)
+    plain, _ = recurrence(torch.randn(5, 3, 4), weight, (state,), activation=TANH)
+    for features in (final, traced, plain, states * 1, states.detach(), states.double()):
+        kind = features.dtype
+        y = read(features, output_weight.to(kind), bias.to(kind))
+        assert "_Read" not in type(y.grad_fn).__name__
+        torch.testing.assert_close(y, torch.nn.functional.linear(features, output_weight.to(kind), bias.to(kind)))
+    with torch.no_grad():
+        assert read(states, output_weight, bias).grad_fn is None
+
+
+def test_a_wrong_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    u, weight, state = torch.randn(5, 3, 2), torch.eye(4).requires_grad_(), torch.zeros(3, 4)
+    states, _ = recurrence(Projection(u, torch.randn(4, 2)), weight, (state,), activation=TANH)
+    monkeypatch.setattr(native, "_failures", lambda: frozenset({"readout"}))
+    assert "_Read" not in type(read(states, torch.randn(6, 4), torch.zeros(6)).grad_fn).__name__
+    assert torch.equal(
+        read(states, torch.ones(6, 4), torch.zeros(6)), project(states, torch.ones(6, 4), torch.zeros(6))
+    )
