@@ -55,7 +55,7 @@ class Network(nn.Module):
 
 
 class ScoRNN(Network):
-    output_map = staticmethod(read)
+    output_map: Callable[..., Tensor] = staticmethod(read)
     cross_entropy: Callable[..., Tensor] = staticmethod(cross_entropy)
 
     def __init__(
@@ -93,7 +93,7 @@ class EagerScoRNN(ScoRNN):
 
 class LSTM(Network):
     gates = 4
-    output_map = staticmethod(read)
+    output_map: Callable[..., Tensor] = staticmethod(read)
     cross_entropy: Callable[..., Tensor] = staticmethod(cross_entropy)
 
     def __init__(self, shape: Shape, device: torch.device, backend: str = "auto") -> None:

@@ -52,6 +52,19 @@ def test_the_inverse_without_pivots(n, dtype, scale, factorised):
     assert factorised == [n]
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize("n", [400, 401, 433, 520, 1030])
+def test_the_inverse_by_halves(n, dtype, scale):
+    a = skew_hermitian(n, scale, dtype)
+    shifted = a + torch.eye(n, dtype=dtype)
+    inverse = inverse_of_shifted(a)
+    exact = torch.linalg.inv(shifted)  # by LAPACK alone
+    assert torch.linalg.matrix_norm(inverse - exact) <= 1e-9 * torch.linalg.matrix_norm(exact)
+    w = 2 * inverse - torch.eye(n, dtype=dtype)
+    assert torch.linalg.matrix_norm(w.mH @ w - torch.eye(n, dtype=dtype)) <= 1e-8  # a tenth of float32's rounding
+
+
 def test_the_exponential_without_pivots(factorised):
     upper = 3 * torch.randn(33 * 16, generator=torch.Generator().manual_seed(0)) / 33**0.5
     w = exponential(upper, 33).double()
