@@ -36,8 +36,10 @@ def inverse_of_shifted(a: Tensor) -> Tensor:
 def _inverse(matrix: Tensor) -> Tensor:
     """Return the inverse `[n, n]` of a matrix whose Hermitian part is positive definite.
 
-    With halves [[P, B], [C, Q]] and the Schur complement S = Q - C P^{-1} B, it is
-    [[P^{-1} + P^{-1} B S^{-1} C P^{-1}, -P^{-1} B S^{-1}], [-S^{-1} C P^{-1}, S^{-1}]].
+    Its halves are [[P, B], [C, Q]]. S = Q - C P^{-1} B is the Schur complement, and the inverse is
+
+        [P^{-1} + P^{-1} B S^{-1} C P^{-1}    -P^{-1} B S^{-1}]
+        [-S^{-1} C P^{-1}                      S^{-1}         ]
     """
     n = len(matrix)
     if n <= _LEAST:

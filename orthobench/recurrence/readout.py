@@ -21,8 +21,8 @@ from orthobench.recurrence.projection import project
 def read(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return y = V h + c, as `torch.nn.functional.linear`, in value and gradient.
 
-    Where the states are the outputs of a recurrence in C that projects its inputs, the gradient goes from y to that
-    recurrence's arguments, past its outputs. So no hook on the outputs sees it.
+    The states may be the outputs of a recurrence in C that projects its inputs. Then the gradient goes from y to that
+    recurrence's arguments, past its outputs, so no hook on these sees it.
 
     Args:
         states: h `[T, B, n]`, or another number of axes.
@@ -42,10 +42,10 @@ def joined(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     loop = kernels.source(states)
     recurrent, *tensors = loop.saved_tensors
     count = loop.width + len(loop.names)
-    kept = tuple(None if each is None else each.detach() for each in tensors[count:])
+    results = tuple(None if each is None else each.detach() for each in tensors[count:])
     arguments = (recurrent, *tensors[:count], weight, bias)
     with stopwatch.part(stopwatch.READOUT):
-        y: Tensor = _Read.apply(loop.kernel, loop.parameters, loop.names, loop.width, kept, *arguments)
+        y: Tensor = _Read.apply(loop.kernel, loop.parameters, loop.names, loop.width, results, *arguments)
     return y
 
 
@@ -67,17 +67,17 @@ class _Read(Function):
         parameters: dict[str, Any],
         names: tuple[str, ...],
         width: int,
-        kept: tuple[Tensor | None, ...],
+        results: tuple[Tensor | None, ...],
         *arguments: Tensor,
     ) -> Tensor:
         """Return y. `arguments` are W, the initial state, the parameters called `names`, V and c.
 
-        `kept` are the states of all steps and what the forward pass saved beside them.
+        `results` are the states of all steps and what the forward pass saved beside them.
         """
         *_, weight, bias = arguments
         ctx.kernel, ctx.parameters, ctx.names, ctx.width, ctx.count = kernel, parameters, names, width, len(arguments)
-        ctx.save_for_backward(*arguments, *kept)
-        h = kept[0]
+        ctx.save_for_backward(*arguments, *results)
+        h = results[0]
         assert h is not None
         y = workspace.take(*h.shape[:2], len(weight))
         return native.linear(h, native.pack(weight.contiguous()), bias.contiguous(), y)
@@ -86,12 +86,12 @@ class _Read(Function):
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> Any:
         recurrent, *others = ctx.saved_tensors[: ctx.count - 2]
-        weight, kept = ctx.saved_tensors[ctx.count - 2].contiguous(), ctx.saved_tensors[ctx.count :]
+        weight, results = ctx.saved_tensors[ctx.count - 2].contiguous(), ctx.saved_tensors[ctx.count :]
         state, vectors = others[: ctx.width], dict(zip(ctx.names, others[ctx.width :], strict=True))
         dy = dy.contiguous()
         tape = Tape(
-            states=tuple(kept[: ctx.width]),
-            saved=tuple(kept[ctx.width :]),
+            states=tuple(results[: ctx.width]),
+            saved=tuple(results[ctx.width :]),
             gradient=None,
             final=(None,) * ctx.width,
             norms=(),
@@ -102,8 +102,8 @@ class _Read(Function):
         with stopwatch.part(stopwatch.READOUT):
             constant, dweight = dy.new_ones(*dy.shape[:2], 1), result.parameters["output_weight"]
             if dweight is None:
-                sums = native.outer_sums(dy, kept[0], None, constant)
-                n = kept[0].shape[-1]
+                sums = native.outer_sums(dy, results[0], None, constant)
+                n = results[0].shape[-1]
                 dweight, dbias = sums[:, :n].contiguous(), sums[:, n].contiguous()
             else:
                 dbias = native.outer_sums(dy, constant, None)[:, 0].contiguous()

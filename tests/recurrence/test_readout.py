@@ -69,8 +69,8 @@ CASES = [
 def test_value_and_gradients(steps: int, sizes: tuple[int, ...], threads: int) -> None:
     torch.set_num_threads(threads)
     actual = results(torch.float32, steps, sizes, activation=TANH)
-    for mine, exact in zip(actual, results(torch.float64, steps, sizes, activation=TANH), strict=True):
-        torch.testing.assert_close(mine.double(), exact, rtol=2e-5, atol=2e-5 * float(exact.abs().max()))
+    for own, exact in zip(actual, results(torch.float64, steps, sizes, activation=TANH), strict=True):
+        torch.testing.assert_close(own.double(), exact, rtol=2e-5, atol=2e-5 * float(exact.abs().max()))
 
 
 @pytest.mark.parametrize(
@@ -85,16 +85,16 @@ def test_other_forms_of_the_recurrence(settings: dict[str, Any]) -> None:
     sizes = (38, 21, 2, 6)
     exact = {name: value.double() if isinstance(value, Tensor) else value for name, value in settings.items()}
     expected = results(torch.float64, 20, sizes, **exact)
-    for mine, true in zip(results(torch.float32, 20, sizes, **settings), expected, strict=True):
-        torch.testing.assert_close(mine.double(), true, rtol=2e-5, atol=2e-5 * float(true.abs().max()))
+    for own, true in zip(results(torch.float32, 20, sizes, **settings), expected, strict=True):
+        torch.testing.assert_close(own.double(), true, rtol=2e-5, atol=2e-5 * float(true.abs().max()))
 
 
 @pytest.mark.parametrize("uses", ["states", "final", "states final"])
 def test_other_uses_of_the_states_have_their_gradients_too(uses: str) -> None:
     sizes = (38, 21, 2, 6)
     expected = results(torch.float64, 20, sizes, uses, activation=TANH)
-    for mine, true in zip(results(torch.float32, 20, sizes, uses, activation=TANH), expected, strict=True):
-        torch.testing.assert_close(mine.double(), true, rtol=2e-5, atol=2e-5 * float(true.abs().max()))
+    for own, true in zip(results(torch.float32, 20, sizes, uses, activation=TANH), expected, strict=True):
+        torch.testing.assert_close(own.double(), true, rtol=2e-5, atol=2e-5 * float(true.abs().max()))
 
 
 @pytest.mark.usefixtures("restored_threads")
