@@ -89,6 +89,9 @@ struct step {
     float *direct;          /* [rows, n]: the part of dL/dh_t outside the product */
     float *cell;            /* [rows, n]: the part of dL/dc_t from c_{t+1} */
     float *gate;            /* [rows, n], forward: a gate of the present step, for the epilogue of a second product */
+    int fetching;           /* whether a sweep asks for the rows of `saved` that the next step reads, see `fetch_saved` */
+    const float *fetch;     /* memory that the next sweep asks for over its products, `fetch_lines` cache lines, or NULL */
+    int64_t fetch_lines;
     float *squares, *cell_squares; /* [rows, VL]: partial sums of squares for the norms, or NULL */
 };
 
@@ -102,14 +105,23 @@ static void sweep(const struct step *s, int64_t rows, const struct operand *oper
     const int64_t n = s->p->features;
     const int64_t blocks = (rows + ROWS - 1) / ROWS;
     const int parts = gates > 2 ? 2 : 1;
+    const int64_t step = gates == 1 ? 2 * VL : VL, tiles = blocks * ((n + step - 1) / step);
+    int64_t done = 0;
+    struct operand each[3];
+    for (int i = 0; i < count; i++) each[i] = operands[i];
     if (!count) memset(block, 0, sizeof block);
-    for (int64_t col = 0; col < n; col += gates == 1 ? 2 * VL : VL) {
+    for (int64_t col = 0; col < n; col += step) {
         const int vecs = gates > 1 || n - col > VL ? 2 : 1;
         for (int64_t b = 0; b < blocks; b++) {
             const int64_t row = rows * b / blocks;
             const int height = (int)(rows * (b + 1) / blocks - row);
+            if (s->fetch && count) {
+                const int64_t start = s->fetch_lines * done / tiles;
+                each[0].fetch = s->fetch + start * 16;
+                each[0].lines = s->fetch_lines * ++done / tiles - start;
+            }
             for (int part = 0; part < parts && count; part++)
-                multiply(height, gates == 3 && part ? 1 : vecs, operands, count, row, col * gates + part * 2 * VL,
+                multiply(height, gates == 3 && part ? 1 : vecs, each, count, row, col * gates + part * 2 * VL,
                          block + part * 2 * VL, parts * 2 * VL);
             finish(s, row, height, col, vecs, block);
         }
@@ -145,12 +157,20 @@ INLINE void keep(const struct step *s, int64_t parts, int64_t at, vf value) {
     else *(vf *)(p->saved + at) = value;
 }
 
-/* The first `count` of all parts, and a request for those of the step before. */
+/* The sweep to come asks for the rows of `saved` of the step before: evenly over its products, because one tile's rows
+ * at once would fill the core's queue of misses. */
+INLINE void fetch_saved(struct step *s, int64_t rows, int64_t parts) {
+    const int64_t length = saved_row(s->p->features, parts);
+    s->fetch = s->fetching && s->t > 0 ? s->p->saved + ((s->t - 1) * s->p->batch + s->first) * length : NULL;
+    s->fetch_lines = rows * length / 16;
+}
+
+/* The first `count` of all parts, and a request for those of the step before unless the sweep makes it. */
 INLINE void load_saved(const struct step *s, int64_t row, int count, int64_t parts, int64_t col, vf *out) {
     const int64_t width = padded(s->p->features), at = saved_at(s, row, parts, col);
     for (int part = 0; part < count; part++) {
         out[part] = load(s->p->saved + at + part * width, VL);
-        prefetch(s->p->saved + at + part * width, -s->p->batch * saved_row(s->p->features, parts));
+        if (!s->fetching) prefetch(s->p->saved + at + part * width, -s->p->batch * saved_row(s->p->features, parts));
     }
 }
 
@@ -760,6 +780,7 @@ int lstm_backward(const struct problem *p, int64_t first, int64_t last) {
         return 1;
     }
     const uint64_t denormals = flush_denormals();
+    s.fetching = 4 * n < FAR;
     s.dz_row = sums.row;
     s.dx = sums.ring ? p->dx : NULL;
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
@@ -769,6 +790,7 @@ int lstm_backward(const struct problem *p, int64_t first, int64_t last) {
             s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
             s.dz = dz_at(&sums, p, s.t, first);
         }
+        fetch_saved(&s, rows, 4);
         sweep(&s, rows, &carried, more, 1, s.t < 0 ? initial_gradient : lstm_finish_backward);
         if (s.t < 0) break;
         finish_both_norms(&s, rows);
@@ -950,6 +972,7 @@ int gru_backward(const struct problem *p, int64_t first, int64_t last) {
     s.squares = p->norms ? memory : NULL;
     s.direct = memory + rows * VL;
     s.aside_row = sums.ring ? sums.row : n;
+    s.fetching = 2 * n < FAR;
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
         const struct operand carried[] = {
             {dz_at(&sums, p, s.t + 1, first), sums.row, 2 * n, p->packed},
@@ -961,7 +984,9 @@ int gru_backward(const struct problem *p, int64_t first, int64_t last) {
             s.dz = dz_at(&sums, p, s.t, first);
             s.aside = sums.ring ? s.dz + 3 * n : p->dmixed + offset(&s, 0, n);
         }
+        fetch_saved(&s, rows, gru_parts(p));
         sweep(&s, rows, carried, count, 1, s.t < 0 ? initial_gradient : gru_finish_backward);
+        s.fetch = NULL;
         if (s.t < 0) break;
         if (s.squares) finish_norms(&s, rows, s.squares, p->norms);
         const struct operand candidate = {s.dz + 2 * n, sums.row, n, p->packed_candidate};
@@ -1190,6 +1215,7 @@ int lem_backward(const struct problem *p, int64_t first, int64_t last) {
     sums.sources[1] = (struct source){3 * n, 4 * n, 0, n + p->inputs, p->c, NULL};
     sums.count = 2;
     const uint64_t denormals = flush_denormals();
+    s.fetching = 3 * n < FAR;
     s.dz_row = sums.row;
     s.dx = sums.ring ? p->dx : NULL;
     for (s.t = p->steps - 1; s.t >= -1; s.t--) {
@@ -1200,7 +1226,9 @@ int lem_backward(const struct problem *p, int64_t first, int64_t last) {
             s.prev_cell = state_before(p, p->c, p->c0, s.t, first);
             s.dz = dz_at(&sums, p, s.t, first);
         }
+        fetch_saved(&s, rows, 4);
         sweep(&s, rows, &carried, more, 1, s.t < 0 ? initial_gradient : lem_finish_backward_y);
+        s.fetch = NULL;
         if (s.t < 0) break;
         sweep(&s, rows, &(struct operand){s.dz + 3 * n, sums.row, n, p->packed_candidate}, 1, 1, lem_finish_backward_z);
         finish_both_norms(&s, rows);

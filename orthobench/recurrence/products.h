@@ -22,6 +22,8 @@ struct operand {
     const float *a;
     int64_t lda, depth;
     const float *packed;
+    const float *fetch; /* memory that is asked for meanwhile, `lines` cache lines evenly over the depth, or NULL */
+    int64_t lines;
 };
 
 enum {
@@ -51,7 +53,20 @@ INLINE void tile(const int rows, const int vecs, const struct operand *operands,
     for (const struct operand *at = operands; at < operands + count; at++) {
         const int64_t lda = at->lda, depth = at->depth;
         const float *restrict a = at->a + row * lda, *restrict panel = at->packed + column * depth;
-        if (depth < FAR)
+        if (depth < FAR && at->fetch) {
+            const int64_t lines = at->lines;
+            const float *line = at->fetch;
+            int64_t due = 0;
+#pragma GCC unroll 2
+            for (int64_t k = 0; k < depth; k++) {
+                if ((due += lines) >= depth) {
+                    __builtin_prefetch(line, 0, 2);
+                    line += 16;
+                    due -= depth;
+                }
+                add_column(rows, vecs, sums, a + k, lda, panel + k * vecs * VL);
+            }
+        } else if (depth < FAR)
 #pragma GCC unroll 2
             for (int64_t k = 0; k < depth; k++) add_column(rows, vecs, sums, a + k, lda, panel + k * vecs * VL);
         else
