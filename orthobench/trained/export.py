@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Literal, get_args
@@ -96,7 +96,7 @@ def export(
     inputs = torch.zeros(shape, dtype=torch.int64 if signature.tokens else torch.float32)
     with torch.no_grad():
         outputs = tuple(program(inputs).shape)
-    facts = json.dumps({"spec": vars(trained.config.spec), "kind": trained.kind, "iteration": trained.iteration})
+    facts = json.dumps({"spec": asdict(trained.config.spec), "kind": trained.kind, "iteration": trained.iteration})
     _write(file, (_onnx if form == "onnx" else _pt2)(program, inputs, facts))
     return Exported(file, form, shape, outputs)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Literal, get_args
 
 from torch import Tensor
@@ -98,7 +99,7 @@ class WeightsKeeper:
         spec, signature = trainer.config.spec, trainer.task.signature
         facts = {
             "key": spec.key,
-            "spec": vars(spec),
+            "spec": asdict(spec),
             "kind": kind,
             "iteration": iteration,
             "signature": vars(signature),
