@@ -9,7 +9,6 @@
 #include "convolution.h"
 #include "tiles.h"
 
-#define MOST_INPUTS 8
 
 /* The fields have the names and the order of `Problem` in delta.py. x_t of a row is the query [heads, keys] if the
  * memory is read, then `factors` keys [factors, heads, keys] and values [factors, heads, values]; `width` is the number
@@ -61,42 +60,23 @@ INLINE struct part part_of(const struct delta *p, int64_t head, int64_t index, s
                          p->factors * vp, (p->reads + p->factors) * kp + value * vp, rows.v + value * vp};
 }
 
-/* x_t of some features, or one of the inputs of the convolution before the first step. */
-INLINE vf input(const int inputs, const struct delta *p, const vf *weight, int64_t t, int64_t row, int64_t col,
-                int count) {
-    const int64_t width = features(p);
-    if (t < 0) return load(p->before + ((t + p->taps - 1) * p->batch + row) * width + col, count);
-    const int64_t at = t * p->batch + row;
-    if (!inputs) return load(p->x + at * width + col, count);
-    vf total = weight[0] * p->x[at * inputs];
-    for (int i = 1; i < inputs; i++) total += weight[i] * p->x[at * inputs + i];
-    return total;
-}
-
-INLINE void load_weights(const int taps, const int inputs, const struct delta *p, int64_t col, int count, vf *w,
-                         vf *u) {
-    const int64_t width = features(p);
-    for (int i = 0; i < taps; i++) w[i] = load(p->convolution + i * width + col, count);
-    for (int i = 0; i < inputs; i++) u[i] = load(p->input_weight + i * width + col, count);
-}
-
-/* 1 / (1 + e^-x), relative error below 5e-7 (1 + |x|): fewer operations than `sigmoid`. */
-INLINE vf short_sigmoid(vf x) {
-    return reciprocal(1.0f + power_of_two(at_most(x * -1.44269504088896341f, 126.0f)));
+INLINE struct source source_of(const struct delta *p) {
+    return (struct source){p->x, p->input_weight, p->convolution, p->before, p->batch, features(p), p->taps, p->inputs};
 }
 
 /* The rows of the steps [first, stop), and for a backward pass silu's slopes. */
 INLINE void fill_part(const int taps, const int inputs, const struct delta *p, int64_t row, int64_t first,
                       int64_t stop, struct part to, const float *slopes) {
+    const struct source source = source_of(p);
     for (int64_t c = 0; c < to.size; c += VL) {
         const int64_t col = to.col + c;
         const int count = lanes(to.size - c);
         vf w[MOST_TAPS], window[MOST_TAPS], u[MOST_INPUTS];
-        load_weights(taps, inputs, p, col, count, w, u);
-        for (int i = 1; i < taps; i++) window[i] = input(inputs, p, u, first - taps + i, row, col, count);
+        load_weights(taps, inputs, &source, col, count, w, u);
+        for (int i = 1; i < taps; i++) window[i] = source_at(inputs, &source, u, first - taps + i, row, col, count);
         for (int64_t t = first; t < stop; t++) {
             const int64_t place = (t - first) * to.stride + c;
-            const vf x = input(inputs, p, u, t, row, col, count);
+            const vf x = source_at(inputs, &source, u, t, row, col, count);
             if (!taps) {
                 *(vf *)(to.at + place) = x;
                 continue;
@@ -116,16 +96,17 @@ INLINE void fill_part(const int taps, const int inputs, const struct delta *p, i
  * dL/d(sum of the convolution) of the steps behind, the next one first. */
 INLINE void gradient_part(const int taps, const int inputs, const struct delta *p, int64_t row, int64_t first,
                           int64_t stop, struct part from, const float *slopes, float *later, int64_t ld) {
-    const int64_t width = features(p);
+    const struct source source = source_of(p);
+    const int64_t width = source.width;
     for (int64_t c = 0; c < from.size; c += VL) {
         const int64_t col = from.col + c;
         const int count = lanes(from.size - c);
         vf w[MOST_TAPS], dw[MOST_TAPS], window[MOST_TAPS], dz[MOST_TAPS], u[MOST_INPUTS], du[MOST_INPUTS];
-        load_weights(taps, inputs, p, col, count, w, u);
+        load_weights(taps, inputs, &source, col, count, w, u);
         for (int i = 0; i < taps; i++) dw[i] = (vf){0};
         for (int i = 0; i < inputs; i++) du[i] = (vf){0};
         for (int i = 0; i < taps - 1; i++) {
-            window[i] = input(inputs, p, u, stop - taps + 1 + i, row, col, count);
+            window[i] = source_at(inputs, &source, u, stop - taps + 1 + i, row, col, count);
             dz[i] = *(const vf *)(later + i * ld + from.place + c);
         }
         for (int64_t t = stop - 1; t >= first; t--) {
@@ -133,7 +114,7 @@ INLINE void gradient_part(const int taps, const int inputs, const struct delta *
             vf dx = *(const vf *)(from.at + place);
             if (taps) {
                 for (int i = taps - 1; i > 0; i--) window[i] = window[i - 1];
-                window[0] = input(inputs, p, u, t - taps + 1, row, col, count);
+                window[0] = source_at(inputs, &source, u, t - taps + 1, row, col, count);
                 for (int i = taps - 1; i > 0; i--) dz[i] = dz[i - 1];
                 dz[0] = dx * *(const vf *)(slopes + place);
                 dx = (vf){0};
@@ -162,13 +143,6 @@ INLINE void gradient_part(const int taps, const int inputs, const struct delta *
             }
     }
 }
-
-/* CALL(taps, inputs) with constants in the usual cases. */
-#define EACH_FORM(p, CALL)                                   \
-    if ((p)->taps == 0) CALL(0, 0);                          \
-    else if ((p)->taps == 4 && (p)->inputs == 0) CALL(4, 0); \
-    else if ((p)->taps == 4 && (p)->inputs == 1) CALL(4, 1); \
-    else CALL((int)(p)->taps, (int)(p)->inputs);
 
 static void fill_rows(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop, struct rows to,
                       const struct rows *slopes) {

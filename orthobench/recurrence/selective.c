@@ -14,52 +14,60 @@
 
 /* ------------------------------------------------------------------ the forward pass */
 
-/* The steps of a chunk for a group of units of a block: y += C h, if y is wanted. */
-INLINE void forward_group(const int negative, const struct chunk *chunk, int64_t group, const vf *rates,
-                          const struct drive *drives, vf *h, vf *y) {
-    const int64_t units = in_groups(chunk->p->size);
+/* The steps of a chunk for a group of units of a block. The states before them are kept at `start`, unless it is NULL.
+ * `y` sums up C h of the groups, and the last one writes it out, if the pass `reads`. */
+INLINE void forward_group(const int negative, const int reads, const struct chunk *chunk, int64_t block, int64_t group,
+                          const vf *rates, vf *h, float *start, vf *y) {
+    const struct selective *const p = chunk->p;
+    const int64_t units = in_groups(p->size), col = block * VL;
+    const int is_first = group == 0, is_last = group + GROUP >= units;
     const float *b = chunk->b + group, *c = chunk->c + group;
+    const struct drive *const drives = chunk->drives + block * CHUNK;
     vf state[GROUP];
     vf rate[GROUP];
-    for (int i = 0; i < GROUP; i++) state[i] = h[group + i], rate[i] = rates[group + i];
+    for (int i = 0; i < GROUP; i++) state[i] = h[i], rate[i] = rates[i];
+    for (int i = 0; start && i < GROUP; i++) stream(start + i * VL, state[i]);
     for (int64_t t = 0; t < chunk->count; t++, b += units, c += units) {
         const struct drive drive = drives[t];
 #pragma GCC unroll 8
         for (int i = 0; i < GROUP; i++)
             state[i] = b[i] * drive.driven + factor(negative, power_of_product(drive.delta, rate[i])) * state[i];
-        if (!chunk->p->y) continue;
-        vf sum = y[t];
+        if (!reads) continue;
+        vf sum = is_first ? (vf){0} : y[t];
 #pragma GCC unroll 8
         for (int i = 0; i < GROUP; i++) sum += c[i] * state[i];
-        y[t] = sum;
+        if (is_last) {
+            fetch(chunk, t, col, p->width, p->y);
+            store(p->y + step_at(chunk, t) * p->width + col, sum, lanes(p->width - col));
+        } else y[t] = sum;
     }
-    for (int i = 0; i < GROUP; i++) h[group + i] = state[i];
+    for (int i = 0; i < GROUP; i++) h[i] = state[i];
 }
 
-/* Memory of a thread. Packed: A / log 2, W, and the states of a group of rows. Of a chunk: y [blocks, CHUNK], and its
- * weights. The packed map. */
+/* Memory of a thread. Packed: A / log 2, W, and the states of a group of rows. Of a chunk: y of a
+ * block, and its weights. The packed map. */
 struct forward_memory {
     vf *rates, *step, *h, *y, *made, *map;
     struct inputs inputs;
 };
 
-/* `h` is the row's packed state. */
-INLINE void forward_row(const int negative, const struct chunk *chunk, vf *h, const struct forward_memory *m) {
+/* `h` is the row's packed state, which is kept at `starts`, unless it is NULL. */
+INLINE void forward_row(const int negative, const struct chunk *chunk, vf *h, float *starts,
+                        const struct forward_memory *m) {
     const struct selective *const p = chunk->p;
     const int64_t width = p->width, units = in_groups(p->size), blocks = blocks_of(width);
+    for (int64_t col = 0; col < width; col += VL) make_inputs(chunk, col, &m->inputs);
     if (p->map) make_weights(chunk, (const float *)m->map, (float *)m->made);
-    read_weights(chunk);
-    step_lengths(chunk, m->step, NULL);
-    memset(m->y, 0, (size_t)(blocks * CHUNK) * sizeof(vf));
-    for (int64_t block = 0; block < blocks; block++)
-        for (int64_t group = 0; group < units; group += GROUP)
-            forward_group(negative, chunk, group, m->rates + block * units, chunk->drives + block * CHUNK,
-                          h + block * units, m->y + block * CHUNK);
-    for (int64_t t = 0; p->y && t < chunk->count; t++)
-        for (int64_t block = 0, col = 0; col < width; block++, col += VL) {
-            fetch(chunk, t, col, width, p->y);
-            store(p->y + step_at(chunk, t) * width + col, m->y[block * CHUNK + t], lanes(width - col));
+    else read_kept_weights(chunk, p->y != NULL);
+    for (int64_t block = 0; block < blocks; block++) {
+        step_lengths(chunk, block * VL, m->step + block * in_groups(p->rank), chunk->drives + block * CHUNK, NULL);
+        for (int64_t group = 0; group < units; group += GROUP) {
+            const int64_t unit = block * units + group;
+            float *const start = starts ? starts + unit * VL : NULL;
+            if (p->y) forward_group(negative, 1, chunk, block, group, m->rates + unit, h + unit, start, m->y);
+            else forward_group(negative, 0, chunk, block, group, m->rates + unit, h + unit, start, m->y);
         }
+    }
 }
 
 INLINE void forward(const int negative, struct chunk *chunk, struct range rows, const struct forward_memory *m) {
@@ -68,13 +76,11 @@ INLINE void forward(const int negative, struct chunk *chunk, struct range rows, 
     for (int64_t row = rows.first; row < rows.last; row++)
         pack_rows(p->size, p->width, p->start + row * state, m->h + (row - rows.first) * packed, 1.0f);
     for (int64_t first = 0; first < p->steps; first += CHUNK) {
-        if (p->starts)
-            memcpy(p->starts + (first / CHUNK * p->batch + rows.first) * packed * VL, m->h,
-                   (size_t)((rows.last - rows.first) * packed) * sizeof(vf));
         for (int64_t row = rows.first; row < rows.last; row++) {
+            float *const starts = p->starts ? p->starts + (first / CHUNK * p->batch + row) * packed * VL : NULL;
             place_chunk(chunk, rows, row, first, 1);
-            make_inputs(chunk, first, &m->inputs);
-            forward_row(negative, chunk, m->h + (row - rows.first) * packed, m);
+            place_inputs(chunk, &m->inputs);
+            forward_row(negative, chunk, m->h + (row - rows.first) * packed, starts, m);
         }
     }
     for (int64_t row = rows.first; row < rows.last; row++)
@@ -105,39 +111,36 @@ static struct chunk chunk_in(const struct selective *p, vf *weights, vf *drives)
 /* end, the weight if there is a map, and y and starts if they are wanted, of the groups of rows in [first, last). Returns
  * nonzero without memory. */
 int selective_forward(const struct selective *p, int64_t first, int64_t last) {
-    const int64_t blocks = blocks_of(p->width), packed = blocks * in_groups(p->size), numbers = numbers_of(p);
+    const int64_t blocks = blocks_of(p->width), packed = blocks * in_groups(p->size);
+    const int64_t used = numbers_used(p, p->y != NULL);
     struct forward_memory m;
     vf *weights;
     vf *drives;
-    vf *source;
     vf *x;
-    vf *sigmoids;
-    vf **const places[] = {&m.rates, &m.step, &m.h, &m.y, &m.made, &m.map, &weights, &drives, &source, &x, &sigmoids};
-    const int64_t of_x = p->taps ? padded(p->width) / VL : 0;
+    vf **const places[] = {&m.rates, &m.step, &m.h, &m.y, &m.made, &m.map, &weights, &drives, &x};
     const int64_t sizes[] = {
         packed,
         blocks * in_groups(p->rank),
         rows_of_group(p) * packed,
-        blocks * CHUNK,
-        p->map ? CHUNK * padded(numbers) / VL : 0,
-        p->map ? p->width * padded(numbers) / VL : 0,
+        CHUNK,
+        p->map ? CHUNK * padded(used) / VL : 0,
+        p->map ? p->width * padded(used) / VL : 0,
         weight_vectors(p),
         2 * blocks * CHUNK,
-        (CHUNK + p->taps) * of_x,
-        CHUNK * of_x,
-        CHUNK * of_x,
+        p->taps ? CHUNK * blocks : 0,
     };
-    vf *const memory = divide_memory(11, sizes, places);
+    vf *const memory = divide_memory(9, sizes, places);
     if (!memory) return 1;
-    m.inputs = (struct inputs){(float *)source, (float *)x, (float *)sigmoids};
+    m.inputs = (struct inputs){(float *)x, NULL};
     struct chunk chunk = chunk_in(p, weights, drives);
     const uint64_t denormals = flush_denormals();
     pack_rows(p->size, p->width, p->rates, m.rates, LOG2E);
     pack_rows(p->rank, p->width, p->step, m.step, 1.0f);
-    if (p->map) pack_map((float *)m.map, numbers, p->width, p->map, p->width, 1);
+    if (p->map) pack_map((float *)m.map, used, p->width, p->map, p->width, 1);
     for (int64_t group = first; group < last; group++)
         if (p->negative) forward(1, &chunk, rows_of(p, group), &m);
         else forward(0, &chunk, rows_of(p, group), &m);
+    end_streams();
     restore_denormals(denormals);
     free(memory);
     return 0;
@@ -189,12 +192,12 @@ struct sums {
  * [blocks], which are sums over the group. Of a chunk: the derivatives of softplus and the gradients [blocks, CHUNK].
  * Of one group of units: the states of a chunk [CHUNK + 1, GROUP], their e, and what becomes dB and dC [CHUNK, GROUP].
  * dL/d(weight) [rows, CHUNK, numbers]; the packed map, its share of dx [CHUNK, padded(width)], and the rows of x. Of a
- * convolution what `inputs`, with x of each row, and `inputs_gradients`, with `later` of each row, point to. */
+ * convolution x of each row and the derivatives, `later` of each row, and sums: see `inputs` and `inputs_gradients`. */
 struct scratch {
     vf *rates, *step, *by_state, *by_rates, *by_step, *by_bias;
     vf *slopes, *gradients, *h, *e, *by_b, *by_c, *squares, *lane_sums;
     vf *by_weight, *map, *mapped, *factors;
-    vf *source, *x, *sigmoids, *dx, *by_source, *later, *convolution, *bias, *projection;
+    vf *x, *inputs_slopes, *later, *convolution, *bias, *projection;
     struct halves halves;
 };
 
@@ -225,41 +228,41 @@ INLINE void states_again(const int negative, const struct chunk *chunk, int64_t 
     }
 }
 
-/* Units of a sweep: their gradients and rates stay in registers. */
-#define SWEEP 4
-
-/* The steps of a chunk backwards, for SWEEP units from unit `from` of a group of a block. */
-INLINE void sweep(const int negative, const struct chunk *chunk, int64_t block, int64_t group, int64_t from,
-                  vf *state_gradient, const struct scratch *m) {
+/* The steps of a chunk backwards, for a group of units of a block: with the gradient by y if it `reads`, and the squares
+ * of the norms if it is `traced`. The groups' sums add up to the gradients by Delta x and Delta A / log 2, from which the
+ * last group makes those by x without the map and by W r + b. */
+INLINE void sweep(const int negative, const int reads, const int traced, const struct chunk *chunk, int64_t block, int64_t group, vf *state_gradient,
+                  const struct scratch *m) {
     const struct selective *const p = chunk->p;
-    const int64_t units = in_groups(p->size), col = block * VL, unit = block * units + group + from;
+    const int64_t units = in_groups(p->size), col = block * VL, unit = block * units + group;
     const int count = lanes(p->width - col);
-    const float *const b = chunk->b + group + from, *const c = chunk->c + group + from;
+    const float *const b = chunk->b + group, *const c = chunk->c + group;
+    vf rate[GROUP];
+    const int is_first = group == 0, is_last = group + GROUP >= units;
     struct sums *const sums = sums_of_block(m, block);
-    vf by_state[SWEEP];
-    vf by_rate[SWEEP];
-    vf rate[SWEEP];
-    for (int i = 0; i < SWEEP; i++)
-        by_state[i] = state_gradient[unit + i], by_rate[i] = m->by_rates[unit + i], rate[i] = m->rates[unit + i];
+    vf by_bias = {0};
+    vf by_state[GROUP];
+    vf by_rate[GROUP];
+    for (int i = 0; i < GROUP; i++) by_state[i] = state_gradient[unit + i], by_rate[i] = m->by_rates[unit + i], rate[i] = m->rates[unit + i];
     for (int64_t t = chunk->count - 1; t >= 0; t--) {
-        const vf *const h = m->h + t * GROUP + from, *const e = m->e + t * GROUP + from;
-        vf *const by_b = m->by_b + t * GROUP + from;
-        if (p->grad_y) {
+        const vf *const h = m->h + t * GROUP, *const e = m->e + t * GROUP;
+        vf *const by_b = m->by_b + t * GROUP;
+        if (reads) {
             const vf dy = load(p->grad_y + step_at(chunk, t) * p->width + col, count);
-            vf *const by_c = m->by_c + t * GROUP + from;
-#pragma GCC unroll 4
-            for (int i = 0; i < SWEEP; i++) {
+            vf *const by_c = m->by_c + t * GROUP;
+#pragma GCC unroll 8
+            for (int i = 0; i < GROUP; i++) {
                 by_state[i] += c[t * units + i] * dy;
                 by_c[i] += dy * h[GROUP + i];
             }
         }
-        if (p->norms)
-#pragma GCC unroll 4
-            for (int i = 0; i < SWEEP; i++) m->squares[t] += by_state[i] * by_state[i];
+        if (traced)
+#pragma GCC unroll 8
+            for (int i = 0; i < GROUP; i++) m->squares[t] += by_state[i] * by_state[i];
         const struct drive drive = chunk->drives[block * CHUNK + t];
-        struct sums sum = sums[t];
-#pragma GCC unroll 4
-        for (int i = 0; i < SWEEP; i++) {
+        struct sums sum = is_first ? (struct sums){{0}, {0}} : sums[t];
+#pragma GCC unroll 8
+        for (int i = 0; i < GROUP; i++) {
             by_b[i] += by_state[i] * drive.driven;
             sum.driven += by_state[i] * b[t * units + i];
             const vf scaled = e[i] * by_state[i], by_e = scaled * h[i];
@@ -267,9 +270,17 @@ INLINE void sweep(const int negative, const struct chunk *chunk, int64_t block, 
             by_rate[i] += by_e * drive.delta;
             by_state[i] = negative ? 2.0f * scaled - by_state[i] : scaled;
         }
+        if (is_last) {
+            const vf x = load(chunk->x + t * chunk->ldx + col, count);
+            const vf by_delta = (negative ? 2 * LN2 : LN2) * sum.exponent + sum.driven * x;
+            sum.driven *= drive.delta;
+            sum.exponent = by_delta * m->slopes[block * CHUNK + t];
+            by_bias += sum.exponent;
+        }
         sums[t] = sum;
     }
-    for (int i = 0; i < SWEEP; i++) state_gradient[unit + i] = by_state[i], m->by_rates[unit + i] = by_rate[i];
+    m->by_bias[block] += by_bias;
+    for (int i = 0; i < GROUP; i++) state_gradient[unit + i] = by_state[i], m->by_rates[unit + i] = by_rate[i];
 }
 
 /* Write GROUP sums of each step of a chunk, of which the first `count` are wanted, to rows of dL/d(weight). */
@@ -278,20 +289,6 @@ static void write_sums(const struct chunk *chunk, const struct scratch *m, const
     lane_sums(&m->halves, from, CHUNK * GROUP, sums);
     for (int64_t t = 0; t < chunk->count; t++)
         copy_floats(to + t * numbers_of(chunk->p), sums + t * GROUP, count < GROUP ? count : GROUP);
-}
-
-/* From the gradients by Delta x and Delta A / log 2, those by x without the map and by W r + b. */
-INLINE void through_steps(const int negative, const struct chunk *chunk, const struct scratch *m) {
-    const struct selective *const p = chunk->p;
-    for (int64_t t = 0; t < chunk->count; t++)
-        for (int64_t block = 0, col = 0; col < p->width; block++, col += VL) {
-            struct sums *const sums = sums_of_block(m, block) + t;
-            const vf x = load(chunk->x + t * chunk->ldx + col, lanes(p->width - col));
-            const vf by_delta = (negative ? 2 * LN2 : LN2) * sums->exponent + sums->driven * x;
-            sums->driven *= chunk->drives[block * CHUNK + t].delta;
-            sums->exponent = by_delta * m->slopes[block * CHUNK + t];
-            m->by_bias[block] += sums->exponent;
-        }
 }
 
 /* The gradients by GROUP columns of W, and by these numbers r. */
@@ -318,51 +315,66 @@ static void through_step_map(const struct chunk *chunk, int64_t group, const str
     }
 }
 
-/* dx, with the share of the map if there is one; of a convolution into the thread's memory. */
-INLINE void write_dx(const struct chunk *chunk, const float *by_weight, const struct scratch *m) {
+/* dx with the share of the map if there is one, or the gradients of the convolution that makes x. */
+static void write_dx(const struct chunk *chunk, const float *by_weight, const struct inputs_gradients *g,
+                     const struct scratch *m) {
     const struct selective *const p = chunk->p;
-    const int64_t width = p->width, ldo = padded(width);
-    float *const mapped = (float *)m->mapped;
-    const struct operand operand = {by_weight, numbers_of(p), numbers_of(p), (const float *)m->map};
-    if (p->map) apply_map(chunk->count, width, operand, mapped);
-    for (int64_t t = 0; t < chunk->count; t++)
-        for (int64_t block = 0, col = 0; col < width; block++, col += VL) {
-            const vf dx = sums_of_block(m, block)[t].driven, more = p->map ? load(mapped + t * ldo + col, VL) : (vf){0};
+    const int64_t width = p->width, ld = padded(width);
+    const float *const mapped = p->map ? (const float *)m->mapped : NULL, *const slopes = (const float *)m->inputs_slopes;
+    const struct operand operand = {by_weight, numbers_of(p), numbers_used(p, p->grad_y != NULL), (const float *)m->map};
+    if (p->map) apply_map(chunk->count, width, operand, (float *)m->mapped);
+    for (int64_t block = 0, col = 0; col < width; block++, col += VL) {
+        const vf *const dx = &sums_of_block(m, block)->driven;
+        const int64_t stride = sizeof(struct sums) / sizeof(vf);
+        for (int64_t t = 0; t < chunk->count; t++) {
             if (p->grad_y) fetch(chunk, t, col, width, p->grad_y);
             if (!p->inputs) fetch(chunk, t, col, width, p->dx);
-            if (p->taps) *(vf *)((float *)m->dx + t * ldo + col) = dx + more;
-            else store(p->dx + step_at(chunk, t) * width + col, dx + more, lanes(width - col));
         }
+#define BACKWARD(TAPS, INPUTS) convolve_backward(TAPS, INPUTS, chunk, col, dx, stride, mapped, slopes, g)
+        if (p->taps) {
+            EACH_FORM(p, BACKWARD)
+        }
+#undef BACKWARD
+        for (int64_t t = 0; !p->taps && t < chunk->count; t++) {
+            const vf more = mapped ? load(mapped + t * ld + col, VL) : (vf){0};
+            store(p->dx + step_at(chunk, t) * width + col, dx[t * stride] + more, lanes(width - col));
+        }
+    }
 }
 
 /* `by_state` is the gradient by the state after the chunk, then by that before it, `starts`. */
 INLINE void backward_row(const int negative, const struct chunk *chunk, const float *starts, vf *by_state,
-                         float *by_weight, const struct scratch *m) {
+                         float *by_weight, const struct inputs *inputs, const struct inputs_gradients *g,
+                         const struct scratch *m) {
     const struct selective *const p = chunk->p;
     const int64_t blocks = blocks_of(p->width), units = in_groups(p->size);
     const size_t vectors_of_group = CHUNK * GROUP * sizeof(vf);
-    read_weights(chunk);
-    step_lengths(chunk, m->step, m->slopes);
-    memset(m->gradients, 0, (size_t)(blocks * CHUNK) * sizeof(struct sums));
+    read_kept_weights(chunk, p->grad_y != NULL);
     if (p->norms) memset(m->squares, 0, CHUNK * sizeof(vf));
     for (int64_t group = 0; group < units; group += GROUP) {
         float *const by_b = by_weight + p->rank + group, *const by_c = by_b + p->size;
         memset(m->by_b, 0, vectors_of_group);
         if (p->grad_y) memset(m->by_c, 0, vectors_of_group);
         for (int64_t block = 0; block < blocks; block++) {
-            const int64_t unit = block * units + group;
-            states_again(negative, chunk, group, m->rates + unit, chunk->drives + block * CHUNK, starts + unit * VL, m);
-            for (int64_t from = 0; from < GROUP; from += SWEEP) sweep(negative, chunk, block, group, from, by_state, m);
+            const int64_t unit = block * units + group, col = block * VL;
+            struct drive *const drives = chunk->drives + block * CHUNK;
+            if (group == 0) {
+                make_inputs(chunk, col, inputs);
+                step_lengths(chunk, col, m->step + block * in_groups(p->rank), drives, m->slopes + block * CHUNK);
+            }
+            states_again(negative, chunk, group, m->rates + unit, drives, starts + unit * VL, m);
+            if (p->norms) sweep(negative, p->grad_y != NULL, 1, chunk, block, group, by_state, m);
+            else if (p->grad_y) sweep(negative, 1, 0, chunk, block, group, by_state, m);
+            else sweep(negative, 0, 0, chunk, block, group, by_state, m);
         }
         write_sums(chunk, m, m->by_b, by_b, p->size - group);
         if (p->grad_y) write_sums(chunk, m, m->by_c, by_c, p->size - group);
     }
-    through_steps(negative, chunk, m);
     for (int64_t group = 0; group < p->rank; group += GROUP) {
         through_step_map(chunk, group, m);
         write_sums(chunk, m, m->by_b, by_weight + group, p->rank - group);
     }
-    write_dx(chunk, by_weight, m);
+    write_dx(chunk, by_weight, g, m);
     for (int64_t t = 0; t < chunk->count; t++) {
         if (p->norms) p->norms[step_at(chunk, t)] = sum_of(m->squares[t]);
         if (p->dweight)
@@ -398,16 +410,13 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
         for (int64_t row = rows.first; row < rows.last; row++) {
             const float *const starts = p->starts + (first / CHUNK * p->batch + row) * packed * VL;
             const int64_t i = row - rows.first;
-            const struct inputs inputs = {(float *)m->source, (float *)m->x + i * CHUNK * ld, (float *)m->sigmoids};
+            const struct inputs inputs = {(float *)m->x + i * CHUNK * ld, (float *)m->inputs_slopes};
+            const struct inputs_gradients gradients = {(float *)m->later + i * (p->taps - 1) * ld, (float *)m->convolution,
+                                                       (float *)m->bias, (float *)m->projection};
             place_chunk(chunk, rows, row, first, -1);
-            make_inputs(chunk, first, &inputs);
-            backward_row(negative, chunk, starts, m->by_state + i * packed, by_weight + i * CHUNK * numbers, m);
-            if (p->taps) {
-                const struct inputs_gradients gradients = {
-                    (float *)m->dx,          (float *)m->by_source, (float *)m->later + i * (p->taps - 1) * ld,
-                    (float *)m->convolution, (float *)m->bias,      (float *)m->projection};
-                inputs_backward(chunk, first, &inputs, &gradients);
-            }
+            place_inputs(chunk, &inputs);
+            backward_row(negative, chunk, starts, m->by_state + i * packed, by_weight + i * CHUNK * numbers, &inputs,
+                         &gradients, m);
         }
         if (p->map)
             add_map_gradient(chunk, p->taps ? (float *)m->x : p->x + (first * p->batch + rows.first) * width,
@@ -434,42 +443,38 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
 int selective_backward(const struct selective *p, int64_t first, int64_t last) {
     const int64_t blocks = blocks_of(p->width), units = blocks * in_groups(p->size), ranks = blocks * in_groups(p->rank);
     const int64_t steps = blocks * CHUNK, group = CHUNK * GROUP, rows = rows_of_group(p) * CHUNK;
-    const int64_t numbers = numbers_of(p), of_x = padded(p->width) / VL, of_source = p->taps ? of_x : 0;
+    const int64_t numbers = numbers_of(p), used = numbers_used(p, p->grad_y != NULL), of_source = p->taps ? blocks : 0;
     struct scratch m;
     vf *weights;
     vf *drives;
     vf **const places[] = {&m.rates,   &m.step,      &m.by_state,  &m.by_rates, &m.by_step, &m.by_bias, &m.slopes,
                            &m.gradients, &m.h,       &m.e,         &m.by_b,     &m.by_c,    &m.squares, &m.lane_sums,
                            &m.by_weight, &m.map,     &m.mapped,    &m.factors,  &weights,   &drives,
-                           &m.source,  &m.x,         &m.sigmoids,  &m.dx,       &m.by_source, &m.later,
-                           &m.convolution, &m.bias,  &m.projection};
+                           &m.x,       &m.inputs_slopes, &m.later, &m.convolution, &m.bias, &m.projection};
     const int64_t sizes[] = {
         units, ranks, rows_of_group(p) * units, units, ranks, blocks, steps,
         2 * steps, group + GROUP, group, group, group, CHUNK, group / VL,
         rows * numbers / VL + 1,
-        p->map ? numbers * of_x : 0,
-        p->map ? CHUNK * of_x : 0,
+        p->map ? used * blocks : 0,
+        p->map ? steps : 0,
         rows * (int64_t)sizeof(struct factor) / (int64_t)sizeof(vf) + 1,
         weight_vectors(p),
         2 * steps,
-        (CHUNK + p->taps) * of_source,
         rows * of_source,
         CHUNK * of_source,
-        CHUNK * of_source,
-        (CHUNK + p->taps) * of_source,
         rows_of_group(p) * p->taps * of_source,
         p->taps * of_source,
         of_source,
         p->inputs * of_source,
     };
-    vf *const memory = divide_memory(29, sizes, places);
+    vf *const memory = divide_memory(26, sizes, places);
     if (!memory) return 1;
     m.halves = make_halves();
     struct chunk chunk = chunk_in(p, weights, drives);
     const uint64_t denormals = flush_denormals();
     pack_rows(p->size, p->width, p->rates, m.rates, LOG2E);
     pack_rows(p->rank, p->width, p->step, m.step, 1.0f);
-    if (p->map) pack_map((float *)m.map, p->width, numbers, p->map, 1, p->width);
+    if (p->map) pack_map((float *)m.map, p->width, used, p->map, 1, p->width);
     for (int64_t group = first; group < last; group++)
         if (p->negative) backward(1, &chunk, group, &m);
         else backward(0, &chunk, group, &m);

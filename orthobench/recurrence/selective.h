@@ -4,12 +4,12 @@
 
 #include <stdlib.h>
 
+#include "convolution.h"
 #include "products.h"
 #include "vectors.h"
 
 #define CHUNK 16
 #define GROUP (VL == 16 ? 8 : 4)
-#define LOG2E 1.44269504088896341f
 #define LN2 0.693147180559945309f
 
 struct selective {
@@ -44,26 +44,6 @@ static void unpack_rows(int64_t count, int64_t width, const vf *from, float *to)
         for (int64_t n = 0; n < count; n++) store(to + n * width + col, from[n], lanes(width - col));
 }
 
-/* 2^(x y) of x y <= 0, relative error below 3e-7. */
-INLINE vf power_of_product(vf x, vf y) {
-#if defined(__AVX512F__)
-    /* x y = whole / 32 + rest. The fraction of the first selects 2^(i / 32) from a table, which a polynomial of the rest
-     * corrects. The instruction that multiplies by 2^floor gives 0 below the range. */
-    static const float table[32] = {
-        1.0f, 1.02189715f, 1.04427378f, 1.06714040f, 1.09050773f, 1.11438674f, 1.13878863f, 1.16372486f,
-        1.18920712f, 1.21524736f, 1.24185781f, 1.26905096f, 1.29683955f, 1.32523666f, 1.35425555f, 1.38390988f,
-        1.41421356f, 1.44518081f, 1.47682615f, 1.50916443f, 1.54221083f, 1.57598085f, 1.61049033f, 1.64575548f,
-        1.68179283f, 1.71861930f, 1.75625216f, 1.79470907f, 1.83400809f, 1.87416763f, 1.91520656f, 1.95714412f};
-    const vf magic = splat(393216.0f); /* 1.5 * 2^18: adding it rounds to a multiple of 1 / 32 */
-    const vf shifted = x * y + magic, whole = shifted - magic, rest = x * y - whole;
-    const vf entry = (vf)_mm512_permutex2var_ps(_mm512_loadu_ps(table), (__m512i)shifted, _mm512_loadu_ps(table + 16));
-    const vf series = rest * 0.24022651f + 0.69314718f;
-    return (vf)_mm512_scalef_ps((__m512)(entry * rest * series + entry), (__m512)whole);
-#else
-    return power_of_two(x * y);
-#endif
-}
-
 /* a from e = exp(Delta A). */
 INLINE vf factor(const int negative, vf e) { return negative ? 2.0f * e - 1.0f : e; }
 
@@ -85,11 +65,11 @@ struct drive {
     vf delta, driven;
 };
 
-/* A chunk of steps of a row: its place in tensors [T, B, ...], the distance to that of the next row or chunk in turn,
- * the same in `starts`, and its length; x, whose steps are ldx floats apart; its weights in groups, and drives
- * [blocks, CHUNK]. */
+/* A chunk of steps of a row: the row, the first step, its place in tensors [T, B, ...], the distance to that of the next row or
+ * chunk in turn, the same in `starts`, and its length; x, whose steps are ldx floats apart; its weights in groups, and
+ * drives [blocks, CHUNK]. */
 struct chunk {
-    int64_t at, ahead, starts_ahead, count;
+    int64_t row, first, at, ahead, starts_ahead, count;
     const struct selective *p;
     const float *x;
     int64_t ldx;
@@ -106,50 +86,70 @@ INLINE void fetch(const struct chunk *chunk, int64_t t, int64_t col, int64_t fea
 }
 
 static void copy_floats(float *to, const float *from, int64_t count) {
-    for (int64_t n = 0; n < count; n++) to[n] = from[n];
+    for (int64_t n = 0; n < count; n += VL) store(to + n, load(from + n, lanes(count - n)), lanes(count - n));
 }
 
 /* `direction` is 1 if the next chunk is the later one, and -1 if it is the earlier one. */
 static void place_chunk(struct chunk *chunk, struct range rows, int64_t row, int64_t first, int direction) {
     const struct selective *const p = chunk->p;
-    chunk->at = first * p->batch + row, chunk->count = p->steps - first < CHUNK ? p->steps - first : CHUNK;
+    chunk->row = row, chunk->first = first, chunk->at = first * p->batch + row;
+    chunk->count = p->steps - first < CHUNK ? p->steps - first : CHUNK;
     const int64_t turn = row + 1 < rows.last ? 0 : direction * p->batch, next = turn ? rows.first - row : 1;
     chunk->ahead = turn * CHUNK + next;
     chunk->starts_ahead = (turn + next) * blocks_of(p->width) * in_groups(p->size) * VL;
 }
 
-static void read_weights(const struct chunk *chunk) {
+/* The numbers of a weight that are of use: C is not if nothing is read. */
+static int64_t numbers_used(const struct selective *p, int reads) { return p->rank + (reads ? 2 : 1) * p->size; }
+
+/* The weights of a chunk's steps in groups, from rows that are `ld` floats apart. */
+static void read_weights(const struct chunk *chunk, int reads, const float *weight, int64_t ld) {
     const struct selective *const p = chunk->p;
-    const int64_t ranks = in_groups(p->rank), units = in_groups(p->size), numbers = numbers_of(p);
-    for (int64_t t = 0; t < chunk->count; t++) {
-        const float *const weight = p->weight + step_at(chunk, t) * numbers;
-        for (int64_t n = 0; n < numbers; n += 16) fetch(chunk, t, n, numbers, p->weight);
+    const int64_t ranks = in_groups(p->rank), units = in_groups(p->size);
+    for (int64_t t = 0; t < chunk->count; t++, weight += ld) {
         copy_floats(chunk->r + t * ranks, weight, p->rank);
         copy_floats(chunk->b + t * units, weight + p->rank, p->size);
-        copy_floats(chunk->c + t * units, weight + p->rank + p->size, p->size);
+        if (reads) copy_floats(chunk->c + t * units, weight + p->rank + p->size, p->size);
     }
 }
 
-/* Delta, Delta x and, unless `slopes` is NULL, the derivative of softplus, of all blocks and steps of a chunk. `step` is
- * W, and `slopes` is as the drives.
+/* The same from the tensor of all steps. */
+static void read_kept_weights(const struct chunk *chunk, int reads) {
+    const struct selective *const p = chunk->p;
+    const int64_t numbers = numbers_of(p);
+    for (int64_t t = 0; t < chunk->count; t++)
+        for (int64_t n = 0; n < numbers; n += 16) fetch(chunk, t, n, numbers, p->weight);
+    read_weights(chunk, reads, p->weight + chunk->at * numbers, p->batch * numbers);
+}
+
+/* Steps whose functions are made at once: one of them waits for itself most of its time. */
+#define TURN 8
+
+/* Delta, Delta x and, unless `slopes` is NULL, the derivative of softplus, of a block at all steps of a chunk. `step` is
+ * the block's part of W. A turn behind the last step makes the last one again.
  *
  * softplus(z) = log(1 + e^z) = max(z, 0) + log(1 + u), u = e^-|z|. */
-INLINE void step_lengths(const struct chunk *chunk, const vf *step, vf *slopes) {
+INLINE void step_lengths(const struct chunk *chunk, int64_t col, const vf *step, struct drive *drives, vf *slopes) {
     const struct selective *const p = chunk->p;
-    const int64_t rank = p->rank, ranks = in_groups(rank), width = p->width;
-    for (int64_t t = 0; t < chunk->count; t++) {
-        const float *const r = chunk->r + t * ranks, *const x = chunk->x + t * chunk->ldx;
-        for (int64_t block = 0, col = 0; col < width; block++, col += VL) {
-            const int count = lanes(width - col);
-            const vf *const columns = step + block * ranks;
-            struct drive *const drive = chunk->drives + block * CHUNK + t;
-            if (!p->inputs) fetch(chunk, t, col, width, p->x);
-            vf raw = load(p->bias + col, count);
-            for (int64_t j = 0; j < rank; j++) raw += r[j] * columns[j];
-            const vf u = power_of_product(magnitude(raw), splat(-LOG2E));
-            drive->delta = relu(raw) + log_one_plus(u);
-            drive->driven = drive->delta * load(x + col, count);
-            if (slopes) slopes[block * CHUNK + t] = select_lanes(raw < 0, u, splat(1.0f)) * reciprocal(1.0f + u);
+    const int64_t rank = p->rank, ranks = in_groups(rank), last = chunk->count - 1;
+    const int count = lanes(p->width - col);
+    const vf bias = load(p->bias + col, count);
+    for (int64_t start = 0; start <= last; start += TURN) {
+        vf raw[TURN];
+#pragma GCC unroll 8
+        for (int i = 0; i < TURN; i++) raw[i] = bias;
+        for (int64_t j = 0; j < rank; j++)
+#pragma GCC unroll 8
+            for (int i = 0; i < TURN; i++) raw[i] += chunk->r[(start + i) * ranks + j] * step[j];
+#pragma GCC unroll 8
+        for (int i = 0; i < TURN; i++) {
+            const int64_t t = start + i < last ? start + i : last;
+            struct drive *const drive = drives + start + i;
+            if (!p->inputs) fetch(chunk, t, col, p->width, p->x);
+            const vf u = power_of_product(magnitude(raw[i]), splat(-LOG2E));
+            drive->delta = relu(raw[i]) + log_one_plus(u);
+            drive->driven = drive->delta * load(chunk->x + t * chunk->ldx + col, count);
+            if (slopes) slopes[start + i] = select_lanes(raw[i] < 0, u, splat(1.0f)) * reciprocal(1.0f + u);
         }
     }
 }
@@ -180,14 +180,16 @@ static void apply_map(int64_t rows, int64_t columns, struct operand operand, flo
         }
 }
 
-/* The weights of a chunk's steps. `out` is memory for [CHUNK, padded(numbers)]. */
+/* The weights of a chunk's steps, kept and in groups. `out` is memory for [CHUNK, padded(numbers_used)]. */
 static void make_weights(const struct chunk *chunk, const float *packed, float *out) {
     const struct selective *const p = chunk->p;
-    const int64_t numbers = numbers_of(p);
+    const int reads = p->y != NULL;
+    const int64_t numbers = numbers_of(p), used = numbers_used(p, reads);
     const struct operand x = {chunk->x, chunk->ldx, p->width, packed};
-    apply_map(chunk->count, numbers, x, out);
+    apply_map(chunk->count, used, x, out);
+    read_weights(chunk, reads, out, padded(used));
     for (int64_t t = 0; t < chunk->count; t++)
-        copy_floats(p->weight + step_at(chunk, t) * numbers, out + t * padded(numbers), numbers);
+        copy_floats(p->weight + step_at(chunk, t) * numbers, out + t * padded(used), used);
 }
 
 /* dmap [numbers, padded(width)] += the sum over a chunk of a group's rows of dweight^T x. `by_weight` is [rows, CHUNK,
@@ -196,14 +198,14 @@ static void make_weights(const struct chunk *chunk, const float *packed, float *
 static void add_map_gradient(const struct chunk *chunk, const float *x, int64_t row_size, int64_t rows,
                              const float *by_weight, struct factor *factors, float *dmap) {
     const struct selective *const p = chunk->p;
-    const int64_t numbers = numbers_of(p), total = rows * CHUNK;
+    const int64_t numbers = numbers_of(p), used = numbers_used(p, p->grad_y != NULL), total = rows * CHUNK;
     for (int64_t k = 0; k < total; k++) {
         const int64_t t = k % CHUNK < chunk->count ? k % CHUNK : 0;
         factors[k].state = x + k / CHUNK * row_size + t * chunk->ldx;
     }
     for (int64_t k = 0; k < total; k += DEPTH) {
         const struct rows piece = {by_weight + k * numbers, total - k < DEPTH ? total - k : DEPTH, numbers};
-        accumulate_outer(&piece, factors + k, 0, numbers, 0, p->width, p->width, 0, dmap, NULL);
+        accumulate_outer(&piece, factors + k, 0, used, 0, p->width, p->width, 0, dmap, NULL);
     }
 }
 
@@ -211,84 +213,106 @@ static void add_map_gradient(const struct chunk *chunk, const float *x, int64_t 
 
 /* x_t = silu(z_t), z_t = sum_i w_i o s_{t - taps + 1 + i} + b, of a source s, or of its projection s_t = U u_t of
  * `inputs` numbers u; `input_weight` [inputs, width] is U transposed. `before` [taps - 1, B, width] has s before the
- * first step. Rows of a thread's memory have ld = padded(width) floats: the source [CHUNK + taps - 1, ld] from taps - 1
- * steps before the chunk, x and sigmoid(z) [CHUNK, ld], zeros behind the last feature. */
+ * first step. x and the derivatives of silu, if they are wanted, are rows of ld = padded(width) floats in a thread's
+ * memory, [CHUNK, ld], zeros behind the last feature. */
 struct inputs {
-    float *source, *x, *sigmoids;
+    float *x, *slopes;
 };
 
-static void read_source(const struct chunk *chunk, int64_t first, float *source) {
+INLINE struct source source_of(const struct selective *p) {
+    return (struct source){p->x, p->input_weight, p->convolution, p->before, p->batch, p->width, p->taps, p->inputs};
+}
+
+INLINE void convolve(const int taps, const int inputs, const struct chunk *chunk, int64_t col, const struct inputs *m) {
     const struct selective *const p = chunk->p;
-    const int64_t width = p->width, ld = padded(width);
-    for (int64_t k = 0; k < chunk->count + p->taps - 1; k++, source += ld) {
-        const int64_t step = first - p->taps + 1 + k, at = chunk->at + (step - first) * p->batch;
-        const int is_projected = p->inputs && step >= 0;
-        const float *from = p->x + at * (is_projected ? p->inputs : width);
-        if (step < 0) from = p->before + (at + (p->taps - 1) * p->batch) * width;
-        for (int64_t col = 0; col < width; col += VL) {
-            const int count = lanes(width - col);
-            vf value = is_projected ? (vf){0} : load(from + col, count);
-            for (int64_t j = 0; is_projected && j < p->inputs; j++)
-                value += from[j] * load(p->input_weight + j * width + col, count);
-            *(vf *)(source + col) = value;
-        }
+    const struct source source = source_of(p);
+    const int64_t ld = padded(p->width), first = chunk->first, row = chunk->row;
+    const int count = lanes(p->width - col);
+    const vf bias = p->convolution_bias ? load(p->convolution_bias + col, count) : (vf){0};
+    vf w[MOST_TAPS];
+    vf u[MOST_INPUTS];
+    vf window[MOST_TAPS];
+    load_weights(taps, inputs, &source, col, count, w, u);
+    for (int i = 1; i < taps; i++) window[i] = source_at(inputs, &source, u, first - taps + i, row, col, count);
+    for (int64_t t = 0; t < chunk->count; t++) {
+        for (int i = 1; i < taps; i++) window[i - 1] = window[i];
+        window[taps - 1] = source_at(inputs, &source, u, first + t, row, col, count);
+        vf z = bias;
+        for (int i = 0; i < taps; i++) z += w[i] * window[i];
+        const vf s = short_sigmoid(z), x = z * s;
+        *(vf *)(m->x + t * ld + col) = x;
+        if (m->slopes) *(vf *)(m->slopes + t * ld + col) = s + x * (1.0f - s);
     }
 }
 
-/* Make x of a chunk, whose first step is `first`, or point to it. */
-INLINE void make_inputs(struct chunk *chunk, int64_t first, const struct inputs *m) {
+/* Point to x of a chunk, or to the place of a convolution's x. */
+static void place_inputs(struct chunk *chunk, const struct inputs *m) {
     const struct selective *const p = chunk->p;
-    const int64_t width = p->width, ld = padded(width);
-    chunk->x = p->taps ? m->x : p->x + chunk->at * width, chunk->ldx = p->taps ? ld : p->batch * width;
-    if (!p->taps) return;
-    read_source(chunk, first, m->source);
-    for (int64_t t = 0; t < chunk->count; t++)
-        for (int64_t col = 0; col < width; col += VL) {
-            const int count = lanes(width - col);
-            vf z = p->convolution_bias ? load(p->convolution_bias + col, count) : (vf){0};
-            for (int64_t i = 0; i < p->taps; i++)
-                z += load(p->convolution + i * width + col, count) * *(const vf *)(m->source + (t + i) * ld + col);
-            const vf s = sigmoid(z);
-            *(vf *)(m->x + t * ld + col) = z * s;
-            *(vf *)(m->sigmoids + t * ld + col) = s;
-        }
+    chunk->x = p->taps ? m->x : p->x + chunk->at * p->width;
+    chunk->ldx = p->taps ? padded(p->width) : p->batch * p->width;
 }
 
-/* Gradients of the convolution: dx [CHUNK, ld]; by the source [CHUNK + taps - 1, ld], of whose last rows `later` has
- * what the steps behind the chunk add; then of its first rows. Sums [taps, ld], [ld] and [inputs, ld]. */
+/* Make a block of x of a chunk, if it is a convolution's. */
+INLINE void make_inputs(const struct chunk *chunk, int64_t col, const struct inputs *m) {
+    if (!chunk->p->taps) return;
+#define CONVOLVE(TAPS, INPUTS) convolve(TAPS, INPUTS, chunk, col, m)
+    EACH_FORM(chunk->p, CONVOLVE)
+#undef CONVOLVE
+}
+
+/* Of a convolution: the gradients dz of the taps - 1 steps behind a chunk, then of its first ones, [taps - 1, ld], the
+ * next step first; and sums [taps, ld], [ld] and [inputs, ld]. */
 struct inputs_gradients {
-    float *dx, *by_source, *later, *convolution, *bias, *projection;
+    float *later, *convolution, *bias, *projection;
 };
 
-/* The gradients by the weights, and by the source or U; by `before` in the first chunk. */
-static void inputs_backward(const struct chunk *chunk, int64_t first, const struct inputs *m,
-                            const struct inputs_gradients *g) {
+#define ADD(TO, VALUE) (*(vf *)(TO) += (VALUE))
+
+/* The gradients by the weights, and by the source or U; by `before` in the first chunk. `dx` has the gradients by x of a
+ * block, `stride` vectors apart, and `mapped` what the map adds to them, [CHUNK, ld], or NULL. */
+INLINE void convolve_backward(const int taps, const int inputs, const struct chunk *chunk, int64_t col, const vf *dx,
+                              int64_t stride, const float *mapped, const float *slopes,
+                              const struct inputs_gradients *g) {
     const struct selective *const p = chunk->p;
-    const int64_t width = p->width, ld = padded(width), earlier = p->taps - 1;
-    const size_t kept = (size_t)(earlier * ld) * sizeof(float);
-    memset(g->by_source, 0, (size_t)(chunk->count * ld) * sizeof(float));
-    memcpy(g->by_source + chunk->count * ld, g->later, kept);
-    for (int64_t t = 0; t < chunk->count; t++)
-        for (int64_t col = 0; col < width; col += VL) {
-            const int64_t at = t * ld + col;
-            const vf s = *(const vf *)(m->sigmoids + at), x = *(const vf *)(m->x + at);
-            const vf dz = *(const vf *)(g->dx + at) * (s + x * (1.0f - s));
-            *(vf *)(g->bias + col) += dz;
-            for (int64_t i = 0; i < p->taps; i++) {
-                *(vf *)(g->by_source + at + i * ld) += load(p->convolution + i * width + col, lanes(width - col)) * dz;
-                *(vf *)(g->convolution + i * ld + col) += dz * *(const vf *)(m->source + at + i * ld);
-            }
+    const struct source source = source_of(p);
+    const int64_t width = p->width, ld = padded(width), first = chunk->first, row = chunk->row;
+    const int count = lanes(width - col);
+    vf w[MOST_TAPS];
+    vf u[MOST_INPUTS];
+    vf window[MOST_TAPS];
+    vf dz[MOST_TAPS]; /* dz[i]: of step t + i */
+    vf by_weight[MOST_TAPS];
+    vf by_input[MOST_INPUTS];
+    vf by_bias = {0};
+    load_weights(taps, inputs, &source, col, count, w, u);
+    for (int i = 0; i < taps; i++) by_weight[i] = (vf){0};
+    for (int j = 0; j < inputs; j++) by_input[j] = (vf){0};
+    for (int i = 0; i < taps - 1; i++) {
+        window[i] = source_at(inputs, &source, u, first + chunk->count - taps + 1 + i, row, col, count);
+        dz[i] = *(const vf *)(g->later + i * ld + col);
+    }
+    for (int64_t t = chunk->count - 1; t >= 0; t--) {
+        for (int i = taps - 1; i > 0; i--) window[i] = window[i - 1], dz[i] = dz[i - 1];
+        window[0] = source_at(inputs, &source, u, first + t - taps + 1, row, col, count);
+        const vf more = mapped ? *(const vf *)(mapped + t * ld + col) : (vf){0};
+        dz[0] = (dx[t * stride] + more) * *(const vf *)(slopes + t * ld + col);
+        by_bias += dz[0];
+        vf by_source = {0};
+        for (int i = 0; i < taps; i++) {
+            by_weight[i] += dz[0] * window[i];
+            by_source += w[taps - 1 - i] * dz[i]; /* s_t is input taps - 1 - i of step t + i */
         }
-    memcpy(g->later, g->by_source, kept);
-    for (int64_t k = first ? earlier : 0; k < chunk->count + earlier; k++) {
-        const float *const row = g->by_source + k * ld;
-        const int64_t step = first - earlier + k, at = chunk->at + (step - first) * p->batch;
-        if (step < 0) memcpy(p->dbefore + (at + earlier * p->batch) * width, row, (size_t)width * sizeof(float));
-        else if (!p->inputs) memcpy(p->dx + at * width, row, (size_t)width * sizeof(float));
-        else
-            for (int64_t j = 0; j < p->inputs; j++)
-                for (int64_t col = 0; col < width; col += VL)
-                    *(vf *)(g->projection + j * ld + col) += p->x[at * p->inputs + j] * *(const vf *)(row + col);
+        if (!inputs) store(p->dx + step_at(chunk, t) * width + col, by_source, count);
+        for (int j = 0; j < inputs; j++) by_input[j] += p->x[step_at(chunk, t) * inputs + j] * by_source;
+    }
+    for (int i = 0; i < taps; i++) ADD(g->convolution + i * ld + col, by_weight[i]);
+    for (int j = 0; j < inputs; j++) ADD(g->projection + j * ld + col, by_input[j]);
+    ADD(g->bias + col, by_bias);
+    for (int i = 0; i < taps - 1; i++) *(vf *)(g->later + i * ld + col) = dz[i];
+    for (int j = 0; chunk->first == 0 && j < taps - 1; j++) { /* the source of step j - taps + 1 */
+        vf by_source = {0};
+        for (int i = 0; i <= j; i++) by_source += w[j - i] * dz[i];
+        store(p->dbefore + (chunk->at + j * p->batch) * width + col, by_source, count);
     }
 }
 

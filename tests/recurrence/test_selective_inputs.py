@@ -174,3 +174,28 @@ def test_refuses_a_bias_that_does_not_fit() -> None:
     others = (-torch.ones(12), torch.zeros(6, 1), torch.zeros(6), 2)
     with pytest.raises(ValueError, match=r"the bias \[5\] of the convolution should be \[6\]"):
         selective_scan(x, torch.zeros(2, 1, 5), (torch.zeros(1, 12),), None, *others)
+
+
+def one_step(bias: Tensor, rate: float, b: float, start: float, x: Tensor | Convolution) -> Tensor:
+    """h after a step of one row: exp(Delta A) h_0 + Delta B x, Delta = softplus(bias)."""
+    width, zero = len(bias), torch.zeros(1, 1, 1)
+    weight, state = torch.tensor([[[0.0, b, 0.0]]]), torch.full((1, width), start)
+    call = selective_scan.call(
+        x, weight, (state,), None, torch.full((width,), rate), zero.expand(width, 1, 1)[..., 0], bias, 1, False, False
+    )
+    _, (h,) = cpu.run(call)
+    return h[0].double()
+
+
+def test_functions_are_exact_to_the_rounding() -> None:
+    """softplus, exp and SiLU over the range of float32, each from a step that has it alone."""
+    z = torch.linspace(-80, 80, 1003)
+    exact, ones = torch.log1p(z.double().exp()), torch.ones(1, 1, len(z))
+    bound = 4e-7 * (1 + z.abs().double())
+    assert ((one_step(z, -1e-30, 1.0, 0.0, ones) / exact - 1).abs() < bound).all()
+    decay = one_step(z, -0.9, 0.0, 1.0, ones)
+    assert ((decay / (-0.9 * exact).exp() - 1).abs() < bound).all()
+    unit = torch.full((len(z),), 0.54132485)  # its softplus is 1
+    copied = torch.tensor([[0.0], [1.0]]).expand(2, len(z))
+    x = one_step(unit, -1e-30, 1.0, 0.0, Convolution(z.expand(1, 1, -1), copied, torch.zeros(1, 1, len(z)), None))
+    assert ((x / (z.double() * z.double().sigmoid()) - 1).abs()[z != 0] < bound[z != 0]).all()
