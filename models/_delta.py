@@ -21,7 +21,7 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import linear, silu, softplus
+from torch.nn.functional import silu, softplus
 
 from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Count, Model, ModelSettings, Signature, State
@@ -171,7 +171,7 @@ class DeltaModel(Model):
         h = (by_head * scale * self.norm_weight).flatten(-2)
         if self.gate_weight is not None:
             h = h * silu(project(inputs, self.gate_weight))
-        return linear(h, self.mixing_weight)
+        return project(h, self.mixing_weight)
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:
         return outputs[-1] if self.signature.readout == "last" else outputs

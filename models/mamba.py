@@ -138,7 +138,7 @@ class Mamba(Model):
         y = y + self.feedthrough * x
         if self.gate_weight is not None:
             y = y * silu(project(inputs, self.gate_weight))
-        return linear(y, self.mixing_weight), (torch.cat((h, *last), dim=-1),)
+        return project(y, self.mixing_weight), (torch.cat((h, *last), dim=-1),)
 
     def convolve(self, inputs: Tensor, before: Tensor) -> tuple[Tensor | Convolution, Tensor, State]:
         """Return x `[T, B, D]` of inputs `[T, B, m]`, its last step `[1, B, D]`, and the convolution's last inputs.

@@ -14,7 +14,8 @@ struct source {
     int64_t batch, width, taps, inputs;
 };
 
-INLINE void load_weights(const int taps, const int inputs, const struct source *s, int64_t col, int count, vf *w, vf *u) {
+INLINE void load_weights(const int taps, const int inputs, const struct source *s, int64_t col, int count, vf *w,
+                         vf *u) {
     for (int i = 0; i < taps; i++) w[i] = load(s->weight + i * s->width + col, count);
     for (int i = 0; i < inputs; i++) u[i] = load(s->input_weight + i * s->width + col, count);
 }

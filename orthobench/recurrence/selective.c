@@ -231,8 +231,8 @@ INLINE void states_again(const int negative, const struct chunk *chunk, int64_t 
 /* The steps of a chunk backwards, for a group of units of a block: with the gradient by y if it `reads`, and the squares
  * of the norms if it is `traced`. The groups' sums add up to the gradients by Delta x and Delta A / log 2, from which the
  * last group makes those by x without the map and by W r + b. */
-INLINE void sweep(const int negative, const int reads, const int traced, const struct chunk *chunk, int64_t block, int64_t group, vf *state_gradient,
-                  const struct scratch *m) {
+INLINE void sweep(const int negative, const int reads, const int traced, const struct chunk *chunk, int64_t block,
+                  int64_t group, vf *state_gradient, const struct scratch *m) {
     const struct selective *const p = chunk->p;
     const int64_t units = in_groups(p->size), col = block * VL, unit = block * units + group;
     const int count = lanes(p->width - col);
@@ -243,7 +243,10 @@ INLINE void sweep(const int negative, const int reads, const int traced, const s
     vf by_bias = {0};
     vf by_state[GROUP];
     vf by_rate[GROUP];
-    for (int i = 0; i < GROUP; i++) by_state[i] = state_gradient[unit + i], by_rate[i] = m->by_rates[unit + i], rate[i] = m->rates[unit + i];
+    for (int i = 0; i < GROUP; i++) {
+        by_state[i] = state_gradient[unit + i], by_rate[i] = m->by_rates[unit + i];
+        rate[i] = m->rates[unit + i];
+    }
     for (int64_t t = chunk->count - 1; t >= 0; t--) {
         const vf *const h = m->h + t * GROUP, *const e = m->e + t * GROUP;
         vf *const by_b = m->by_b + t * GROUP;
