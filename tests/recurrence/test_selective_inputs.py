@@ -190,10 +190,10 @@ def one_step(bias: Tensor, rate: float, b: float, start: float, x: Tensor | Conv
 def test_functions_are_exact_to_the_rounding() -> None:
     """softplus, exp and SiLU over the range of float32, each from a step that has it alone."""
     z = torch.linspace(-80, 80, 1003)
-    exact, ones = torch.log1p(z.double().exp()), torch.ones(1, 1, len(z))
+    exact, unit_x = torch.log1p(z.double().exp()), torch.unit_x(1, 1, len(z))
     bound = 4e-7 * (1 + z.abs().double())
-    assert ((one_step(z, -1e-30, 1.0, 0.0, ones) / exact - 1).abs() < bound).all()
-    decay = one_step(z, -0.9, 0.0, 1.0, ones)
+    assert ((one_step(z, -1e-30, 1.0, 0.0, unit_x) / exact - 1).abs() < bound).all()
+    decay = one_step(z, -0.9, 0.0, 1.0, unit_x)
     assert ((decay / (-0.9 * exact).exp() - 1).abs() < bound).all()
     unit = torch.full((len(z),), 0.54132485)  # its softplus is 1
     copied = torch.tensor([[0.0], [1.0]]).expand(2, len(z))
