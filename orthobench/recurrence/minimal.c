@@ -19,7 +19,8 @@ INLINE unit gates_of(const int gates, const int positive, const float *x, const 
         u.by_first = splat(-1.0f), u.by_second = (vf){0};
     } else {
         /* 1 / sigmoid of f and i, at most e^88 */
-        const vf f = 1.0f + exponential(-first), i = 1.0f + exponential(-(load(x + width, count) + load(bias + width, count)));
+        const vf second = load(x + width, count) + load(bias + width, count);
+        const vf f = 1.0f + exponential(-first), i = 1.0f + exponential(-second);
         u.keep = 1.0f / (1.0f + f / i);
         u.by_first = 1.0f - 1.0f / f, u.by_second = 1.0f / i - 1.0f;
     }

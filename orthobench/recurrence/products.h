@@ -211,9 +211,10 @@ static void copy_blocks(float *to, const struct rows *dz, int64_t width, int64_t
 }
 
 /* out [width, padded(n + m)] += the sum over at most DEPTH rows of dz [width] times their factor, [state [n],
- * input [m]], of which only the columns [from, to) are wanted; `from` is a multiple of VL. A panel of the factors is copied before its use. Read in place, its vectors would cross cache lines, and
- * rows a power of two apart would fall on the same few cache sets. For the same reason dz is copied too if there is
- * memory for it, `copy`. The `ahead` rows of dz behind these, and their factors, are fetched meanwhile. */
+ * input [m]], of which only the columns [from, to) are wanted; `from` is a multiple of VL. A panel of the factors is
+ * copied before its use. Read in place, its vectors would cross cache lines, and rows a power of two apart would fall on
+ * the same few cache sets. For the same reason dz is copied too if there is memory for it, `copy`. The `ahead` rows of dz
+ * behind these, and their factors, are fetched meanwhile. */
 static void accumulate_outer(const struct rows *dz, const struct factor *factors, int64_t ahead, int64_t width,
                              int64_t from, int64_t to, int64_t n, int64_t m, float *out, float *copy) {
     _Alignas(64) float panel[DEPTH * 2 * VL];

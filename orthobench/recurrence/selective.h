@@ -66,8 +66,8 @@ struct drive {
 };
 
 /* A chunk of steps of a row: the row, the first step, its place in tensors [T, B, ...], the distance to that of the
- * next row or chunk in turn, the same in `starts`, and its length; x, whose steps are ldx floats apart; its weights in groups, and
- * drives [blocks, CHUNK]. */
+ * next row or chunk in turn, the same in `starts`, and its length; x, whose steps are ldx floats apart; its weights in
+ * groups, and drives [blocks, CHUNK]. */
 struct chunk {
     int64_t row, first, at, ahead, starts_ahead, count;
     const struct selective *p;
