@@ -68,6 +68,11 @@ def command(
         for metric in result.metrics
     ]
     records.print_columns(headings, rows)
+    if result.by_length is not None and result.trained_lengths is not None:
+        shortest, longest = result.trained_lengths
+        typer.echo(f"\n{result.length_metric} over length, trained on {shortest} to {longest}")
+        shown = records.some_lengths(result.by_length, result.trained_lengths)
+        records.print_columns(("length", "value"), [[str(n), _number(result.by_length[n])] for n in shown])
 
 
 def _number(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orthobench.settings import text
@@ -48,6 +48,13 @@ def cell(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(f"{name}={text(entry)}" for name, entry in value.items())
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def some_lengths(lengths: Iterable[int], trained: Iterable[int]) -> list[int]:
+    """Return eight of many lengths: the shortest, the longest and those between. Those of training are added."""
+    tested = sorted(lengths)
+    spread = {tested[number * (len(tested) - 1) // 7] for number in range(8)}
+    return sorted(spread | {length for length in trained if length in tested})
 
 
 def print_columns(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -109,16 +109,13 @@ def command(
 
 
 def _length_lines(measured: ByLength) -> Iterator[str]:
-    """Yield a heading, and the last values at some lengths: the shortest, the longest, those of training and between.
+    """Yield a heading, and the last values at some lengths. The JSON output has all of them."""
+    from orthobench.cli import records
 
-    The JSON output has all of them.
-    """
     iteration, values = max(measured.values.items())
-    lengths = list(values)
-    spread = {lengths[number * (len(lengths) - 1) // 7] for number in range(8)}
     shortest, longest = measured.trained
     yield f"{measured.metric} over length, iteration {iteration}, trained on {shortest} to {longest}"
-    for length in sorted(spread | {length for length in measured.trained if length in values}):
+    for length in records.some_lengths(values, measured.trained):
         yield f"    {length:<28} {values[length]:.4g}"
 
 

@@ -46,6 +46,8 @@ class EvaluationResult:
         changed: the settings of the task, and the seed, in which the data differ from the run's.
         metrics: every metric of the task.
         by_length: the task's metric over length, by the length of the test sequences; None where it has none.
+        length_metric: the name of that metric.
+        trained_lengths: the shortest and the longest length of training, with the run's own settings.
     """
 
     run: str
@@ -56,6 +58,8 @@ class EvaluationResult:
     changed: dict[str, Any]
     metrics: list[EvaluatedMetric]
     by_length: dict[int, float] | None = None
+    length_metric: str | None = None
+    trained_lengths: tuple[int, int] | None = None
 
 
 def evaluate(
@@ -108,6 +112,8 @@ def evaluate(
         changed=changed,
         metrics=metrics,
         by_length=None if scores is None else scores.means(),
+        length_metric=task.length_metric,
+        trained_lengths=task.trained_lengths(trained.config.task_settings) if task.length_metric else None,
     )
 
 

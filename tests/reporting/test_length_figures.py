@@ -161,6 +161,19 @@ def test_a_runs_page_has_its_lengths_as_the_axis(store):
     assert record["trained"] == (2.0, 4.0)
 
 
+def test_an_evaluation_prints_the_metric_over_length(database, store):
+    run = next(run for run in store.runs() if run.task == "sums")
+    plugin = str(Path(database).with_name("sums.py"))
+    outcome = CliRunner().invoke(app, ["evaluate", run.key, "--db", database, "--plugin", plugin])
+    heading, columns, *rows = outcome.output.partition("\n\n")[2].splitlines()
+    assert heading == "accuracy over length, trained on 2 to 4"
+    assert columns.split() == ["length", "value"]
+    expected = ob.open_results(database).by_length(run).loc[run.best_iteration]
+    shown = {int(length): float(value) for length, value in map(str.split, rows)}
+    assert shown == pytest.approx({length: expected[length] for length in shown}, rel=1e-5)
+    assert {expected.index.min(), expected.index.max(), 4} <= set(shown)
+
+
 def test_the_api_the_command_and_the_sinks(database, store):
     run = next(run for run in store.runs() if run.task == "sums")
     table = ob.open_results(database).by_length(run)
