@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
 
 from orthobench.analysis.aggregates import Accuracy, scaled
@@ -37,7 +38,7 @@ def trained_range(traces: pd.DataFrame) -> tuple[float, float] | None:
     return (float(ranges.iloc[0][0]), float(ranges.iloc[0][1])) if len(ranges) else None
 
 
-def length_course(traces: pd.DataFrame, runs: Sequence[Run]) -> Course | None:
+def length_course(traces: pd.DataFrame, runs: Sequence[Run], bin_size: int = 1) -> Course | None:
     """Return the metric of a variant's last evaluation over length, with the band over seeds; None without one.
 
     The test sequences of a seed may lack a length that others have: the seed does not count there.
@@ -45,11 +46,15 @@ def length_course(traces: pd.DataFrame, runs: Sequence[Run]) -> Course | None:
     Args:
         traces: columns run, name, iteration, values.
         runs: the variant's runs.
+        bin_size: number of neighbouring lengths whose values are averaged, for each seed, at their mean length.
     """
     columns = last_by_length(traces, runs)
     if not columns:
         return None
     table = pd.DataFrame(columns).sort_index()
+    if bin_size > 1:
+        bins = np.arange(len(table)) // bin_size
+        table = table.groupby(bins).mean().set_index(table.index.to_series().groupby(bins).mean())
     return course_of_vectors(table.index.to_numpy(float), table.to_numpy(float).T, columns, runs)
 
 

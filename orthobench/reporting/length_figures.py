@@ -18,13 +18,17 @@ from orthobench.reporting.styles import Styles
 SHADE = "rgba(136,136,136,0.16)"
 
 
-def over_length(condition: Condition, styles: Styles, most: int | None = None) -> tuple[str, Figure] | None:
+def over_length(
+    condition: Condition, styles: Styles, most: int | None = None, bin_size: int = 1
+) -> tuple[str, Figure] | None:
     """Draw the metric of each variant's last evaluation over length; return caption and figure, None without data.
 
     The baseline is a dashed line. The lengths of training are shaded, with a thick grey line on the axis.
 
     Args:
         most: draw at most this many variants, those with the best means over all lengths; the caption says so.
+        bin_size: number of neighbouring lengths whose values are averaged, if at least `bin_size` points remain; the
+            caption says so.
     """
     known = [variant for variant in condition.variants if length_metric(variant.traces)]
     if not known:
@@ -37,11 +41,15 @@ def over_length(condition: Condition, styles: Styles, most: int | None = None) -
         if (course := length_course(variant.traces, variant.runs)) is not None
     }
     best = sorted(courses, key=lambda key: metric.sign * _mean(courses[key], metric.worst))[:most]
+    if max((len(course.x) for course in courses.values()), default=0) < bin_size**2:
+        bin_size = 1
     chosen = [variant for variant in condition.variants if variant.run.variant in best]
     figure = empty_figure("length of the test sequence", f"test {metric.axis}")
     ends, top = list(trained or ()), 1.0 if metric.is_fraction else 0.0
     for variant, style in styled(replace(condition, variants=chosen), styles, figure):
         course = courses[variant.run.variant]
+        if bin_size > 1:
+            course = length_course(variant.traces, variant.runs, bin_size) or course
         ends += [float(course.x[0]), float(course.x[-1])]
         top = max(top, float(np.nanmax(course.high, initial=0.0)))
         add_course(figure, course, course.x, variant.label, style)
@@ -52,6 +60,8 @@ def over_length(condition: Condition, styles: Styles, most: int | None = None) -
     if baseline is not None:
         add_baseline(figure, [shortest, longest], baseline)
     words = caption(f"{(metric.label or metric.name).capitalize()} over the length of the test sequences", condition)
+    if bin_size > 1:
+        words += f" Each point is the mean over {bin_size} lengths."
     if baseline is not None:
         words += f" Grey dashes: the baseline, {baseline:.4g}."
     if trained is not None:

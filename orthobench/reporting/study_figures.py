@@ -20,6 +20,7 @@ from orthobench.reporting.drawing import GREY, add_course, empty_figure, show_ga
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import Drawn, step_matrices, styled
 from orthobench.reporting.length_figures import over_length
+from orthobench.reporting.study_lengths import BIN
 from orthobench.reporting.styles import PALETTE, Style, Styles
 
 MOST = 8
@@ -154,8 +155,11 @@ def jacobians(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
 
 
 def lengths(figure_name: str, condition: Condition, styles: Styles) -> Drawn:
-    """Draw the metric over the length of the test sequences after training, of the `MOST` best variants at most."""
-    drawn = over_length(condition, styles, MOST)
+    """Draw the metric over the length of the test sequences after training, of the `MOST` best variants at most.
+
+    Each point is a mean over `BIN` lengths, as in the tables beside the figure.
+    """
+    drawn = over_length(condition, styles, MOST, BIN)
     if drawn is None:
         return {}
     words, figure = drawn

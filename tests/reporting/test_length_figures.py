@@ -136,6 +136,27 @@ def test_a_study_of_many_models_draws_the_best(store, monkeypatch):
     assert "The 1 variants of 2 with the best means over all lengths. The tables have all." in words
 
 
+def test_the_points_of_a_study_are_means_over_lengths(store, monkeypatch):
+    condition = condition_of_sums(store)
+    values = last_by_hand(store, "lstm")  # by length, one value a seed
+    assert list(values) == list(range(3, 10))
+    means = [np.mean([values[length] for length in part], 0) for part in ((3, 4), (5, 6), (7, 8), (9,))]
+    variant = next(variant for variant in condition.variants if variant.label == "lstm")
+    course = length_course(variant.traces, variant.runs, 2)
+    assert course.x.tolist() == [3.5, 5.5, 7.5, 9]
+    np.testing.assert_allclose(course.median, [np.median(each) for each in means])
+    np.testing.assert_allclose(course.high, [max(each) for each in means])
+
+    monkeypatch.setattr("orthobench.reporting.study_figures.BIN", 2)
+    (words, figure), *_ = lengths("sums", condition, Styles([condition])).values()
+    assert "Each point is the mean over 2 lengths." in words
+    (drawn,) = [trace for trace in figure.data if trace.get("name") == "lstm"]
+    assert list(drawn["x"]) == [3.5, 5.5, 7.5, 9]
+    monkeypatch.setattr("orthobench.reporting.study_figures.BIN", 3)  # seven lengths are less than three bins of three
+    (words, _), *_ = lengths("sums", condition, Styles([condition])).values()
+    assert "Each point" not in words
+
+
 def test_a_variant_without_a_finite_value_is_not_among_the_best(store):
     condition = condition_of_sums(store)
     lost, rest = condition.variants
