@@ -41,7 +41,7 @@ def print_states(runs: Sequence[RunState]) -> None:
     several = len(shared) > 1
     for task, settings in shared.items():
         if settings:
-            typer.echo(f"every run{f' of {task}' if several else ''}: {_in_words(settings)}")
+            typer.echo(f"every run{f' of {task}' if several else ''}: {cell(settings)}")
     headings = ("run", *(("task",) if several else ()), "model", "settings", "seed", "state")
     has_estimates = any(run.estimate is not None for run in runs)
     table = Table(*headings, *(("time", "memory", "judged by") if has_estimates else ()), box=None)
@@ -49,7 +49,7 @@ def print_states(runs: Sequence[RunState]) -> None:
         own = {name: value for name, value in run.settings.items() if name not in shared[run.task]}
         state = f"{run.state}, left out" if run.is_left_out else run.state
         tasks = [run.task] if several else []
-        table.add_row(run.key, *tasks, run.model, _in_words(own), str(run.seed), state, *(run.estimate or ()))
+        table.add_row(run.key, *tasks, run.model, cell(own), str(run.seed), state, *(run.estimate or ()))
     console().print(table)
     states = [run.state for run in runs]
     typer.echo(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
@@ -63,10 +63,6 @@ def _shared_settings(runs: Sequence[RunState]) -> dict[str, dict[str, str]]:
         shared[run.task] = {name: value for name, value in settings.items() if run.settings.get(name) == value}
     counts = Counter(run.task for run in runs)
     return {task: settings if counts[task] > 1 else {} for task, settings in shared.items()}
-
-
-def _in_words(settings: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def print_summary(rows: list[Variant]) -> None:
