@@ -30,8 +30,9 @@ def length_tables(conditions: Sequence[tuple[str, Condition]]) -> list[StudyTabl
         return []
 
     def table(caption: str, cells: Mapping[tuple[str, str], tuple[float, str]]) -> StudyTable:
-        def rank(label: str) -> float:
-            return -sum(cells[label, figure][0] for figure in figures if (label, figure) in cells)
+        def rank(label: str) -> tuple[float, int]:
+            known = [cells[label, figure][0] for figure in figures if (label, figure) in cells]
+            return -sum(known), -len(known)
 
         rows = [
             (label, *(cells.get((label, figure), (0.0, "–"))[1] for figure in figures))

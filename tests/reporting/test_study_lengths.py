@@ -85,12 +85,12 @@ def test_equal_models_are_in_the_order_of_their_names_without_capitals():
     assert {row[1] for row in results.rows} == {"50.0 (0.0 to 100.0)"}
 
 
-def test_a_variant_without_a_finished_seed_has_dashes():
-    unfinished = variant([1.0] * 8, label="unfinished")
+def test_a_variant_without_a_finished_seed_has_dashes_and_comes_last():
+    unfinished = variant([1.0] * 8, label="A")
     unfinished.finished = []
     lengths, results = tables(words=[unfinished, variant([0.0] * 8)])
-    assert lengths.rows == [("a model", "none"), ("unfinished", "–")]
-    assert results.rows == [("a model", "0.0"), ("unfinished", "–")]
+    assert lengths.rows == [("a model", "none"), ("A", "–")]
+    assert results.rows == [("a model", "0.0"), ("A", "–")]
     assert length_tables([]) == []
 
 
