@@ -22,7 +22,7 @@ def command(
     plugin: PluginFiles = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Print BibTeX of the papers behind runs, models and tasks, each entry once.
+    """Print BibTeX of the papers behind runs, models and tasks.
 
     A run brings its model, its task, its data set and the version of orthobench that trained it.
     """

@@ -21,7 +21,7 @@ Name = Annotated[str, typer.Argument(help="The data set; `orthobench data list` 
 
 @app.command("list")
 def list_(data_dir: DataFolder = None, json: Json = False) -> None:
-    """List the data sets: whether they are here, their size, licence and source."""
+    """List the data sets: presence, size, licence and source."""
     from orthobench.cli import records
     from orthobench.data import data_folder, datasets
 
@@ -54,7 +54,7 @@ def list_(data_dir: DataFolder = None, json: Json = False) -> None:
 
 @app.command()
 def get(name: Name, data_dir: DataFolder = None) -> None:
-    """Download a data set and verify its checksums; an interrupted download resumes."""
+    """Download a data set and verify its checksums. An interrupted download resumes."""
     from orthobench.cli.progress import Downloads
     from orthobench.data import dataset
 

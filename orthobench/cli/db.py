@@ -22,7 +22,7 @@ app = typer.Typer(
 
 @app.command()
 def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
-    """Show the schema, the size, the runs by status, the machines and the integrity.
+    """Show schema, size, runs by status, machines and integrity.
 
     Exit code 1: the file is damaged.
     """
@@ -84,7 +84,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
 
 @app.command()
 def upgrade(db: Database = DEFAULT_DATABASE) -> None:
-    """Upgrade the schema to the newest version; the old file is kept as a backup beside it."""
+    """Upgrade the schema to the newest version. The old file is kept as a backup beside it."""
     from orthobench.errors import without_passwords
     from orthobench.store import open_store
     from orthobench.store.describe import describe
@@ -109,7 +109,7 @@ def protect(
     db: Database = DEFAULT_DATABASE,
     off: Annotated[bool, typer.Option("--off", help="End the protection.")] = False,
 ) -> None:
-    """Protect reference results: without --db, commands then add their runs to runs.db and not to results.db."""
+    """Protect reference results. Commands without --db then add their runs to runs.db and not to results.db."""
     from orthobench.errors import UsageError
     from orthobench.store import open_store
     from orthobench.store.default import protect as set_protection
@@ -129,7 +129,7 @@ def backup(
     weights: Annotated[bool, typer.Option("--weights", help="Copy the kept weights beside the database, too.")] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Copy the database to a new SQLite file in one consistent state, also while runs are training."""
+    """Copy the database to a new SQLite file. The copy is consistent, also while runs are training."""
     from orthobench.errors import without_passwords
     from orthobench.store import open_store
     from orthobench.store.merge import copy_to_file, reading
@@ -156,7 +156,7 @@ def merge(
     ],
     db: WrittenDatabase = DEFAULT_DATABASE,
 ) -> None:
-    """Add the runs of other databases to this one; the other databases do not change.
+    """Add the runs of other databases to this one. The other databases do not change.
 
     Each run is added once. If both databases have a run, the more advanced copy is kept. Finished copies come first,
     then diverged ones, then those with more iterations, then the copy in this database. The files of weights beside
@@ -219,7 +219,7 @@ def drop_weights(
     yes: Annotated[bool, typer.Option("--yes", help="Remove without a question.")] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Remove kept weights of runs that meet all filters, and keep the runs' results.
+    """Remove kept weights of runs that meet all filters. The runs' results stay.
 
     `orthobench ls --help` explains the filters.
     """
@@ -267,7 +267,7 @@ def export(
     ] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Write runs, segments and metrics as tables, or send the runs to another program's place.
+    """Write runs, segments and metrics as tables. With --to, the runs are sent to another program's place.
 
     A second export with --to adds nothing twice; see docs/sinks.md. `orthobench ls --help` explains the filters.
     """

@@ -22,7 +22,7 @@ def command(
     yes: Annotated[bool, typer.Option("--yes", help="Delete without a question.")] = False,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Delete runs with all their rows, checkpoints and weights: those named, or those that meet all filters.
+    """Delete runs with all their rows, checkpoints and weights. Name the runs, or give filters that they must meet.
 
     A SQLite database is copied before; `orthobench ls --help` explains the filters.
     """

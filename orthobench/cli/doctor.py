@@ -25,9 +25,10 @@ def command(
     data_dir: DataFolder = None,
     json: Json = False,
 ) -> None:
-    """Examine this installation: devices, compilers, caches, kernels, data, database, versions.
+    """Examine this installation: devices, compilers, kernels, data.
 
-    Each kernel is compared with the reference: C kernels once a build, CUDA kernels once a device, driver and version.
+    Caches, the database and versions are examined too. Each kernel is compared with the reference: C
+    kernels once a build, CUDA kernels once a device, driver and version.
 
     Exit code 0: nothing needs action; 1: something does.
     """

@@ -31,7 +31,7 @@ def command(
     data_dir: DataFolder = None,
     plugin: PluginFiles = None,
 ) -> None:
-    """Write the model of a run into a file: its weights, or a program with the weights inside."""
+    """Write the model of a run into a file. The file has the weights alone, or a program with the weights inside."""
     from orthobench import api
 
     written = api.export(run, file, form, steps=steps, batch=batch, db=db, weights=weights, plugins=tuple(plugin or ()))  # type: ignore[arg-type]

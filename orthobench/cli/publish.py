@@ -16,7 +16,7 @@ def command(
     databases: Annotated[list[str], typer.Argument(metavar="DB...", help="Databases: files or SQLAlchemy URLs.")],
     filters: Filters = NO_FILTERS,
 ) -> None:
-    """Write a static site for GitHub Pages: a page of each database, and an index of them.
+    """Write a static site for GitHub Pages. Each database has a page, and an index lists them.
 
     The same command renews the site. A folder with other files is left as it is; see docs/publish.md.
     `orthobench ls --help` explains the filters.

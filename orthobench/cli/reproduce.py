@@ -96,7 +96,7 @@ def command(
     dry_run: DryRun = False,
     no_profile: NoProfile = False,
 ) -> None:
-    """Train what a paper ran: all of it, a table or figure, or the runs that a file lists.
+    """Train what a paper ran, or the runs that a file lists. Options restrict a paper to a table or figure.
 
     With --small: small versions of the figures of all papers, or of one. Exit code 1 if a claim does not hold.
     """

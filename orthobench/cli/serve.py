@@ -18,7 +18,7 @@ def command(
     filters: Filters = NO_FILTERS,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Serve the page to a browser on this machine; new points appear while runs train.
+    """Serve the page to a browser on this machine. New points appear while runs train.
 
     The database is only read. Other machines cannot reach the page. Ctrl-C ends the server; see docs/publish.md.
     `orthobench ls --help` explains the filters.

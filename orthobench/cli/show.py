@@ -34,7 +34,7 @@ def command(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show one run: settings, environment, results, and the command that repeats it."""
+    """Show one run: its settings, environment, results and command."""
     from orthobench.cli import records
     from orthobench.store import open_store
     from orthobench.store.by_length import read_by_length

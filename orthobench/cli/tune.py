@@ -98,9 +98,10 @@ def command(
     dry_run: DryRun = False,
     no_profile: NoProfile = False,
 ) -> None:
-    """Search good settings: trials are drawn on the results of earlier trials.
+    """Search good settings by trials.
 
-    The same command resumes the search. Needs optuna; see docs/search.md.
+    A trial's settings are drawn on the results of earlier trials. The same command resumes the search. Needs optuna;
+    see docs/search.md.
     """
     names = split_names(models) if models else []
     check_names(task, names, plugin)

@@ -67,6 +67,14 @@ def test_every_command_is_in_a_group_of_the_help():
     assert set(typer.main.get_command(app).commands) == {name for names in GROUPS.values() for name in names}
 
 
+@pytest.mark.parametrize("group", [(), ("data",), ("db",)])
+def test_no_line_of_a_list_of_commands_is_cut_off(orthobench, group, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = re.findall(r"^  \w[\w-]*  .*", orthobench(*group, "--help").out.partition("Options:")[2], re.M)
+    assert len(listed) >= 4
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
+
+
 @pytest.mark.parametrize("group", ["data", "db"])
 def test_a_group_without_a_command_shows_its_help(orthobench, group):
     outcome = orthobench(group)
