@@ -22,6 +22,7 @@ inputs. A block of normalisation and skip, as in the paper, is the setting `bloc
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -34,6 +35,7 @@ from orthobench.recurrence import (
     Convolution,
     GradientTrace,
     Projection,
+    gated_scan,
     project,
     selective_scan,
     short_convolution,
@@ -123,21 +125,22 @@ class Mamba(Model):
         settings, reads = self.settings, self.signature.readout != "last"
         h, before = state[0].split((settings.units, self.features - settings.units), dim=-1)
         x, at_end, last = self.convolve(inputs, before)
-        if reads and isinstance(x, Convolution):
-            x = short_convolution(project(inputs, self.input_weight), x.weight, x.before, x.bias)
-        y, (h,) = selective_scan(
-            x, self.selection_weight, (h,), trace,
-            -self.rates.exp().flatten(), self.step_weight, self.step_bias,
-            settings.state_size, settings.negative_eigenvalues, reads,
-        )  # fmt: skip
-        if not reads:
-            x, inputs = at_end, inputs[-1:]
-            c = linear(x, self.selection_weight[-settings.state_size :])
+        parameters: dict[str, Any] = {
+            "rates": -self.rates.exp().flatten(),
+            "step_weight": self.step_weight,
+            "step_bias": self.step_bias,
+            "state_size": settings.state_size,
+            "negative": settings.negative_eigenvalues,
+        }
+        if reads:
+            gate = None if self.gate_weight is None else Projection(inputs, self.gate_weight)
+            y, (h,) = gated_scan(x, self.selection_weight, (h,), trace, self.feedthrough, gate, **parameters)
+        else:
+            _, (h,) = selective_scan(x, self.selection_weight, (h,), trace, **parameters, reads=False)
+            c = linear(at_end, self.selection_weight[-settings.state_size :])
             y = torch.einsum("bnd,tbn->tbd", h.unflatten(-1, (settings.state_size, -1)), c)
-        assert isinstance(x, Tensor)
-        y = y + self.feedthrough * x
-        if self.gate_weight is not None:
-            y = y * silu(project(inputs, self.gate_weight))
+            y = y + self.feedthrough * at_end
+            y = y if self.gate_weight is None else y * silu(project(inputs[-1:], self.gate_weight))
         return project(y, self.mixing_weight), (torch.cat((h, *last), dim=-1),)
 
     def convolve(self, inputs: Tensor, before: Tensor) -> tuple[Tensor | Convolution, Tensor, State]:

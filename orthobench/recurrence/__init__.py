@@ -35,6 +35,7 @@ from orthobench.recurrence.operations import (
 )
 from orthobench.recurrence.projection import project
 from orthobench.recurrence.readout import read
+from orthobench.recurrence.selective_gate import gated_scan
 from orthobench.recurrence.trace import GradientTrace
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "delta_rule",
     "diagonal_recurrence",
     "gated_recurrence",
+    "gated_scan",
     "gru",
     "independent_recurrence",
     "last_used",

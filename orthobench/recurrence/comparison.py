@@ -15,7 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import convolution, cpu, entropy, native, normalization, operations, readout, reference
+from orthobench.recurrence import (
+    convolution,
+    cpu,
+    entropy,
+    native,
+    normalization,
+    operations,
+    readout,
+    reference,
+    selective_gate,
+)
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
 from orthobench.recurrence.operation import Operation
@@ -296,14 +306,21 @@ def _selective_scan_agrees() -> bool:
             return False
         if not all(_is_close(actual[name], value) for name, value in expected.items()):
             return False
-    return all(_convolved_selective_scan_agrees(*form) for form in ((4, 1, True, False), (2, 0, False, True)))
+    return all(
+        _convolved_selective_scan_agrees(*form)
+        for form in ((4, 1, True, False), (2, 0, False, True), (4, 1, True, True))
+    )
 
 
 def _convolved_selective_scan_agrees(taps: int, inputs: int, has_bias: bool, reads: bool) -> bool:
-    """Return whether the kernels agree that make x from its convolution, and with `inputs` also from a projection."""
+    """Return whether the kernels agree that make x from its convolution, and with `inputs` also from a projection.
+
+    What is read has a skip and a gate.
+    """
     steps, batch, width, size, rank = 37, 3, 21, 5, 2
     shapes = [(steps, batch, inputs or width), (width, inputs or 1), (taps, width), (taps - 1, batch, width), (width,)]
-    shapes += [(rank + 2 * size, width), (batch, size * width), (width, rank), (width,), (size * width,)]
+    shapes += [(rank + 2 * size, width), (batch, size * width), (width, rank), (width,), (width,)]
+    shapes += [(width, inputs) if inputs else (steps, batch, width), (size * width,)]
     arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
     arguments[-1] = -arguments[-1].exp()
 
@@ -311,7 +328,7 @@ def _convolved_selective_scan_agrees(taps: int, inputs: int, has_bias: bool, rea
         leaves = [argument.to(dtype).requires_grad_() for argument in arguments]
         if inputs:
             leaves[0].requires_grad_(False)
-        u, input_weight, weight, before, bias, selection, start, step_weight, step_bias, rates = leaves
+        u, input_weight, weight, before, bias, selection, start, step_weight, step_bias, skip, gate, rates = leaves
         filters = (weight, before, bias if has_bias else None)
         x: Inputs = Convolution(Projection(u, input_weight) if inputs else u, *filters)
         if run is _with_weights:
@@ -319,8 +336,14 @@ def _convolved_selective_scan_agrees(taps: int, inputs: int, has_bias: bool, rea
         call = operations.selective_scan.call(
             x, selection, (start,), None, rates, step_weight, step_bias, size, False, reads
         )
+        if run is cpu.run and reads:
+            gates = {"skip": skip, "gate_weight" if inputs else "gate": gate}
+            call = replace(call, parameters={**call.parameters, **gates})
         assert run is _with_weights or (cpu.convolves(call) and cpu.projects(call) == bool(inputs))
         y, (end,) = run(call)
+        if run is _with_weights and reads:
+            assert isinstance(x, Tensor)
+            y = selective_gate.in_pytorch(y, x, skip, torch.nn.functional.linear(u, gate) if inputs else gate)
         results = [y, end] if reads else [end]
         directions = [normal(*result.shape, seed=20 + i).to(dtype) for i, result in enumerate(results)]
         by_leaf = torch.autograd.grad(results, leaves[bool(inputs) :], directions, allow_unused=True)

@@ -113,15 +113,18 @@ def run(call: Call) -> Result:
 def _resolved(call: Call, name: str) -> Inputs:
     """Return the call's inputs, made as far as the back end's kernel does not make them itself."""
     x, in_c = call.x, name == "cpu"
-    source = x.source if isinstance(x, Convolution) else x
-    if isinstance(source, Projection) and not (in_c and cpu.projects(call)):
-        source = project(source.inputs, source.weight, source.bias)
-    if not isinstance(x, Convolution):
-        return source
-    if in_c and cpu.convolves(call):
-        return replace(x, source=source)
-    assert isinstance(source, Tensor)
-    return convolution.short_convolution(source, x.weight, x.before, x.bias)
+    if in_c and cpu.projects(call):
+        return x
+    if isinstance(x, Convolution) and in_c and cpu.convolves(call):
+        return replace(x, source=resolved(x.source))
+    return resolved(x)
+
+
+def resolved(x: Inputs) -> Tensor:
+    """Return the inputs, made from their projection or convolution."""
+    if isinstance(x, Convolution):
+        return convolution.short_convolution(resolved(x.source), x.weight, x.before, x.bias)
+    return project(x.inputs, x.weight, x.bias) if isinstance(x, Projection) else x
 
 
 def choose(call: Call) -> str:

@@ -8,14 +8,15 @@
  *
  * The sequence is cut into chunks of steps. A group of units of one block runs through all steps of a chunk in
  * registers. `starts` [chunks, B, packed] has the states before each chunk. The backward pass makes the states of a
- * chunk again, for one group of one block at a time, so that they stay in the first cache. `selective.h` has the chunks,
- * their inputs and their weights. */
-#include "selective.h"
+ * chunk again, for one group of one block at a time, so that they stay in the first cache. `selective.h` has the chunks
+ * and their weights, `selective_inputs.h` x, and `selective_gate.h` what becomes of y. */
+#include "selective_gate.h"
+#include "selective_inputs.h"
 
 /* ------------------------------------------------------------------ the forward pass */
 
 /* The steps of a chunk for a group of units of a block. The states before them are kept at `start`, unless it is NULL.
- * `y` sums up C h of the groups, and the last one writes it out, if the pass `reads`. */
+ * `y` sums up C h of the groups, and the last one writes the outputs, if the pass `reads`. */
 INLINE void forward_group(const int negative, const int reads, const struct chunk *chunk, int64_t block, int64_t group,
                           const vf *rates, vf *h, float *start, vf *y) {
     const struct selective *const p = chunk->p;
@@ -36,11 +37,10 @@ INLINE void forward_group(const int negative, const int reads, const struct chun
         vf sum = is_first ? (vf){0} : y[t];
 #pragma GCC unroll 8
         for (int i = 0; i < GROUP; i++) sum += c[i] * state[i];
-        if (is_last) {
-            fetch(chunk, t, col, p->width, p->y);
-            store(p->y + step_at(chunk, t) * p->width + col, sum, lanes(p->width - col));
-        } else y[t] = sum;
+        y[t] = sum;
     }
+    if (reads && is_last && is_gated(p)) write_outputs(1, chunk, col, y);
+    else if (reads && is_last) write_outputs(0, chunk, col, y);
     for (int i = 0; i < GROUP; i++) h[i] = state[i];
 }
 
@@ -192,12 +192,14 @@ struct sums {
  * [blocks], which are sums over the group. Of a chunk: the derivatives of softplus and the gradients [blocks, CHUNK].
  * Of one group of units: the states of a chunk [CHUNK + 1, GROUP], their e, and what becomes dB and dC [CHUNK, GROUP].
  * dL/d(weight) [rows, CHUNK, numbers]; the packed map, its share of dx [CHUNK, padded(width)], and the rows of x. Of a
- * convolution x of each row and the derivatives, `later` of each row, and sums: see `inputs` and `inputs_gradients`. */
+ * convolution x of each row and the derivatives, `later` of each row, and sums: see `inputs` and `inputs_gradients`. Of
+ * the outputs see `gate`. */
 struct scratch {
     vf *rates, *step, *by_state, *by_rates, *by_step, *by_bias;
     vf *slopes, *gradients, *h, *e, *by_b, *by_c, *squares, *lane_sums;
     vf *by_weight, *map, *mapped, *factors;
     vf *x, *inputs_slopes, *later, *convolution, *bias, *projection;
+    vf *by_y, *y, *by_z, *skip, *gate_weight;
     struct halves halves;
 };
 
@@ -205,11 +207,16 @@ INLINE struct sums *sums_of_block(const struct scratch *m, int64_t block) {
     return (struct sums *)m->gradients + block * CHUNK;
 }
 
-/* The states of a chunk for a group of units, from those before it, `start`. */
+INLINE struct gate gate_of_block(const struct scratch *m, int64_t block) {
+    const int64_t at = block * CHUNK;
+    return (struct gate){m->by_y + at, m->y + at, m->by_z + at, (float *)m->skip, (float *)m->gate_weight};
+}
+
+/* The states of a chunk for a group of units, from those before it, `start`. If `y` is not NULL, C h is added to it. */
 INLINE void states_again(const int negative, const struct chunk *chunk, int64_t group, const vf *rates,
-                         const struct drive *drives, const float *start, const struct scratch *m) {
+                         const struct drive *drives, const float *start, vf *y, const struct scratch *m) {
     const int64_t units = in_groups(chunk->p->size);
-    const float *b = chunk->b + group;
+    const float *b = chunk->b + group, *c = chunk->c + group;
     vf state[GROUP];
     vf rate[GROUP];
     vf *h = m->h, *e = m->e;
@@ -217,7 +224,7 @@ INLINE void states_again(const int negative, const struct chunk *chunk, int64_t 
         __builtin_prefetch((const char *)start + 4 * (chunk->starts_ahead + i * VL), 0, 2);
         state[i] = h[i] = load(start + i * VL, VL), rate[i] = rates[i];
     }
-    for (int64_t t = 0; t < chunk->count; t++, b += units, e += GROUP) {
+    for (int64_t t = 0; t < chunk->count; t++, b += units, c += units, e += GROUP) {
         const struct drive drive = drives[t];
         h += GROUP;
 #pragma GCC unroll 8
@@ -225,6 +232,11 @@ INLINE void states_again(const int negative, const struct chunk *chunk, int64_t 
             e[i] = power_of_product(drive.delta, rate[i]);
             h[i] = state[i] = b[i] * drive.driven + factor(negative, e[i]) * state[i];
         }
+        if (!y) continue;
+        vf sum = y[t];
+#pragma GCC unroll 8
+        for (int i = 0; i < GROUP; i++) sum += c[i] * state[i];
+        y[t] = sum;
     }
 }
 
@@ -251,7 +263,7 @@ INLINE void sweep(const int negative, const int reads, const int traced, const s
         const vf *const h = m->h + t * GROUP, *const e = m->e + t * GROUP;
         vf *const by_b = m->by_b + t * GROUP;
         if (reads) {
-            const vf dy = load(p->grad_y + step_at(chunk, t) * p->width + col, count);
+            const vf dy = m->by_y[block * CHUNK + t];
             vf *const by_c = m->by_c + t * GROUP;
 #pragma GCC unroll 8
             for (int i = 0; i < GROUP; i++) {
@@ -332,6 +344,7 @@ static void write_dx(const struct chunk *chunk, const float *by_weight, const st
         for (int64_t t = 0; t < chunk->count; t++) {
             if (p->grad_y) fetch(chunk, t, col, width, p->grad_y);
             if (!p->inputs) fetch(chunk, t, col, width, p->dx);
+            if (p->dgate) fetch(chunk, t, col, width, p->dgate);
         }
 #define BACKWARD(TAPS, INPUTS) convolve_backward(TAPS, INPUTS, chunk, col, dx, stride, mapped, slopes, g)
         if (p->taps) {
@@ -352,6 +365,7 @@ INLINE void backward_row(const int negative, const struct chunk *chunk, const fl
     const struct selective *const p = chunk->p;
     const int64_t blocks = blocks_of(p->width), units = in_groups(p->size);
     const size_t vectors_of_group = CHUNK * GROUP * sizeof(vf);
+    const int gated = p->grad_y && is_gated(p);
     read_kept_weights(chunk, p->grad_y != NULL);
     if (p->norms) memset(m->squares, 0, CHUNK * sizeof(vf));
     for (int64_t group = 0; group < units; group += GROUP) {
@@ -361,14 +375,21 @@ INLINE void backward_row(const int negative, const struct chunk *chunk, const fl
         for (int64_t block = 0; block < blocks; block++) {
             const int64_t unit = block * units + group, col = block * VL;
             struct drive *const drives = chunk->drives + block * CHUNK;
+            const struct gate gate = gate_of_block(m, block);
             if (group == 0) {
                 make_inputs(chunk, col, inputs);
                 step_lengths(chunk, col, m->step + block * in_groups(p->rank), drives, m->slopes + block * CHUNK);
+                if (gated) open_outputs(1, chunk, col, gate);
+                else if (p->grad_y) open_outputs(0, chunk, col, gate);
             }
-            states_again(negative, chunk, group, m->rates + unit, drives, starts + unit * VL, m);
+            states_again(negative, chunk, group, m->rates + unit, drives, starts + unit * VL, gated ? gate.y : NULL, m);
             if (p->norms) sweep(negative, p->grad_y != NULL, 1, chunk, block, group, by_state, m);
             else if (p->grad_y) sweep(negative, 1, 0, chunk, block, group, by_state, m);
             else sweep(negative, 0, 0, chunk, block, group, by_state, m);
+            if (group + GROUP < units || !p->grad_y || !p->skip) continue;
+            const int64_t stride = sizeof(struct sums) / sizeof(vf);
+            if (gated) close_outputs(1, chunk, col, gate, &sums_of_block(m, block)->driven, stride);
+            else close_outputs(0, chunk, col, gate, &sums_of_block(m, block)->driven, stride);
         }
         write_sums(chunk, m, m->by_b, by_b, p->size - group);
         if (p->grad_y) write_sums(chunk, m, m->by_c, by_c, p->size - group);
@@ -401,6 +422,8 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
     memset(m->by_step, 0, (size_t)(blocks * in_groups(p->rank)) * sizeof(vf));
     memset(m->by_bias, 0, (size_t)blocks * sizeof(vf));
     memset(by_weight, 0, (size_t)(rows_of_group(p) * CHUNK * numbers) * sizeof(float));
+    memset(m->skip, 0, (size_t)ld * sizeof(float));
+    memset(m->gate_weight, 0, (size_t)(p->inputs * ld) * sizeof(float));
     if (p->taps) {
         memset(m->later, 0, (size_t)(rows_of_group(p) * (p->taps - 1) * ld) * sizeof(float));
         memset(m->convolution, 0, (size_t)(p->taps * ld) * sizeof(float));
@@ -432,6 +455,9 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
     unpack_rows(p->size, width, m->by_rates, p->drates + group * state);
     unpack_rows(p->rank, width, m->by_step, p->dstep + group * p->rank * width);
     unpad(p->dbias + group * width, (const float *)m->by_bias, 1, width);
+    if (p->dskip) unpad(p->dskip + group * width, (const float *)m->skip, 1, width);
+    if (p->dgate_weight)
+        unpad(p->dgate_weight + group * p->inputs * width, (const float *)m->gate_weight, p->inputs, width);
     if (!p->taps) return;
     unpad(p->dconvolution + group * p->taps * width, (const float *)m->convolution, p->taps, width);
     if (p->convolution_bias) unpad(p->dconvolution_bias + group * width, (const float *)m->bias, 1, width);
@@ -441,8 +467,8 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
 
 /* dx, dweight if it is wanted, and the squares of the norms likewise; each group's sums dmap [groups, numbers,
  * padded(width)], zeroed, if there is a map, drates [groups, size, width], dstep [groups, rank, width] and dbias
- * [groups, width]; dstart [B, size, width], before it dL/d(end). grad_y is NULL if it is absent. Returns nonzero without
- * memory. */
+ * [groups, width]; dstart [B, size, width], before it dL/d(end); dskip and dgate_weight likewise, and dgate. grad_y is
+ * NULL if it is absent, and then these three are. Returns nonzero without memory. */
 int selective_backward(const struct selective *p, int64_t first, int64_t last) {
     const int64_t blocks = blocks_of(p->width), units = blocks * in_groups(p->size), ranks = blocks * in_groups(p->rank);
     const int64_t steps = blocks * CHUNK, group = CHUNK * GROUP, rows = rows_of_group(p) * CHUNK;
@@ -453,7 +479,8 @@ int selective_backward(const struct selective *p, int64_t first, int64_t last) {
     vf **const places[] = {&m.rates,   &m.step,      &m.by_state,  &m.by_rates, &m.by_step, &m.by_bias, &m.slopes,
                            &m.gradients, &m.h,       &m.e,         &m.by_b,     &m.by_c,    &m.squares, &m.lane_sums,
                            &m.by_weight, &m.map,     &m.mapped,    &m.factors,  &weights,   &drives,
-                           &m.x,       &m.inputs_slopes, &m.later, &m.convolution, &m.bias, &m.projection};
+                           &m.x,       &m.inputs_slopes, &m.later, &m.convolution, &m.bias, &m.projection,
+                           &m.by_y,    &m.y,         &m.by_z,      &m.skip,     &m.gate_weight};
     const int64_t sizes[] = {
         units, ranks, rows_of_group(p) * units, units, ranks, blocks, steps,
         2 * steps, group + GROUP, group, group, group, CHUNK, group / VL,
@@ -469,8 +496,10 @@ int selective_backward(const struct selective *p, int64_t first, int64_t last) {
         p->taps * of_source,
         of_source,
         p->inputs * of_source,
+        steps, steps, steps, blocks,
+        p->inputs * blocks,
     };
-    vf *const memory = divide_memory(26, sizes, places);
+    vf *const memory = divide_memory(31, sizes, places);
     if (!memory) return 1;
     m.halves = make_halves();
     struct chunk chunk = chunk_in(p, weights, drives);

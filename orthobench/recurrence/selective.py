@@ -8,7 +8,7 @@ the steps. Groups of batch rows are split over the threads, which changes no num
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -31,10 +31,11 @@ class Problem(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("negative", "groups", "taps", "inputs")),
         *((name, ctypes.c_void_p) for name in ("x", "map", "rates", "step", "bias", "start")),
         *((name, ctypes.c_void_p) for name in ("input_weight", "convolution", "convolution_bias", "before")),
-        *((name, ctypes.c_void_p) for name in ("weight", "y", "end", "starts")),
+        *((name, ctypes.c_void_p) for name in ("skip", "gate", "gate_weight", "weight", "y", "end", "starts")),
         *((name, ctypes.c_void_p) for name in ("grad_y", "dx", "dweight", "dmap", "drates", "dstep", "dbias")),
         *((name, ctypes.c_void_p) for name in ("dstart", "norms")),
         *((name, ctypes.c_void_p) for name in ("dinput_weight", "dconvolution", "dconvolution_bias", "dbefore")),
+        *((name, ctypes.c_void_p) for name in ("dskip", "dgate", "dgate_weight")),
     )
 
 
@@ -66,21 +67,23 @@ class Selective:
         assert x is not None
         (start,), parameters, weight = arguments.state, arguments.parameters, arguments.weight
         groups, width = native.row_groups(x.shape[1]), len(parameters["step_bias"])
-        before = parameters.get("before")
+        before, gate = parameters.get("before"), parameters.get("gate")
+        gradient = _unless_empty(tape.gradient)
         single = {
             "dx": None if "input_weight" in parameters else workspace.take(*x.shape),
             "dweight": workspace.take(*weight.shape) if mapped is None else None,
             "dstart": torch.zeros_like(start) if tape.final[0] is None else tape.final[0].clone(),
             "dbefore": None if before is None else torch.empty_like(before),
+            "dgate": None if gate is None or gradient is None else workspace.take(*gate.shape),
         }
         dmap = None if mapped is None else x.new_zeros(groups, len(weight), native.padded(width))
         sums = {
             name: x.new_empty(groups, *tensor.shape)
             for name, tensor in _vectors(parameters).items()
-            if tensor is not None
+            if tensor is not None and (gradient is not None or name not in ("skip", "gate_weight"))
         }
         norms = x.new_empty(x.shape[:2]) if tape.norms else None
-        tensors = {"starts": starts, "grad_y": _unless_empty(tape.gradient), "norms": norms, "dmap": dmap, **single}
+        tensors = {"starts": starts, "grad_y": gradient, "norms": norms, "dmap": dmap, **single}
         tensors |= {f"d{name}": tensor for name, tensor in sums.items()}
         _run("selective_backward", x, arguments, mapped, tensors)
         for out in tape.norms:
@@ -88,11 +91,13 @@ class Selective:
             torch.sqrt(norms, out=out)
         totals = {name: native.total(tensor) for name, tensor in sums.items()}
         by_name: dict[str, Tensor | None] = {"step_weight": totals.pop("step").T, "step_bias": totals.pop("bias")}
-        if "input_weight" in totals:
-            by_name["input_weight"] = totals.pop("input_weight").T
+        for name in ("input_weight", "gate_weight"):
+            if name in totals:
+                by_name[name] = totals.pop(name).T
         dweight = single["dweight"] if dmap is None else native.total(dmap)[:, :width]
         assert single["dstart"] is not None
-        return Gradients(single["dx"], dweight, (single["dstart"],), {**totals, **by_name, "before": single["dbefore"]})
+        by_name |= {"before": single["dbefore"], "gate": single["dgate"]}
+        return Gradients(single["dx"], dweight, (single["dstart"],), totals | by_name)
 
 
 def convolves(x: Convolution) -> bool:
@@ -112,14 +117,15 @@ def _unless_empty(tensor: Tensor | None) -> Tensor | None:
 
 def _vectors(parameters: Mapping[str, Any]) -> dict[str, Tensor | None]:
     """Return the parameters that have sums over the rows as gradients, by their names in selective.h."""
-    input_weight = parameters.get("input_weight")
+    transposed = {
+        name: parameters[name].T.contiguous() for name in ("input_weight", "gate_weight") if name in parameters
+    }
     return {
         "rates": parameters["rates"],
         "step": parameters["step_weight"].T.contiguous(),
         "bias": parameters["step_bias"],
-        "input_weight": None if input_weight is None else input_weight.T.contiguous(),
-        "convolution": parameters.get("convolution"),
-        "convolution_bias": parameters.get("convolution_bias"),
+        **{name: parameters.get(name) for name in ("convolution", "convolution_bias", "skip")},
+        **transposed,
     }
 
 
@@ -132,7 +138,8 @@ def _run(
     """
     parameters, (steps, batch, inputs) = arguments.parameters, x.shape
     weight = {"weight": arguments.weight} if mapped is None else {"weight": mapped, "map": arguments.weight}
-    by_name = {**tensors, **_vectors(parameters), **weight, "x": x, "before": parameters.get("before")}
+    by_name = {**tensors, **_vectors(parameters), **weight, "x": x}
+    by_name |= {name: parameters.get(name) for name in ("before", "gate")}
     pointers = {name: tensor.data_ptr() for name, tensor in by_name.items() if tensor is not None}
     width, rank = parameters["step_weight"].shape
     size, groups, taps = parameters["state_size"], native.row_groups(batch), by_name["convolution"]
@@ -141,15 +148,6 @@ def _run(
         *(0 if taps is None else len(taps), inputs if "input_weight" in parameters else 0),
         **pointers,
     )
-    kernel = getattr(native.kernels(), function)
-
-    def task(first: int, last: int) -> Callable[[], None]:
-        def run() -> None:
-            if kernel(ctypes.byref(problem), first, last):
-                raise MemoryError(function)
-
-        return run
-
     parts = threads.ranges(groups, torch.get_num_threads() if steps * batch * width * size > _SMALL else 1)
     with stopwatch.part(stopwatch.FORWARD if function == "selective_forward" else stopwatch.BACKWARD):
-        threads.run([task(*part) for part in parts])
+        native.run_parts(function, problem, parts)

@@ -1,0 +1,66 @@
+"""The selective scan whose readings a skip and a gate change: Mamba's outputs.
+
+The kernel for the CPU makes them from its readings in registers. The passes of torch would read and write tensors that
+are as large as all of x ten times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+from torch.nn.functional import silu
+
+from orthobench.recurrence import cpu, dispatch
+from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
+from orthobench.recurrence.operations import selective_scan
+from orthobench.recurrence.projection import project
+from orthobench.recurrence.trace import GradientTrace
+
+
+def gated_scan(
+    x: Inputs,
+    weight: Tensor,
+    state: tuple[Tensor, ...],
+    trace: GradientTrace | None,
+    skip: Tensor,
+    gate: Projection | None,
+    **parameters: Any,
+) -> Result:
+    """Return o_t = (y_t + D o x_t) o silu(z_t), y the outputs of `selective_scan`, and the final state.
+
+    Args:
+        x: as for `selective_scan`, and likewise the weight, the state, the trace and the parameters.
+        weight: see `x`.
+        state: see `x`.
+        trace: see `x`.
+        skip: D `[D]`.
+        gate: z `[T, B, D]` as a projection; None: no factor.
+        parameters: see `x`.
+
+    Returns:
+        o `[T, B, D]`, and the final state `[B, N * D]`.
+    """
+    call = selective_scan.call(x, weight, state, trace, **parameters)
+    if dispatch.choose(call) == "cpu":
+        return dispatch.run(replace(call, parameters={**call.parameters, "skip": skip, **_gate(call, gate)}))
+    inputs = dispatch.resolved(x)
+    y, final = dispatch.run(replace(call, x=inputs))
+    return in_pytorch(y, inputs, skip, None if gate is None else project(gate.inputs, gate.weight, gate.bias)), final
+
+
+def in_pytorch(y: Tensor, x: Tensor, skip: Tensor, z: Tensor | None) -> Tensor:
+    """Return (y + D o x) o silu(z) by operations of torch: the definition."""
+    y = y + skip * x
+    return y if z is None else y * silu(z)
+
+
+def _gate(call: Call, gate: Projection | None) -> dict[str, Tensor]:
+    """Return the gate as parameters of the kernel, which makes a projection of the numbers that it makes x from."""
+    if gate is None:
+        return {}
+    source = call.x.source if isinstance(call.x, Convolution) else None
+    if cpu.projects(call) and isinstance(source, Projection) and source.inputs is gate.inputs and gate.bias is None:
+        return {"gate_weight": gate.weight}
+    return {"gate": project(gate.inputs, gate.weight, gate.bias)}
