@@ -7,7 +7,6 @@ import math
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from orthobench.matrices.complex_form import interleaved
 from orthobench.model import Count, Model, ModelSettings, OptimizerName, ParameterGroup, Positive, Signature, State
@@ -72,10 +71,6 @@ class DiagonalLRU(Model):
         s, (final,) = diagonal_recurrence(driven, interleaved(self.eigenvalues()), state, trace, is_complex=True)
         return s, final
 
-    def mix(self, s: Tensor, v: Tensor) -> Tensor:
-        """Return Re(C s) + D o v."""
-        return linear(s, self.state_weight) + self.feedthrough * v
-
     def readout(self, outputs: Tensor, final: State) -> Tensor:
         return outputs[-1] if self.signature.readout == "last" else outputs
 
@@ -103,7 +98,7 @@ class LRUCell(DiagonalLRU):
         s, final = self.recur(inputs, state, trace)
         if self.signature.readout == "last":
             inputs, s = inputs[-1:], final[None]
-        return self.mix(s, inputs), (final,)
+        return project(s, self.state_weight) + self.feedthrough * inputs, (final,)
 
 
 def normal(*shape: int, variance: float, generator: torch.Generator) -> nn.Parameter:

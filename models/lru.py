@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, linear
 
 from orthobench.model import Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, layer_norm, project
+from orthobench.recurrence import GradientTrace, gated_sum, layer_norm, project, skip_gelu
 
 from ._lru import DiagonalLRU, LRUCell, LRUSettings, normal
 
@@ -60,6 +59,5 @@ class LRU(DiagonalLRU):
         s, final = self.recur(v, state, trace)
         if self.signature.readout == "last":  # e[-1:] would make autograd write zeros of the size of e
             (e, v), s = self.encode(inputs[-1:]), final[None]
-        u = gelu(self.mix(s, v))
-        value, gate = linear(u, self.gate_weight, self.gate_bias).chunk(2, dim=-1)
-        return e + value * gate.sigmoid(), (final,)
+        u = skip_gelu(project(s, self.state_weight), self.feedthrough, v)
+        return gated_sum(e, project(u, self.gate_weight, self.gate_bias)), (final,)

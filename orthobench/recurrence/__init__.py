@@ -33,6 +33,7 @@ from orthobench.recurrence.operations import (
     spread_heads,
     unit,
 )
+from orthobench.recurrence.pointwise import gated_sum, skip_gelu
 from orthobench.recurrence.projection import project
 from orthobench.recurrence.readout import read
 from orthobench.recurrence.selective_gate import gated_scan
@@ -59,6 +60,7 @@ __all__ = [
     "diagonal_recurrence",
     "gated_recurrence",
     "gated_scan",
+    "gated_sum",
     "gru",
     "independent_recurrence",
     "last_used",
@@ -77,6 +79,7 @@ __all__ = [
     "selective_scan",
     "set_backend",
     "short_convolution",
+    "skip_gelu",
     "slstm",
     "spread_heads",
     "unit",

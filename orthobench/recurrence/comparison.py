@@ -22,6 +22,7 @@ from orthobench.recurrence import (
     native,
     normalization,
     operations,
+    pointwise,
     readout,
     reference,
     selective_gate,
@@ -89,6 +90,7 @@ def comparisons() -> dict[str, Callable[[], bool]]:
         "project": _projection_agrees,
         "readout": _readout_agrees,
         "layer_norm": _normalization_agrees,
+        "pointwise": _pointwise_agrees,
         "cross_entropy": _entropy_agrees,
     }
 
@@ -193,6 +195,30 @@ def _normalization_agrees() -> bool:
     actual, scales = normalization.in_c(inputs, weight, bias)
     expected = (y.detach(), *torch.autograd.grad(y, leaves, way))
     return all(map(_is_close, (actual, *normalization.gradients(inputs, weight, scales, way.float())), expected))
+
+
+@torch.inference_mode(False)
+@torch.enable_grad()
+def _pointwise_agrees() -> bool:
+    """Return whether the passes between products agree with torch's, with whole vectors and a rest."""
+    x, skip, v, values = (normal(*shape, seed=i) for i, shape in enumerate(((5, 37), (37,), (5, 37), (5, 74))))
+    direction = normal(5, 37, seed=9)
+
+    def results(dtype: torch.dtype, function: Callable[..., Tensor], *arguments: Tensor) -> list[Tensor]:
+        leaves = [argument.to(dtype).requires_grad_() for argument in arguments]
+        y = function(*leaves)
+        return [y.detach(), *torch.autograd.grad(y, leaves, direction.to(dtype))]
+
+    return all(
+        _is_close(actual, expected)
+        for kernel, definition, arguments in (
+            (pointwise._SkipGelu.apply, pointwise.skip_gelu, (3 * x, skip, v)),
+            (pointwise._GatedSum.apply, pointwise.gated_sum, (x, values)),
+        )
+        for actual, expected in zip(
+            results(torch.float32, kernel, *arguments), results(torch.float64, definition, *arguments), strict=True
+        )
+    )
 
 
 def _entropy_agrees() -> bool:

@@ -158,6 +158,11 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.linear.argtypes = (size,) * 5 + (pointer,) * 4
     library.normalize_forward.argtypes = (size,) * 3 + (ctypes.c_float,) + (pointer,) * 5
     library.normalize_backward.argtypes = (size,) * 3 + (pointer,) * 7
+    library.skip_gelu_forward.argtypes = (size,) * 4 + (pointer,) * 4
+    library.skip_gelu_backward.argtypes = (size,) * 4 + (pointer,) * 7
+    library.gated_sum_forward.argtypes = library.gated_sum_backward.argtypes = (size,) * 4 + (pointer,) * 3
+    for op in ("skip_gelu", "gated_sum"):
+        getattr(library, f"{op}_forward").restype = getattr(library, f"{op}_backward").restype = None
     for name in ("pack", "add_parts", "multiply_add", "linear", "normalize_forward", "normalize_backward"):
         getattr(library, name).restype = None
     for op in ("scan", "independent", "minimal", "oscillators"):

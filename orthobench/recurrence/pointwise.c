@@ -1,0 +1,100 @@
+/* Functions of each feature between two products, in float32: GELU of a sum with a skip, and a gated sum.
+ *
+ * Each pass reads and writes every number once. The caller gives each thread a range of rows. */
+#include "vectors.h"
+
+/* To a row of a large result, which no cache holds until it is read: around the caches if its vectors are whole. */
+INLINE void put(float *to, vf value, int count, int around) {
+    if (around) stream(to, value);
+    else store(to, value, count);
+}
+
+static int goes_around(int64_t total, int64_t width) { return width % VL == 0 && total * width > CACHED; }
+
+/* P(X <= x) of a normal X, and its density. Below 0 the first is e^(-x^2 / 2) P(1 / (1 + c |x|)), of relative error 5e-8,
+ * and with the rounding below 1e-6. */
+INLINE vf normal_distribution(vf x, vf *density) {
+    const vf size = magnitude(x), power = exponential(-0.5f * x * x), t = reciprocal(1.0f + 0.23f * size);
+    vf series = splat(-7.84642912e-2f);
+    series = series * t + 2.90398982e-1f;
+    series = series * t - 2.78095967e-1f;
+    series = series * t + 3.01437426e-1f;
+    series = series * t - 3.28956285e-2f;
+    series = series * t + 1.19503438e-1f;
+    series = series * t + 8.57657008e-2f;
+    series = series * t + 9.23780532e-2f;
+    series = series * t - 2.77377275e-5f;
+    *density = 0.398942280f * power;
+    return select_lanes(x < 0, series * power, 1.0f - series * power);
+}
+
+/* out = gelu(x + skip o v) of the rows [first, last) of `total`, of `width` numbers each; skip is [width]. */
+void skip_gelu_forward(int64_t first, int64_t last, int64_t total, int64_t width, const float *x, const float *skip,
+                       const float *v, float *out) {
+    const uint64_t denormals = flush_denormals();
+    const int around = goes_around(total, width);
+    for (int64_t row = first; row < last; row++)
+        for (int64_t col = 0; col < width; col += VL) {
+            const int64_t at = row * width + col;
+            const int count = lanes(width - col);
+            vf density;
+            const vf z = load(x + at, count) + load(skip + col, count) * load(v + at, count);
+            put(out + at, z * normal_distribution(z, &density), count, around);
+        }
+    end_streams();
+    restore_denormals(denormals);
+}
+
+/* dx, dv, and dskip [width], the sum over these rows, zeroed. */
+void skip_gelu_backward(int64_t first, int64_t last, int64_t total, int64_t width, const float *x, const float *skip,
+                        const float *v, const float *dout, float *dx, float *dv, float *dskip) {
+    const uint64_t denormals = flush_denormals();
+    const int around = goes_around(total, width);
+    for (int64_t row = first; row < last; row++)
+        for (int64_t col = 0; col < width; col += VL) {
+            const int64_t at = row * width + col;
+            const int count = lanes(width - col);
+            const vf factor = load(skip + col, count), added = load(v + at, count);
+            const vf z = load(x + at, count) + factor * added;
+            vf density;
+            const vf below = normal_distribution(z, &density), dz = load(dout + at, count) * (below + z * density);
+            put(dx + at, dz, count, around);
+            put(dv + at, dz * factor, count, around);
+            store(dskip + col, load(dskip + col, count) + dz * added, count);
+        }
+    end_streams();
+    restore_denormals(denormals);
+}
+
+/* out = base + a o sigmoid(g); `values` [rows, 2 width] has a, then g. */
+void gated_sum_forward(int64_t first, int64_t last, int64_t total, int64_t width, const float *values,
+                       const float *base, float *out) {
+    const uint64_t denormals = flush_denormals();
+    const int around = goes_around(total, width);
+    for (int64_t row = first; row < last; row++)
+        for (int64_t col = 0; col < width; col += VL) {
+            const int count = lanes(width - col);
+            const float *const from = values + 2 * row * width + col;
+            const vf term = load(from, count) * sigmoid(load(from + width, count));
+            put(out + row * width + col, load(base + row * width + col, count) + term, count, around);
+        }
+    end_streams();
+    restore_denormals(denormals);
+}
+
+void gated_sum_backward(int64_t first, int64_t last, int64_t total, int64_t width, const float *values,
+                        const float *dout, float *dvalues) {
+    const uint64_t denormals = flush_denormals();
+    const int around = goes_around(total, width);
+    for (int64_t row = first; row < last; row++)
+        for (int64_t col = 0; col < width; col += VL) {
+            const int count = lanes(width - col);
+            const int64_t at = 2 * row * width + col;
+            const vf open = sigmoid(load(values + at + width, count));
+            const vf by_a = load(dout + row * width + col, count) * open;
+            put(dvalues + at, by_a, count, around);
+            put(dvalues + at + width, by_a * load(values + at, count) * (1.0f - open), count, around);
+        }
+    end_streams();
+    restore_denormals(denormals);
+}

@@ -1,0 +1,107 @@
+"""Functions of each feature between two products: GELU of a sum with a skip, and a sum with a gated linear unit.
+
+On the CPU each is one pass in C (`pointwise.c`), with its results in reused memory. The operations of torch would write
+and read a tensor of all steps between any two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import gelu
+
+from orthobench.recurrence import dispatch, native, threads, workspace
+
+_PARTS = 8  # ranges of rows whose sums are made apart, so that no sum depends on the threads
+
+
+def skip_gelu(x: Tensor, skip: Tensor, v: Tensor) -> Tensor:
+    """Return gelu(x + skip o v).
+
+    Args:
+        x: `[..., n]`.
+        skip: `[n]`.
+        v: `[..., n]`.
+
+    Returns:
+        `[..., n]`.
+    """
+    if not _in_c(x, skip, v):
+        return gelu(x + skip * v)
+    result: Tensor = _SkipGelu.apply(x.contiguous(), skip.contiguous(), v.contiguous())
+    return result
+
+
+def gated_sum(base: Tensor, values: Tensor) -> Tensor:
+    """Return base + a o sigmoid(g), of values (a, g): a gated linear unit with a skip.
+
+    Args:
+        base: `[..., n]`.
+        values: `[..., 2n]`.
+
+    Returns:
+        `[..., n]`.
+    """
+    if not _in_c(base, values):
+        a, g = values.chunk(2, dim=-1)
+        return base + a * g.sigmoid()
+    result: Tensor = _GatedSum.apply(base.contiguous(), values.contiguous())
+    return result
+
+
+def _in_c(*tensors: Tensor) -> bool:
+    """Return whether the C kernels serve these tensors."""
+    fit = all(tensor.device.type == "cpu" and tensor.dtype is torch.float32 and tensor.numel() for tensor in tensors)
+    in_torch = torch.compiler.is_exporting() or dispatch.chosen() == "reference"
+    return fit and not in_torch and not native.unusable("pointwise")
+
+
+class _SkipGelu(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, skip: Tensor, v: Tensor) -> Tensor:
+        ctx.save_for_backward(x, skip, v)
+        out = workspace.take(*x.shape)
+        _run("skip_gelu_forward", out, None, x, skip, v, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, skip, v = ctx.saved_tensors
+        dx, dv, sums = workspace.take(*x.shape), workspace.take(*x.shape), x.new_zeros(_PARTS, len(skip))
+        _run("skip_gelu_backward", x, sums, x, skip, v, gradient.contiguous(), dx, dv)
+        return dx, native.total(sums), dv
+
+
+class _GatedSum(Function):
+    @staticmethod
+    def forward(ctx: Any, base: Tensor, values: Tensor) -> Tensor:
+        ctx.save_for_backward(values)
+        out = workspace.take(*base.shape)
+        _run("gated_sum_forward", out, None, values, base, out)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        (values,) = ctx.saved_tensors
+        dvalues, gradient = workspace.take(*values.shape), gradient.contiguous()
+        _run("gated_sum_backward", gradient, None, values, gradient, dvalues)
+        return gradient, dvalues
+
+
+def _run(function: str, rows: Tensor, sums: Tensor | None, *tensors: Tensor) -> None:
+    """Run a kernel on the rows `[..., n]` of its tensors, a part of which has its own of the `sums`."""
+    width, kernel = rows.shape[-1], getattr(native.kernels(), function)
+    count, pointers = rows.numel() // width, [tensor.data_ptr() for tensor in tensors]
+
+    def task(part: int, first: int, last: int) -> Callable[[], None]:
+        own = [] if sums is None else [sums[part].data_ptr()]
+        return lambda: kernel(first, last, count, width, *pointers, *own)
+
+    threads.run([task(part, *range_) for part, range_ in enumerate(threads.ranges(count, _PARTS))])
