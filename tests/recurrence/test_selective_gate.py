@@ -81,13 +81,16 @@ def results_of(
     results = {"o": o, "final": final}
     ways = {name: torch.randn(each.shape, generator=generator).to(dtype) for name, each in results.items()}
     chosen = [name for name in results if loss in ("both", name)]
-    wanted = {name: leaf for name, leaf in leaves.items() if not (name == "x" and inputs)}
+    inputs_of_loss = {name: leaf for name, leaf in leaves.items() if not (name == "x" and inputs)}
     gradients = torch.autograd.grad(
-        [results[name] for name in chosen], [*wanted.values()], [ways[name] for name in chosen], allow_unused=True
+        [results[name] for name in chosen],
+        [*inputs_of_loss.values()],
+        [ways[name] for name in chosen],
+        allow_unused=True,
     )
     by_name = {
         f"gradient of {name}": torch.zeros_like(leaf) if each is None else each
-        for (name, leaf), each in zip(wanted.items(), gradients, strict=True)
+        for (name, leaf), each in zip(inputs_of_loss.items(), gradients, strict=True)
     }
     return {name: each.detach() for name, each in results.items()} | by_name | {"norms": trace.norms["h"]}
 
