@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn.functional import linear, mse_loss
 
 from orthobench.bench.constraints import Constraint, cayley
 from orthobench.bench.shapes import Shape
-from orthobench.recurrence import MODRELU, Projection, cross_entropy, lstm, read, recurrence, use_backend
+from orthobench.recurrence import MODRELU, Projection, cross_entropy, lstm, read, reading, recurrence, use_backend
 from orthobench.recurrence.cuda_launch import MAX_ROW_FEATURES
 from orthobench.training.optimizers import make_optimizer
 
@@ -50,7 +51,8 @@ class Network(nn.Module):
         raise NotImplementedError
 
     def forward(self, inputs: Tensor) -> Tensor:
-        with use_backend(self.backend):
+        is_all = nullcontext() if self.last else reading(self.output_weight, self.output_bias)
+        with use_backend(self.backend), is_all:
             return self.output_map(self.states(inputs), self.output_weight, self.output_bias)
 
 

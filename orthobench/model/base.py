@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import glorot_vector_, torch_linear_
-from orthobench.recurrence import GradientTrace, project, read
+from orthobench.recurrence import GradientTrace, project, read, reading
 from orthobench.recurrence import State as State
 from orthobench.sequences import last_valid, mean_of_valid, one_hot, steps_at
 from orthobench.settings import Settings
@@ -290,7 +290,7 @@ class Model(nn.Module, ABC):
             lengths: the number of valid steps of each sequence, `[B]`; None: all steps are valid.
             positions: the steps that readout "positions" reads, `[A, B]`.
         """
-        with self.padded(lengths, len(inputs)):
+        with self.padded(lengths, len(inputs)), self._reading():
             outputs, final = self.run(inputs, state, trace)
         features = self._read(outputs, final, lengths, positions)
         return read(features, self.output_weight, self.output_bias), final
@@ -322,6 +322,11 @@ class Model(nn.Module, ABC):
         if self.embedding is None:
             return one_hot(inputs, self.signature.input_size, self.output_weight.dtype) if is_symbols else inputs
         return nn.functional.embedding(inputs, self.embedding.T) if is_symbols else project(inputs, self.embedding)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        """Return the context in which a recurrence may make the output map of all its states beside them."""
+        is_direct = self.signature.readout == "all" and type(self).readout is Model.readout
+        return reading(self.output_weight, self.output_bias) if is_direct else nullcontext()
 
     def _read(self, outputs: Tensor, final: State, lengths: Tensor | None, positions: Tensor | None) -> Tensor:
         """Return the features that the output map reads; steps are selected before it, and means taken, to save work.

@@ -35,7 +35,7 @@ from orthobench.recurrence.operations import (
 )
 from orthobench.recurrence.pointwise import gated_sum, skip_gelu
 from orthobench.recurrence.projection import project
-from orthobench.recurrence.readout import read
+from orthobench.recurrence.readout import read, reading
 from orthobench.recurrence.selective_gate import gated_scan
 from orthobench.recurrence.trace import GradientTrace
 
@@ -75,6 +75,7 @@ __all__ = [
     "project",
     "read",
     "read_memory",
+    "reading",
     "recurrence",
     "selective_scan",
     "set_backend",

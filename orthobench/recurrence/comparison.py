@@ -19,6 +19,7 @@ from orthobench.recurrence import (
     convolution,
     cpu,
     entropy,
+    kernels,
     native,
     normalization,
     operations,
@@ -167,7 +168,7 @@ def _projection_agrees() -> bool:
 @torch.inference_mode(False)
 @torch.enable_grad()
 def _readout_agrees() -> bool:
-    """Return whether an output map agrees whose gradient the backward loop makes."""
+    """Return whether an output map agrees that the loop makes in value and gradient."""
     sizes = (_STEPS, _BATCH, 5), (_FEATURES, 5), (_FEATURES, _FEATURES), (_BATCH, _FEATURES), (7, _FEATURES), (7,)
     way, results = normal(_STEPS, _BATCH, 7, seed=9), []
     for run, dtype in ((cpu.run, torch.float32), (reference.run, torch.float64)):
@@ -176,10 +177,11 @@ def _readout_agrees() -> bool:
         in_loop = run is cpu.run
         x = Projection(u, input_weight, None) if in_loop else torch.nn.functional.linear(u, input_weight)
         try:
-            outputs, _ = run(operations.recurrence.call(x, weight, (state,), activation=TANH))
+            with kernels.expect(output_weight, bias):
+                outputs, _ = run(operations.recurrence.call(x, weight, (state,), activation=TANH))
             read = readout.joined if in_loop else torch.nn.functional.linear
-            y = read(outputs, output_weight, bias)
-            results.append([y.detach(), *torch.autograd.grad(y, leaves, way.to(dtype))])
+            y, again = (read(outputs, output_weight, bias) for _ in range(2))  # of the loop, and of a product
+            results.append([y.detach(), again.detach(), *torch.autograd.grad(y, leaves, way.to(dtype))])
         except MemoryError:
             return False
     return all(map(_is_close, *results))

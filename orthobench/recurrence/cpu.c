@@ -19,7 +19,7 @@ struct problem {
     int64_t kind;        /* enum kind; for the GRU its candidate's: TANH or MODRELU */
     int64_t euler;       /* h_t = h_{t-1} + step_size * act(...) */
     int64_t reset_after; /* GRU: whether r is applied after the product */
-    int64_t outputs;     /* columns of grad_y */
+    int64_t outputs;     /* columns of y and grad_y */
     float slope, epsilon, step_size;
     float frequency, damping; /* of coRNN */
     const float *x;      /* [T, B, gates * n], or NULL: then it is U u */
@@ -33,6 +33,8 @@ struct problem {
     const float *h0, *c0;
     float *h, *c;        /* [T, B, n]; c is the second state: LSTM's c, coRNN's and LEM's z */
     float *saved;        /* [T, B, saved_row]: further input of the backward pass, see each op; may be NULL */
+    float *y;            /* [T, B, outputs], or NULL: y_t = V h_t + c. Forward, packed_outputs is V for this product. */
+    const float *output_bias; /* c */
     /* Backward only. Absent gradients are NULL: grad_h [T, B, n] of all steps, `last` [B, n] of the final state. */
     const float *grad_h, *grad_last, *grad_c_last;
     /* dL/dy [T, B, outputs] of y_t = V h_t + c, or NULL, and V, as `packed`: then dL/dh_t has the part dL/dy_t V too. */
@@ -403,10 +405,14 @@ static int end_forward(uint64_t denormals) {
 
 static int forward(const struct problem *p, int64_t first, int64_t last, int gates, epilogue *finish) {
     const uint64_t denormals = flush_denormals();
+    const int64_t n = p->features;
     struct step s = {.p = p, .first = first};
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
         forward_sweep(&s, last - first, s.prev, p->packed, p->packed_inputs, gates, finish);
+        const int64_t row = s.t * p->batch; /* its states are in the cache */
+        if (p->y)
+            linear(row + first, row + last, p->batch, n, p->outputs, p->h, p->packed_outputs, p->output_bias, p->y);
     }
     return end_forward(denormals);
 }

@@ -100,6 +100,15 @@ def _reading(tape: Tape) -> dict[str, Any]:
     return {"outputs": len(weight), "grad_y": gradient, "packed_outputs": native.pack_transposed(weight)}
 
 
+def _outputs(reading: kernels.Reading | None, h: Tensor) -> dict[str, Any]:
+    """Return the fields of a forward problem for an output map of the states h, whose y the loop makes."""
+    if reading is None:
+        return {}
+    weight, bias = reading.weight.contiguous(), reading.bias.contiguous()
+    reading.y = workspace.take(*h.shape[:2], len(weight))
+    return {"outputs": len(weight), "packed_outputs": native.pack(weight), "output_bias": bias, "y": reading.y}
+
+
 def _saved(h: Tensor, parts: int) -> Tensor:
     """Return memory for the parts `[T, B, n]` that a forward pass keeps beside its states h."""
     return workspace.take(*h.shape[:2], native.kernels().saved_row(h.shape[2], parts))
@@ -208,6 +217,7 @@ class _Recurrence:
         needs_more = arguments.parameters["activation"].is_complex or settings["euler"]
         saved = _saved(h, 1) if keep and needs_more else None
         packed, inputs = native.pack(arguments.weight), _inputs(x, arguments.parameters)
+        inputs |= _outputs(arguments.reading, h)
         native.loop(
             "recurrence_forward",
             settings,

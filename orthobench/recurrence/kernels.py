@@ -6,7 +6,9 @@ backward pass runs alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,13 +21,48 @@ from orthobench.recurrence import meeting
 from orthobench.recurrence.call import Call, Convolution, Projection, Result, State
 
 
+class Reading:
+    """An output map y_t = V h_t + c that will read a recurrence's outputs, and y `[T, B, p]` once a kernel made it."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        self.weight, self.bias = weight, bias
+        self.y: Tensor | None = None
+        self._versions = self._present()
+
+    def take(self, weight: Tensor, bias: Tensor) -> Tensor | None:
+        """Return y and forget it, or None if it was not made, or not of these tensors as they are now."""
+        is_same = self.weight is weight and self.bias is bias and self._present() == self._versions
+        y, self.y = self.y, None
+        return y if is_same else None
+
+    def _present(self) -> tuple[int, int]:
+        return self.weight._version, self.bias._version
+
+
+_expected: ContextVar[tuple[Tensor, Tensor] | None] = ContextVar("expected_output_map", default=None)
+
+
+@contextmanager
+def expect(weight: Tensor, bias: Tensor) -> Iterator[None]:
+    """Let the recurrences of the block expect that the output map V `[p, n]`, c `[p]` will read their outputs."""
+    token = _expected.set((weight, bias))
+    try:
+        yield
+    finally:
+        _expected.reset(token)
+
+
 @dataclass(frozen=True)
 class Arguments:
-    """The arguments of a kernel beside x, contiguous: the weight, the initial state and the parameters by name."""
+    """The arguments of a kernel beside x, contiguous: the weight, the initial state and the parameters by name.
+
+    A kernel that `reads` may make the y of `reading`, if there is one, beside its states.
+    """
 
     weight: Tensor
     state: State
     parameters: Mapping[str, Any]
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True)
@@ -88,8 +125,8 @@ class Kernel(Protocol):
     `[runs, n, n]`, and so on. Each run's results are those that it has alone, up to `run_tolerance` (see
     `meeting.Pass`; 0 where it is missing).
 
-    The backward pass of a kernel with a true attribute `reads` takes `Tape.reading`. The parameters' gradients then
-    have "output_weight", dL/dV or None, where the kernel did not make it.
+    A kernel with a true attribute `reads` makes `Arguments.reading`, and its backward pass takes `Tape.reading`. The
+    parameters' gradients then have "output_weight", dL/dV or None, where the kernel did not make it.
     """
 
     @staticmethod
@@ -121,7 +158,9 @@ def run(kernel: type[Kernel], call: Call) -> Result:
     norms = call.trace.expect(x, call.operation.traced_states) if call.trace is not None else ()
     tensors = (x, weight, *state, *vectors.values())
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-        outputs, *final = _KernelFunction.apply(kernel, parameters, tuple(vectors), norms, len(state), *tensors)
+        reading = _reading(kernel, state[0], parameters, norms)
+        form = (kernel, parameters, tuple(vectors), norms, len(state), reading)
+        outputs, *final = _KernelFunction.apply(*form, *tensors)
         return outputs, tuple(final)
     states, saved = _forward(kernel, x, Arguments(weight, tuple(state), parameters | vectors), False)
     return states[0], _final(kernel, states, saved)
@@ -131,6 +170,21 @@ def source(outputs: Tensor) -> Any:
     """Return the graph's node of the kernel that made these outputs of all steps, or None."""
     node = outputs.grad_fn
     return node if isinstance(node, _KernelFunction._backward_cls) and outputs.output_nr == 0 else None
+
+
+def may_read(kernel: type[Kernel], names: Container[str], norms: tuple[Tensor, ...]) -> bool:
+    """Return whether a kernel's passes can make an output map, of parameters with these names and a trace's norms."""
+    return getattr(kernel, "reads", False) and "input_weight" in names and not norms and not meeting.is_on()
+
+
+def _reading(
+    kernel: type[Kernel], state: Tensor, parameters: Mapping[str, Any], norms: tuple[Tensor, ...]
+) -> Reading | None:
+    """Return the output map that the forward pass shall make, or None."""
+    maps = _expected.get()
+    if maps is None or not may_read(kernel, parameters, norms):
+        return None
+    return Reading(*maps) if maps[0].shape[1] == state.shape[1] else None
 
 
 def _final(kernel: type[Kernel], states: State, saved: tuple[Tensor | None, ...]) -> State:
@@ -224,14 +278,15 @@ class _KernelFunction(Function):
         names: tuple[str, ...],
         norms: tuple[Tensor, ...],
         width: int,
+        reading: Reading | None,
         x: Tensor,
         weight: Tensor,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
         """Run the kernel. `tensors` are the state's `width` tensors, then the parameters called `names`."""
         state, vectors = tensors[:width], dict(zip(names, tensors[width:], strict=True))
-        states, saved = _forward(kernel, x, Arguments(weight, state, {**parameters, **vectors}), True)
-        ctx.kernel, ctx.names, ctx.norms, ctx.width = kernel, names, norms, width
+        states, saved = _forward(kernel, x, Arguments(weight, state, {**parameters, **vectors}, reading), True)
+        ctx.kernel, ctx.names, ctx.norms, ctx.width, ctx.reading = kernel, names, norms, width, reading
         ctx.parameters = {name: value for name, value in parameters.items() if name not in vectors}
         # x is not needed again: kept alive it would be the largest tensor of a training step.
         ctx.save_for_backward(weight, *tensors, *states, *saved)
@@ -255,9 +310,9 @@ class _KernelFunction(Function):
             gradient=None if gradient is None else gradient.contiguous(),
             final=tuple(None if each is None else each.contiguous() for each in final),
             norms=ctx.norms,
-            needs_weight=ctx.needs_input_grad[6],
+            needs_weight=ctx.needs_input_grad[7],
         )
         parameters = ctx.parameters | dict(zip(names, vectors, strict=True))
         result = _backward(ctx.kernel, Arguments(weight, tuple(state), parameters), tape)
         by_name = (result.parameters.get(name) for name in names)
-        return *(None,) * 5, result.x, result.weight, *result.state, *by_name
+        return *(None,) * 6, result.x, result.weight, *result.state, *by_name

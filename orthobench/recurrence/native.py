@@ -35,6 +35,8 @@ _POINTERS = (
         "h",
         "c",
         "saved",
+        "y",
+        "output_bias",
     ),
     *("grad_h", "grad_last", "grad_c_last", "grad_y", "packed_outputs"),
     *("dx", "dweights", "weight_time", "dmixed", "dbias", "dcandidate_bias"),

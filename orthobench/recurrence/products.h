@@ -96,6 +96,9 @@ static void multiply(int rows, int vecs, const struct operand *operands, int cou
     }
 }
 
+void linear(int64_t first, int64_t last, int64_t total, int64_t depth, int64_t n, const float *a, const float *packed,
+            const float *bias, float *out); /* linear.c */
+
 /* Output columns [col, col + count) of a matrix whose entry for output j and input k is from[j * sj + k * sk]. */
 static void pack_vector(float *to, int64_t stride, int64_t depth, const float *from, int64_t sj, int64_t sk, int count) {
     for (int64_t k = 0; k < depth; k++)

@@ -6,6 +6,7 @@ it step by step as one more product, and dL/dV while the states are in the cache
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import dispatch, kernels, meeting, native, stopwatch, workspace
+from orthobench.recurrence import dispatch, kernels, native, stopwatch, workspace
 from orthobench.recurrence.kernels import Arguments, Tape
 from orthobench.recurrence.projection import project
 
@@ -32,7 +33,7 @@ def read(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     Returns:
         y `[T, B, p]`, or `[..., p]`.
     """
-    if not _is_output_of_a_loop(states) or not all(t.dtype is torch.float32 and t.numel() for t in (weight, bias)):
+    if not _is_in_c(weight, bias) or not _is_output_of_a_loop(states):
         return project(states, weight, bias, part=stopwatch.READOUT)
     return joined(states, weight, bias)
 
@@ -45,18 +46,32 @@ def joined(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     results = tuple(None if each is None else each.detach() for each in tensors[count:])
     arguments = (recurrent, *tensors[:count], weight, bias)
     with stopwatch.part(stopwatch.READOUT):
-        y: Tensor = _Read.apply(loop.kernel, loop.parameters, loop.names, loop.width, results, *arguments)
+        made = None if loop.reading is None else loop.reading.take(weight, bias)
+        y: Tensor = _Read.apply(loop.kernel, loop.parameters, loop.names, loop.width, results, made, *arguments)
     return y
+
+
+def reading(weight: Tensor, bias: Tensor) -> AbstractContextManager[None]:
+    """Return the context of recurrences whose outputs of all steps `read` will then map by V `[p, n]` and c `[p]`.
+
+    A recurrence in C that projects its inputs makes y beside its states, while these are in the cache. `read` takes it
+    if V and c are still the same.
+    """
+    return kernels.expect(weight, bias) if _is_in_c(weight, bias) else nullcontext()
+
+
+def _is_in_c(weight: Tensor, bias: Tensor) -> bool:
+    """Return whether a loop in C may make an output map with these tensors, in value and gradient."""
+    if not torch.is_grad_enabled() or torch.compiler.is_exporting() or dispatch.chosen() == "reference":
+        return False
+    fits = all(t.device.type == "cpu" and t.dtype is torch.float32 and t.numel() for t in (weight, bias))
+    return fits and not native.unusable("readout")
 
 
 def _is_output_of_a_loop(states: Tensor) -> bool:
     """Return whether the states are the outputs of a loop whose backward pass can make this gradient."""
-    if not torch.is_grad_enabled() or torch.compiler.is_exporting() or dispatch.chosen() == "reference":
-        return False
     loop: Any = kernels.source(states)
-    if loop is None or not getattr(loop.kernel, "reads", False) or "input_weight" not in loop.names:
-        return False
-    return not loop.norms and not meeting.is_on() and not native.unusable("readout")
+    return loop is not None and kernels.may_read(loop.kernel, loop.names, loop.norms)
 
 
 class _Read(Function):
@@ -68,17 +83,21 @@ class _Read(Function):
         names: tuple[str, ...],
         width: int,
         results: tuple[Tensor | None, ...],
+        made: Tensor | None,
         *arguments: Tensor,
     ) -> Tensor:
-        """Return y. `arguments` are W, the initial state, the parameters called `names`, V and c.
+        """Return y, which is `made` unless that is None.
 
-        `results` are the states of all steps and what the forward pass saved beside them.
+        `arguments` are W, the initial state, the parameters called `names`, V and c. `results` are the states of all
+        steps and what the forward pass saved beside them.
         """
         *_, weight, bias = arguments
         ctx.kernel, ctx.parameters, ctx.names, ctx.width, ctx.count = kernel, parameters, names, width, len(arguments)
         ctx.save_for_backward(*arguments, *results)
         h = results[0]
         assert h is not None
+        if made is not None:
+            return made
         y = workspace.take(*h.shape[:2], len(weight))
         return native.linear(h, native.pack(weight.contiguous()), bias.contiguous(), y)
 
@@ -95,7 +114,7 @@ class _Read(Function):
             gradient=None,
             final=(None,) * ctx.width,
             norms=(),
-            needs_weight=ctx.needs_input_grad[5],
+            needs_weight=ctx.needs_input_grad[6],
             reading=(dy, weight),
         )
         result = ctx.kernel.backward(Arguments(recurrent, tuple(state), {**ctx.parameters, **vectors}), tape)
@@ -108,4 +127,4 @@ class _Read(Function):
             else:
                 dbias = native.outer_sums(dy, constant, None)[:, 0].contiguous()
         by_name = (result.parameters.get(name) for name in ctx.names)
-        return *(None,) * 5, result.weight, *result.state, *by_name, dweight, dbias
+        return *(None,) * 6, result.weight, *result.state, *by_name, dweight, dbias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from orthobench.recurrence import (
     native,
     project,
     read,
+    reading,
     recurrence,
     use_backend,
 )
@@ -32,8 +34,13 @@ def leaves_of(n: int, batch: int, m: int, p: int) -> list[Tensor]:
     return [torch.randn(size, generator=generator, dtype=torch.float64) * 0.4 / size[-1] ** 0.5 for size in sizes]
 
 
-def results(dtype: torch.dtype, steps: int, sizes: tuple[int, ...], uses: str = "", **settings: Any) -> list[Tensor]:
-    """y, then the gradients of all leaves; float64 is the definition. `uses` names other uses of the states."""
+def results(
+    dtype: torch.dtype, steps: int, sizes: tuple[int, ...], uses: str = "", beside: bool = False, **settings: Any
+) -> list[Tensor]:
+    """y, then the gradients of all leaves; float64 is the definition.
+
+    `uses` names other uses of the states. With `beside` the loop makes y.
+    """
     _, batch, m, p = sizes
     generator = torch.Generator().manual_seed(steps)
     u = torch.randn(steps, batch, m, generator=generator, dtype=torch.float64).to(dtype)
@@ -43,7 +50,8 @@ def results(dtype: torch.dtype, steps: int, sizes: tuple[int, ...], uses: str = 
     exact = dtype is torch.float64
     x = torch.nn.functional.linear(u, input_weight, input_bias) if exact else Projection(u, input_weight, input_bias)
     with use_backend("reference" if exact else "cpu"):
-        states, (final,) = recurrence(x, weight, (state,), **settings)
+        with reading(output_weight, bias) if beside else nullcontext():
+            states, (final,) = recurrence(x, weight, (state,), **settings)
         y = torch.nn.functional.linear(states, output_weight, bias) if exact else read(states, output_weight, bias)
     assert exact or type(y.grad_fn).__name__ == "_ReadBackward"
     loss = (y * way).sum()
@@ -65,10 +73,15 @@ CASES = [
 
 @pytest.mark.usefixtures("restored_threads")
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize(("steps", "sizes"), CASES)
-def test_value_and_gradients(steps: int, sizes: tuple[int, ...], threads: int) -> None:
+def test_value_and_gradients(
+    steps: int, sizes: tuple[int, ...], beside: bool, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     torch.set_num_threads(threads)
-    actual = results(torch.float32, steps, sizes, activation=TANH)
+    if beside:
+        monkeypatch.setattr(native, "linear", pytest.fail)
+    actual = results(torch.float32, steps, sizes, beside=beside, activation=TANH)
     for own, exact in zip(actual, results(torch.float64, steps, sizes, activation=TANH), strict=True):
         torch.testing.assert_close(own.double(), exact, rtol=2e-5, atol=2e-5 * float(exact.abs().max()))
 
@@ -85,7 +98,7 @@ def test_other_forms_of_the_recurrence(settings: dict[str, Any]) -> None:
     sizes = (38, 21, 2, 6)
     exact = {name: value.double() if isinstance(value, Tensor) else value for name, value in settings.items()}
     expected = results(torch.float64, 20, sizes, **exact)
-    for own, true in zip(results(torch.float32, 20, sizes, **settings), expected, strict=True):
+    for own, true in zip(results(torch.float32, 20, sizes, beside=True, **settings), expected, strict=True):
         torch.testing.assert_close(own.double(), true, rtol=2e-5, atol=2e-5 * float(true.abs().max()))
 
 
@@ -98,15 +111,16 @@ def test_other_uses_of_the_states_have_their_gradients_too(uses: str) -> None:
 
 
 @pytest.mark.usefixtures("restored_threads")
-def test_no_number_depends_on_the_threads() -> None:
+def test_no_number_depends_on_the_threads_or_on_what_makes_y() -> None:
     """Of modReLU, whose kink would show a difference."""
     for sizes in ((64, 50, 2, 9), (420, 9, 4, 50)):
-        both = []
-        for threads in (1, 2):
+        alike = []
+        for threads, beside in ((1, False), (2, False), (1, True), (2, True)):
             torch.set_num_threads(threads)
-            both.append(results(torch.float32, 30, sizes, activation=MODRELU, bias=torch.zeros(sizes[0])))
-        for alone, shared in zip(*both, strict=True):
-            assert torch.equal(alone, shared)
+            settings = {"beside": beside, "activation": MODRELU, "bias": torch.zeros(sizes[0])}
+            alike.append(results(torch.float32, 30, sizes, **settings))
+        for first, *others in zip(*alike, strict=True):
+            assert all(torch.equal(first, other) for other in others)
 
 
 def test_twice_backward_is_refused_and_frozen_parameters_have_no_gradient() -> None:
@@ -135,6 +149,68 @@ def test_what_the_loop_does_not_read_is_projected() -> None:
         torch.testing.assert_close(y, torch.nn.functional.linear(features, output_weight.to(kind), bias.to(kind)))
     with torch.no_grad():
         assert read(states, output_weight, bias).grad_fn is None
+
+
+def test_y_of_other_tensors_is_made_anew() -> None:
+    """V or c may be other tensors, or may have changed since the loop made y; and y is given away once."""
+    weight, bias = torch.randn(6, 4), torch.randn(6)
+
+    def change(tensor: Tensor) -> Tensor:
+        return tensor.mul_(2)
+
+    def other(tensor: Tensor) -> Tensor:
+        return tensor * 2
+
+    for touch in (change, other):
+        for index in (0, 1):
+            maps = [weight.clone(), bias.clone()]
+            with reading(*maps):
+                states = recurrence(
+                    Projection(torch.randn(5, 3, 2), torch.randn(4, 2)),
+                    torch.eye(4).requires_grad_(),
+                    (torch.zeros(3, 4),),
+                    activation=TANH,
+                )[0]
+            maps[index] = touch(maps[index])
+            expected = torch.nn.functional.linear(states, *maps)
+            first, second = read(states, *maps), read(states, *maps)
+            torch.testing.assert_close(first, expected)
+            first.detach().zero_()
+            torch.testing.assert_close(second, expected)
+            torch.testing.assert_close(read(states, *maps), expected)
+
+
+def test_y_is_made_where_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only outside a context, with as many columns as units, and with gradients."""
+    made = []
+    pack, u, state = native.pack, torch.randn(5, 3, 2), torch.zeros(3, 4)
+    monkeypatch.setattr(native, "pack", lambda weight, gates=1: (made.append(len(weight)), pack(weight, gates))[1])
+
+    def run(trace: GradientTrace | None = None) -> int:
+        made.clear()
+        recurrence(Projection(u, torch.randn(4, 2)), torch.eye(4).requires_grad_(), (state,), trace, activation=TANH)
+        return made.count(6)
+
+    with reading(torch.randn(6, 4), torch.zeros(6)):
+        assert run() == 1
+        assert run(GradientTrace()) == 0
+        with torch.no_grad():
+            assert run() == 0
+    assert run() == 0
+    for size, kind in ((6, 5), torch.float32), ((6, 4), torch.float64), ((0, 4), torch.float32):
+        with reading(torch.randn(size, dtype=kind), torch.zeros(size[0], dtype=kind)):
+            assert run() == 0
+
+
+def test_the_first_of_several_readers_has_a_tensor_of_its_own() -> None:
+    weight, bias = torch.randn(6, 4), torch.randn(6)
+    with reading(weight, bias):
+        projection = Projection(torch.randn(5, 3, 2), torch.randn(4, 2))
+        states, _ = recurrence(projection, torch.eye(4).requires_grad_(), (torch.zeros(3, 4),), activation=TANH)
+    first, second = read(states, weight, bias), read(states, weight, bias)
+    assert torch.equal(first, second)
+    first.detach().zero_()
+    assert second.abs().min() > 0
 
 
 def test_a_wrong_kernel_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

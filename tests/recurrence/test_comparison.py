@@ -1,0 +1,112 @@
+"""The comparison of fresh C kernels with the reference: it sees a wrong value or gradient of each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from orthobench.recurrence import comparison, cpu, native
+from orthobench.recurrence.kernels import Gradients
+
+pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+
+INDEPENDENT = {"diagonal_recurrence", "independent_recurrence", "min_gru", "min_lstm", "oscillators"}
+"""Operations of independent units, whose weights are numbers and no matrix."""
+
+
+@pytest.mark.parametrize("name", sorted(cpu.KERNELS))
+@pytest.mark.parametrize("part", ["output", "weight", "x", "state"])
+def test_the_comparison_sees_each_value_and_gradient(name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = cpu.KERNELS[name]
+    forward, backward = kernel.forward, kernel.backward
+
+    def wrong_forward(x: torch.Tensor, arguments: Any, keep: bool) -> Any:
+        (first, *others), saved = forward(x, arguments, keep)
+        return (first * 1.001 if part == "output" else first, *others), saved
+
+    def wrong_backward(arguments: Any, tape: Any) -> Gradients:
+        gradients = backward(arguments, tape)
+        assert gradients.weight is not None
+        match part:
+            case "weight":
+                return replace(gradients, weight=gradients.weight * 1.001)
+            case "x":
+                return replace(gradients, x=None if gradients.x is None else gradients.x * torch.nan)
+            case "state":
+                return replace(gradients, state=tuple(state * 1.001 for state in gradients.state))
+        return gradients
+
+    monkeypatch.setattr(kernel, "forward", staticmethod(wrong_forward))
+    monkeypatch.setattr(kernel, "backward", staticmethod(wrong_backward))
+    failed = {key for key, agrees in comparison.comparisons().items() if not agrees()}
+    readers = {"readout"} if getattr(kernel, "reads", False) and part != "x" else set()
+    assert failed == {key for key, each in cpu.KERNELS.items() if each is kernel} | readers
+
+
+def test_the_comparison_covers_every_c_kernel() -> None:
+    others = {"project", "readout", "cross_entropy", "layer_norm", "short_convolution"}
+    assert comparison.comparisons().keys() == cpu.KERNELS.keys() | others
+
+
+def test_the_comparison_sees_gradients_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    total = native.total
+    monkeypatch.setattr(native, "total", lambda rows: total(rows) * (1.001 if rows.dim() == 2 else 1))
+    failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
+    assert failed == {"recurrence", "gru", "selective_scan", "short_convolution"} | INDEPENDENT
+
+
+def test_the_comparison_sees_a_wrong_weight_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined = native.joined_sums
+    monkeypatch.setattr(native, "joined_sums", lambda parts: joined(parts) * 1.001)
+    failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
+    others = {"cross_entropy", "delta_rule", "layer_norm", "selective_scan", "short_convolution"}
+    assert failed == set(comparison.comparisons()) - INDEPENDENT - others
+
+
+def test_the_comparison_sees_wrong_products_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = native.linear
+    monkeypatch.setattr(native, "linear", lambda *arguments: linear(*arguments).mul_(1.001))
+    assert {name for name, agrees in comparison.comparisons().items() if not agrees()} == {"project", "readout"}
+
+
+def test_the_comparison_sees_wrong_gradients_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradients = cpu._named
+
+    def wrong(*args: Any) -> Any:
+        weight, by_name = gradients(*args)
+        return weight, {name: None if value is None else value * 1.001 for name, value in by_name.items()}
+
+    monkeypatch.setattr(cpu, "_named", wrong)
+    failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
+    assert failed == {"recurrence", "lstm", "gru", "lem", "readout"}
+
+
+def test_a_kernel_that_reports_an_error_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any) -> None:
+        raise MemoryError("lstm_forward")
+
+    monkeypatch.setattr(cpu.KERNELS["lstm"], "forward", staticmethod(fail))
+    assert not comparison.comparisons()["lstm"]()
+
+
+def test_the_comparison_agrees_in_every_mode_and_changes_no_random_number() -> None:
+    torch.manual_seed(0)
+    expected = torch.randn(3)
+    torch.manual_seed(0)
+    for mode in (torch.no_grad, torch.inference_mode, torch.enable_grad):
+        with mode():
+            assert all(agrees() for agrees in comparison.comparisons().values())
+    assert torch.equal(torch.randn(3), expected)
+
+
+def test_a_wrong_projection_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from orthobench.recurrence import project
+
+    monkeypatch.setattr(native, "_failures", lambda: frozenset({"project"}))
+    inputs, weight = torch.randn(3, 2, 4), torch.randn(5, 4, requires_grad=True)
+    assert "Project" not in type(project(inputs, weight).grad_fn).__name__
+    monkeypatch.setattr(native, "_failures", frozenset)
+    assert "Project" in type(project(inputs, weight).grad_fn).__name__
