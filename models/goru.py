@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.matrices.initial import glorot_vector_
-from orthobench.matrices.rotations import rotate
+from orthobench.matrices.rotations import product
 from orthobench.model import Model, Signature, State
 from orthobench.recurrence import Activation, GradientTrace, Kind, Projection, gru
 
@@ -50,8 +50,7 @@ class GORU(Model):
 
     def product(self) -> Tensor:
         """Return Q `[n, n]`."""
-        identity = torch.eye(self.hidden_size, dtype=self.theta.dtype, device=self.theta.device)
-        return rotate(identity, self.rotations, self.rotations.by_layer(self.theta)).T
+        return product(self.rotations, self.rotations.by_layer(self.theta))
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
         x = Projection(inputs, self.input_weight, nn.functional.pad(self.gate_bias, (0, self.hidden_size)))

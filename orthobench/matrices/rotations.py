@@ -90,6 +90,24 @@ def rotate(rows: Tensor, rotations: Rotations, angles: Tensor, phases: Tensor | 
     return result
 
 
+def product(rotations: Rotations, angles: Tensor) -> Tensor:
+    """Return W `[n, n]`, the product of the layers of real units; angles as for `rotate`.
+
+    In the FFT style the layers after the first turn each half of the units alone. So W grows from the last layer to the
+    first: two products of d units each, P and Q, and cosines C and sines S become [[P C, -P S], [Q S, Q C]].
+    """
+    if any(layer != Layer(rotations.units >> i) for i, layer in enumerate(rotations.layers, 1)):
+        return rotate(torch.eye(rotations.units, dtype=angles.dtype, device=angles.device), rotations, angles).T
+    blocks = angles.new_ones(rotations.units, 1, 1)
+    for cos, sin in zip(angles.cos().flip(0), angles.sin().flip(0), strict=True):
+        distance = blocks.shape[-1]
+        first, second = blocks.view(-1, 2, distance, distance).unbind(1)
+        cos, sin = cos.view(-1, 1, distance), sin.view(-1, 1, distance)
+        halves = torch.cat((first * cos, first * -sin), -1), torch.cat((second * sin, second * cos), -1)
+        blocks = torch.cat(halves, -2)
+    return blocks[0]
+
+
 class _Rotate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, angles: Tensor, phases: Tensor | None, layers: tuple[Layer, ...]) -> Tensor:

@@ -54,7 +54,8 @@ int64_t problem_size(void) { return (int64_t)sizeof(struct problem); }
 
 /* Floats of a row of `saved`: parts of whole vectors. With one more, rows are no power of two apart, where they would
  * fall on the same few cache sets. */
-int64_t saved_row(int64_t n, int64_t parts) { return parts * padded(n) + VL; }
+INLINE int64_t kept_row(int64_t n, int64_t parts) { return parts * padded(n) + VL; }
+int64_t saved_row(int64_t n, int64_t parts) { return kept_row(n, parts); }
 
 /* A matrix of `gates` blocks of n output columns in panels. With one gate a panel is two vectors of columns (the last
  * may be one). With several gates a panel has two gates of VL units (the last panel of an odd number has one), so that
@@ -147,7 +148,7 @@ INLINE vf with_input(const struct problem *p, vf sum, int64_t at, int count, int
 
 /* The columns from `col` of the first of the `parts` in a row of `saved`. */
 INLINE int64_t saved_at(const struct step *s, int64_t row, int64_t parts, int64_t col) {
-    return offset(s, row, saved_row(s->p->features, parts)) + col;
+    return offset(s, row, kept_row(s->p->features, parts)) + col;
 }
 
 /* Keeps a vector in `saved`: around the caches if they do not hold it until the backward pass. Then its line need not be
@@ -162,7 +163,7 @@ INLINE void keep(const struct step *s, int64_t parts, int64_t at, vf value) {
 /* The sweep to come asks for the rows of `saved` of the step before: evenly over its products, because one tile's rows
  * at once would fill the core's queue of misses. */
 INLINE void fetch_saved(struct step *s, int64_t rows, int64_t parts) {
-    const int64_t length = saved_row(s->p->features, parts);
+    const int64_t length = kept_row(s->p->features, parts);
     s->fetch = s->fetching && s->t > 0 ? s->p->saved + ((s->t - 1) * s->p->batch + s->first) * length : NULL;
     s->fetch_lines = rows * length / 16;
 }
@@ -172,7 +173,7 @@ INLINE void load_saved(const struct step *s, int64_t row, int count, int64_t par
     const int64_t width = padded(s->p->features), at = saved_at(s, row, parts, col);
     for (int part = 0; part < count; part++) {
         out[part] = load(s->p->saved + at + part * width, VL);
-        if (!s->fetching) prefetch(s->p->saved + at + part * width, -s->p->batch * saved_row(s->p->features, parts));
+        if (!s->fetching) prefetch(s->p->saved + at + part * width, -s->p->batch * kept_row(s->p->features, parts));
     }
 }
 
@@ -324,7 +325,7 @@ INLINE void activation_backward(const int kind, const int euler, const struct st
     const struct problem *p = s->p;
     const int64_t n = p->features, before = -p->batch * n;
     const float *const output = p->saved ? p->saved : p->h;
-    const int64_t width = p->saved ? saved_row(n, 1) : n;
+    const int64_t width = p->saved ? kept_row(n, 1) : n;
     const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
     for (int v = 0; v < vecs; v++) {
         const int64_t at = col + v * VL;

@@ -46,8 +46,8 @@ def joined(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     results = tuple(None if each is None else each.detach() for each in tensors[count:])
     arguments = (recurrent, *tensors[:count], weight, bias)
     with stopwatch.part(stopwatch.READOUT):
-        made = None if loop.reading is None else loop.reading.take(weight, bias)
-        y: Tensor = _Read.apply(loop.kernel, loop.parameters, loop.names, loop.width, results, made, *arguments)
+        y_of_loop = None if loop.reading is None else loop.reading.take(weight, bias)
+        y: Tensor = _Read.apply(loop.kernel, loop.parameters, loop.names, loop.width, results, y_of_loop, *arguments)
     return y
 
 
@@ -83,10 +83,10 @@ class _Read(Function):
         names: tuple[str, ...],
         width: int,
         results: tuple[Tensor | None, ...],
-        made: Tensor | None,
+        y_of_loop: Tensor | None,
         *arguments: Tensor,
     ) -> Tensor:
-        """Return y, which is `made` unless that is None.
+        """Return y, which is `y_of_loop` unless that is None.
 
         `arguments` are W, the initial state, the parameters called `names`, V and c. `results` are the states of all
         steps and what the forward pass saved beside them.
@@ -96,8 +96,8 @@ class _Read(Function):
         ctx.save_for_backward(*arguments, *results)
         h = results[0]
         assert h is not None
-        if made is not None:
-            return made
+        if y_of_loop is not None:
+            return y_of_loop
         y = workspace.take(*h.shape[:2], len(weight))
         return native.linear(h, native.pack(weight.contiguous()), bias.contiguous(), y)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from support.rotations import literal_product, pairs
 
-from orthobench.matrices.rotations import fft, rotate, tunable
+from orthobench.matrices.rotations import fft, product, rotate, tunable
 
 SIZES = [("tunable", 2, 2), ("tunable", 8, 2), ("tunable", 8, 8), ("tunable", 10, 4)]
 SIZES += [("fft", 2, 0), ("fft", 8, 0), ("fft", 16, 0)]
@@ -28,6 +28,15 @@ def test_is_the_product_of_the_blocks(style, n, capacity, is_complex):
     w = literal_product(n, style, capacity, angles.numpy(), None if phases is None else phases.numpy())
     by_layer = rotations.by_layer(angles), None if phases is None else rotations.by_layer(phases)
     np.testing.assert_allclose(rotate(h, rotations, *by_layer), h.numpy() @ w.T, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(("style", "n", "capacity"), SIZES)
+def test_the_matrix_of_real_units(style, n, capacity):
+    rotations, angles, _, _ = _rows_to_rotate(style, n, capacity, False)
+    w = product(rotations, rotations.by_layer(angles))
+    np.testing.assert_allclose(w, literal_product(n, style, capacity, angles.numpy()), rtol=0, atol=1e-13)
+    leaf = angles.requires_grad_()
+    assert torch.autograd.gradcheck(lambda angles: product(rotations, rotations.by_layer(angles)), leaf)
 
 
 @pytest.mark.parametrize("is_complex", [True, False])

@@ -35,11 +35,11 @@ def leaves_of(n: int, batch: int, m: int, p: int) -> list[Tensor]:
 
 
 def results(
-    dtype: torch.dtype, steps: int, sizes: tuple[int, ...], uses: str = "", beside: bool = False, **settings: Any
+    dtype: torch.dtype, steps: int, sizes: tuple[int, ...], uses: str = "", in_loop: bool = False, **settings: Any
 ) -> list[Tensor]:
     """y, then the gradients of all leaves; float64 is the definition.
 
-    `uses` names other uses of the states. With `beside` the loop makes y.
+    `uses` names other uses of the states. With `in_loop` the loop makes y.
     """
     _, batch, m, p = sizes
     generator = torch.Generator().manual_seed(steps)
@@ -50,7 +50,7 @@ def results(
     exact = dtype is torch.float64
     x = torch.nn.functional.linear(u, input_weight, input_bias) if exact else Projection(u, input_weight, input_bias)
     with use_backend("reference" if exact else "cpu"):
-        with reading(output_weight, bias) if beside else nullcontext():
+        with reading(output_weight, bias) if in_loop else nullcontext():
             states, (final,) = recurrence(x, weight, (state,), **settings)
         y = torch.nn.functional.linear(states, output_weight, bias) if exact else read(states, output_weight, bias)
     assert exact or type(y.grad_fn).__name__ == "_ReadBackward"
@@ -73,15 +73,15 @@ CASES = [
 
 @pytest.mark.usefixtures("restored_threads")
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("in_loop", [False, True])
 @pytest.mark.parametrize(("steps", "sizes"), CASES)
 def test_value_and_gradients(
-    steps: int, sizes: tuple[int, ...], beside: bool, threads: int, monkeypatch: pytest.MonkeyPatch
+    steps: int, sizes: tuple[int, ...], in_loop: bool, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.set_num_threads(threads)
-    if beside:
+    if in_loop:
         monkeypatch.setattr(native, "linear", pytest.fail)
-    actual = results(torch.float32, steps, sizes, beside=beside, activation=TANH)
+    actual = results(torch.float32, steps, sizes, in_loop=in_loop, activation=TANH)
     for own, exact in zip(actual, results(torch.float64, steps, sizes, activation=TANH), strict=True):
         torch.testing.assert_close(own.double(), exact, rtol=2e-5, atol=2e-5 * float(exact.abs().max()))
 
@@ -98,7 +98,7 @@ def test_other_forms_of_the_recurrence(settings: dict[str, Any]) -> None:
     sizes = (38, 21, 2, 6)
     exact = {name: value.double() if isinstance(value, Tensor) else value for name, value in settings.items()}
     expected = results(torch.float64, 20, sizes, **exact)
-    for own, true in zip(results(torch.float32, 20, sizes, beside=True, **settings), expected, strict=True):
+    for own, true in zip(results(torch.float32, 20, sizes, in_loop=True, **settings), expected, strict=True):
         torch.testing.assert_close(own.double(), true, rtol=2e-5, atol=2e-5 * float(true.abs().max()))
 
 
@@ -115,9 +115,9 @@ def test_no_number_depends_on_the_threads_or_on_what_makes_y() -> None:
     """Of modReLU, whose kink would show a difference."""
     for sizes in ((64, 50, 2, 9), (420, 9, 4, 50)):
         alike = []
-        for threads, beside in ((1, False), (2, False), (1, True), (2, True)):
+        for threads, in_loop in ((1, False), (2, False), (1, True), (2, True)):
             torch.set_num_threads(threads)
-            settings = {"beside": beside, "activation": MODRELU, "bias": torch.zeros(sizes[0])}
+            settings = {"in_loop": in_loop, "activation": MODRELU, "bias": torch.zeros(sizes[0])}
             alike.append(results(torch.float32, 30, sizes, **settings))
         for first, *others in zip(*alike, strict=True):
             assert all(torch.equal(first, other) for other in others)
@@ -182,14 +182,16 @@ def test_y_of_other_tensors_is_made_anew() -> None:
 
 def test_y_is_made_where_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only outside a context, with as many columns as units, and with gradients."""
-    made = []
+    packed_rows = []
     pack, u, state = native.pack, torch.randn(5, 3, 2), torch.zeros(3, 4)
-    monkeypatch.setattr(native, "pack", lambda weight, gates=1: (made.append(len(weight)), pack(weight, gates))[1])
+    monkeypatch.setattr(
+        native, "pack", lambda weight, gates=1: (packed_rows.append(len(weight)), pack(weight, gates))[1]
+    )
 
     def run(trace: GradientTrace | None = None) -> int:
-        made.clear()
+        packed_rows.clear()
         recurrence(Projection(u, torch.randn(4, 2)), torch.eye(4).requires_grad_(), (state,), trace, activation=TANH)
-        return made.count(6)
+        return packed_rows.count(6)
 
     with reading(torch.randn(6, 4), torch.zeros(6)):
         assert run() == 1
