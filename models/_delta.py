@@ -30,6 +30,7 @@ from orthobench.recurrence import (
     GradientTrace,
     Projection,
     delta_rule,
+    head_norm,
     project,
     read_memory,
     short_convolution,
@@ -165,12 +166,8 @@ class DeltaModel(Model):
 
     def read(self, y: Tensor, inputs: Tensor) -> Tensor:
         """Return h `[T, B, n]` from the readings of the memories `[T, B, n]` and the inputs `[T, B, m]`."""
-        by_head = y.unflatten(-1, (self.settings.heads, -1))
-        constant = _NORM_EPSILON * self.settings.keys
-        scale = (by_head.square().mean(-1, keepdim=True) + constant).rsqrt()
-        h = (by_head * scale * self.norm_weight).flatten(-2)
-        if self.gate_weight is not None:
-            h = h * silu(project(inputs, self.gate_weight))
+        gate = None if self.gate_weight is None else Projection(inputs, self.gate_weight)
+        h = head_norm(y, self.norm_weight, _NORM_EPSILON * self.settings.keys, gate)
         return project(h, self.mixing_weight)
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:

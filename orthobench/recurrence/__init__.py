@@ -11,6 +11,7 @@ from orthobench.recurrence.call import Convolution, Multiply, Projection, State
 from orthobench.recurrence.convolution import short_convolution
 from orthobench.recurrence.dispatch import BACKENDS, BackendError, last_used, set_backend, use_backend
 from orthobench.recurrence.entropy import cross_entropy
+from orthobench.recurrence.head_normalization import head_norm
 from orthobench.recurrence.normalization import layer_norm
 from orthobench.recurrence.operations import (
     cornn,
@@ -62,6 +63,7 @@ __all__ = [
     "gated_scan",
     "gated_sum",
     "gru",
+    "head_norm",
     "independent_recurrence",
     "last_used",
     "layer_norm",

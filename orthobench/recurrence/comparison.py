@@ -19,6 +19,7 @@ from orthobench.recurrence import (
     convolution,
     cpu,
     entropy,
+    head_normalization,
     kernels,
     native,
     normalization,
@@ -35,6 +36,12 @@ from orthobench.recurrence.trace import GradientTrace
 
 _STEPS, _BATCH, _FEATURES = 3, 17, 38  # a full tile of rows and a panel of columns, each with a remainder
 _TOLERANCE = 1e-4  # relative; float32 stays below 1e-5
+_CONVOLVED = (  # taps, inputs, corrections a step, whether outputs are read, keys, values; 32 and 32 have kernels apart
+    (4, 1, 8, False, 5, 18),
+    (4, 0, 1, True, 5, 18),
+    (3, 2, 1, True, 5, 18),
+    (4, 1, 2, True, 32, 32),
+)
 _Form = tuple[Operation[...], dict[str, Any], dict[str, int]]
 
 
@@ -92,6 +99,7 @@ def comparisons() -> dict[str, Callable[[], bool]]:
         "readout": _readout_agrees,
         "layer_norm": _normalization_agrees,
         "pointwise": _pointwise_agrees,
+        "head_norm": _head_norm_agrees,
         "cross_entropy": _entropy_agrees,
     }
 
@@ -223,6 +231,30 @@ def _pointwise_agrees() -> bool:
     )
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
+def _head_norm_agrees() -> bool:
+    """Return whether the normalisation of heads agrees without a gate, and with one that is read or made."""
+    heads, size, inputs = 2, 21, 3
+    shapes = [(_STEPS, _BATCH, heads * size), (size,), (_STEPS, _BATCH, heads * size), (heads * size, inputs)]
+    arguments, way = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)], normal(*shapes[0], seed=5)
+    u = normal(_STEPS, _BATCH, inputs, seed=6)
+    for used in ((0, 1), (0, 1, 2), (0, 1, 3)):
+        results = []
+        for function, dtype in (
+            (head_normalization.in_c, torch.float32),
+            (head_normalization.in_pytorch, torch.float64),
+        ):
+            leaves = [arguments[i].to(dtype).requires_grad_() for i in used]
+            y, weight, *gates = leaves
+            gate: list[Tensor | Projection] = [Projection(u.to(dtype), each) if 3 in used else each for each in gates]
+            h = function(y, weight, 0.1, *gate)
+            results.append([h.detach(), *torch.autograd.grad(h, leaves, way.to(dtype))])
+        if not all(map(_is_close, *results)):
+            return False
+    return True
+
+
 def _entropy_agrees() -> bool:
     """Return whether the cross-entropy and its gradient agree."""
     with torch.inference_mode(False), torch.enable_grad():
@@ -271,7 +303,7 @@ def _delta_rule_agrees() -> bool:
             actual = evaluate(cpu.run, *form, torch.float32, True)
             if not all(_is_close(actual[name], value) for name, value in expected.items()):
                 return False
-        return all(_convolved_delta_rule_agrees(*form) for form in ((4, 1, 8, False), (4, 0, 1, True), (3, 2, 1, True)))
+        return all(_convolved_delta_rule_agrees(*form) for form in _CONVOLVED)
     except MemoryError:  # the error code of a kernel
         return False
 
@@ -283,9 +315,9 @@ def _betas_and_decays(steps: int, batch: int, betas: int, decays: int) -> Tensor
     return weight
 
 
-def _convolved_delta_rule_agrees(taps: int, inputs: int, factors: int, reads: bool) -> bool:
+def _convolved_delta_rule_agrees(taps: int, inputs: int, factors: int, reads: bool, keys: int, values: int) -> bool:
     """Return whether the kernels agree that make x from its convolution, and with `inputs` also from a projection."""
-    heads, keys, values, batch, steps = 2, 5, 18, 3, 18
+    heads, batch, steps = 2, 3, 18
     width = heads * ((reads + factors) * keys + factors * values)
     shapes = [(steps, batch, inputs or width), (width, inputs or 1), (taps, width), (taps - 1, batch, width)]
     arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]

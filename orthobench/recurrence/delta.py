@@ -9,7 +9,6 @@ changes no number.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -134,17 +133,8 @@ def _inputs(x: Tensor, arguments: Arguments) -> dict[str, Tensor | None]:
 def _run(function: str, sizes: dict[str, Any], tensors: dict[str, Tensor | None]) -> None:
     """Run one direction over all steps, the heads of all rows split over the threads."""
     pointers = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
-    problem, kernel = Problem(**sizes, **pointers), getattr(native.kernels(), function)
-
-    def task(first: int, last: int) -> Callable[[], None]:
-        def run() -> None:
-            if kernel(ctypes.byref(problem), first, last):
-                raise MemoryError(function)
-
-        return run
-
     units = sizes["batch"] * sizes["heads"]
     work = sizes["steps"] * units * sizes["keys"] * sizes["values"] * sizes["factors"]
     parts = threads.ranges(units, torch.get_num_threads() if work > _SMALL else 1)
     with stopwatch.part(stopwatch.FORWARD if function == "delta_forward" else stopwatch.BACKWARD):
-        threads.run([task(*part) for part in parts])
+        native.run_parts(function, Problem(**sizes, **pointers), parts)

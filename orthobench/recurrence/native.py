@@ -165,6 +165,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.gated_sum_forward.argtypes = library.gated_sum_backward.argtypes = (size,) * 4 + (pointer,) * 3
     for op in ("skip_gelu", "gated_sum"):
         getattr(library, f"{op}_forward").restype = getattr(library, f"{op}_backward").restype = None
+    library.head_norm_size.restype = size
+    library.head_norm_forward.argtypes = library.head_norm_backward.argtypes = (pointer, size, size)
     for name in ("pack", "add_parts", "multiply_add", "linear", "normalize_forward", "normalize_backward"):
         getattr(library, name).restype = None
     for op in ("scan", "independent", "minimal", "oscillators"):

@@ -44,11 +44,11 @@ struct left {
 #define BY_ROWS(AT, LD) (&(struct left){AT, LD, 1})
 #define BY_COLUMNS(AT, LD) (&(struct left){AT, 1, LD}) /* a transposed matrix */
 
-/* What becomes of a product: out = keep out + factor[row] product, without `rows` of one factor `scale`. With keep = 0,
- * `out` is not read. */
+/* What becomes of a product: out = keep kept + scale rows[row] product. Without `kept`, out itself is kept; with
+ * keep = 0, nothing is read. Without `rows` their factors are 1. */
 struct into {
     float keep, scale;
-    const float *rows;
+    const float *rows, *kept; /* kept: with the row length of out */
 };
 
 #define INTO(...) (&(struct into){__VA_ARGS__})
@@ -73,30 +73,60 @@ INLINE void product_block(const int rows, const int vecs, int64_t depth, struct 
     for (int i = 0; i < rows; i++) {
         const vf factor = splat(how.rows ? how.rows[i] * how.scale : how.scale);
         for (int v = 0; v < vecs; v++) {
-            vf *const to = (vf *)(out + i * ldo + v * VL);
-            *to = how.keep != 0.0f ? *to * how.keep + sums[i][v] * factor : sums[i][v] * factor;
+            const vf *const kept = (const vf *)((how.kept ? how.kept : out) + i * ldo + v * VL);
+            const vf value = sums[i][v] * factor;
+            *(vf *)(out + i * ldo + v * VL) = how.keep != 0.0f ? *kept * how.keep + value : value;
         }
     }
 }
 
 /* out [rows, columns] from the product of a [rows, depth] and b [depth, columns]; columns are padded to vectors. */
-static void product(int64_t rows, int64_t columns, int64_t depth, const struct left *a, const float *b, int64_t ldb,
-                    const struct into *how, float *out, int64_t ldo) {
+static void product_of_any(int64_t rows, int64_t columns, int64_t depth, const struct left *a, const float *b,
+                           int64_t ldb, const struct into *how, float *out, int64_t ldo) {
     for (int64_t col = 0; col < columns; col += 2 * VL) {
         const int vecs = columns - col > VL ? 2 : 1, tall = 2 * TALL / vecs;
         for (int64_t row = 0; row < rows; row += tall) {
             const struct left part = {a->at + row * a->by_row, a->by_row, a->by_depth};
-            const struct into scaled = {how->keep, how->scale, how->rows ? how->rows + row : NULL};
+            const struct into part_how = {how->keep, how->scale, how->rows ? how->rows + row : NULL,
+                                          how->kept ? how->kept + row * ldo + col : NULL};
             float *const to = out + row * ldo + col;
             switch ((rows - row < tall ? rows - row : tall) * 2 + vecs - 1) {
 #define CASE(N)                                                                                       \
-    case N * 2: product_block(N, 1, depth, part, b + col, ldb, scaled, to, ldo); break;               \
-    case (TALL + N) * 2: product_block(TALL + N, 1, depth, part, b + col, ldb, scaled, to, ldo); break; \
-    case N * 2 + 1: product_block(N, 2, depth, part, b + col, ldb, scaled, to, ldo); break;
+    case N * 2: product_block(N, 1, depth, part, b + col, ldb, part_how, to, ldo); break;               \
+    case (TALL + N) * 2: product_block(TALL + N, 1, depth, part, b + col, ldb, part_how, to, ldo); break; \
+    case N * 2 + 1: product_block(N, 2, depth, part, b + col, ldb, part_how, to, ldo); break;
                 EACH_TALL(CASE)
 #undef CASE
             }
         }
+    }
+}
+
+/* Blocks of one width and a constant number of rows. */
+INLINE void product_of_rows(const int rows, const int vecs, int64_t depth, struct left a, const float *b, int64_t ldb,
+                            struct into how, float *out, int64_t ldo) {
+    const int tall = 2 * TALL / vecs, rest = rows % tall;
+    for (int row = 0; row < rows; row += tall) {
+        const struct left part = {a.at + row * a.by_row, a.by_row, a.by_depth};
+        const struct into part_how = {how.keep, how.scale, how.rows ? how.rows + row : NULL,
+                                      how.kept ? how.kept + row * ldo : NULL};
+        if (!rest || row + tall <= rows) product_block(tall, vecs, depth, part, b, ldb, part_how, out + row * ldo, ldo);
+        else product_block(rest, vecs, depth, part, b, ldb, part_how, out + row * ldo, ldo);
+    }
+}
+
+/* The same; with constant numbers of rows and columns it has no choice among blocks. */
+INLINE void product(int64_t rows, int64_t columns, int64_t depth, const struct left *a, const float *b, int64_t ldb,
+                    const struct into *how, float *out, int64_t ldo) {
+    if (!__builtin_constant_p(rows) || !__builtin_constant_p(columns)) {
+        product_of_any(rows, columns, depth, a, b, ldb, how, out, ldo);
+        return;
+    }
+    for (int64_t col = 0; col < columns; col += 2 * VL) {
+        const struct into part = {how->keep, how->scale, how->rows, how->kept ? how->kept + col : NULL};
+        if (columns % (2 * VL) == 0 || columns - col > VL)
+            product_of_rows((int)rows, 2, depth, *a, b + col, ldb, part, out + col, ldo);
+        else product_of_rows((int)rows, 1, depth, *a, b + col, ldb, part, out + col, ldo);
     }
 }
 

@@ -271,6 +271,34 @@ def test_the_kernel_makes_the_convolution(inputs: int, taps: int, **sizes: Any) 
     are_close(convolved(cpu.run, torch.float32, sizes, inputs, taps), expected, 2e-5)
 
 
+USUAL = [
+    {"steps": 150, "factors": 1, "gated": True, "reads": True},
+    {"steps": 77, "factors": 2, "gated": False, "reads": True},
+    {"steps": 77, "factors": 2, "gated": True, "reads": False},
+    {"steps": 21, "factors": 3, "gated": True, "reads": True},
+    {"steps": 5, "factors": 16, "gated": False, "reads": False},
+]
+
+
+@in_c
+@pytest.mark.parametrize("sizes", USUAL)
+@pytest.mark.parametrize("inputs", [0, 1])
+def test_heads_of_the_usual_size(inputs: int, sizes: dict[str, Any]) -> None:
+    """Whole chunks of 16 corrections by 32 keys and 32 values have a form of their own; the last chunk is a part."""
+    sizes = sizes | {"batch": 2, "heads": 2, "keys": 32, "values": 32, "epsilon": 1e-3, "seed": 16}
+    expected = convolved(reference.run, torch.float64, sizes, inputs, 4)
+    are_close(convolved(cpu.run, torch.float32, sizes, inputs, 4), expected, 2e-5)
+
+
+@in_c
+@pytest.mark.usefixtures("lesser_machine")
+@pytest.mark.parametrize("sizes", USUAL[:2])
+def test_lesser_machines_have_heads_of_the_usual_size(sizes: dict[str, Any]) -> None:
+    sizes = sizes | {"batch": 2, "heads": 2, "keys": 32, "values": 32, "epsilon": 1e-3, "seed": 16}
+    expected = convolved(reference.run, torch.float64, sizes, 1, 4)
+    are_close(convolved(cpu.run, torch.float32, sizes, 1, 4), expected, 2e-5)
+
+
 @in_c
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize(("inputs", "taps", "factors"), [(0, 4, 1), (1, 4, 2), (3, 2, 1)])
@@ -282,8 +310,9 @@ def test_lesser_machines_make_the_convolution(inputs: int, taps: int, factors: i
 
 
 @in_c
-def test_threads_do_not_change_the_convolution(restored_threads: None) -> None:
-    sizes = {"steps": 70, "batch": 5, "heads": 3, "keys": 16, "values": 20, "factors": 2}
+@pytest.mark.parametrize(("keys", "values"), [(16, 20), (32, 32)])
+def test_threads_do_not_change_the_convolution(restored_threads: None, keys: int, values: int) -> None:
+    sizes = {"steps": 70, "batch": 5, "heads": 3, "keys": keys, "values": values, "factors": 2}
     sizes |= {"gated": True, "epsilon": 1e-3, "reads": True, "seed": 13}
     results = []
     for count in (1, 2, 3):

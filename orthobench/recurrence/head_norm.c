@@ -1,0 +1,111 @@
+/* The root mean square normalisation of the features of each head, times a gate silu(g), and its gradients, in float32.
+ *
+ * A row has the features of all heads of a step and batch row; each range of rows is one thread's. The gate is absent, or
+ * read, or made from a few inputs of the row, so that it does not pass through memory. */
+#include "convolution.h"
+#include "tiles.h"
+
+/* The fields have the names and the order of `Problem` in head_normalization.py. NULL: what is absent. */
+struct head_norm {
+    int64_t heads, size, inputs; /* features of a head; inputs: numbers of a row that the gate is made of, or 0 */
+    float epsilon;
+    const float *y, *weight;     /* [rows, heads, size], [size] */
+    const float *gate;           /* g [rows, heads, size], or with `inputs` u [rows, inputs] */
+    const float *gate_weight;    /* G^T [inputs, heads, size] */
+    float *h;                    /* [rows, heads, size] */
+    const float *dh;
+    float *dy, *dgate, *dweight, *dgate_weight; /* the last two of this range: sums, zeroed */
+};
+
+enum { WITHOUT, READ, MADE };
+
+int64_t head_norm_size(void) { return sizeof(struct head_norm); }
+
+/* g of the features from `col` on of a row. */
+INLINE vf gate_at(const int gate, const struct head_norm *p, int64_t row, int64_t col, int count) {
+    const int64_t n = p->heads * p->size;
+    if (gate == READ) return load(p->gate + row * n + col, count);
+    vf total = {0};
+    for (int64_t i = 0; i < p->inputs; i++)
+        total += load(p->gate_weight + i * n + col, count) * p->gate[row * p->inputs + i];
+    return total;
+}
+
+/* 1 / sqrt(mean of the squares + epsilon) of a head's features. */
+INLINE vf scale_of(const struct head_norm *p, const float *y) {
+    vf squares = {0}, root, inverse;
+    for (int64_t c = 0; c < p->size; c += VL) {
+        const vf value = load(y + c, lanes(p->size - c));
+        squares += value * value;
+    }
+    square_roots(splat(sum_lanes(squares) / (float)p->size + p->epsilon), &root, &inverse);
+    return inverse;
+}
+
+INLINE void forward(const int gate, const struct head_norm *p, int64_t row, int64_t col) {
+    const int64_t at = row * p->heads * p->size + col;
+    const vf scale = scale_of(p, p->y + at);
+    for (int64_t c = 0; c < p->size; c += VL) {
+        const int count = lanes(p->size - c);
+        vf h = load(p->y + at + c, count) * scale * load(p->weight + c, count);
+        if (gate != WITHOUT) {
+            const vf g = gate_at(gate, p, row, col + c, count);
+            h *= g * short_sigmoid(g);
+        }
+        store(p->h + at + c, h, count);
+    }
+}
+
+/* Adds dg to the gradient of the weights that make g. */
+INLINE void add_gate_weights(const struct head_norm *p, int64_t row, int64_t col, vf dgate, int count) {
+    for (int64_t i = 0; i < p->inputs; i++) {
+        float *const to = p->dgate_weight + i * p->heads * p->size + col;
+        store(to, load(to, count) + dgate * p->gate[row * p->inputs + i], count);
+    }
+}
+
+/* With the unit vector n = y scale, the gradient by n is d = dh o silu(g) o w, and by y scale (d - n mean(d n)). */
+INLINE void backward(const int gate, const struct head_norm *p, int64_t row, int64_t col) {
+    const int64_t at = row * p->heads * p->size + col;
+    const vf scale = scale_of(p, p->y + at);
+    vf along = {0};
+    for (int64_t c = 0; c < p->size; c += VL) {
+        const int count = lanes(p->size - c);
+        const vf normal = load(p->y + at + c, count) * scale, w = load(p->weight + c, count);
+        vf dh = load(p->dh + at + c, count);
+        if (gate != WITHOUT) {
+            const vf g = gate_at(gate, p, row, col + c, count), s = short_sigmoid(g);
+            const vf dgate = dh * normal * w * (s + g * s * (1.0f - s));
+            if (gate == READ) store(p->dgate + at + c, dgate, count);
+            else add_gate_weights(p, row, col + c, dgate, count);
+            dh *= g * s;
+        }
+        store(p->dweight + c, load(p->dweight + c, count) + dh * normal, count);
+        store(p->dy + at + c, dh * w, count);
+        along += dh * w * normal;
+    }
+    const float mean = sum_lanes(along) / (float)p->size;
+    for (int64_t c = 0; c < p->size; c += VL) {
+        const int count = lanes(p->size - c);
+        const vf normal = load(p->y + at + c, count) * scale;
+        store(p->dy + at + c, scale * (load(p->dy + at + c, count) - normal * mean), count);
+    }
+}
+
+#define EACH_HEAD(PASS, GATE)                          \
+    for (int64_t row = first; row < last; row++)       \
+        for (int64_t head = 0; head < p->heads; head++) PASS(GATE, p, row, head * p->size)
+
+#define RUN(PASS)                                      \
+    const uint64_t denormals = flush_denormals();      \
+    if (!p->gate) EACH_HEAD(PASS, WITHOUT);            \
+    else if (!p->inputs) EACH_HEAD(PASS, READ);        \
+    else EACH_HEAD(PASS, MADE);                        \
+    restore_denormals(denormals);                      \
+    return 0;
+
+/* h of the rows in [first, last). */
+int head_norm_forward(const struct head_norm *p, int64_t first, int64_t last) { RUN(forward) }
+
+/* dy and dg, or this range's part of the gradients of the weights. */
+int head_norm_backward(const struct head_norm *p, int64_t first, int64_t last) { RUN(backward) }

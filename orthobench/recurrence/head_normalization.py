@@ -1,0 +1,125 @@
+"""The normalisation of the readings of heads of a memory, times a gate: h = y / rms(y) o w o silu(g) in each head.
+
+On the CPU a C kernel (`head_norm.c`) has both directions in float32, each in one pass over memory. It makes a gate of a
+few inputs itself. Elsewhere it is some operations of torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import silu
+
+from orthobench.recurrence import delta, dispatch, native, threads, workspace
+from orthobench.recurrence.call import Projection
+from orthobench.recurrence.projection import project
+
+_PARTS = 8  # ranges of rows whose sums of parameters' gradients are made apart, so that no sum depends on the threads
+
+
+class Problem(ctypes.Structure):
+    """`struct head_norm` of head_norm.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("heads", "size", "inputs")),
+        ("epsilon", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("y", "weight", "gate", "gate_weight", "h")),
+        *((name, ctypes.c_void_p) for name in ("dh", "dy", "dgate", "dweight", "dgate_weight")),
+    )
+
+
+def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
+    """Return y / sqrt(mean(y^2) + epsilon) o w of each head, times silu(g).
+
+    Args:
+        y: `[T, B, n]`, the heads one after the other.
+        weight: w `[n / heads]`, common to all heads.
+        epsilon: is added to the mean of the squares of a head's features.
+        gate: g `[T, B, n]`, or a projection that makes it; None: no gate.
+
+    Returns:
+        `[T, B, n]`.
+    """
+    inputs = gate.inputs if isinstance(gate, Projection) else gate
+    tensors = [each for each in (y, weight, inputs) if each is not None]
+    has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and y.numel()
+    in_torch = torch.compiler.is_exporting() or dispatch.chosen() == "reference"
+    if in_torch or not has_kernel or native.unusable("head_norm"):
+        return in_pytorch(y, weight, epsilon, gate)
+    return in_c(y, weight, epsilon, gate)
+
+
+def in_c(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
+    """Return the normalised readings by the C kernels, for float32 on the CPU."""
+    gate_weight = None
+    if isinstance(gate, Projection):
+        if delta.makes(gate):
+            gate, gate_weight = gate.inputs, gate.weight
+        else:
+            gate = project(gate.inputs, gate.weight, gate.bias)
+    result: Tensor = _HeadNorm.apply(y, weight, epsilon, gate, gate_weight)
+    return result
+
+
+def in_pytorch(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
+    """Return the normalised readings by operations of torch: the definition."""
+    by_head = y.unflatten(-1, (-1, len(weight)))
+    h = (by_head * (by_head.square().mean(-1, keepdim=True) + epsilon).rsqrt() * weight).flatten(-2)
+    if isinstance(gate, Projection):
+        gate = project(gate.inputs, gate.weight, gate.bias)
+    return h if gate is None else h * silu(gate)
+
+
+class _HeadNorm(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | None, gate_weight: Tensor | None
+    ) -> Tensor:
+        y, weight = y.contiguous(), weight.contiguous()
+        gate = None if gate is None else gate.contiguous()
+        by_input = None if gate_weight is None else gate_weight.T.contiguous()
+        ctx.epsilon = epsilon
+        ctx.save_for_backward(y, weight, gate, by_input)
+        h = workspace.take(*y.shape)
+        tensors = {"y": y, "weight": weight, "gate": gate, "gate_weight": by_input, "h": h}
+        _run("head_norm_forward", epsilon, tensors, {})
+        return h
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dh: Tensor) -> Any:
+        y, weight, gate, by_input = ctx.saved_tensors
+        dy = workspace.take(*y.shape)
+        dgate = workspace.take(*y.shape) if gate is not None and by_input is None else None
+        sums = {"dweight": y.new_zeros(_PARTS, *weight.shape)}
+        if by_input is not None:
+            sums["dgate_weight"] = y.new_zeros(_PARTS, *by_input.shape)
+        tensors = {"y": y, "weight": weight, "gate": gate, "gate_weight": by_input}
+        tensors |= {"dh": dh.contiguous(), "dy": dy, "dgate": dgate}
+        _run("head_norm_backward", ctx.epsilon, tensors, sums)
+        totals = {name: native.total(parts) for name, parts in sums.items()}
+        return dy, totals["dweight"], None, dgate, None if by_input is None else totals["dgate_weight"].T.contiguous()
+
+
+def _run(function: str, epsilon: float, tensors: dict[str, Tensor | None], sums: dict[str, Tensor]) -> None:
+    """Run one pass over all rows in ranges of them; `sums` have the sums of each range, `[_PARTS, ...]`."""
+    y, weight, gate = (tensors[name] for name in ("y", "weight", "gate"))
+    assert y is not None
+    assert weight is not None
+    size, n = len(weight), y.shape[-1]
+    inputs = gate.shape[-1] if gate is not None and tensors["gate_weight"] is not None else 0
+    shared = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
+    kernel = getattr(native.kernels(), function)
+
+    def task(part: int, first: int, last: int) -> Callable[[], None]:
+        own = {name: parts[part].data_ptr() for name, parts in sums.items()}
+        problem = Problem(n // size, size, inputs, epsilon, **shared, **own)
+        return lambda: kernel(ctypes.byref(problem), first, last)
+
+    threads.run([task(part, *rows) for part, rows in enumerate(threads.ranges(y.numel() // n, _PARTS))])
