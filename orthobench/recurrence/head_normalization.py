@@ -57,23 +57,24 @@ def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projecti
 
 def in_c(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
     """Return the normalised readings by the C kernels, for float32 on the CPU."""
-    gate_weight = None
-    if isinstance(gate, Projection):
-        if delta.makes(gate):
-            gate, gate_weight = gate.inputs, gate.weight
-        else:
-            gate = project(gate.inputs, gate.weight, gate.bias)
-    result: Tensor = _HeadNorm.apply(y, weight, epsilon, gate, gate_weight)
+    if isinstance(gate, Projection) and delta.makes(gate):
+        made: Tensor = _HeadNorm.apply(y, weight, epsilon, gate.inputs, gate.weight)
+        return made
+    result: Tensor = _HeadNorm.apply(y, weight, epsilon, _read(gate), None)
     return result
 
 
 def in_pytorch(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
     """Return the normalised readings by operations of torch: the definition."""
     by_head = y.unflatten(-1, (-1, len(weight)))
-    h = (by_head * (by_head.square().mean(-1, keepdim=True) + epsilon).rsqrt() * weight).flatten(-2)
-    if isinstance(gate, Projection):
-        gate = project(gate.inputs, gate.weight, gate.bias)
-    return h if gate is None else h * silu(gate)
+    h: Tensor = (by_head * (by_head.square().mean(-1, keepdim=True) + epsilon).rsqrt() * weight).flatten(-2)
+    values = _read(gate)
+    return h if values is None else h * silu(values)
+
+
+def _read(gate: Tensor | Projection | None) -> Tensor | None:
+    """Return the gate of all steps."""
+    return project(gate.inputs, gate.weight, gate.bias) if isinstance(gate, Projection) else gate
 
 
 class _HeadNorm(Function):
