@@ -47,7 +47,7 @@ def test_the_comparison_sees_each_value_and_gradient(name: str, part: str, monke
 
 
 def test_the_comparison_covers_every_c_kernel() -> None:
-    others = {"project", "readout", "cross_entropy", "layer_norm", "short_convolution"}
+    others = {"project", "readout", "cross_entropy", "head_norm", "layer_norm", "pointwise", "short_convolution"}
     assert comparison.comparisons().keys() == cpu.KERNELS.keys() | others
 
 
@@ -55,14 +55,24 @@ def test_the_comparison_sees_gradients_of_vectors(monkeypatch: pytest.MonkeyPatc
     total = native.total
     monkeypatch.setattr(native, "total", lambda rows: total(rows) * (1.001 if rows.dim() == 2 else 1))
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
-    assert failed == {"recurrence", "gru", "selective_scan", "short_convolution"} | INDEPENDENT
+    assert (
+        failed == {"recurrence", "gru", "head_norm", "pointwise", "selective_scan", "short_convolution"} | INDEPENDENT
+    )
 
 
 def test_the_comparison_sees_a_wrong_weight_product(monkeypatch: pytest.MonkeyPatch) -> None:
     joined = native.joined_sums
     monkeypatch.setattr(native, "joined_sums", lambda parts: joined(parts) * 1.001)
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
-    others = {"cross_entropy", "delta_rule", "layer_norm", "selective_scan", "short_convolution"}
+    others = {
+        "cross_entropy",
+        "delta_rule",
+        "head_norm",
+        "layer_norm",
+        "pointwise",
+        "selective_scan",
+        "short_convolution",
+    }
     assert failed == set(comparison.comparisons()) - INDEPENDENT - others
 
 
