@@ -57,10 +57,11 @@ def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projecti
 
 def in_c(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
     """Return the normalised readings by the C kernels, for float32 on the CPU."""
+    result: Tensor
     if isinstance(gate, Projection) and delta.makes(gate):
-        made: Tensor = _HeadNorm.apply(y, weight, epsilon, gate.inputs, gate.weight)
-        return made
-    result: Tensor = _HeadNorm.apply(y, weight, epsilon, _read(gate), None)
+        result = _HeadNorm.apply(y, weight, epsilon, gate.inputs, gate.weight)
+    else:
+        result = _HeadNorm.apply(y, weight, epsilon, _read(gate), None)
     return result
 
 

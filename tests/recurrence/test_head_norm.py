@@ -60,8 +60,8 @@ def of_gradients(tensors: dict[str, Tensor], gate: str | int, way: Tensor) -> di
         for name, tensor in tensors.items()
     }
     h = normalised(leaves)
-    wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
-    return {"h": h.detach(), **dict(zip(wanted, torch.autograd.grad(h, [*wanted.values()], way), strict=True))}
+    trained = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    return {"h": h.detach(), **dict(zip(trained, torch.autograd.grad(h, [*trained.values()], way), strict=True))}
 
 
 @pytest.mark.parametrize("gate", GATES)
