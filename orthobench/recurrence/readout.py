@@ -1,7 +1,8 @@
-"""The output map y_t = V h_t + c of a recurrence's states, whose gradient the backward loop makes.
+"""The output map y_t = V h_t + c of a recurrence's states, which the loops make in value and gradient.
 
-As a product of its own, dL/dh would be written to memory and read again: it is as large as all states. The loop makes
-it step by step as one more product, and dL/dV while the states are in the cache.
+As a product of its own, dL/dh would be written to memory and read again: it is as large as all states. The backward
+loop makes it step by step as one more product, and dL/dV while the states are in the cache. The forward loop makes y if
+the map is announced before (`reading`).
 """
 
 from __future__ import annotations
