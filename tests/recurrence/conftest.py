@@ -44,6 +44,7 @@ class Case:
     is_complex: bool = False
     per_step: bool = False
     positive: bool = True
+    corrections: int = 1
 
     @property
     def gates(self) -> int:
@@ -56,13 +57,20 @@ class Case:
             self.op, ("h",)
         )
 
+    @property
+    def has_memory(self) -> bool:
+        """Whether the state is a matrix, which each step's output is read from."""
+        return self.op == "delta_rule"
+
     def weight_shape(self, n: int) -> tuple[int, int]:
         rows = {"gated_recurrence": 1, "lipschitz": 2}.get(self.op, self.gates)
         return rows * n, 2 * n if self.op == "cornn" else n
 
     def features(self, n: int) -> int:
         """The nearest size from n up that the case takes."""
-        return n + n % 2 if self.is_complex or (self.activation and self.activation.is_complex) else n
+        return (
+            n + n % 2 if self.has_memory or self.is_complex or (self.activation and self.activation.is_complex) else n
+        )
 
     def arguments(self, steps: int, batch: int, n: int, seed: int) -> list[Any]:
         """x, the weight, the initial states and the operation's parameters; tensors in float64."""
@@ -72,6 +80,10 @@ class Case:
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
+        if self.has_memory:  # a head with 2 keys: a query, and a key and a value for each correction
+            x, betas = normal(steps, batch, 2 + self.corrections * (2 + n // 2)), normal(steps, batch, self.corrections)
+            weight = torch.cat((2 * betas.sigmoid(), -normal(steps, batch, 1).exp()), dim=-1)
+            return [x, weight, normal(batch, n), 1, 2, self.corrections, True, 1e-6]
         x = normal(steps, batch, self.gates * n)
         if self.op in ("diagonal_recurrence", "independent_recurrence"):
             weight = 0.8 * normal(*((steps, batch, n) if self.per_step else (n,))).tanh()
@@ -178,6 +190,8 @@ def _cases() -> Iterator[Case]:
         yield Case(f"{op}-positive", op)
         yield Case(op, op, positive=False)
     yield Case("oscillators", "oscillators")
+    for corrections in (1, 2):
+        yield Case(f"delta_rule-{corrections}", "delta_rule", corrections=corrections)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
