@@ -40,17 +40,18 @@ def results_of(
 
     numbers = rank + 2 * size
     leaves = {
-        "weight": normal(numbers, width) if maps else normal(steps, batch, numbers),
+        "weight": (0.3 * (normal(numbers, width) / width**0.5 if maps else normal(steps, batch, numbers))).detach(),
         "start": normal(batch, size * width),
         "rates": (-normal(size * width).detach().exp()).requires_grad_(),
         "step_weight": normal(width, rank),
         "step_bias": normal(width),
-        "skip": normal(width),
+        "skip": (10 * normal(width)).detach(),  # what it adds is of the size of y
         "taps": normal(taps or 2, width),
         "before": normal((taps or 2) - 1, batch, width),
         "U": normal(width, inputs or 1),
         "W": normal(width, 3 if gate == "other inputs" else inputs or width),
     }
+    leaves = {name: leaf.detach().requires_grad_() for name, leaf in leaves.items()}
     u, other = normal(steps, batch, inputs or width), normal(steps, batch, 3)
     source: Any = u.detach() if inputs else u
     gated = other if gate == "other inputs" else source
