@@ -86,6 +86,15 @@ def test_value_and_gradients(
         torch.testing.assert_close(own.double(), exact, rtol=2e-5, atol=2e-5 * float(exact.abs().max()))
 
 
+@pytest.mark.usefixtures("lesser_machine")
+@pytest.mark.parametrize(("steps", "sizes"), CASES)
+def test_lesser_machines(steps: int, sizes: tuple[int, ...]) -> None:
+    """Without AVX-512, or without vector instructions; rows of y that fill vectors are written around the caches."""
+    actual = results(torch.float32, steps, sizes, in_loop=True, activation=TANH)
+    for own, exact in zip(actual, results(torch.float64, steps, sizes, activation=TANH), strict=True):
+        torch.testing.assert_close(own.double(), exact, rtol=2e-5, atol=2e-5 * float(exact.abs().max()))
+
+
 @pytest.mark.parametrize(
     "settings",
     [
