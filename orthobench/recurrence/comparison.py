@@ -137,8 +137,10 @@ def _projected_form_agrees(
     arguments = [*(normal(*shape, seed=10 + i) for i, shape in enumerate(shapes)), *others]
 
     def gradients(run: Callable[[Call], Result], dtype: torch.dtype) -> list[Tensor] | None:
-        u, *leaves = (argument.detach().to(dtype) for argument in arguments)
-        input_weight, bias, weight, *state = (leaf.requires_grad_() for leaf in leaves)
+        leaves = [argument.detach().to(dtype).requires_grad_() for argument in arguments]
+        u, input_weight, bias, weight, *state = leaves
+        makes_gradient = operation.name in cpu.INPUT_GRADIENTS
+        u.requires_grad_(makes_gradient)
         x = torch.nn.functional.linear(u, input_weight, bias)
         call = operation.call(x, weight, tuple(state), **parameters)
         if run is cpu.run:
@@ -148,7 +150,7 @@ def _projected_form_agrees(
         outputs, final = run(call)
         results = [outputs, *final]
         directions = [normal(*result.shape, seed=20 + i).to(dtype) for i, result in enumerate(results)]
-        by_leaf = torch.autograd.grad(results, [input_weight, bias, weight, *state], directions)
+        by_leaf = torch.autograd.grad(results, leaves if makes_gradient else leaves[1:], directions)
         return [*(result.detach() for result in results), *by_leaf]
 
     try:

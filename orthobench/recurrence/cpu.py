@@ -24,6 +24,8 @@ from orthobench.recurrence.units import Minimal, Oscillators
 
 _KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in cpu.c
 _PROJECTING = ("recurrence", "lstm", "gru", "lem", "slstm", "mlstm")
+INPUT_GRADIENTS = ("slstm", "mlstm")
+"""Operations whose kernels make the gradient by the inputs of a projection too."""
 _CONVOLVING: dict[str, Any] = {"delta_rule": delta, "selective_scan": selective}
 _Settings = dict[str, int | float]
 
@@ -57,7 +59,9 @@ def projects(call: Call) -> bool:
     x = call.x
     if isinstance(x, Convolution):
         return convolves(call) and isinstance(x.source, Projection) and _CONVOLVING[call.operation.name].makes(x.source)
-    return isinstance(x, Projection) and call.operation.name in _PROJECTING and not x.inputs.requires_grad
+    name = call.operation.name
+    fits = isinstance(x, Projection) and (name in INPUT_GRADIENTS or not x.inputs.requires_grad)
+    return fits and name in _PROJECTING
 
 
 def convolves(call: Call) -> bool:

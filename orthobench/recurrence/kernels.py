@@ -78,6 +78,7 @@ class Tape:
         needs_weight: whether dL/dW is needed.
         reading: dL/dy `[T, B, p]` and V `[p, n]` of an output map y_t = V h_t + c of the first state (`readout`), for
             kernels that read from it. Its part of dL/dh_t is not in `gradient`.
+        needs_inputs: whether dL/dx is needed, or of a projection that by its inputs.
     """
 
     states: State
@@ -87,6 +88,7 @@ class Tape:
     norms: tuple[Tensor, ...]
     needs_weight: bool
     reading: tuple[Tensor, Tensor] | None = None
+    needs_inputs: bool = True
 
     def last(self, index: int = 0) -> Tensor:
         """Return the gradient by one state at the last step alone, `[B, n]`, as `final` has it."""
@@ -106,7 +108,7 @@ class Tape:
 class Gradients:
     """dL/dx, dL/dW, dL/d(initial state), and the gradients of the parameters that are tensors, by name.
 
-    dL/dx is None for a projection.
+    For a projection dL/dx is that by its inputs, or None.
     """
 
     x: Tensor | None
@@ -311,6 +313,7 @@ class _KernelFunction(Function):
             final=tuple(None if each is None else each.contiguous() for each in final),
             norms=ctx.norms,
             needs_weight=ctx.needs_input_grad[7],
+            needs_inputs=ctx.needs_input_grad[6],
         )
         parameters = ctx.parameters | dict(zip(names, vectors, strict=True))
         result = _backward(ctx.kernel, Arguments(weight, tuple(state), parameters), tape)

@@ -19,13 +19,15 @@
  * n of each head, then m [heads]. */
 struct mlstm {
     int64_t steps, batch, heads, size, inputs, groups, exponential;
+    int64_t differentiated;     /* inputs that du has: all without the bias's */
     const float *x, *u;         /* [T, B, 4, heads, d]: q, k, v, o; or [T, B, inputs], which make them */
     const float *packed_inputs; /* U [heads, 4, d, inputs], each [d, inputs] packed */
+    const float *packed_transposed; /* U [heads, 4 * length, differentiated], zeros behind d rows, each packed for dz U */
     const float *gates;         /* [T, B, 2, heads]: i, f */
     const float *start;
     float *y, *totals, *starts, *end; /* [T, B, heads, d], [T, B, heads], [chunks, B, heads, memory] */
     const float *grad_y;
-    float *dx, *dgates, *dweights;    /* dweights [groups, heads, 4, length, padded(inputs)], zeroed */
+    float *dx, *du, *dgates, *dweights; /* du [T, B, differentiated]; dweights [groups, heads, 4, length, padded(inputs)], zeroed */
     float *dstart, *norms;            /* dstart: before it the gradient of the end; norms: squares [T, B] */
 };
 
@@ -238,7 +240,7 @@ int mlstm_forward(const struct mlstm *p, int64_t first, int64_t last) {
 /* ---------------------------------------------------------------- backward */
 
 /* The scratch memory of a thread: dL/d(memory) of each head of a row; a head's memories before each step of a chunk;
- * dL/dz of a chunk [CHUNK, 4, length]; vectors of `length`. */
+ * dL/dz of a chunk [heads, CHUNK, 4, length]; vectors of `length`. */
 struct scratch {
     float *by_memory, *slots, *dz, *by_read;
 };
@@ -356,6 +358,27 @@ INLINE void backward(const int nv, const struct mlstm *p, int64_t row, int64_t h
     }
 }
 
+/* du of a chunk's steps, from dL/dz of all heads. */
+static void multiply_back(const struct mlstm *p, int64_t row, int64_t first, int64_t last, const float *dz) {
+    _Alignas(64) float block[ROWS * 2 * VL];
+    const int64_t length = padded(p->size), m = p->differentiated, steps = last - first;
+    const int64_t blocks = (steps + ROWS - 1) / ROWS;
+    struct operand operands[p->heads];
+    for (int64_t head = 0; head < p->heads; head++)
+        operands[head] = (struct operand){dz + head * CHUNK * 4 * length, 4 * length, 4 * length,
+                                          p->packed_transposed + head * 4 * length * padded(m)};
+    for (int64_t col = 0; col < m; col += 2 * VL)
+        for (int64_t b = 0; b < blocks; b++) {
+            const int64_t t = steps * b / blocks, vecs = m - col > VL ? 2 : 1;
+            const int rows = (int)(steps * (b + 1) / blocks - t);
+            multiply(rows, (int)vecs, operands, (int)p->heads, t, col, block, 2 * VL);
+            for (int i = 0; i < rows; i++)
+                for (int64_t v = 0; v < vecs; v++)
+                    store(p->du + ((first + t + i) * p->batch + row) * m + col + v * VL,
+                          *(const vf *)(block + (i * 2 + v) * VL), lanes(m - col - v * VL));
+        }
+}
+
 /* Of a chunk's steps: dx, or the products of dL/dz with u. */
 static void finish(const struct mlstm *p, int64_t row, int64_t head, int64_t group, int64_t first, int64_t last,
                    const float *dz) {
@@ -378,11 +401,12 @@ static void finish(const struct mlstm *p, int64_t row, int64_t head, int64_t gro
 /* The gradients of the rows in [first, last), which are whole groups. Returns nonzero without memory. */
 int mlstm_backward(const struct mlstm *p, int64_t first, int64_t last) {
     const int64_t length = padded(p->size), memory = mlstm_memory(p->size), inputs = CHUNK * 4 * length;
-    float *const all = zeros((p->heads + CHUNK) * memory + 2 * inputs + length);
+    float *const all = zeros((p->heads + CHUNK) * memory + (p->heads + 1) * inputs + length);
     if (!all) return 1;
     struct scratch s = {.by_memory = all, .slots = all + p->heads * memory};
     struct chunk c = {.z = s.slots + CHUNK * memory};
-    s.dz = c.z + inputs, s.by_read = s.dz + inputs;
+    float *const dz = c.z + inputs;
+    s.by_read = dz + p->heads * inputs;
     const uint64_t denormals = flush_denormals();
     int64_t group = 0;
     for (int64_t row = first; row < last; row++) {
@@ -392,6 +416,7 @@ int mlstm_backward(const struct mlstm *p, int64_t first, int64_t last) {
             const int64_t stop = t + CHUNK < p->steps ? t + CHUNK : p->steps;
             for (int64_t head = 0; head < p->heads; head++) {
                 const float *const start = p->starts + ((t / CHUNK * p->batch + row) * p->heads + head) * memory;
+                s.dz = dz + head * inputs;
                 switch (length / VL) {
                     case 1: backward(1, p, row, head, t, stop, start, &c, s); break;
                     case 2: backward(2, p, row, head, t, stop, start, &c, s); break;
@@ -400,6 +425,7 @@ int mlstm_backward(const struct mlstm *p, int64_t first, int64_t last) {
                 }
                 finish(p, row, head, group, t, stop, s.dz);
             }
+            if (p->du) multiply_back(p, row, t, stop, dz);
         }
         copy_state(1, p, p->dstart + row * state_size(p), s.by_memory);
     }

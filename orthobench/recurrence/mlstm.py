@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from orthobench.recurrence import native, stopwatch, threads, workspace
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
@@ -24,8 +25,10 @@ class Problem(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("steps", "batch", "heads", "size", "inputs", "groups", "exponential")),
-        *((name, ctypes.c_void_p) for name in ("x", "u", "packed_inputs", "gates", "start", "y", "totals", "starts")),
-        *((name, ctypes.c_void_p) for name in ("end", "grad_y", "dx", "dgates", "dweights", "dstart", "norms")),
+        ("differentiated", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("x", "u", "packed_inputs", "packed_transposed", "gates", "start", "y")),
+        *((name, ctypes.c_void_p) for name in ("totals", "starts", "end", "grad_y", "dx", "du", "dgates")),
+        *((name, ctypes.c_void_p) for name in ("dweights", "dstart", "norms")),
     )
 
 
@@ -68,6 +71,11 @@ class MLSTM:
             rows, columns = native.padded(size), native.padded(u.shape[-1])
             dweights = workspace.take(native.row_groups(batch), heads, 4, rows, columns).zero_()
         tensors = {"x": x, "u": u, "packed_inputs": packed, "y": y, "totals": totals, "starts": starts}
+        du = None
+        if tape.needs_inputs and u is not None:
+            weight = arguments.parameters["input_weight"]
+            du = workspace.take(steps, batch, weight.shape[1])
+            tensors |= {"du": du, "packed_transposed": _packed_transposed(weight, heads)}
         tensors |= {"grad_y": tape.gradient, "dgates": dgates, "dstart": dstart, "norms": norms}
         _run("mlstm_backward", arguments, y, {**tensors, "dx": dx, "dweights": dweights})
         for out in tape.norms:
@@ -80,13 +88,20 @@ class MLSTM:
             has_bias = arguments.parameters["input_bias"] is not None
             by_name["input_weight"] = sums[..., :m].reshape(-1, m)
             by_name["input_bias"] = sums[..., m].flatten() if has_bias else None
-        return Gradients(dx, dgates, (dstart,), by_name)
+        return Gradients(dx if u is None else du, dgates, (dstart,), by_name)
 
 
 def _packed(weight: Tensor, heads: int) -> Tensor:
     """Return the packed blocks `[d, m]` of U, each head's for q, k, v and o."""
     blocks = weight.view(4, heads, -1, weight.shape[1]).transpose(0, 1).flatten(0, 1)
     return torch.stack([native.pack(block) for block in blocks])
+
+
+def _packed_transposed(weight: Tensor, heads: int) -> Tensor:
+    """Return each head's rows of U, with zeros up to whole vectors between q, k, v and o, packed for dz U."""
+    rows = weight.view(4, heads, -1, weight.shape[1]).transpose(0, 1)
+    missing = native.padded(rows.shape[2]) - rows.shape[2]
+    return torch.stack([native.pack_transposed(each) for each in pad(rows, (0, 0, 0, missing)).flatten(1, 2)])
 
 
 def _run(function: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, Tensor | None]) -> None:
@@ -97,6 +112,7 @@ def _run(function: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, T
     problem = Problem(
         *(steps, batch, heads, features // heads, 0 if u is None else u.shape[-1], groups),
         parameters["exponential_forget"],
+        differentiated=tensors["du"].shape[-1] if tensors.get("du") is not None else 0,
         gates=arguments.weight.data_ptr(),
         **pointers,
     )

@@ -14,14 +14,16 @@
  * a backward pass; gradients that are absent or not wanted. */
 struct slstm {
     int64_t steps, batch, features, heads, inputs, groups, exponential;
+    int64_t differentiated;      /* inputs that du has: all without the bias's */
     int64_t stride;              /* floats between the steps of c and n: all of a step, or 0 where one step is kept */
     const float *x, *u;          /* [T, B, 4 features], or [T, B, inputs], which the packed inputs multiply */
     const float *packed, *packed_inputs; /* of each head; backward `packed` is transposed */
+    const float *packed_transposed;      /* U [heads * 4 d, differentiated], packed for dz U */
     const float *h0, *c0, *n0;
     float *h, *c, *n, *m;        /* h [T, B, features]; m [B, features], before it m0 */
     float *saved;                /* [T, B, heads, 4, d]: decay, closing, z and o of `advance` */
     const float *grad_h, *grad_last;
-    float *dx, *dweights;        /* dweights [groups, heads, 4 d, padded(d + inputs)], zeroed */
+    float *dx, *du, *dweights;   /* du [T, B, differentiated]; dweights [groups, heads, 4 d, padded(d + inputs)], zeroed */
     float *dh0, *dc0, *dn0, *dm0; /* [B, features]; before it the last three have the gradients of the final state */
     float *norms, *c_norms, *n_norms; /* [T, B] */
 };
@@ -259,6 +261,26 @@ static void add_products(const struct slstm *p, const struct ring *ring, int64_t
     }
 }
 
+/* du of the same steps. */
+static void multiply_back(const struct slstm *p, const struct ring *ring, int64_t t, int64_t first, int64_t last) {
+    if (!p->du || t % ring->chunk) return;
+    _Alignas(64) float block[ROWS * 2 * VL];
+    const int64_t m = p->differentiated, count = (last - first) * ring->chunk, blocks = (count + ROWS - 1) / ROWS;
+    const struct operand dz = {ring->dz, ring->ld, 4 * p->features, p->packed_transposed};
+    for (int64_t b = 0; b < blocks; b++)
+        for (int64_t col = 0; col < m; col += 2 * VL) {
+            const int64_t at = count * b / blocks, rows = count * (b + 1) / blocks - at;
+            const int vecs = m - col > VL ? 2 : 1;
+            multiply((int)rows, vecs, &dz, 1, at, col, block, 2 * VL);
+            for (int64_t i = 0; i < rows; i++) {
+                const int64_t row = first + (at + i) / ring->chunk, step = t + (at + i) % ring->chunk;
+                for (int v = 0; v < vecs && step < p->steps; v++)
+                    store(p->du + (step * p->batch + row) * m + col + v * VL,
+                          *(const vf *)(block + (i * 2 + v) * VL), lanes(m - col - v * VL));
+            }
+        }
+}
+
 INLINE void backward(const int exponential_forget, const struct slstm *p, const struct ring *ring, int64_t first,
                      int64_t last) {
     const int64_t rows = last - first;
@@ -272,6 +294,7 @@ INLINE void backward(const int exponential_forget, const struct slstm *p, const 
             *squares = (vf){0};
         }
         add_products(p, ring, t, first, last);
+        multiply_back(p, ring, t, first, last);
     }
 }
 

@@ -24,9 +24,10 @@ class Problem(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("steps", "batch", "features", "heads", "inputs", "groups")),
-        *((name, ctypes.c_int64) for name in ("exponential", "stride")),
-        *((name, ctypes.c_void_p) for name in ("x", "u", "packed", "packed_inputs", "h0", "c0", "n0", "h", "c", "n")),
-        *((name, ctypes.c_void_p) for name in ("m", "saved", "grad_h", "grad_last", "dx", "dweights", "dh0", "dc0")),
+        *((name, ctypes.c_int64) for name in ("exponential", "differentiated", "stride")),
+        *((name, ctypes.c_void_p) for name in ("x", "u", "packed", "packed_inputs", "packed_transposed", "h0", "c0")),
+        *((name, ctypes.c_void_p) for name in ("n0", "h", "c", "n", "m", "saved", "grad_h", "grad_last", "dx", "du")),
+        *((name, ctypes.c_void_p) for name in ("dweights", "dh0", "dc0")),
         *((name, ctypes.c_void_p) for name in ("dn0", "dm0", "norms", "c_norms", "n_norms")),
     )
 
@@ -67,7 +68,12 @@ class SLSTM:
         tensors |= {"grad_h": tape.gradient, "grad_last": tape.final[0]}
         results = {"dx": dx, "dweights": dweights, "dh0": dh0, **dict(zip(("dc0", "dn0", "dm0"), others, strict=True))}
         results |= dict(zip(("norms", "c_norms", "n_norms"), tape.norms, strict=False))
-        packed = torch.stack([native.pack_transposed(each) for each in rows])
+        packed, du = torch.stack([native.pack_transposed(each) for each in rows]), None
+        if tape.needs_inputs and u is not None:
+            input_rows = _by_head(parameters["input_weight"], heads).flatten(0, 1)
+            du = workspace.take(*h.shape[:2], input_rows.shape[1])
+            tensors |= {"du": du, "packed_transposed": native.pack_transposed(input_rows)}
+        dx = dx if u is None else du
         _run("slstm_backward", arguments, packed=packed, **tensors, **results)
         if dweights is None:
             return Gradients(dx, None, (dh0, *others))
@@ -101,7 +107,7 @@ def _run(function: str, arguments: Arguments, **tensors: Any) -> None:
     parameters, groups = arguments.parameters, native.row_groups(batch)
     problem = Problem(
         *(steps, batch, features, parameters["heads"], 0 if u is None else u.shape[-1], groups),
-        *(parameters["exponential_forget"], stride),
+        *(parameters["exponential_forget"], 0 if tensors.get("du") is None else tensors["du"].shape[-1], stride),
         **pointers,
     )
     count = torch.get_num_threads() if h.numel() > _SMALL else 1

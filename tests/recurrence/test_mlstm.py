@@ -119,6 +119,7 @@ def test_losses_of_one_result(module: Any, dtype: torch.dtype, tolerance: float,
 @pytest.mark.parametrize(("heads", "size", "inputs"), [(1, 17, 1), (2, 19, 3), (4, 32, 1), (3, 5, 40)])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_projections(heads: int, size: int, inputs: int, has_bias: bool) -> None:
+    """The gradient of the inputs too."""
     generator = torch.Generator().manual_seed(5)
     steps, batch, width = 41, 7, 4 * heads * size
     _, gates, state, *parameters = arguments(steps, batch, heads, size, False, False, seed=6)
@@ -126,12 +127,12 @@ def test_projections(heads: int, size: int, inputs: int, has_bias: bool) -> None
         torch.randn(*shape, generator=generator, dtype=torch.float64)
         for shape in ((steps, batch, inputs), (width, inputs), (width,))
     )
-    tensors = [input_weight / inputs**0.5, gates, state, *([bias] if has_bias else [])]
+    tensors = [input_weight / inputs**0.5, gates, state, u, *([bias] if has_bias else [])]
     results = []
     for backend, dtype in ((cpu, torch.float32), (reference, torch.float64)):
         leaves = [tensor.detach().to(dtype).requires_grad_() for tensor in tensors]
-        projection = Projection(u.to(dtype), leaves[0], leaves[3] if has_bias else None)
-        x = projection if backend is cpu else torch.nn.functional.linear(u, leaves[0], projection.bias)
+        projection = Projection(leaves[3], leaves[0], leaves[4] if has_bias else None)
+        x = projection if backend is cpu else torch.nn.functional.linear(leaves[3], leaves[0], projection.bias)
         call = mlstm.call(x, leaves[1], (leaves[2],), None, *parameters)
         assert backend is reference or cpu.projects(call)
         y, (final,) = backend.run(call)
@@ -142,8 +143,28 @@ def test_projections(heads: int, size: int, inputs: int, has_bias: bool) -> None
 
 
 @in_c
+@pytest.mark.usefixtures("lesser_machine")
+def test_projections_on_lesser_machines() -> None:
+    test_projections(2, 11, 19, True)
+
+
+@in_c
 def test_threads_change_no_number(same_with_threads: Any) -> None:
     same_with_threads(CASE, arguments(70, 7, 2, 20, False, False, seed=8))
+
+
+@in_c
+def test_threads_do_not_change_the_gradient_of_the_inputs(restored_threads: None) -> None:
+    _, gates, state, *parameters = arguments(41, 9, 2, 11, False, False, seed=14)
+    generator, results = torch.Generator().manual_seed(15), []
+    leaves = [torch.randn(*shape, generator=generator).requires_grad_() for shape in ((41, 9, 19), (88, 19))]
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        call = mlstm.call(Projection(*leaves), gates.float(), (state.float(),), None, *parameters)
+        y, _ = cpu.run(call)
+        results.append(torch.autograd.grad(y.square().sum(), leaves))
+    for result in results[1:]:
+        assert all(map(torch.equal, result, results[0]))
 
 
 @in_c

@@ -70,7 +70,7 @@ def test_is_the_reference(agree: Any, seed: int, **sizes: Any) -> None:
 @pytest.mark.parametrize(("heads", "size", "inputs"), [(1, 17, 1), (2, 19, 3), (4, 32, 1), (3, 5, 40)])
 @pytest.mark.parametrize("has_bias", [False, True])
 def test_projections(heads: int, size: int, inputs: int, has_bias: bool) -> None:
-    """The gradients of U and b too, each alone and all."""
+    """The gradients of U, b and the inputs too, each alone and all."""
     generator = torch.Generator().manual_seed(2)
     steps, batch, n = 23, 30, heads * size
     _, weight, *state, exponential, heads = arguments(1, batch, heads, size, False, False, seed=3)
@@ -78,14 +78,14 @@ def test_projections(heads: int, size: int, inputs: int, has_bias: bool) -> None
         torch.randn(*shape, generator=generator, dtype=torch.float64)
         for shape in ((steps, batch, inputs), (4 * n, inputs), (4 * n,))
     )
-    tensors = [input_weight / inputs**0.5, weight, *state, *([bias] if has_bias else [])]
-    for trained in ({0}, {1}, set(range(len(tensors)))):
+    tensors = [input_weight / inputs**0.5, weight, *state, u, *([bias] if has_bias else [])]
+    for trained in ({0}, {1}, {6}, set(range(len(tensors)))):
         results = []
         for backend, dtype in ((cpu, torch.float32), (reference, torch.float64)):
             leaves = [tensor.detach().to(dtype).requires_grad_(k in trained) for k, tensor in enumerate(tensors)]
             mapped, blocks, *start = leaves[:6]
-            projection = Projection(u.to(dtype), mapped, leaves[6] if has_bias else None)
-            x = projection if backend is cpu else torch.nn.functional.linear(u, mapped, projection.bias)
+            projection = Projection(leaves[6], mapped, leaves[7] if has_bias else None)
+            x = projection if backend is cpu else torch.nn.functional.linear(leaves[6], mapped, projection.bias)
             call = slstm.call(x, blocks, tuple(start), None, exponential, heads)
             assert backend is reference or cpu.projects(call)
             y, final = backend.run(call)
@@ -119,6 +119,25 @@ def test_without_gradients_the_numbers_are_the_same() -> None:
 
 def test_threads_change_no_number(same_with_threads: Any) -> None:
     same_with_threads(CASE, arguments(70, 37, 2, 20, False, False, seed=6))
+
+
+@pytest.mark.usefixtures("lesser_machine")
+def test_projections_on_lesser_machines() -> None:
+    test_projections(2, 11, 19, True)
+
+
+def test_threads_do_not_change_the_gradient_of_the_inputs(restored_threads: None) -> None:
+    _, weight, *state, exponential, heads = arguments(1, 30, 2, 11, False, False, seed=15)
+    generator, results = torch.Generator().manual_seed(16), []
+    leaves = [torch.randn(*shape, generator=generator).requires_grad_() for shape in ((23, 30, 19), (88, 19))]
+    for count in (1, 2, 3):
+        torch.set_num_threads(count)
+        start = tuple(each.float() for each in state)
+        call = slstm.call(Projection(*leaves), weight.float(), start, None, exponential, heads)
+        y, _ = cpu.run(call)
+        results.append(torch.autograd.grad(y.square().sum(), leaves))
+    for result in results[1:]:
+        assert all(map(torch.equal, result, results[0]))
 
 
 @pytest.mark.usefixtures("lesser_machine")
