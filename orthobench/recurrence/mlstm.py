@@ -108,11 +108,12 @@ def _run(function: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, T
     """Run one direction over all steps, the batch rows split over the threads."""
     pointers = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
     (steps, batch, features), u, parameters = y.shape, tensors.get("u"), arguments.parameters
+    du = tensors.get("du")
     heads, groups = parameters["heads"], native.row_groups(batch)
     problem = Problem(
         *(steps, batch, heads, features // heads, 0 if u is None else u.shape[-1], groups),
         parameters["exponential_forget"],
-        differentiated=tensors["du"].shape[-1] if tensors.get("du") is not None else 0,
+        differentiated=0 if du is None else du.shape[-1],
         gates=arguments.weight.data_ptr(),
         **pointers,
     )
