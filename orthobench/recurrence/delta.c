@@ -342,7 +342,7 @@ static void forward_unit(const struct delta *p, int64_t row, int64_t head, struc
         if (p->starts)
             memcpy(p->starts + (unit * groups + first / p->group) * p->keys * vp, m->s, (size_t)(4 * p->keys * vp));
         load_coefficients(p, row, head, first, stop, stop, p->steps - stop < p->group ? p->steps - stop : p->group, m);
-        fill_rows(p, row, head, first, stop, m->x, NULL);
+        fill_rows(p, row, head, first, stop, p->group, m->x, NULL);
         normalize(p, (stop - first) * p->factors, m->x.k, m->k_factors);
         if (p->reads) normalize(p, stop - first, m->x.q, m->q_factors);
         for (int64_t t = first; t < stop; t += length) {
@@ -512,7 +512,7 @@ static void backward_group(const struct delta *p, int64_t row, int64_t head, int
     const int64_t earlier = first < p->group ? first : p->group;
     const float *errors = errors_of(p, row, head, first);
     load_coefficients(p, row, head, first, stop, first - earlier, earlier, m);
-    fill_rows(p, row, head, first, stop, m->x, &m->slopes);
+    fill_rows(p, row, head, first, stop, -p->group, m->x, &m->slopes);
     normalize(p, count, m->x.k, m->k_factors);
     if (p->reads) normalize(p, stop - first, m->x.q, m->q_factors);
     if (p->values != vp) {

@@ -64,9 +64,10 @@ INLINE struct source source_of(const struct delta *p) {
     return (struct source){p->x, p->input_weight, p->convolution, p->before, p->batch, features(p), p->taps, p->inputs};
 }
 
-/* The rows of the steps [first, stop), and for a backward pass silu's slopes. */
+/* The rows of the steps [first, stop), and for a backward pass silu's slopes. The lines of x are a page or more apart:
+ * those of the steps `next` behind are fetched. */
 INLINE void fill_part(const int taps, const int inputs, const struct delta *p, int64_t row, int64_t first,
-                      int64_t stop, struct part to, const float *slopes) {
+                      int64_t stop, int64_t next, struct part to, float *slopes) {
     const struct source source = source_of(p);
     for (int64_t c = 0; c < to.size; c += VL) {
         const int64_t col = to.col + c;
@@ -77,6 +78,8 @@ INLINE void fill_part(const int taps, const int inputs, const struct delta *p, i
         for (int64_t t = first; t < stop; t++) {
             const int64_t place = (t - first) * to.stride + c;
             const vf x = source_at(inputs, &source, u, t, row, col, count);
+            if (!inputs && t + next >= 0 && t + next < p->steps)
+                __builtin_prefetch(p->x + ((t + next) * p->batch + row) * source.width + col, 0, 2);
             if (!taps) {
                 *(vf *)(to.at + place) = x;
                 continue;
@@ -91,6 +94,8 @@ INLINE void fill_part(const int taps, const int inputs, const struct delta *p, i
         }
     }
 }
+
+#define WRITTEN 8 /* steps before their lines of dx are written that these are fetched */
 
 /* From the gradients of the rows of the steps [first, stop) those of x or of the weights. `later` [taps - 1, ld] has
  * dL/d(sum of the convolution) of the steps behind, the next one first. */
@@ -123,7 +128,10 @@ INLINE void gradient_part(const int taps, const int inputs, const struct delta *
                     dx += w[taps - 1 - i] * dz[i]; /* x_t is input taps - 1 - i of step t + i */
                 }
             }
-            if (!inputs) store(p->dx + at * width + col, dx, count);
+            if (!inputs) {
+                if (t >= WRITTEN) __builtin_prefetch(p->dx + ((t - WRITTEN) * p->batch + row) * width + col, 1, 3);
+                store(p->dx + at * width + col, dx, count);
+            }
             for (int i = 0; i < inputs; i++) du[i] += dx * p->x[at * inputs + i];
         }
         for (int i = 0; i < taps; i++) {
@@ -144,12 +152,12 @@ INLINE void gradient_part(const int taps, const int inputs, const struct delta *
     }
 }
 
-static void fill_rows(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop, struct rows to,
-                      const struct rows *slopes) {
+static void fill_rows(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop, int64_t next,
+                      struct rows to, const struct rows *slopes) {
     for (int64_t index = 0; index < parts(p); index++) {
         const struct part part = part_of(p, head, index, to);
-        const float *const slope = slopes ? part_of(p, head, index, *slopes).at : NULL;
-#define FILL(TAPS, INPUTS) fill_part(TAPS, INPUTS, p, row, first, stop, part, slope)
+        float *const slope = slopes ? part_of(p, head, index, *slopes).at : NULL;
+#define FILL(TAPS, INPUTS) fill_part(TAPS, INPUTS, p, row, first, stop, next, part, slope)
         EACH_FORM(p, FILL)
 #undef FILL
     }
