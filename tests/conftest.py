@@ -13,7 +13,7 @@ import pytest
 import torch
 from support.postgres import Server, binaries
 
-from orthobench.recurrence import native
+from orthobench.recurrence.cpu import native
 
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")

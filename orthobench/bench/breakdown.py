@@ -14,7 +14,7 @@ from orthobench.bench.measure import interleave, summarise
 from orthobench.bench.shapes import Shape
 from orthobench.bench.suite import PEAK, MultiplyAdd, Plan, flushed_denormals, timing
 from orthobench.errors import UsageError
-from orthobench.recurrence import native
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.stopwatch import BACKWARD, FORWARD, PROJECTION, READOUT, WEIGHT_GRADIENT, part, record
 
 MAKING_W, OPTIMISER, REST, WHOLE = "making W", "optimiser", "rest", "whole step"

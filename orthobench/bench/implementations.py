@@ -15,7 +15,7 @@ from torch.nn.functional import linear, mse_loss
 from orthobench.bench.constraints import Constraint, cayley
 from orthobench.bench.shapes import Shape
 from orthobench.recurrence import MODRELU, Projection, cross_entropy, lstm, read, reading, recurrence, use_backend
-from orthobench.recurrence.cuda_launch import MAX_ROW_FEATURES
+from orthobench.recurrence.cuda.launch import MAX_ROW_FEATURES
 from orthobench.training.optimizers import make_optimizer
 
 SEED = 0

@@ -18,7 +18,7 @@ from orthobench.bench.measure import SHORTEST, Clock, Sample, SystemClock, inter
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape
 from orthobench.errors import UsageError
-from orthobench.recurrence import native, threads
+from orthobench.recurrence.cpu import native, threads
 
 SGEMM = "sgemm"
 PEAK = "FMA peak"

@@ -12,21 +12,11 @@ from torch import Tensor
 
 from orthobench.diagnosis.gpu_report import Row
 from orthobench.diagnosis.gpu_timing import Device, Run, Sizes, Values
-from orthobench.recurrence import (
-    MODRELU,
-    TANH,
-    Activation,
-    cuda,
-    cuda_launch,
-    gru,
-    lstm,
-    nvrtc_cluster,
-    recurrence,
-    reference,
-    self_test,
-)
+from orthobench.recurrence import MODRELU, TANH, Activation, gru, lstm, recurrence, reference
 from orthobench.recurrence.call import Call
-from orthobench.recurrence.cuda_launch import RowPlan, StepPlan
+from orthobench.recurrence.cuda import backend as cuda
+from orthobench.recurrence.cuda import launch, nvrtc_cluster, self_test
+from orthobench.recurrence.cuda.launch import RowPlan, StepPlan
 from orthobench.recurrence.operation import Operation
 
 STEP_PLANS = (
@@ -175,7 +165,7 @@ def _planned(module: Any, name: str, plan: object) -> Iterator[None]:
 
 def row_plans(device: Device, n: int, sizes: Sizes) -> Iterator[Row]:
     """Yield Triton's row kernel with each plan that is not the chosen one."""
-    chosen = cuda_launch.row_plan(n)
+    chosen = launch.row_plan(n)
     size = 64 if n <= 64 else 128 if n <= 128 else 256
     plans = [RowPlan(size, False, warps) for warps in (2, 4, 8, 16) if size // 32 <= warps]
     plans += [RowPlan(256, True, warps) for warps in (8, 16) if 128 < n <= 192]
@@ -184,7 +174,7 @@ def row_plans(device: Device, n: int, sizes: Sizes) -> Iterator[Row]:
             continue
 
         def measure(plan: RowPlan = plan) -> Values:
-            with _planned(cuda_launch, "row_plan", plan):
+            with _planned(launch, "row_plan", plan):
                 return device.timed(
                     _training_step(_plain(_only(device, cuda.TRITON), MODRELU), *_problem(device, n, sizes))
                 )
@@ -199,7 +189,7 @@ def step_plans(device: Device, n: int, sizes: Sizes) -> Iterator[Row]:
     for plan in STEP_PLANS:
 
         def measure(plan: StepPlan = plan) -> Values:
-            with _planned(cuda_launch, "step_plan", plan):
+            with _planned(launch, "step_plan", plan):
                 step = _training_step(_plain(_only(device, cuda.TRITON), MODRELU), *_problem(device, n, sizes))
                 return device.timed(device.captured(step))
 

@@ -19,7 +19,7 @@ import torch
 
 from orthobench import environment
 from orthobench.errors import UsageError, one_line
-from orthobench.recurrence import verdicts
+from orthobench.recurrence.cuda import verdicts
 from orthobench.store.atomic import storage_error
 from orthobench.store.strict_json import dumps
 

@@ -21,8 +21,8 @@ from orthobench.diagnosis import gpu_kernel_rows
 from orthobench.diagnosis.gpu_report import Row
 from orthobench.diagnosis.gpu_timing import Device, Run, Sizes, Values, captured, timed
 from orthobench.plugins import Catalog
-from orthobench.recurrence import self_test, verdicts
 from orthobench.recurrence.call import Call
+from orthobench.recurrence.cuda import self_test, verdicts
 from orthobench.recurrence.meeting import Meeting
 
 FIRST_MODELS = (("scornn", 170), ("scornn", 512), ("lstm", 128), ("gru", 128), ("rnn", 360), ("exprnn", 170))

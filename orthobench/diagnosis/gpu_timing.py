@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from orthobench.recurrence import cuda, self_test
 from orthobench.recurrence.call import Call
+from orthobench.recurrence.cuda import backend as cuda
+from orthobench.recurrence.cuda import self_test
 
 Run = Callable[[], Any]
 Values = Mapping[str, Any]

@@ -9,8 +9,11 @@ import torch
 
 from orthobench.diagnosis.findings import Finding, Level
 from orthobench.diagnosis.storage import folder_finding
-from orthobench.recurrence import BACKENDS, build, cuda, native, self_test, verdicts
-from orthobench.recurrence.verdicts import Verdict
+from orthobench.recurrence import BACKENDS
+from orthobench.recurrence.cpu import build, native
+from orthobench.recurrence.cuda import backend as cuda
+from orthobench.recurrence.cuda import self_test, verdicts
+from orthobench.recurrence.cuda.verdicts import Verdict
 
 
 def caches() -> Iterator[Finding]:

@@ -16,7 +16,8 @@ import torch
 
 from orthobench import environment
 from orthobench.diagnosis.findings import Finding, Level
-from orthobench.recurrence import build, verdicts
+from orthobench.recurrence.cpu import build
+from orthobench.recurrence.cuda import verdicts
 from orthobench.version import __version__
 
 EXTRAS = {

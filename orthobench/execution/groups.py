@@ -19,8 +19,8 @@ import torch
 from orthobench.errors import UsageError
 from orthobench.execution.job import Job, Outcome, SinkFactory, attempt
 from orthobench.execution.serial import SerialExecutor
+from orthobench.recurrence.cuda.occupancy import runs_at_once
 from orthobench.recurrence.meeting import Meeting
-from orthobench.recurrence.occupancy import runs_at_once
 from orthobench.spec import RunConfig, digest
 from orthobench.store import Store
 

@@ -1,7 +1,10 @@
 """Recurrence through time: the hot operation.
 
 `operations` has the declarations, which are also the definition. `cpu` and `cuda` have kernels for them, and `dispatch`
-chooses. An operation is called as `h, state = recurrence(x, weight, state, trace, ...)`; see `Operation.__call__`.
+chooses. Beside a recurrence stand the passes over all its steps: `projection`, `readout`, `convolution`,
+`normalization` and `entropy`.
+
+An operation is called as `h, state = recurrence(x, weight, state, trace, ...)`; see `Operation.__call__`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
-from orthobench.recurrence import dispatch, native, stopwatch, threads, workspace
+from orthobench.recurrence import dispatch, stopwatch
+from orthobench.recurrence.cpu import native, threads, workspace
 
 _SMALL = 1 << 15  # numbers; below, starting a thread costs more than it saves
 

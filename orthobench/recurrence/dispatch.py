@@ -19,8 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import convolution, cpu, reference
+from orthobench.recurrence import convolution, reference
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
+from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.projection import project
 
 AUTO = "auto"
@@ -78,7 +79,9 @@ def last_self_tests() -> dict[str, Any] | None:
     """Return the machine and the self-tests that calls relied on since `forget_used`, as JSON values, or None."""
     if not _record.self_tests:
         return None
-    described: dict[str, Any] = importlib.import_module("orthobench.recurrence.verdicts").described(_record.self_tests)
+    described: dict[str, Any] = importlib.import_module("orthobench.recurrence.cuda.verdicts").described(
+        _record.self_tests
+    )
     return described
 
 
@@ -169,7 +172,9 @@ def _unsupported(name: str, call: Call) -> str | None:
 
 def _module(name: str) -> ModuleType:
     # Triton is not on every machine, and takes seconds to import.
-    return {"reference": reference, "cpu": cpu}.get(name) or importlib.import_module(f"orthobench.recurrence.{name}")
+    return {"reference": reference, "cpu": cpu}.get(name) or importlib.import_module(
+        f"orthobench.recurrence.{name}.backend"
+    )
 
 
 def _log_once(level: int, message: str) -> None:

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import dispatch, native, threads, workspace
+from orthobench.recurrence import dispatch
+from orthobench.recurrence.cpu import native, threads, workspace
 
 _PART = 1 << 16  # logits of a part; the sizes alone divide the sum
 

@@ -16,8 +16,9 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
-from orthobench.recurrence import delta, dispatch, native, threads, workspace
+from orthobench.recurrence import dispatch
 from orthobench.recurrence.call import Projection
+from orthobench.recurrence.cpu import delta, native, threads, workspace
 from orthobench.recurrence.projection import project
 
 _PARTS = 8  # ranges of rows whose sums of parameters' gradients are made apart, so that no sum depends on the threads

@@ -239,7 +239,7 @@ def _stacked(tensors: list[Tensor]) -> Tensor | None:
 
 def _tests_are_on() -> bool:
     """Return whether the user has kernels tested; imported here, since the tests import this module."""
-    return bool(importlib.import_module("orthobench.recurrence.verdicts").are_on())
+    return bool(importlib.import_module("orthobench.recurrence.cuda.verdicts").are_on())
 
 
 def _agrees(work: Pass, results: Tensors) -> bool:

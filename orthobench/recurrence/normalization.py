@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import dispatch, native, threads, workspace
+from orthobench.recurrence import dispatch
+from orthobench.recurrence.cpu import native, threads, workspace
 
 _EPSILON = 1e-5  # torch's
 _PARTS = 8  # ranges of rows whose sums of parameters' gradients are made apart, so that no sum depends on the threads

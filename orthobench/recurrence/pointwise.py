@@ -15,7 +15,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu
 
-from orthobench.recurrence import dispatch, native, threads, workspace
+from orthobench.recurrence import dispatch
+from orthobench.recurrence.cpu import native, threads, workspace
 
 _PARTS = 8  # ranges of rows whose sums are made apart, so that no sum depends on the threads
 

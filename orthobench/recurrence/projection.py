@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import dispatch, native, stopwatch, workspace
+from orthobench.recurrence import dispatch, stopwatch
+from orthobench.recurrence.cpu import native, workspace
 
 
 def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: str = stopwatch.PROJECTION) -> Tensor:

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import dispatch, kernels, native, stopwatch, workspace
+from orthobench.recurrence import dispatch, kernels, stopwatch
+from orthobench.recurrence.cpu import native, workspace
 from orthobench.recurrence.kernels import Arguments, Tape
 from orthobench.recurrence.projection import project
 

@@ -12,8 +12,9 @@ from typing import Any
 from torch import Tensor
 from torch.nn.functional import silu
 
-from orthobench.recurrence import cpu, dispatch
+from orthobench.recurrence import dispatch
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
+from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.operations import selective_scan
 from orthobench.recurrence.projection import project
 from orthobench.recurrence.trace import GradientTrace

@@ -12,7 +12,7 @@ from torch import Tensor
 from orthobench import environment
 from orthobench.model import State
 from orthobench.probe import Probe, ProbeContext
-from orthobench.recurrence import workspace
+from orthobench.recurrence.cpu import workspace
 from orthobench.store import MetricRow, TraceRow
 from orthobench.task import Batch, Split
 from orthobench.training.batches import as_stream

@@ -17,7 +17,7 @@ from torch import Tensor
 from orthobench import seeds
 from orthobench.errors import UsageError
 from orthobench.model import State
-from orthobench.recurrence.build import source_hash
+from orthobench.recurrence.cpu.build import source_hash
 from orthobench.recurrence.dispatch import last_used
 from orthobench.spec import RunConfig
 from orthobench.task import Batch, Task

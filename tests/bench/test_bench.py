@@ -17,7 +17,8 @@ from orthobench.bench.shapes import SHAPES, Shape, select
 from orthobench.bench.suite import MultiplyAdd, Plan, measure_recurrences
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.recurrence import native, stopwatch
+from orthobench.recurrence import stopwatch
+from orthobench.recurrence.cpu import native
 from orthobench.store import open_store
 
 

@@ -17,8 +17,10 @@ from orthobench import api
 from orthobench.cli import app
 from orthobench.diagnosis import Finding, Level, kernels, machine, storage
 from orthobench.errors import UsageError
-from orthobench.recurrence import build, cuda, native, verdicts
-from orthobench.recurrence.self_test import Outcome
+from orthobench.recurrence.cpu import build, native
+from orthobench.recurrence.cuda import backend as cuda
+from orthobench.recurrence.cuda import verdicts
+from orthobench.recurrence.cuda.self_test import Outcome
 
 SECTIONS = ["versions", "devices", "compilers", "caches", "back ends", "self-tests", "data", "database"]
 
@@ -52,9 +54,11 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., N
                 raise outcome
             return outcome
 
-        monkeypatch.setattr("orthobench.recurrence.self_test.measure", measure)
+        monkeypatch.setattr("orthobench.recurrence.cuda.self_test.measure", measure)
         examples = kernels.self_test.examples
-        monkeypatch.setattr("orthobench.recurrence.self_test.examples", lambda device: examples(torch.device("cpu")))
+        monkeypatch.setattr(
+            "orthobench.recurrence.cuda.self_test.examples", lambda device: examples(torch.device("cpu"))
+        )
 
     return install
 

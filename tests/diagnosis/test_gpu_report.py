@@ -16,7 +16,9 @@ from orthobench.diagnosis.gpu_report import Row, write_report
 from orthobench.diagnosis.gpu_rows import rows_on
 from orthobench.diagnosis.gpu_timing import Device, Sizes
 from orthobench.errors import StorageError, UsageError
-from orthobench.recurrence import cpu, native, verdicts
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cuda import verdicts
 
 FACTS = {"device": "a fake GPU", "driver": "1.2", "torch": "9", "code": "abc", "memory": 1}
 

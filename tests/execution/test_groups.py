@@ -27,9 +27,9 @@ from orthobench.execution.session import Session
 from orthobench.execution.stop import Stopped
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
-from orthobench.recurrence import cpu
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cuda.occupancy import runs_at_once
 from orthobench.recurrence.kernels import Gradients
-from orthobench.recurrence.occupancy import runs_at_once
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
 from orthobench.training.events import EventSink

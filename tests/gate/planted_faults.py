@@ -45,7 +45,6 @@ def fault(name: str, file: str, old: str, new: str, tests: str, runs: str) -> Fa
 
 TRAINER, BATCHES = "orthobench/training/trainer.py", "orthobench/training/batches.py"
 EVALUATION, OPTIMIZERS = "orthobench/training/evaluation.py", "orthobench/training/optimizers.py"
-OPERATIONS = "orthobench/recurrence/operations.py"
 RANDOMNESS = "training/test_randomness.py"
 
 FAULTS = (

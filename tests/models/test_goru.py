@@ -9,7 +9,8 @@ from support.models import assert_gradients, expected_outputs, make, run, sigmoi
 from support.rotations import literal_product
 
 from orthobench.errors import UsageError
-from orthobench.recurrence import native, use_backend
+from orthobench.recurrence import use_backend
+from orthobench.recurrence.cpu import native
 
 STYLES = [{}, {"style": "tunable"}, {"style": "tunable", "capacity": 6}]
 

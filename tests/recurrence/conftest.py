@@ -13,20 +13,10 @@ import torch
 from support.definition import cast
 from torch import Tensor
 
-from orthobench.recurrence import (
-    IDENTITY,
-    RELU,
-    TANH,
-    Activation,
-    GradientTrace,
-    Kind,
-    cpu,
-    native,
-    operations,
-    reference,
-    workspace,
-)
+from orthobench.recurrence import IDENTITY, RELU, TANH, Activation, GradientTrace, Kind, operations, reference
 from orthobench.recurrence.call import Call
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native, workspace
 
 EPSILON = {Kind.COMPLEX_MODRELU: 0.01, Kind.COMPLEX_MODRELU_SMOOTH: 1e-5}
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from orthobench.recurrence import build, native
+from orthobench.recurrence.cpu import build, native
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 
@@ -354,7 +354,7 @@ def test_a_filled_cache_needs_no_lock(
 PATCHED = """
 folder=$(dirname "$0"); source=; out=
 for argument in "$@"; do
-    case $argument in --version) exec cc --version;; *cpu.c) source=$(dirname "$argument");; esac
+    case $argument in --version) exec cc --version;; *dense.c) source=$(dirname "$argument");; esac
     [ "$previous" = -o ] && out=$argument
     previous=$argument
 done

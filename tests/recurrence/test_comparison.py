@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from orthobench.recurrence import comparison, cpu, native
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import comparison, dense, native
 from orthobench.recurrence.kernels import Gradients
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
@@ -83,13 +84,13 @@ def test_the_comparison_sees_wrong_products_of_a_projection(monkeypatch: pytest.
 
 
 def test_the_comparison_sees_wrong_gradients_of_a_projection(monkeypatch: pytest.MonkeyPatch) -> None:
-    gradients = cpu._named
+    gradients = dense._named
 
     def wrong(*args: Any) -> Any:
         weight, by_name = gradients(*args)
         return weight, {name: None if value is None else value * 1.001 for name, value in by_name.items()}
 
-    monkeypatch.setattr(cpu, "_named", wrong)
+    monkeypatch.setattr(dense, "_named", wrong)
     failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
     assert failed == {"recurrence", "lstm", "gru", "lem", "readout"}
 

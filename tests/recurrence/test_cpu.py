@@ -23,13 +23,12 @@ from orthobench.recurrence import (
     Activation,
     GradientTrace,
     Kind,
-    cpu,
     lstm,
-    native,
     recurrence,
     reference,
-    workspace,
 )
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native, workspace
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 

@@ -25,12 +25,12 @@ from orthobench.recurrence import (
     Activation,
     GradientTrace,
     Kind,
-    cuda,
     operations,
     recurrence,
     reference,
 )
 from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.cuda import backend as cuda
 
 DEVICE = "cuda" if ON_GPU else "cpu"
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from support.interpreter import INTERPRETED, version
 
-from orthobench.recurrence import cuda_launch
+from orthobench.recurrence.cuda import launch
 
 triton = pytest.importorskip("triton")
 if INTERPRETED:
@@ -25,7 +25,7 @@ if INTERPRETED:
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from orthobench.recurrence import triton_row, triton_step  # noqa: E402
+from orthobench.recurrence.cuda import triton_row, triton_step  # noqa: E402
 
 SHARED_LIMIT = 227 * 1024
 REGISTER_FILE = 65536
@@ -130,7 +130,7 @@ OLDER = version(triton.__version__) < (3, 8)
 
 
 def row_kernel(n: int, sizes: dict[str, int], direction: str, cell: dict[str, Any], folder: Path) -> Compiled:
-    plan = cuda_launch.row_plan(n)
+    plan = launch.row_plan(n)
     assert plan is not None
     if direction == "forward":
         kernel, extra = triton_row.row_forward, {"KEEP": cell["KIND"] in ("gated", "complex_modrelu")}
@@ -180,7 +180,7 @@ def test_gated_row_kernels(direction: str, tmp_path: Path) -> None:
 def test_plans_of_any_number_of_warps_can_launch() -> None:
     """A launch fails whose threads together want more registers than a multiprocessor has."""
     for warps in (1, 2, 4, 8, 16, 32):
-        options = cuda_launch.RowPlan(256, False, warps).constants()
+        options = launch.RowPlan(256, False, warps).constants()
         assert options["maxnreg"] * 32 * warps <= REGISTER_FILE
         assert options["maxnreg"] <= 255
 
@@ -221,7 +221,7 @@ STEP_KERNELS = {
     ],
 )
 def test_step_kernels(name: str, n: int, batch: int, instructions: int, tmp_path: Path) -> None:
-    plan = cuda_launch.step_plan(batch, n, 132, gates=4 if name in INTERLEAVED else 1)
+    plan = launch.step_plan(batch, n, 132, gates=4 if name in INTERLEAVED else 1)
     constants = {"n": n, **STEP_KERNELS[name], **plan.constants()}
     kernel = compiled(getattr(triton_step, name), constants, {"B": batch}, tmp_path)
     kernel.check_limits()
@@ -235,7 +235,7 @@ def test_step_kernels(name: str, n: int, batch: int, instructions: int, tmp_path
 
 def test_the_slices_of_a_product_are_added_outside_of_the_tensor_cores(tmp_path: Path) -> None:
     """A compiler that gave the sum to the tensor core again would round it towards zero."""
-    constants = {"n": 512, **STEP_KERNELS["step_forward"], **cuda_launch.step_plan(128, 512, 132).constants()}
+    constants = {"n": 512, **STEP_KERNELS["step_forward"], **launch.step_plan(128, 512, 132).constants()}
     text = compiled(triton_step.step_forward, constants, {"B": 128}, tmp_path).text
     product = text[text.index("mma.sync") : text.rindex("mma.sync")]
     chains = re.findall(r"mma\.sync\S+\s*\{([^}]*)\},\s*\{[^}]*\},\s*\{[^}]*\},\s*\{([^}]*)\}", text)
@@ -252,6 +252,6 @@ def test_row_kernels_of_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", STEP_KERNELS)
 def test_step_kernels_of_one(name: str, tmp_path: Path) -> None:
-    plan = cuda_launch.step_plan(1, 1, 132, gates=4 if name in INTERLEAVED else 1)
+    plan = launch.step_plan(1, 1, 132, gates=4 if name in INTERLEAVED else 1)
     constants = {"n": 1, **STEP_KERNELS[name], **plan.constants()}
     compiled(getattr(triton_step, name), constants, {"B": 1}, tmp_path)

@@ -13,7 +13,8 @@ import pytest
 import torch
 from support.interpreter import INTERPRETED, ON_GPU, run_interpreted
 
-from orthobench.recurrence import IDENTITY, cuda, recurrence
+from orthobench.recurrence import IDENTITY, recurrence
+from orthobench.recurrence.cuda import backend as cuda
 
 DEPTH = 8  # products of TF32 numbers that one instruction adds
 STEPS, BATCH = 10, 8

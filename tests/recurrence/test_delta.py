@@ -16,19 +16,12 @@ from support.definition import assert_finite_differences, assert_losses_of_one_r
 from torch import Tensor
 
 from orthobench.matrices.householder import householder_product
-from orthobench.recurrence import (
-    Convolution,
-    GradientTrace,
-    Projection,
-    cpu,
-    delta,
-    delta_chunks,
-    delta_rule,
-    native,
-    reference,
-)
+from orthobench.recurrence import Convolution, GradientTrace, Projection, delta_rule, reference
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.convolution import in_pytorch
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import delta, native
+from orthobench.recurrence.cuda import delta_chunks
 
 Run = Callable[[Call], Result]
 in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")

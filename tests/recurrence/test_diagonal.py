@@ -10,9 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import GradientTrace, cpu, diagonal_recurrence, kernels, native, reference
+from orthobench.recurrence import GradientTrace, diagonal_recurrence, kernels, reference
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.diagonal import Diagonal
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cuda.diagonal import Diagonal
 
 Run = Callable[[Call], Result]
 in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")

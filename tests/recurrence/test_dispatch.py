@@ -16,7 +16,6 @@ from orthobench.recurrence import (
     Activation,
     BackendError,
     Kind,
-    build,
     cornn,
     diagonal_recurrence,
     dispatch,
@@ -25,11 +24,11 @@ from orthobench.recurrence import (
     lem,
     lipschitz,
     lstm,
-    native,
     recurrence,
     set_backend,
     use_backend,
 )
+from orthobench.recurrence.cpu import build, native
 
 X, W, H = torch.randn(3, 2, 4), torch.eye(4), (torch.zeros(2, 4),)
 

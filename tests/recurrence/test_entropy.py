@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from orthobench.recurrence import cross_entropy, native, use_backend
+from orthobench.recurrence import cross_entropy, use_backend
+from orthobench.recurrence.cpu import native
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 

@@ -12,17 +12,8 @@ import torch
 from support.interpreter import INTERPRETED, ON_GPU, run_interpreted
 from torch import Tensor
 
-from orthobench.recurrence import (
-    MODRELU,
-    TANH,
-    Activation,
-    Kind,
-    cuda,
-    kernels,
-    operations,
-    recurrence,
-    reference,
-)
+from orthobench.recurrence import MODRELU, TANH, Activation, Kind, kernels, operations, recurrence, reference
+from orthobench.recurrence.cuda import backend as cuda
 from orthobench.recurrence.dispatch import forget_used, last_used, use_backend
 from orthobench.recurrence.meeting import Meeting
 

@@ -15,8 +15,11 @@ from support.definition import assert_finite_differences, assert_losses_of_one_r
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from orthobench.recurrence import GradientTrace, Projection, cpu, mlstm, mlstm_chunks, native, reference
+from orthobench.recurrence import GradientTrace, Projection, mlstm, reference
 from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cuda import mlstm_chunks
 
 in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 CASE = SimpleNamespace(name="mlstm", op="mlstm")

@@ -23,19 +23,22 @@ from orthobench.recurrence import (
     Activation,
     Kind,
     comparison,
-    cuda,
     gru,
     lstm,
-    nvrtc,
-    nvrtc_cluster,
-    nvrtc_row,
     recurrence,
     reference,
-    self_test,
-    verdicts,
 )
 from orthobench.recurrence.call import Call
-from orthobench.recurrence.nvrtc_cluster import GRU_SOURCE, LSTM_SOURCE, PLAIN_SOURCE, RESET_SOURCE, THREADS, Layout
+from orthobench.recurrence.cuda import backend as cuda
+from orthobench.recurrence.cuda import nvrtc, nvrtc_cluster, nvrtc_row, self_test, verdicts
+from orthobench.recurrence.cuda.nvrtc_cluster import (
+    GRU_SOURCE,
+    LSTM_SOURCE,
+    PLAIN_SOURCE,
+    RESET_SOURCE,
+    THREADS,
+    Layout,
+)
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def kernel(form: Case) -> self_test.Run:
 
 
 def emulated_on(form: Case, monkeypatch: pytest.MonkeyPatch, *options: str) -> Emulator:
-    monkeypatch.setattr(nvrtc_cluster.cuda_launch, "processors", lambda device: form.processors)
+    monkeypatch.setattr(nvrtc_cluster.launch, "processors", lambda device: form.processors)
     return emulate(monkeypatch, *options)
 
 

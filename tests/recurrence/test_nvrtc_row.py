@@ -24,15 +24,12 @@ from orthobench.recurrence import (
     Activation,
     Kind,
     comparison,
-    cuda,
     lstm,
-    nvrtc,
-    nvrtc_row,
     recurrence,
     reference,
-    self_test,
-    verdicts,
 )
+from orthobench.recurrence.cuda import backend as cuda
+from orthobench.recurrence.cuda import nvrtc, nvrtc_row, self_test, verdicts
 from orthobench.recurrence.kernels import Arguments, Tape
 
 

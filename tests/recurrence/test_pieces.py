@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from orthobench.recurrence import GradientTrace, cpu, kernels, min_gru, min_lstm, native, oscillators, reference
+from orthobench.recurrence import GradientTrace, kernels, min_gru, min_lstm, oscillators, reference
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.pieces import Minimal, Oscillators
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cuda.pieces import Minimal, Oscillators
 
 CASES = [
     (min_gru, Minimal, (True,)),

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import gated_sum, native, skip_gelu, use_backend
+from orthobench.recurrence import gated_sum, skip_gelu, use_backend
+from orthobench.recurrence.cpu import native
 
 SHAPES = [(1, 1), (3, 2, 1), (5, 17), (70, 3, 16), (9, 130)]
 

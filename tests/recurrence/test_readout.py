@@ -16,13 +16,13 @@ from orthobench.recurrence import (
     GradientTrace,
     Kind,
     Projection,
-    native,
     project,
     read,
     reading,
     recurrence,
     use_backend,
 )
+from orthobench.recurrence.cpu import native
 
 pytestmark = pytest.mark.skipif(native.missing() is not None, reason="no C kernels")
 

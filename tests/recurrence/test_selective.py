@@ -15,18 +15,12 @@ from support.definition import assert_finite_differences, assert_losses_of_one_r
 from torch import Tensor
 from torch.nn.functional import linear
 
-from orthobench.recurrence import (
-    GradientTrace,
-    cpu,
-    delta_rule,
-    kernels,
-    native,
-    reference,
-    selective_pieces,
-    selective_scan,
-)
+from orthobench.recurrence import GradientTrace, delta_rule, kernels, reference, selective_scan
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.selective_pieces import SelectiveScan
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cuda import selective_pieces
+from orthobench.recurrence.cuda.selective_pieces import SelectiveScan
 
 in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 CASE = SimpleNamespace(name="selective_scan", op="selective_scan")

@@ -16,12 +16,12 @@ from orthobench.recurrence import (
     GradientTrace,
     Projection,
     gated_scan,
-    native,
     reference,
     selective_scan,
     use_backend,
 )
 from orthobench.recurrence.convolution import in_pytorch
+from orthobench.recurrence.cpu import native
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 SIZES = {"steps": 19, "batch": 4, "width": 37, "size": 5, "rank": 3, "negative": True, "seed": 3}

@@ -12,19 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import linear
 
-from orthobench.recurrence import (
-    Convolution,
-    GradientTrace,
-    Projection,
-    cpu,
-    kernels,
-    native,
-    reference,
-    selective_scan,
-)
+from orthobench.recurrence import Convolution, GradientTrace, Projection, kernels, reference, selective_scan
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.convolution import in_pytorch
-from orthobench.recurrence.selective_pieces import SelectiveScan
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cuda.selective_pieces import SelectiveScan
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 Run = Callable[[Call], Result]

@@ -21,20 +21,19 @@ from orthobench.recurrence import (
     Activation,
     BackendError,
     Kind,
-    cpu,
-    cuda,
     dispatch,
     gated_recurrence,
     gru,
     lstm,
-    native,
     recurrence,
     reference,
-    self_test,
     use_backend,
-    verdicts,
 )
 from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cuda import backend as cuda
+from orthobench.recurrence.cuda import self_test, verdicts
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from orthobench.recurrence import GradientTrace, Projection, cpu, native, reference, slstm, spread_heads
+from orthobench.recurrence import GradientTrace, Projection, reference, slstm, spread_heads
 from orthobench.recurrence.call import Result
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 CASE = SimpleNamespace(name="slstm", op="slstm")

@@ -13,17 +13,17 @@ from orthobench.recurrence import (
     MODRELU,
     TANH,
     Projection,
-    cpu,
     gru,
     lem,
     lstm,
-    native,
     recurrence,
     reference,
     slstm,
     stopwatch,
     use_backend,
 )
+from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 

@@ -17,8 +17,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import kernels, nvrtc
+from orthobench.recurrence import kernels
 from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.cuda import nvrtc
 from orthobench.recurrence.kernels import Kernel
 
 COMPILER = shutil.which("g++")

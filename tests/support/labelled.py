@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from orthobench.recurrence import cuda_launch
+from orthobench.recurrence.cuda import launch
 
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
@@ -142,7 +142,7 @@ def cuda_of_labels(in_this_thread: bool = True) -> Iterator[None]:
         in_this_thread: label the tensors of this thread; another thread has to call `labelling` itself.
     """
     torch._C._ensureCUDADeviceGuardSet()
-    from orthobench.recurrence import triton_row, triton_step
+    from orthobench.recurrence.cuda import triton_row, triton_step
 
     modules = types.SimpleNamespace(row=_Kernels(triton_row), step=_Kernels(triton_step))
     properties = types.SimpleNamespace(multi_processor_count=132, major=9, minor=0)
@@ -158,8 +158,8 @@ def cuda_of_labels(in_this_thread: bool = True) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name, value in replaced.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
-        stack.enter_context(mock.patch.object(cuda_launch, "kernels", return_value=modules))
-        stack.enter_context(mock.patch.object(cuda_launch, "triton_problem", return_value=None))
+        stack.enter_context(mock.patch.object(launch, "kernels", return_value=modules))
+        stack.enter_context(mock.patch.object(launch, "triton_problem", return_value=None))
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwrites)

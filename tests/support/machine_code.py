@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orthobench.recurrence import nvrtc
+from orthobench.recurrence.cuda import nvrtc
 
 REGISTER_FILE, SHARED_LIMIT = 65536, 48 << 10  # of a multiprocessor, and of a block's static memory
 

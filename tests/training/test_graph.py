@@ -23,7 +23,8 @@ from torch.utils._pytree import tree_leaves
 from orthobench.api import ExecutionOptions, run
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.recurrence import native, use_backend
+from orthobench.recurrence import use_backend
+from orthobench.recurrence.cpu import native
 from orthobench.spec import RunConfig, resolve
 from orthobench.training.graph import WARM_UP, StepGraph
 from orthobench.training.optimizers import set_capturable

@@ -47,7 +47,7 @@ def test_another_back_end_is_warned_of_and_recorded_beside_the_first(config, tmp
 
 def test_a_back_end_that_is_missing_now_is_warned_of(config, tmp_path, caplog, monkeypatch):
     train_in(tmp_path, config, stop_at=6)
-    monkeypatch.setattr("orthobench.recurrence.native.missing", lambda: "there is no C compiler")
+    monkeypatch.setattr("orthobench.recurrence.cpu.native.missing", lambda: "there is no C compiler")
     run, *_ = train_in(tmp_path, config)
     assert run.backend == "cpu, reference"
     assert any("back end cpu (" in message and "cannot serve here" in message for message in caplog.messages)

@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from orthobench.cli import app
 from orthobench.plugins import Catalog
-from orthobench.recurrence import dispatch, verdicts
-from orthobench.recurrence.verdicts import Verdict
+from orthobench.recurrence import dispatch
+from orthobench.recurrence.cuda import verdicts
+from orthobench.recurrence.cuda.verdicts import Verdict
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
 from orthobench.training.checkpoint import CheckpointFolder

@@ -6,7 +6,7 @@ import torch
 from orthobench.tasks.adding import Adding
 
 from orthobench.plugins import Catalog
-from orthobench.recurrence import workspace
+from orthobench.recurrence.cpu import workspace
 from orthobench.spec import resolve
 from orthobench.training.evaluation import Evaluator
 from orthobench.training.trainer import Trainer

@@ -42,7 +42,7 @@ def measure(task: str, model: str, settings: dict[str, str], cuda_graph: str) ->
     import torch
 
     from orthobench.plugins import Catalog
-    from orthobench.recurrence import cuda_launch
+    from orthobench.recurrence.cuda import launch
     from orthobench.recurrence.dispatch import forget_used, last_used
     from orthobench.spec import resolve
     from orthobench.training.devices import make_trainer
@@ -61,7 +61,7 @@ def measure(task: str, model: str, settings: dict[str, str], cuda_graph: str) ->
     per_step = {name: count / STEPS for name, count in counts().items()}
     waits = {caller: count / STEPS for caller, count in callers.items()}
     facts = {"callers": waits, "backends": sorted(last_used()), "captures": captures}
-    return per_step | facts | {"problem": cuda_launch.triton_problem()}
+    return per_step | facts | {"problem": launch.triton_problem()}
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import cuda_launch, kernels, nvrtc
+from orthobench.recurrence import kernels
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.cuda import launch, nvrtc
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
 NAME = "nvrtc"
@@ -89,7 +90,7 @@ class Row:
         (h0,), (states,), bias = arguments.state, tape.states, arguments.parameters["bias"]
         steps, batch, n = states.shape[-3:]
         saved = states if tape.saved[0] is None else tape.saved[0]
-        is_final, gradient = cuda_launch.loss_gradient(tape)
+        is_final, gradient = launch.loss_gradient(tape)
         dx, dh0, dbias = torch.empty_like(states), torch.empty_like(h0), torch.empty_like(h0)
         total = torch.empty_like(states) if tape.norms else dx
         _launch(
@@ -98,7 +99,7 @@ class Row:
             *(float(step_size or 0.0), float(activation.slope)),
         )  # fmt: skip
         for norms in tape.norms:
-            cuda_launch.record(norms, total)
-        weight = cuda_launch.weight_gradient(dx, states, h0)
-        db = None if bias is None else cuda_launch.of_each_run(cuda_launch.sum_of_rows, dbias)
+            launch.record(norms, total)
+        weight = launch.weight_gradient(dx, states, h0)
+        db = None if bias is None else launch.of_each_run(launch.sum_of_rows, dbias)
         return Gradients(dx, weight, (dh0,), {"bias": db})

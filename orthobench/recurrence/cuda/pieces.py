@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from orthobench.recurrence.diagonal import scan, scan_gradients
+from orthobench.recurrence.cuda.diagonal import scan, scan_gradients
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 from orthobench.recurrence.operations import minimal_terms
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import native, workspace
+from orthobench.recurrence.cpu import native, workspace
+from orthobench.recurrence.cpu.scan import run_blocks
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
-from orthobench.recurrence.scan import run_blocks
 
 
 class Minimal:

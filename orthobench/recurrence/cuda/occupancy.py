@@ -5,9 +5,9 @@ The estimate takes every model for the plain recurrence. None of it was measured
 
 from __future__ import annotations
 
-from orthobench.recurrence import nvrtc_row
 from orthobench.recurrence.activations import TANH
-from orthobench.recurrence.cuda_launch import MAX_REGISTERS, REGISTER_FILE, row_plan, step_plan
+from orthobench.recurrence.cuda import nvrtc_row
+from orthobench.recurrence.cuda.launch import MAX_REGISTERS, REGISTER_FILE, row_plan, step_plan
 
 MAX_RUNS = 16
 LAUNCHES_OF_A_GRAPH = 5

@@ -1,7 +1,7 @@
-"""The CPU back end: the C kernels of this folder, in float32.
+"""The kernels of the dense recurrences: calls of `dense.c`, in float32.
 
-Forward keeps the states and what the states do not give back (see `cpu.c`, "saved"). Backward runs the loop in reverse.
-It makes dL/dW beside the loop while the sum fits the cache, and else as one product over all steps.
+Forward keeps the states and what the states do not give back (see `dense.c`, "saved"). Backward runs the loop in
+reverse. It makes dL/dW beside the loop while the sum fits the cache, and else as one product over all steps.
 """
 
 from __future__ import annotations
@@ -12,73 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import delta, kernels, native, selective, stopwatch, workspace
+from orthobench.recurrence import kernels, stopwatch
 from orthobench.recurrence.activations import Activation, Kind
-from orthobench.recurrence.call import Call, Convolution, Projection, Result
-from orthobench.recurrence.independent import Independent
-from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
-from orthobench.recurrence.mlstm import MLSTM
-from orthobench.recurrence.scan import Scan
-from orthobench.recurrence.slstm import SLSTM
-from orthobench.recurrence.units import Minimal, Oscillators
+from orthobench.recurrence.cpu import native, workspace
+from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
-_KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in cpu.c
-_PROJECTING = ("recurrence", "lstm", "gru", "lem", "slstm", "mlstm")
-INPUT_GRADIENTS = ("slstm", "mlstm")
-"""Operations whose kernels make the gradient by the inputs of a projection too."""
-_CONVOLVING: dict[str, Any] = {"delta_rule": delta, "selective_scan": selective}
+_KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in dense.c
 _Settings = dict[str, int | float]
-
-
-def unsupported(call: Call) -> str | None:
-    """Return the reason why this back end has no kernel for the call, or None."""
-    x, parameters = call.x, call.parameters
-    if x.device.type != "cpu":
-        return f"the tensors are on {x.device.type}"
-    if call.operation.name not in KERNELS:
-        return "the operation has no C kernel"
-    if not isinstance(call.weight, Tensor):
-        return "W is applied by a function, which has no C kernel"
-    if x.dtype is not torch.float32:
-        return f"the C kernels are for float32, not {x.dtype}".replace("torch.", "")
-    if parameters.get("cell_weight") is not None:
-        return "the LSTM's C kernel has no cell_weight"
-    activation = parameters.get("activation")
-    if activation is not None and activation.kind is Kind.LEAKY_RELU and activation.slope < 0:
-        return "leaky ReLU with a negative slope: its output does not show its side"
-    return None
-
-
-def unusable(call: Call) -> str | None:
-    """Return the reason why the kernel of a supported call is not used on this machine, or None."""
-    return native.unusable(call.operation.name)
-
-
-def projects(call: Call) -> bool:
-    """Return whether the call's kernel makes the inputs from their projection, step by step."""
-    x = call.x
-    if isinstance(x, Convolution):
-        return convolves(call) and isinstance(x.source, Projection) and _CONVOLVING[call.operation.name].makes(x.source)
-    name = call.operation.name
-    fits = isinstance(x, Projection) and (name in INPUT_GRADIENTS or not x.inputs.requires_grad)
-    return fits and name in _PROJECTING
-
-
-def convolves(call: Call) -> bool:
-    """Return whether the call's kernel makes the inputs from the source of their convolution."""
-    x = call.x
-    module = _CONVOLVING.get(call.operation.name)
-    return module is not None and isinstance(x, Convolution) and bool(module.convolves(x))
-
-
-def maps(call: Call) -> bool:
-    """Return whether the call's kernel makes the weights of the steps from the map of a mapped call."""
-    return call.operation.name == "selective_scan"
-
-
-def run(call: Call) -> Result:
-    """Run all steps."""
-    return kernels.run(KERNELS[call.operation.name], call)
 
 
 def _fields(tape: Tape, width: int | None, settings: Mapping[str, int | float]) -> dict[str, Any]:
@@ -192,7 +132,7 @@ def _product(*arguments: Any) -> Tensor:
         return native.weight_gradient(*arguments)
 
 
-class _Recurrence:
+class Recurrence:
     reads = True
 
     @staticmethod
@@ -215,7 +155,7 @@ class _Recurrence:
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        settings, bias = _Recurrence.settings(arguments.parameters), _Recurrence.bias(arguments.parameters)
+        settings, bias = Recurrence.settings(arguments.parameters), Recurrence.bias(arguments.parameters)
         h = workspace.take(*x.shape[:2], arguments.weight.shape[0])
         # h does not give back the complex kinds' input, or the Euler form's update.
         needs_more = arguments.parameters["activation"].is_complex or settings["euler"]
@@ -232,8 +172,8 @@ class _Recurrence:
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         weight, (h0,), (saved, u) = arguments.weight, arguments.state, tape.saved
-        bias = _Recurrence.bias(arguments.parameters)
-        fields = _fields(tape, None, _Recurrence.settings(arguments.parameters)) | _sum_fields(tape, arguments, u)
+        bias = Recurrence.bias(arguments.parameters)
+        fields = _fields(tape, None, Recurrence.settings(arguments.parameters)) | _sum_fields(tape, arguments, u)
         fields |= {"bias": bias, "saved": saved, "packed": native.pack_transposed(weight)}
         if bias is not None:
             fields["dbias"] = torch.zeros_like(h0)
@@ -246,7 +186,7 @@ class _Recurrence:
         return Gradients(dx, dweight, (fields["dh0"],), {"bias": dbias, **by_name})
 
 
-class _Gated:
+class Gated:
     @staticmethod
     def settings(parameters: Mapping[str, Any]) -> _Settings:
         return {"euler": True, "step_size": parameters["step_size"]}
@@ -256,7 +196,7 @@ class _Gated:
         (h0,) = arguments.state
         h = workspace.take(*x.shape[:2], h0.shape[-1])
         saved = _saved(h, 2) if keep else None
-        settings = _Gated.settings(arguments.parameters)
+        settings = Gated.settings(arguments.parameters)
         native.loop("gated_forward", settings, x=x, packed=native.pack(arguments.weight), h0=h0, h=h, saved=saved)
         return (h,), (saved,)
 
@@ -264,14 +204,14 @@ class _Gated:
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         (h0,), (h,), (saved,) = arguments.state, tape.states, tape.saved
         dmixed = workspace.take(*h.shape)
-        fields = _fields(tape, 2 * h.shape[-1], _Gated.settings(arguments.parameters))
+        fields = _fields(tape, 2 * h.shape[-1], Gated.settings(arguments.parameters))
         fields |= {"saved": saved, "dmixed": dmixed, "packed": native.pack_transposed(arguments.weight)}
         native.loop("gated_backward", **fields)
         dweight = _product(dmixed, h, h0) if tape.needs_weight else None
         return Gradients(fields["dx"], dweight, (fields["dh0"],))
 
 
-class _LSTM:
+class LSTM:
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         h0, c0 = arguments.state
@@ -291,7 +231,7 @@ class _LSTM:
         return Gradients(fields["dx"] if u is None else None, dweight, (fields["dh0"], fields["dc0"]), by_name)
 
 
-class _GRU:
+class GRU:
     @staticmethod
     def settings(parameters: Mapping[str, Any]) -> _Settings:
         activation: Activation = parameters["activation"]
@@ -310,7 +250,7 @@ class _GRU:
         inputs = _inputs(x, parameters, gates=2, more=1)
         native.loop(
             "gru_forward",
-            _GRU.settings(parameters),
+            GRU.settings(parameters),
             **{"h0": h0, "h": h, "saved": saved, **inputs},
             **{"candidate_bias": parameters["candidate_bias"], "bias": parameters["activation_bias"]},
             packed=native.pack(weight[: 2 * n], gates=2),
@@ -323,7 +263,7 @@ class _GRU:
         weight, (h0,), (h,), parameters = arguments.weight, arguments.state, tape.states, arguments.parameters
         saved, u = tape.saved
         n, reset_after = h0.shape[-1], parameters["reset_after"]
-        fields = _fields(tape, None, _GRU.settings(parameters))
+        fields = _fields(tape, None, GRU.settings(parameters))
         # With r after the product, sums beside the loop are also of dL/d(W_g h + b).
         fields |= _sum_fields(tape, arguments, u, (4 if reset_after else 3) * n)
         fields |= {"saved": saved, "h0": h0}
@@ -338,7 +278,7 @@ class _GRU:
             packed_candidate=native.pack_transposed(weight[2 * n :]),
             **fields,
         )
-        dweight, by_name = _named(tape, arguments, *_GRU.sums(tape, arguments, fields))
+        dweight, by_name = _named(tape, arguments, *GRU.sums(tape, arguments, fields))
         by_name |= {name: native.total(fields[sums]) for name, sums in vectors.items()}
         return Gradients(fields["dx"] if u is None else None, dweight, (fields["dh0"],), by_name)
 
@@ -364,7 +304,7 @@ class _GRU:
         return dweight, torch.cat((sums[:, n : n + m], _outer_sums(candidate, u, None)[:, :m]))
 
 
-class _CoRNN:
+class CoRNN:
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         weight, (y0, z0) = arguments.weight, arguments.state
@@ -393,7 +333,7 @@ class _CoRNN:
         return Gradients(fields["dx"], dweight, (fields["dh0"], fields["dc0"]))
 
 
-class _LEM:
+class LEM:
     @staticmethod
     def settings(parameters: Mapping[str, Any]) -> _Settings:
         return {"step_size": parameters["step_size"]}
@@ -406,7 +346,7 @@ class _LEM:
         saved, inputs = _saved(y, 4) if keep else None, _inputs(x, arguments.parameters, gates=3, more=1)
         native.loop(
             "lem_forward",
-            _LEM.settings(arguments.parameters),
+            LEM.settings(arguments.parameters),
             **{"h0": y0, "c0": z0, "h": y, "c": z, "saved": saved, **inputs},
             packed=native.pack(weight[: 3 * n], gates=3),
             packed_candidate=native.pack(weight[3 * n :]),
@@ -417,7 +357,7 @@ class _LEM:
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         weight, (y0, z0), (y, z), (saved, u) = arguments.weight, arguments.state, tape.states, tape.saved
         n = y0.shape[-1]
-        fields = _fields(tape, None, _LEM.settings(arguments.parameters)) | _sum_fields(tape, arguments, u)
+        fields = _fields(tape, None, LEM.settings(arguments.parameters)) | _sum_fields(tape, arguments, u)
         fields |= {"saved": saved, "h0": y0, "c": z, "c0": z0, "dc0": torch.empty_like(z0)}
         native.loop(
             "lem_backward",
@@ -435,7 +375,7 @@ class _LEM:
         return Gradients(fields["dx"] if u is None else None, dweight, (fields["dh0"], fields["dc0"]), by_name)
 
 
-class _Lipschitz:
+class Lipschitz:
     @staticmethod
     def settings(parameters: Mapping[str, Any]) -> _Settings:
         return {"euler": True, "step_size": parameters["step_size"]}
@@ -445,7 +385,7 @@ class _Lipschitz:
         h = workspace.take(*x.shape)
         saved = _saved(h, 1) if keep else None
         packed = native.pack(arguments.weight, gates=2)
-        settings = _Lipschitz.settings(arguments.parameters)
+        settings = Lipschitz.settings(arguments.parameters)
         native.loop("lipschitz_forward", settings, x=x, packed=packed, h0=arguments.state[0], h=h, saved=saved)
         return (h,), (saved,)
 
@@ -454,7 +394,7 @@ class _Lipschitz:
         weight, (h0,), (h,), (saved,) = arguments.weight, arguments.state, tape.states, tape.saved
         n = h.shape[-1]
         dlinear = workspace.take(*h.shape)
-        fields = _fields(tape, n, _Lipschitz.settings(arguments.parameters)) | {"saved": saved, "dmixed": dlinear}
+        fields = _fields(tape, n, Lipschitz.settings(arguments.parameters)) | {"saved": saved, "dmixed": dlinear}
         native.loop(
             "lipschitz_backward",
             packed=native.pack_transposed(weight[:n]),
@@ -467,24 +407,3 @@ class _Lipschitz:
             _product(dlinear, h, h0, dweight[:n])
             _product(fields["dx"], h, h0, dweight[n:])
         return Gradients(fields["dx"], dweight, (fields["dh0"],))
-
-
-KERNELS: dict[str, type[Kernel]] = {
-    "recurrence": _Recurrence,
-    "gated_recurrence": _Gated,
-    "lstm": _LSTM,
-    "gru": _GRU,
-    "cornn": _CoRNN,
-    "lem": _LEM,
-    "lipschitz": _Lipschitz,
-    "diagonal_recurrence": Scan,
-    "delta_rule": delta.Delta,
-    "independent_recurrence": Independent,
-    "min_gru": Minimal,
-    "min_lstm": Minimal,
-    "oscillators": Oscillators,
-    "selective_scan": selective.Selective,
-    "slstm": SLSTM,
-    "mlstm": MLSTM,
-}
-"""The kernels, by the operation's name."""

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import native, workspace
 from orthobench.recurrence.activations import Kind
+from orthobench.recurrence.cpu import native, workspace
+from orthobench.recurrence.cpu.scan import run_blocks
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
-from orthobench.recurrence.scan import run_blocks
 
 KINDS = (Kind.IDENTITY, Kind.RELU, Kind.TANH)
 """The activations, in the order of the numbers in `independent.c`."""

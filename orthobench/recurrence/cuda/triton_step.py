@@ -20,7 +20,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from orthobench.recurrence.triton_cells import cell_backward, cell_forward, sigmoid, tanh
+from orthobench.recurrence.cuda.triton_cells import cell_backward, cell_forward, sigmoid, tanh
 
 # Time indices must not be specialised by value, or some steps would compile kernels of their own.
 _step = triton.jit(do_not_specialize=["t", "t_other", "t_previous", "T", "T_other", "T_previous"])

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import native, stopwatch, threads, workspace
+from orthobench.recurrence import stopwatch
+from orthobench.recurrence.cpu import native, threads, workspace
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
 _SMALL = 1 << 16  # numbers of all states; below, starting a thread costs more than it saves

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.diagonal import scan, scan_gradients
+from orthobench.recurrence.cuda.diagonal import scan, scan_gradients
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 from orthobench.recurrence.operations import selected
 

@@ -223,9 +223,10 @@ def source_hash() -> str:
     It includes the Python code, which chooses a kernel and its form.
     """
     digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.iterdir()):
+    folder = Path(__file__).parents[1]
+    for file in sorted(folder.rglob("*")):
         if file.suffix in (".c", ".cu", ".cuh", ".h", ".py"):
-            digest.update(f"{file.name}\0".encode() + file.read_bytes() + b"\0")
+            digest.update(f"{file.relative_to(folder).as_posix()}\0".encode() + file.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import cuda_launch, kernels, nvrtc, nvrtc_row
+from orthobench.recurrence import kernels
 from orthobench.recurrence.call import Call, Result
+from orthobench.recurrence.cuda import launch, nvrtc, nvrtc_row
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 
 NAME = "cluster"
@@ -120,7 +121,7 @@ def _launch(
 ) -> None:
     """Launch the kernel on all batch rows of `h0`, each of the same run."""
     batch = h0.shape[0]
-    rows = layout.choose(batch, cuda_launch.processors(h0.device))
+    rows = layout.choose(batch, launch.processors(h0.device))
     blocks = -(-batch // rows) * layout.blocks
     nvrtc.load(source, h0.device, layout.constants(rows) | form).launch(name, blocks, THREADS, arguments)
 
@@ -154,7 +155,7 @@ class _Plain:
         activation, step_size = arguments.parameters["activation"], arguments.parameters["step_size"]
         (h0,), (states,), bias = arguments.state, tape.states, arguments.parameters["bias"]
         saved = states if tape.saved[0] is None else tape.saved[0]
-        is_final, gradient = cuda_launch.loss_gradient(tape)
+        is_final, gradient = launch.loss_gradient(tape)
         dx, dh0, dbias = torch.empty_like(states), torch.empty_like(h0), torch.empty_like(h0)
         total = torch.empty_like(states) if tape.norms else dx
         form = {"COLUMNS": 4, **nvrtc_row.form(activation, step_size is not None, is_final, bool(tape.norms))}
@@ -164,8 +165,8 @@ class _Plain:
             *(float(step_size or 0.0), float(activation.slope)),
         )
         for norms in tape.norms:
-            cuda_launch.record(norms, total)
-        weight = cuda_launch.weight_gradient(dx, states, h0)
+            launch.record(norms, total)
+        weight = launch.weight_gradient(dx, states, h0)
         return Gradients(dx, weight, (dh0,), {"bias": None if bias is None else dbias.sum(0)})
 
 
@@ -190,7 +191,7 @@ class _LSTM:
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         (h0, c0), (h, c), (gates,), weight = arguments.state, tape.states, tape.saved, arguments.weight
         assert gates is not None
-        (is_final, grad_h), grad_c = cuda_launch.loss_gradient(tape), tape.last(1)
+        (is_final, grad_h), grad_c = launch.loss_gradient(tape), tape.last(1)
         dx, dh0, dc0, traced = torch.empty_like(gates), torch.empty_like(h0), torch.empty_like(c0), bool(tape.norms)
         total_h, total_c = (torch.empty_like(h), torch.empty_like(c)) if traced else (dx, dx)
         _launch(
@@ -198,8 +199,8 @@ class _LSTM:
             *(grad_h, grad_c, weight, gates, c, c0, dx, total_h, total_c, dh0, dc0, *_sizes(h)),
         )
         for norms, total in zip(tape.norms, (total_h, total_c), strict=False):
-            cuda_launch.record(norms, total)
-        return Gradients(dx, cuda_launch.weight_gradient(dx, h, h0), (dh0, dc0))
+            launch.record(norms, total)
+        return Gradients(dx, launch.weight_gradient(dx, h, h0), (dh0, dc0))
 
 
 class _ResetAfter:
@@ -219,7 +220,7 @@ class _ResetAfter:
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         (h0,), (states,), (gates,), weight = arguments.state, tape.states, tape.saved, arguments.weight
         assert gates is not None
-        is_final, grad = cuda_launch.loss_gradient(tape)
+        is_final, grad = launch.loss_gradient(tape)
         steps, batch, n = states.shape
         dx, mixed = states.new_empty(steps, batch, 3 * n), states.new_empty(steps, batch, 3 * n)
         dh0, traced = torch.empty_like(h0), bool(tape.norms)
@@ -229,10 +230,10 @@ class _ResetAfter:
             *(grad, weight, gates, states, h0, dx, mixed, total, dh0, *_sizes(states)),
         )
         for norms in tape.norms:
-            cuda_launch.record(norms, total)
+            launch.record(norms, total)
         has_bias = arguments.parameters["candidate_bias"] is not None
         db = mixed[..., 2 * n :].sum((0, 1)) if has_bias else None
-        return Gradients(dx, cuda_launch.weight_gradient(mixed, states, h0), (dh0,), {"candidate_bias": db})
+        return Gradients(dx, launch.weight_gradient(mixed, states, h0), (dh0,), {"candidate_bias": db})
 
 
 class _ResetBefore:
@@ -251,7 +252,7 @@ class _ResetBefore:
         (h0,), (states,), (reset, gates), weight = arguments.state, tape.states, tape.saved, arguments.weight
         assert reset is not None
         assert gates is not None
-        is_final, grad = cuda_launch.loss_gradient(tape)
+        is_final, grad = launch.loss_gradient(tape)
         n, dx, dh0, traced = h0.shape[1], torch.empty_like(gates), torch.empty_like(h0), bool(tape.norms)
         total = torch.empty_like(states) if traced else dx
         _launch(
@@ -259,11 +260,11 @@ class _ResetBefore:
             *(grad, weight, gates, states, h0, dx, total, dh0, *_sizes(states)),
         )
         for norms in tape.norms:
-            cuda_launch.record(norms, total)
-        return Gradients(dx, cuda_launch.reset_weight_gradient(dx, states, h0, reset), (dh0,))
+            launch.record(norms, total)
+        return Gradients(dx, launch.reset_weight_gradient(dx, states, h0, reset), (dh0,))
 
 
-class _GRU(cuda_launch.GruForms):
+class _GRU(launch.GruForms):
     reset_after, reset_before = _ResetAfter, _ResetBefore
 
 

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import native, stopwatch, threads, workspace
+from orthobench.recurrence import stopwatch
 from orthobench.recurrence.call import Convolution, Projection
+from orthobench.recurrence.cpu import native, threads, workspace
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
 _TAPS = 8  # of a convolution; more would need more steps than a chunk before it

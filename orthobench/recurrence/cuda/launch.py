@@ -83,7 +83,7 @@ def step_plan(batch: int, columns: int, processors: int, gates: int = 1) -> Step
 @functools.cache
 def kernels() -> Any:
     """Import the kernels' modules, and with them Triton."""
-    from orthobench.recurrence import triton_row, triton_step
+    from orthobench.recurrence.cuda import triton_row, triton_step
 
     return SimpleNamespace(row=triton_row, step=triton_step)
 

@@ -1,4 +1,4 @@
-"""The compiled library for Python: its functions, the problems of `cpu.c`, and matrices in the order it reads them.
+"""The compiled library for Python: its functions, the problems of `dense.c`, and matrices in the order it reads them.
 
 No number depends on the number of threads.
 """
@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import build, stopwatch, threads, workspace
+from orthobench.recurrence import stopwatch
+from orthobench.recurrence.cpu import build, threads, workspace
 
 _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
 _CACHED = 1 << 20  # bytes of a packed matrix that stays in a core's cache; a larger one is read once for all batch rows
@@ -48,7 +49,7 @@ _NUMBERS = ("steps", "batch", "features", "inputs", "groups", "kind", "euler", "
 
 
 class _Problem(ctypes.Structure):
-    """`struct problem` of cpu.c."""
+    """`struct problem` of dense.c."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in _NUMBERS),
@@ -93,7 +94,7 @@ def _failures() -> frozenset[str]:
 
 def _comparisons() -> dict[str, Callable[[], bool]]:
     # It imports the operations, which import this module.
-    comparison = importlib.import_module("orthobench.recurrence.comparison")
+    comparison = importlib.import_module("orthobench.recurrence.cpu.comparison")
     comparisons: dict[str, Callable[[], bool]] = comparison.comparisons()
     return comparisons
 
@@ -125,7 +126,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     size, pointer = ctypes.c_int64, ctypes.c_void_p
     library.problem_size.restype = library.vector_length.restype = size
     if library.problem_size() != ctypes.sizeof(_Problem):
-        raise build.BuildError("cpu.c and native.py disagree about struct problem")
+        raise build.BuildError("dense.c and native.py disagree about struct problem")
     for op in ("recurrence", "gated", "lstm", "gru", "cornn", "lem", "lipschitz"):
         for direction in ("forward", "backward"):
             getattr(library, f"{op}_{direction}").argtypes = (ctypes.POINTER(_Problem), size, size)
@@ -178,7 +179,7 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
     """Run one direction of an operation over all steps, the batch rows split over the threads and into blocks.
 
     Args:
-        function: its name in cpu.c.
+        function: its name in dense.c.
         settings: numbers of its problem.
         fields: tensors and numbers of its problem; an absent or None field is NULL.
     """
@@ -242,7 +243,7 @@ def with_bias(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tens
 
 
 def pack(weight: Tensor, gates: int = 1) -> Tensor:
-    """Pack W `[gates * n, depth]` for h W^T; see `pack` in cpu.c."""
+    """Pack W `[gates * n, depth]` for h W^T; see `pack` in dense.c."""
     return _packed(weight, weight.shape[0] // gates, weight.shape[1], weight.stride(0), 1, gates)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from orthobench.recurrence.triton_cells import cell_backward, cell_forward
+from orthobench.recurrence.cuda.triton_cells import cell_backward, cell_forward
 
 # Where n is known to be a multiple of 16, Triton loads W in wider pieces. Their layout splits a column over threads: at
 # 192 features a step then has 20 barriers instead of 8, and 45 % more instructions.

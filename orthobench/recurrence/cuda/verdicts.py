@@ -23,9 +23,11 @@ from typing import Any
 import filelock
 import torch
 
-from orthobench.recurrence import build, dispatch, self_test
+from orthobench.recurrence import dispatch
 from orthobench.recurrence.call import Call
-from orthobench.recurrence.self_test import Form, Run
+from orthobench.recurrence.cpu import build
+from orthobench.recurrence.cuda import self_test
+from orthobench.recurrence.cuda.self_test import Form, Run
 
 SWITCH = "ORTHOBENCH_SELF_TEST"
 """The environment variable that switches the tests off when it is "off"; then Triton's kernels serve untested."""

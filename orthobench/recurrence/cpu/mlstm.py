@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from orthobench.recurrence import native, stopwatch, threads, workspace
+from orthobench.recurrence import stopwatch
+from orthobench.recurrence.cpu import native, threads, workspace
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
 _SMALL = 1 << 16  # numbers of the memories that all steps write; below, starting a thread costs more than it saves

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.cuda_launch import (
+from orthobench.recurrence.cuda.launch import (
     GruForms,
     first_gradient,
     loss_gradient,

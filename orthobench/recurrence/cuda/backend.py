@@ -19,23 +19,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import (
-    cuda_gated,
-    cuda_launch,
-    delta_chunks,
-    kernels,
-    mlstm_chunks,
-    nvrtc_cluster,
-    nvrtc_row,
-    verdicts,
-)
+from orthobench.recurrence import kernels
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.diagonal import Diagonal
+from orthobench.recurrence.cuda import delta_chunks, gated, launch, mlstm_chunks, nvrtc_cluster, nvrtc_row, verdicts
+from orthobench.recurrence.cuda.diagonal import Diagonal
+from orthobench.recurrence.cuda.pieces import Minimal, Oscillators
+from orthobench.recurrence.cuda.selective_pieces import SelectiveScan
+from orthobench.recurrence.cuda.self_test import Run
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
-from orthobench.recurrence.pieces import Minimal, Oscillators
-from orthobench.recurrence.selective_pieces import SelectiveScan
-from orthobench.recurrence.self_test import Run
 
 _GATED = "gated"
 _IN_CHUNKS = {"delta_rule": delta_chunks.run, "mlstm": mlstm_chunks.run}
@@ -59,7 +51,7 @@ def unsupported(call: Call) -> str | None:
         return f"{op}: x is on {x.device} and the weight on {weight.device}, not on one CUDA device"
     if KERNELS[op] in _IN_TORCH:
         return None
-    if problem := cuda_launch.triton_problem():
+    if problem := launch.triton_problem():
         return problem
     if torch.cuda.get_device_capability(x.device) < (8, 0):
         return f"{torch.cuda.get_device_name(x.device)} has no TF32 tensor cores"
@@ -174,14 +166,14 @@ class _Recurrence:
         b = h0.new_zeros(*h0.shape[:-2], n) if bias is None else bias
         states = x.new_empty(*x.shape[:-1], n)
         saved = torch.empty_like(x) if cell.keeps else states
-        plan = cuda_launch.row_plan(n)
+        plan = launch.row_plan(n)
         shared = {**cell.scalars(), **cell.constants(), "KEEP": cell.keeps}
         if plan is not None:
-            cuda_launch.kernels().row.row_forward[(h0.numel() // n,)](
+            launch.kernels().row.row_forward[(h0.numel() // n,)](
                 x, weight.mT.contiguous(), h0, b, states, saved, steps, batch, n, **shared, **plan.constants()
             )
         else:
-            kernel, constants = cuda_launch.step_launch("step_forward", x, batch, n)
+            kernel, constants = launch.step_launch("step_forward", x, batch, n)
             for t in range(steps):
                 previous, t_other = (states, t - 1) if t else (h0, 0)
                 slabs = steps if t else 1
@@ -193,17 +185,17 @@ class _Recurrence:
         cell, weight, (h0,), (states,) = _cell(arguments.parameters), arguments.weight, arguments.state, tape.states
         saved = states if tape.saved[0] is None else tape.saved[0]
         bias = arguments.parameters.get("bias")
-        final, grad = cuda_launch.loss_gradient(tape)
+        final, grad = launch.loss_gradient(tape)
         norms = tape.norms[0] if tape.norms else None
         steps, batch, n = states.shape[-3:]
         b = h0.new_zeros(*h0.shape[:-2], n) if bias is None else bias
         dx = torch.empty_like(saved)
         dbias = torch.zeros_like(h0)
-        plan = cuda_launch.row_plan(n)
+        plan = launch.row_plan(n)
         shared = {**cell.scalars(), **cell.constants(), "BIAS": bias is not None, "FINAL": final}
         if plan is not None:
             dh0 = torch.empty_like(h0)
-            cuda_launch.kernels().row.row_backward[(h0.numel() // n,)](
+            launch.kernels().row.row_backward[(h0.numel() // n,)](
                 grad, weight, saved, b, dx, dh0, dbias, dbias if norms is None else norms, steps, batch, n,
                 **shared, TRACE=norms is not None, **plan.constants(),
             )  # fmt: skip
@@ -213,28 +205,28 @@ class _Recurrence:
             total = torch.empty_like(states) if needs_total else dx
             d_mixed = torch.empty_like(states) if cell.gates == 2 else dx
             m = weight.mT.contiguous()
-            kernel, constants = cuda_launch.step_launch("step_backward", states, batch, n)
+            kernel, constants = launch.step_launch("step_backward", states, batch, n)
             for t in reversed(range(steps)):
                 kernel(
                     grad, m, saved, b, dx, d_mixed, total, dbias, t, min(t + 1, steps - 1), steps, batch,
                     **shared, TOTAL=needs_total, LAST=t == steps - 1, **constants,
                 )  # fmt: skip
-            dh0 = cuda_launch.first_gradient(d_mixed, weight)
+            dh0 = launch.first_gradient(d_mixed, weight)
             if cell.is_residual:
                 dh0 += total.select(-3, 0)
-            cuda_launch.record(norms, total)
+            launch.record(norms, total)
         db = None
         if bias is not None:
             terms = dbias[..., ::2] if cell.is_complex else dbias  # a pair holds its term twice
-            db = cuda_launch.of_each_run(cuda_launch.sum_of_rows, terms)
-        return Gradients(dx, cuda_launch.weight_gradient(d_mixed, states, h0), (dh0,), {"bias": db})
+            db = launch.of_each_run(launch.sum_of_rows, terms)
+        return Gradients(dx, launch.weight_gradient(d_mixed, states, h0), (dh0,), {"bias": db})
 
 
 KERNELS: dict[str, type[Kernel]] = {
     "recurrence": _Recurrence,
     "gated_recurrence": _Recurrence,
-    "lstm": cuda_gated.LSTM,
-    "gru": cuda_gated.GRU,
+    "lstm": gated.LSTM,
+    "gru": gated.GRU,
     "diagonal_recurrence": Diagonal,
     "min_gru": Minimal,
     "min_lstm": Minimal,
