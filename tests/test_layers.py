@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,48 @@ def test_the_table_has_every_room_above_its_imports():
     for room, imports in table().items():
         for name in imports:
             assert order.index(name) > order.index(room), f"{room} imports {name}, which stands above it"
+
+
+def modules() -> dict[str, Path]:
+    """The package's modules by their dotted names."""
+    names = {
+        ".".join(("orthobench", *path.relative_to(PACKAGE).with_suffix("").parts)): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    return {name.removesuffix(".__init__"): path for name, path in names.items()}
+
+
+def imported_modules(path: Path, known: Mapping[str, Path]) -> set[str]:
+    """The modules that a file imports when it runs, at its top or inside a function."""
+    tree = ast.parse(path.read_text("utf-8"))
+    typing = {
+        child
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for child in ast.walk(node)
+    }
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if node in typing:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            within = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= (within & known.keys()) or {node.module}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names & known.keys()
+
+
+def test_no_module_imports_itself_through_others():
+    known = modules()
+    graph = {name: imported_modules(path, known) - {name} for name, path in known.items()}
+    assert "orthobench.model.base" in graph["orthobench.model.stack"]
+    # `Model.build` makes a stack, and a stack is a model.
+    graph["orthobench.model.base"].remove("orthobench.model.stack")
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
 
 
 def test_the_check_sees_imports():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -61,6 +61,7 @@ def command(
         return
     from orthobench.analysis.compare import adjusted, check_count, contrasts
     from orthobench.cli import records
+    from orthobench.cli.contrasts import record_of
     from orthobench.errors import UsageError
     from orthobench.store import open_store
     from orthobench.training.locks import status_in
@@ -79,40 +80,11 @@ def command(
         _print(each, p if len(compared) > 1 else None, value)
 
 
-def record_of(contrast: Contrast, p: float | None, value: str) -> dict[str, Any]:
-    result = contrast.result
-    record: dict[str, Any] = {
-        "first": contrast.first.text,
-        "second": contrast.second.text,
-        "runs": [[run.key for run in side.runs] for side in (contrast.first, contrast.second)],
-        "settings": contrast.settings,
-        "environment": contrast.environment,
-        "metric": contrast.metric,
-        "value": value,
-        "statuses": contrast.counts,
-        "medians": [side and {"value": side.value, "interval": [side.low, side.high]} for side in contrast.medians],
-        "paired": contrast.paired,
-        "caution": contrast.caution or None,
-    }
-    if result:
-        record["result"] = {
-            "n": result.n,
-            "difference": result.difference.mean if result.difference else None,
-            "half_width": result.difference.half_width if result.difference else None,
-            "test": result.test,
-            "p": result.p,
-            "p_holm": p,
-            "smallest_p": result.smallest_p,
-            "first_lower": result.first_lower,
-            "words": result.words or None,
-        }
-    return record
-
-
 def _print(contrast: Contrast, p: float | None, value: str) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from orthobench.cli.contrasts import result_lines
     from orthobench.cli.records import console
 
     out = console()
@@ -125,22 +97,3 @@ def _print(contrast: Contrast, p: float | None, value: str) -> None:
     for line in result_lines(contrast, p, value):
         out.print(line, markup=False, soft_wrap=True)
     out.print()
-
-
-def result_lines(contrast: Contrast, p: float | None, value: str) -> list[str]:
-    """Return the result of a comparison in words."""
-    from orthobench.cli.records import cell
-
-    result = contrast.result
-    if result is None:
-        return ["too few finished or diverged runs to compare: give 6 seeds"]
-    pairs = f"{result.n[0]} common seeds" if contrast.paired else f"{result.n[0]} and {result.n[1]} runs, not paired"
-    return [
-        f"{contrast.metric}, {value}: {pairs}; difference of the means of finished runs "
-        + (f"{result.difference} (95 % interval)" if result.difference else "–"),
-        f"{result.test}: p = {cell(result.p)}"
-        + (f", by Holm over all comparisons {cell(p)}" if p is not None else "")
-        + f"; smallest possible p {cell(result.smallest_p)}",
-        f"the first is lower in {result.first_lower:.0%} of the pairs of runs; a diverged run is the worst",
-        *(text for text in (result.words, contrast.caution) if text),
-    ]

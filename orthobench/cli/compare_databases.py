@@ -84,7 +84,7 @@ def compare_two(
 
 
 def _record(compared: DatabaseComparison, names: Sequence[str], value: str) -> dict[str, Any]:
-    from orthobench.cli.compare import record_of
+    from orthobench.cli.contrasts import record_of
 
     matches = [
         {"runs_of": match.label, "seeds": match.seeds, "identical": match.identical}
@@ -136,7 +136,7 @@ def _print(compared: DatabaseComparison, names: Sequence[str], value: str) -> No
     from rich.markup import escape
     from rich.table import Table
 
-    from orthobench.cli.compare import result_lines
+    from orthobench.cli.contrasts import result_lines
     from orthobench.cli.records import console
 
     out = console()

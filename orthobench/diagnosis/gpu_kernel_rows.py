@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.diagnosis.gpu_report import Row
-from orthobench.diagnosis.gpu_timing import Device, Run, Sizes, Values
+from orthobench.diagnosis.gpu_timing import Device, Row, Run, Sizes, Values
 from orthobench.recurrence import MODRELU, TANH, Activation, gru, lstm, recurrence, reference
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cuda import backend as cuda

@@ -11,27 +11,20 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 
 from orthobench import environment
+from orthobench.diagnosis import gpu_rows
+from orthobench.diagnosis.gpu_timing import Row
 from orthobench.errors import UsageError, one_line
 from orthobench.recurrence.cuda import verdicts
 from orthobench.store.atomic import storage_error
 from orthobench.store.strict_json import dumps
 
 KIND = "orthobench GPU report"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A row: its name, which is unique in the report, and the function that measures its values."""
-
-    name: str
-    measure: Callable[[], Mapping[str, Any]]
 
 
 def measure_gpu(file: Path, seconds: float, on_row: Callable[[Mapping[str, Any]], None]) -> int:
@@ -43,12 +36,12 @@ def measure_gpu(file: Path, seconds: float, on_row: Callable[[Mapping[str, Any]]
     """
     if not torch.cuda.is_available():
         raise UsageError("there is no CUDA device here: run --gpu-report on a machine with a GPU that torch sees")
-    from orthobench.diagnosis.gpu_rows import rows
-
     device = torch.device("cuda", torch.cuda.current_device())
     facts = environment.describe(device) | verdicts.machine(device)
     deadline = time.monotonic() + seconds
-    return write_report(file, facts, list(rows(device)), deadline, on_row, is_broken=lambda: verdicts.is_broken(device))
+    return write_report(
+        file, facts, list(gpu_rows.rows(device)), deadline, on_row, is_broken=lambda: verdicts.is_broken(device)
+    )
 
 
 def write_report(

@@ -18,8 +18,7 @@ from orthobench.bench.constraints import CONSTRAINTS
 from orthobench.bench.models import step_on_noise
 from orthobench.bench.suite import ConstraintStep
 from orthobench.diagnosis import gpu_kernel_rows
-from orthobench.diagnosis.gpu_report import Row
-from orthobench.diagnosis.gpu_timing import Device, Run, Sizes, Values, captured, timed
+from orthobench.diagnosis.gpu_timing import Device, Row, Run, Sizes, Values, captured, timed
 from orthobench.plugins import Catalog
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cuda import self_test, verdicts

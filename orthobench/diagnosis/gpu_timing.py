@@ -1,4 +1,4 @@
-"""How the rows of the report on a GPU are measured: the device, the sizes, and the timers."""
+"""A row of the report on a GPU, and how it is measured: the device, the sizes, and the timers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ from orthobench.recurrence.cuda import self_test
 
 Run = Callable[[], Any]
 Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: its name, which is unique in the report, and the function that measures its values."""
+
+    name: str
+    measure: Callable[[], Values]
 
 
 @dataclass(frozen=True)

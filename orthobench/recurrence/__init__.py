@@ -10,9 +10,9 @@ An operation is called as `h, state = recurrence(x, weight, state, trace, ...)`;
 from __future__ import annotations
 
 from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, RELU, TANH, Activation, Kind
+from orthobench.recurrence.backends import BACKENDS, BackendError, last_used, set_backend, use_backend
 from orthobench.recurrence.call import Convolution, Multiply, Projection, State
 from orthobench.recurrence.convolution import short_convolution
-from orthobench.recurrence.dispatch import BACKENDS, BackendError, last_used, set_backend, use_backend
 from orthobench.recurrence.entropy import cross_entropy
 from orthobench.recurrence.head_normalization import head_norm
 from orthobench.recurrence.normalization import layer_norm

@@ -8,92 +8,20 @@ from __future__ import annotations
 
 import importlib
 import logging
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import convolution, reference
+from orthobench.recurrence import backends, convolution, reference
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
 from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.projection import project
 
-AUTO = "auto"
-BACKENDS = ("reference", "cpu", "cuda")
-
 _logger = logging.getLogger("orthobench.recurrence")
-_current: ContextVar[str | None] = ContextVar("recurrence_backend", default=None)
-_default = AUTO
 _SLOWER = {"cpu": "up to seven times slower", "cuda": "many times slower"}
 _logged: set[str] = set()
-
-
-class _Record(threading.local):
-    """The record of this thread's calls: runs that train together have a thread each."""
-
-    def __init__(self) -> None:
-        self.used: set[str] = set()
-        self.self_tests: dict[str, Any] = {}
-
-
-_record = _Record()
-
-
-class BackendError(ValueError):
-    """The chosen back end cannot serve a call; the message has the reason."""
-
-
-def set_backend(name: str) -> None:
-    """Set the back end of every call outside `use_backend`: one of BACKENDS, or "auto"."""
-    global _default
-    _default = _checked(name)
-
-
-@contextmanager
-def use_backend(name: str) -> Iterator[None]:
-    """Set the back end of the calls inside the block: one of BACKENDS, or "auto"."""
-    token = _current.set(_checked(name))
-    try:
-        yield
-    finally:
-        _current.reset(token)
-
-
-def chosen() -> str:
-    """Return the name set by `use_backend` or `set_backend`: one of BACKENDS, or "auto"."""
-    return _current.get() or _default
-
-
-def last_used() -> set[str]:
-    """Return the names of the back ends that served this thread's calls since `forget_used`, for a run's record."""
-    return set(_record.used)
-
-
-def last_self_tests() -> dict[str, Any] | None:
-    """Return the machine and the self-tests that calls relied on since `forget_used`, as JSON values, or None."""
-    if not _record.self_tests:
-        return None
-    described: dict[str, Any] = importlib.import_module("orthobench.recurrence.cuda.verdicts").described(
-        _record.self_tests
-    )
-    return described
-
-
-def record_self_test(form: str, verdict: Any) -> None:
-    """Record a verdict that a call relied on, for `last_self_tests`."""
-    _record.self_tests[form] = verdict
-
-
-def forget_used() -> None:
-    """Empty the records of `last_used` and `last_self_tests`."""
-    _record.used.clear()
-    _record.self_tests.clear()
 
 
 def run(call: Call) -> Result:
@@ -103,7 +31,7 @@ def run(call: Call) -> Result:
         BackendError: it cannot serve the call.
     """
     name = choose(call)
-    _record.used.add(name)
+    backends.record(name)
     call = replace(call, x=_resolved(call, name))
     if call.is_mapped and not (name == "cpu" and cpu.maps(call)):
         assert isinstance(call.x, Tensor)
@@ -138,10 +66,10 @@ def choose(call: Call) -> str:
     """
     if torch.compiler.is_exporting():  # an exported program has operations of torch alone
         return "reference"
-    name = chosen()
-    if name != AUTO:
+    name = backends.chosen()
+    if name != backends.AUTO:
         if reason := _unsupported(name, call) or _module(name).unusable(call):
-            raise BackendError(f"{call.operation.name}: back end {name} cannot serve this: {reason}")
+            raise backends.BackendError(f"{call.operation.name}: back end {name} cannot serve this: {reason}")
         return name
     device = call.x.device.type
     if device not in ("cpu", "cuda") or call.x.dtype != torch.float32:
@@ -154,12 +82,6 @@ def choose(call: Call) -> str:
     else:
         return device
     return "reference"
-
-
-def _checked(name: str) -> str:
-    if name not in (AUTO, *BACKENDS):
-        raise ValueError(f"unknown recurrence back end {name!r}: one of {', '.join((AUTO, *BACKENDS))}")
-    return name
 
 
 def _unsupported(name: str, call: Call) -> str | None:

@@ -15,7 +15,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu
 
-from orthobench.recurrence import dispatch
+from orthobench.recurrence import backends
 from orthobench.recurrence.cpu import native, threads, workspace
 
 _PARTS = 8  # ranges of rows whose sums are made apart, so that no sum depends on the threads
@@ -58,7 +58,7 @@ def gated_sum(base: Tensor, values: Tensor) -> Tensor:
 def _in_c(*tensors: Tensor) -> bool:
     """Return whether the C kernels serve these tensors."""
     fit = all(tensor.device.type == "cpu" and tensor.dtype is torch.float32 and tensor.numel() for tensor in tensors)
-    in_torch = torch.compiler.is_exporting() or dispatch.chosen() == "reference"
+    in_torch = torch.compiler.is_exporting() or backends.chosen() == "reference"
     return fit and not in_torch and not native.unusable("pointwise")
 
 

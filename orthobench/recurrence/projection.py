@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import dispatch, stopwatch
+from orthobench.recurrence import backends, stopwatch
 from orthobench.recurrence.cpu import native, workspace
 
 
@@ -31,7 +31,7 @@ def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: st
     """
     tensors = [inputs, weight] if bias is None else [inputs, weight, bias]
     has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and inputs.numel()
-    in_torch = torch.compiler.is_exporting() or dispatch.chosen() == "reference"
+    in_torch = torch.compiler.is_exporting() or backends.chosen() == "reference"
     if in_torch or not has_kernel or inputs.dim() != 3 or native.unusable("project"):
         return torch.nn.functional.linear(inputs, weight, bias)
     with stopwatch.part(part):

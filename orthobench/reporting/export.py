@@ -16,10 +16,10 @@ from orthobench.analysis.paper_tables import Cell, PaperTable
 from orthobench.analysis.statistics import Median, Summary
 from orthobench.analysis.variants import Variant
 from orthobench.errors import UsageError
-from orthobench.reporting.html import load_views
 from orthobench.reporting.latex import latex_table
 from orthobench.reporting.pages import PaperView, distinguishing_values, full_title, leaderboard
 from orthobench.reporting.scope import Scope
+from orthobench.reporting.views import load_views
 from orthobench.store import Store
 from orthobench.store.strict_json import dumps
 

@@ -17,11 +17,11 @@ import jinja2
 from markupsafe import Markup
 
 from orthobench.analysis.claims import count_claims
-from orthobench.analysis.conditions import SOLVED, Condition, collect
+from orthobench.analysis.conditions import SOLVED, Condition
 from orthobench.analysis.paper_tables import TOLERANCE, fill_command
 from orthobench.analysis.searches import SearchData, collect_searches
 from orthobench.errors import UsageError
-from orthobench.papers import Study, find_paper, papers
+from orthobench.papers import Study, papers
 from orthobench.reporting import sparks, verdicts
 from orthobench.reporting.account import Account, read_account
 from orthobench.reporting.blocks import block, json_block, plotly_script, policy
@@ -37,18 +37,18 @@ from orthobench.reporting.pages import (
     full_title,
     headline,
     leaderboard,
-    mark_repeated_claims,
     study_claims,
     tasks,
-    view_paper,
 )
 from orthobench.reporting.paper_figures import panel_figures, printed_panels
+from orthobench.reporting.reproduction import where_it_was_run
 from orthobench.reporting.runs import points_for, run_details, run_index
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.search_data import search_record
 from orthobench.reporting.stills import still
-from orthobench.reporting.studies import StudyResult, draw, figures_of, find_result, study_results
+from orthobench.reporting.studies import StudyResult, draw, figures_of, find_result
 from orthobench.reporting.styles import PALETTE, Styles
+from orthobench.reporting.views import load_views
 from orthobench.store import Status, Store, atomic
 from orthobench.store.overwrite import refuse_other_kinds
 from orthobench.version import __version__
@@ -109,22 +109,6 @@ def write_study(store: Store, out: Path, study: Study) -> Path:
     return out.resolve()
 
 
-def load_views(
-    store: Store, scope: Scope, variant_keys: Mapping[str, str]
-) -> tuple[list[Condition], list[PaperView], list[StudyResult]]:
-    """Return the measured conditions, the papers and the studies in scope.
-
-    Raises:
-        UsageError: no run is in scope, or the paper, table or figure is unknown.
-    """
-    selected = [find_paper(scope.paper)] if scope.paper else papers()
-    conditions = collect(store, scope.select(store))
-    results = [] if scope.conditions else study_results(store)
-    by_name = {result.study.name: result for result in results}
-    views = mark_repeated_claims([view_paper(paper, conditions, variant_keys, by_name) for paper in papers()])
-    return conditions, scope.restrict([view for view in views if view.paper in selected]), results
-
-
 def write_whole(out: Path, content: bytes, kind: str) -> None:
     """Write or replace a file of a report, with its folder.
 
@@ -150,8 +134,6 @@ def _render(
     account: Account | None = None,
     live: bool = False,
 ) -> str:
-    from orthobench.reporting.reproduction import where_it_was_run  # it imports this module by way of the exports
-
     studied = [condition for result in results for _, condition in result.conditions]
     styles = Styles([*conditions, *studied])
     sections = [draw(result, styles) for result in results]

@@ -9,10 +9,11 @@ from typing import Literal, get_args
 from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.export import condition_sheet, sheets
 from orthobench.reporting.export import write as write_tables
-from orthobench.reporting.html import load_views, write_html, write_whole
+from orthobench.reporting.html import write_html, write_whole
 from orthobench.reporting.reproduction import everything_measured, keep_authors, reproduction
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.styles import Styles
+from orthobench.reporting.views import load_views
 from orthobench.store import Store
 from orthobench.store.overwrite import refuse_other_kinds
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orthobench.errors import UsageError, unknown
-from orthobench.recurrence.dispatch import use_backend
+from orthobench.recurrence.backends import use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Store
 from orthobench.trained.load import TrainedModel

@@ -9,7 +9,7 @@ import torch
 from orthobench import seeds
 from orthobench.errors import UsageError, one_line
 from orthobench.recurrence import BackendError, recurrence
-from orthobench.recurrence.dispatch import use_backend
+from orthobench.recurrence.backends import use_backend
 from orthobench.spec import RunConfig
 from orthobench.training.size import lacks_memory
 from orthobench.training.trainer import Trainer

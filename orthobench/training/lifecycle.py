@@ -9,7 +9,7 @@ import torch
 
 from orthobench.errors import RunLockedError, StorageError, UsageError, one_line
 from orthobench.recurrence import BackendError
-from orthobench.recurrence.dispatch import forget_used, use_backend
+from orthobench.recurrence.backends import forget_used, use_backend
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Status, Store
 from orthobench.training.checkpoint import Checkpoints

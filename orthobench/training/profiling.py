@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from orthobench import environment
-from orthobench.recurrence.dispatch import use_backend
+from orthobench.recurrence.backends import use_backend
 from orthobench.spec import RunConfig
 from orthobench.task import Split
 from orthobench.training.batches import as_stream

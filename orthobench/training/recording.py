@@ -10,7 +10,7 @@ import torch
 
 from orthobench import environment
 from orthobench.plugins import Sources
-from orthobench.recurrence.dispatch import last_self_tests, last_used
+from orthobench.recurrence.backends import last_self_tests, last_used
 from orthobench.store import Run, Store
 from orthobench.training.events import Evaluation, EventSink, RunEnd, RunStart
 from orthobench.training.trainer import backend_names

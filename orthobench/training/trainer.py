@@ -17,8 +17,8 @@ from torch import Tensor
 from orthobench import seeds
 from orthobench.errors import UsageError
 from orthobench.model import State
+from orthobench.recurrence.backends import last_used
 from orthobench.recurrence.cpu.build import source_hash
-from orthobench.recurrence.dispatch import last_used
 from orthobench.spec import RunConfig
 from orthobench.task import Batch, Task
 from orthobench.training.batches import Batches

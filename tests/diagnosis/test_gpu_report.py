@@ -12,9 +12,9 @@ import torch
 
 from orthobench import api
 from orthobench.diagnosis import gpu_report, gpu_rows
-from orthobench.diagnosis.gpu_report import Row, write_report
+from orthobench.diagnosis.gpu_report import write_report
 from orthobench.diagnosis.gpu_rows import rows_on
-from orthobench.diagnosis.gpu_timing import Device, Sizes
+from orthobench.diagnosis.gpu_timing import Device, Row, Sizes
 from orthobench.errors import StorageError, UsageError
 from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native

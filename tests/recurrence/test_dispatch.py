@@ -16,6 +16,7 @@ from orthobench.recurrence import (
     Activation,
     BackendError,
     Kind,
+    backends,
     cornn,
     diagonal_recurrence,
     dispatch,
@@ -41,7 +42,7 @@ def run(name: str, *arguments: Any) -> torch.Tensor:
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    dispatch.forget_used()
+    backends.forget_used()
     yield
     set_backend("auto")
 
@@ -73,7 +74,7 @@ def test_auto_takes_the_fastest() -> None:
 @pytest.mark.parametrize("name", ["reference", "cpu"])
 def test_asking_in_each_way(name: str) -> None:
     expected = run("reference", X, W, H)
-    dispatch.forget_used()
+    backends.forget_used()
     torch.testing.assert_close(run(name, X, W, H), expected)
     assert last_used() == {name}
     with use_backend(name):
@@ -102,7 +103,7 @@ def test_the_diagonal_recurrence_goes_through_dispatch() -> None:
     u, decay, start = torch.randn(9, 2, 4), torch.full((4,), 0.5), (torch.zeros(2, 4),)
     results = []
     for name, server in (("auto", "cpu"), ("cpu", "cpu"), ("reference", "reference")):
-        dispatch.forget_used()
+        backends.forget_used()
         with use_backend(name):
             results.append(diagonal_recurrence(u, decay, start)[0])
         assert last_used() == {server}

@@ -13,8 +13,8 @@ from support.interpreter import INTERPRETED, ON_GPU, run_interpreted
 from torch import Tensor
 
 from orthobench.recurrence import MODRELU, TANH, Activation, Kind, kernels, operations, recurrence, reference
+from orthobench.recurrence.backends import forget_used, last_used, use_backend
 from orthobench.recurrence.cuda import backend as cuda
-from orthobench.recurrence.dispatch import forget_used, last_used, use_backend
 from orthobench.recurrence.meeting import Meeting
 
 DEVICE = "cuda" if ON_GPU else "cpu"

@@ -21,6 +21,7 @@ from orthobench.recurrence import (
     Activation,
     BackendError,
     Kind,
+    backends,
     dispatch,
     gated_recurrence,
     gru,
@@ -71,11 +72,11 @@ def _fake_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     monkeypatch.setenv("ORTHOBENCH_CACHE", str(tmp_path))
     monkeypatch.setattr(verdicts, "machine", lambda device: MACHINE)
     verdicts._known.clear()
-    dispatch.forget_used()
+    backends.forget_used()
     dispatch._logged.clear()
     yield
     verdicts._known.clear()
-    dispatch.forget_used()
+    backends.forget_used()
 
 
 def stored(tmp_path: Path) -> dict[str, Any]:
@@ -270,17 +271,17 @@ def test_auto_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch, caplo
 def test_what_passes_serves_and_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
     monkeypatch.setattr(self_test, "measure", lambda run, call, form: self_test.Outcome({"x": 1e-7}, None))
-    assert dispatch.last_self_tests() is None
+    assert backends.last_self_tests() is None
     assert dispatch.choose(on_gpu(IDENTITY)) == "cuda"
-    record = dispatch.last_self_tests()
+    record = backends.last_self_tests()
     assert record is not None
     assert {name: record[name] for name in MACHINE} == MACHINE
     assert record["tests"] == {
         "recurrence identity, n <= 64, nvrtc": "passed",
         "recurrence norm, n <= 64, nvrtc": "passed",
     }
-    dispatch.forget_used()
-    assert dispatch.last_self_tests() is None
+    backends.forget_used()
+    assert backends.last_self_tests() is None
 
 
 def test_the_back_end_that_was_asked_for_says_why_it_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:

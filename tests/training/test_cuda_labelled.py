@@ -10,7 +10,7 @@ from support.interpreter import INTERPRETED, ON_GPU, run_interpreted
 from support.labelled import bare, cuda_of_labels, labelling, reads
 
 from orthobench.plugins import Catalog
-from orthobench.recurrence.dispatch import forget_used, last_used
+from orthobench.recurrence.backends import forget_used, last_used
 from orthobench.recurrence.meeting import Meeting
 from orthobench.spec import resolve
 from orthobench.training.trainer import Trainer

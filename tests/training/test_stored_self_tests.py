@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from orthobench.cli import app
 from orthobench.plugins import Catalog
-from orthobench.recurrence import dispatch
+from orthobench.recurrence import backends, dispatch
 from orthobench.recurrence.cuda import verdicts
 from orthobench.recurrence.cuda.verdicts import Verdict
 from orthobench.spec import resolve
@@ -30,13 +30,13 @@ def fake_verdict(monkeypatch):
 
     def recorded(call):
         verdict = Verdict(FORM, torch.device("cuda", 0), 8, 10, reasons[-1] if reasons else None, {"x": 1e-7})
-        dispatch.record_self_test(FORM, verdict)
+        backends.record_self_test(FORM, verdict)
         return run(call)
 
     monkeypatch.setattr(verdicts, "machine", lambda device: MACHINE)
     monkeypatch.setattr(dispatch, "run", recorded)
     yield reasons.append
-    dispatch.forget_used()
+    backends.forget_used()
 
 
 def trained(config, folder):

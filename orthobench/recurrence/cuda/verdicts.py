@@ -23,7 +23,7 @@ from typing import Any
 import filelock
 import torch
 
-from orthobench.recurrence import dispatch
+from orthobench.recurrence import backends
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cpu import build
 from orthobench.recurrence.cuda import self_test
@@ -197,7 +197,7 @@ def failure(call: Call, run: Run, kernels: str) -> str | None:
             if call.x.is_cuda and torch.cuda.is_current_stream_capturing():
                 return None  # a test would end the capture; its warm-up has tested the form
             verdict = _known[form, device] = judge(call, form, run)
-        dispatch.record_self_test(verdict.form, verdict)
+        backends.record_self_test(verdict.form, verdict)
         if not verdict.passed:
             return f"the CUDA kernels of {form}, failed their self-test: {verdict.reason}"
     return None
