@@ -32,13 +32,13 @@ def gated_scan(
     """Return o_t = (y_t + D o x_t) o silu(z_t), y the outputs of `selective_scan`, and the final state.
 
     Args:
-        x: as for `selective_scan`, and likewise the weight, the state, the trace and the parameters.
-        weight: see `x`.
-        state: see `x`.
-        trace: see `x`.
+        x: as for `selective_scan`.
+        weight: as for `selective_scan`.
+        state: as for `selective_scan`.
+        trace: as for `selective_scan`.
         skip: D `[D]`.
         gate: z `[T, B, D]` as a projection; None: no factor.
-        parameters: see `x`.
+        parameters: as for `selective_scan`.
 
     Returns:
         o `[T, B, D]`, and the final state `[B, N * D]`.
@@ -58,7 +58,7 @@ def in_pytorch(y: Tensor, x: Tensor, skip: Tensor, z: Tensor | None) -> Tensor:
 
 
 def _gate(call: Call, gate: Projection | None) -> dict[str, Tensor]:
-    """Return the gate as parameters of the kernel, which makes a projection of the numbers that it makes x from."""
+    """Return the gate as parameters of the kernel, which makes a gate from the same inputs as x by itself."""
     if gate is None:
         return {}
     source = call.x.source if isinstance(call.x, Convolution) else None

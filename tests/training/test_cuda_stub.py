@@ -145,7 +145,8 @@ def test_kernels_in_cuda_cpp_have_one_launch_a_pass_and_wait_for_nothing(cuda_st
     """The stub's NVRTC compiles nothing."""
     code = """
 import ctypes, json, os, torch
-from orthobench.recurrence import MODRELU, gru, lstm, nvrtc, nvrtc_cluster, nvrtc_row, recurrence
+from orthobench.recurrence import MODRELU, gru, lstm, recurrence
+from orthobench.recurrence.cuda import nvrtc, nvrtc_cluster, nvrtc_row
 nvrtc.library = lambda: ctypes.CDLL(None)
 runtime, driver = ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")
 runtime.stub_count.restype = driver.stub_triton_launches.restype = ctypes.c_long
