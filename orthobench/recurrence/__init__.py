@@ -1,8 +1,8 @@
 """Recurrence through time: the hot operation.
 
 `operations` has the declarations, which are also the definition. `cpu` and `cuda` have kernels for them, and `dispatch`
-chooses. Beside a recurrence stand the passes over all its steps: `projection`, `readout`, `convolution`,
-`normalization` and `entropy`.
+chooses. Beside a recurrence stand the passes over all its steps: `projection`, `readout`, `convolution`, `pointwise`,
+`normalization`, `head_normalization`, `selective_gate` and `entropy`.
 
 An operation is called as `h, state = recurrence(x, weight, state, trace, ...)`; see `Operation.__call__`.
 """

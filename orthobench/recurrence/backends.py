@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+import torch
+
 AUTO = "auto"
 BACKENDS = ("reference", "cpu", "cuda")
 
@@ -50,6 +52,11 @@ def use_backend(name: str) -> Iterator[None]:
 def chosen() -> str:
     """Return the name set by `use_backend` or `set_backend`: one of BACKENDS, or "auto"."""
     return _current.get() or _default
+
+
+def in_torch() -> bool:
+    """Return whether operations of torch serve alone: the user chose so, or a program is exported."""
+    return torch.compiler.is_exporting() or chosen() == "reference"
 
 
 def last_used() -> set[str]:

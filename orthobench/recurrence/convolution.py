@@ -35,7 +35,7 @@ def short_convolution(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tens
     tensors = (inputs, weight, before, bias)
     present = [each for each in tensors if each is not None]
     has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in present) and inputs.numel()
-    in_torch = torch.compiler.is_exporting() or backends.chosen() == "reference" or len(weight) > 8
+    in_torch = backends.in_torch() or len(weight) > 8
     if in_torch or not has_kernel or native.unusable("short_convolution"):
         return in_pytorch(*tensors)
     return in_c(*tensors)

@@ -32,7 +32,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """
     logits, targets = logits.flatten(0, -2), targets.flatten()
     has_kernel = logits.device.type == "cpu" and logits.dtype is torch.float32 and logits.numel()
-    in_torch = torch.compiler.is_exporting() or backends.chosen() == "reference"
+    in_torch = backends.in_torch()
     if in_torch or not has_kernel or native.unusable("cross_entropy"):
         return torch.nn.functional.cross_entropy(logits, targets)
     result: Tensor = _CrossEntropy.apply(logits, targets)

@@ -50,7 +50,7 @@ def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projecti
     inputs = gate.inputs if isinstance(gate, Projection) else gate
     tensors = [each for each in (y, weight, inputs) if each is not None]
     has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and y.numel()
-    in_torch = torch.compiler.is_exporting() or backends.chosen() == "reference"
+    in_torch = backends.in_torch()
     if in_torch or not has_kernel or native.unusable("head_norm"):
         return in_pytorch(y, weight, epsilon, gate)
     return in_c(y, weight, epsilon, gate)

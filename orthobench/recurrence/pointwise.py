@@ -58,7 +58,7 @@ def gated_sum(base: Tensor, values: Tensor) -> Tensor:
 def _in_c(*tensors: Tensor) -> bool:
     """Return whether the C kernels serve these tensors."""
     fit = all(tensor.device.type == "cpu" and tensor.dtype is torch.float32 and tensor.numel() for tensor in tensors)
-    in_torch = torch.compiler.is_exporting() or backends.chosen() == "reference"
+    in_torch = backends.in_torch()
     return fit and not in_torch and not native.unusable("pointwise")
 
 

@@ -31,7 +31,7 @@ def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: st
     """
     tensors = [inputs, weight] if bias is None else [inputs, weight, bias]
     has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and inputs.numel()
-    in_torch = torch.compiler.is_exporting() or backends.chosen() == "reference"
+    in_torch = backends.in_torch()
     if in_torch or not has_kernel or inputs.dim() != 3 or native.unusable("project"):
         return torch.nn.functional.linear(inputs, weight, bias)
     with stopwatch.part(part):

@@ -64,7 +64,7 @@ def reading(weight: Tensor, bias: Tensor) -> AbstractContextManager[None]:
 
 def _is_in_c(weight: Tensor, bias: Tensor) -> bool:
     """Return whether a loop in C may make an output map with these tensors, in value and gradient."""
-    if not torch.is_grad_enabled() or torch.compiler.is_exporting() or backends.chosen() == "reference":
+    if not torch.is_grad_enabled() or backends.in_torch():
         return False
     fits = all(t.device.type == "cpu" and t.dtype is torch.float32 and t.numel() for t in (weight, bias))
     return fits and not native.unusable("readout")
