@@ -16,6 +16,7 @@ DOCUMENTS = sorted(
 )
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 TESTS = sorted(path for folder in ("tests", "benchmarks") for path in (ROOT / folder).rglob("*.py"))
+KERNELS = sorted(path for path in (ROOT / "orthobench").rglob("*.*") if path.suffix in {".c", ".h", ".cu", ".cuh"})
 VAGUE_NAMES = {
     "one", "ones", "found", "made", "kept", "told", "wanted", "given", "asked", "held", "place", "places", "begun",
     "telling", "hopeful", "doing", "mine", "ours", "theirs", "anew", "beside", "there",
@@ -67,6 +68,11 @@ def relative(path: Path) -> str:
 @pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=relative)
 def test_names_say_what_they_hold(path):
     assert [(line, name) for line, name in names(path) if name.strip("_") in VAGUE_NAMES] == []
+
+
+@pytest.mark.parametrize("path", KERNELS, ids=relative)
+def test_lines_of_kernels_fit_120_columns(path):
+    assert [number for number, line in enumerate(path.read_text("utf-8").splitlines(), 1) if len(line) > 120] == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)

@@ -37,14 +37,15 @@ struct problem {
     const float *output_bias; /* c */
     /* Backward only. Absent gradients are NULL: grad_h [T, B, n] of all steps, `last` [B, n] of the final state. */
     const float *grad_h, *grad_last, *grad_c_last;
-    /* dL/dy [T, B, outputs] of y_t = V h_t + c, or NULL, and V, as `packed`: then dL/dh_t has the part dL/dy_t V too. */
+    /* dL/dy [T, B, outputs] of y_t = V h_t + c, or NULL, and V, as `packed`: then dL/dh_t has the part dL/dy_t V
+     * too. */
     const float *grad_y, *packed_outputs;
     float *dx;           /* [T, B, gates * n], or NULL where only dL/dW and dL/dU are needed */
     float *dweights;     /* [groups, width of dz, padded(n + inputs)], zeroed, or NULL: each group's dL/d[W, U]. With
                           * grad_y, the rows of dL/dV follow, `outputs` of them in each group. */
     int64_t *weight_time; /* [2] or NULL: nanoseconds of the threads, for dL/d[W, U] and in all */
     float *dmixed;       /* [T, B, n]: derivative by the product W h_{t-1}, if it differs from dx; see `aside` too */
-    float *dbias, *dcandidate_bias; /* [B, n], zeroed: each row's sum over time */
+    float *dbias, *dcandidate_bias; /* [B, padded(n)], zeroed: each row's sum over time */
     float *dh0, *dc0;    /* [B, n] */
     float *norms, *c_norms; /* [T, B] or NULL */
 };
@@ -86,17 +87,25 @@ struct step {
     const float *prev_cell; /* c_{t-1}, likewise */
     float *dz;              /* [rows, gates * n], rows dz_row floats apart: dL/dz of the present step */
     int64_t dz_row;
-    float *aside;           /* GRU [rows, n]: r h_{t-1}; with r after the product r, or backward dL/d(W_g h_{t-1} + b) */
+    float *aside;           /* GRU [rows, n]: r h_{t-1}; with r after the product r, backward dL/d(W_g h_{t-1} + b) */
     int64_t aside_row;      /* floats between its rows, backward */
     float *dx;              /* dL/dz of all steps, [T, B, gates * n], if it is kept beside dz, or NULL */
     float *direct;          /* [rows, n]: the part of dL/dh_t outside the product */
     float *cell;            /* [rows, n]: the part of dL/dc_t from c_{t+1} */
     float *gate;            /* [rows, n], forward: a gate of the present step, for the epilogue of a second product */
-    int fetching;           /* whether a sweep asks for the rows of `saved` that the next step reads, see `fetch_saved` */
-    const float *fetch;     /* memory that the next sweep asks for over its products, `fetch_lines` cache lines, or NULL */
+    int fetching;           /* whether a sweep asks for the next step's rows of `saved`, see `fetch_saved` */
+    const float *fetch;     /* memory of `fetch_lines` cache lines that the next sweep asks for, or NULL */
     int64_t fetch_lines;
     float *squares, *cell_squares; /* [rows, VL]: partial sums of squares for the norms, or NULL */
 };
+
+/* The step `shared` as a copy of it and of its problem. No store seems to change the copy, so that the compiler makes
+ * the addresses of a tile once. */
+#define COPY_STEP(shared)                          \
+    const struct problem problem = *(shared)->p;   \
+    struct step copy = *(shared);                  \
+    copy.p = &problem;                             \
+    const struct step *const s = &copy
 
 /* Takes the sums of `rows` batch rows from `row` (counted from s->first) for the units from `col`. */
 typedef void epilogue(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block);
@@ -151,8 +160,8 @@ INLINE int64_t saved_at(const struct step *s, int64_t row, int64_t parts, int64_
     return offset(s, row, kept_row(s->p->features, parts)) + col;
 }
 
-/* Keeps a vector in `saved`: around the caches if they do not hold it until the backward pass. Then its line need not be
- * read first. */
+/* Keeps a vector in `saved`: around the caches if they do not hold it until the backward pass. Then its line need not
+ * be read first. */
 INLINE void keep(const struct step *s, int64_t parts, int64_t at, vf value) {
     const struct problem *p = s->p;
     if (!p->saved) return;
@@ -183,6 +192,11 @@ INLINE void store_dz(const struct step *s, int64_t row, int64_t here, int64_t at
     if (s->dx) store(s->dx + here, value, count);
 }
 
+/* Adds to a batch row's sums over time. */
+INLINE void add_to_row(const struct step *s, float *sums, int64_t row, int64_t at, vf value) {
+    *(vf *)(sums + (s->first + row) * padded(s->p->features) + at) += value;
+}
+
 static void finish_norms(const struct step *s, int64_t rows, float *squares, float *norms) {
     for (int64_t row = 0; row < rows; row++) {
         norms[s->t * s->p->batch + s->first + row] = sqrtf(sum_of(*(vf *)(squares + row * VL)));
@@ -197,7 +211,8 @@ static float *scratch(int64_t floats) {
 }
 
 /* The gradient that arrives at the outputs of step t, [B, n] from batch row `first`, or NULL. */
-INLINE const float *arriving(const float *all_steps, const float *last, const struct step *s, int64_t row, int64_t col) {
+INLINE const float *arriving(const float *all_steps, const float *last, const struct step *s, int64_t row,
+                             int64_t col) {
     const int64_t n = s->p->features;
     if (all_steps) return all_steps + offset(s, row, n) + col;
     if (last && s->t == s->p->steps - 1) return last + (s->first + row) * n + col;
@@ -205,7 +220,9 @@ INLINE const float *arriving(const float *all_steps, const float *last, const st
 }
 
 /* dL/dh_0, or any [B, n] sum that has only a product and a direct part. */
-static void initial_gradient(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+static void initial_gradient(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
+                             const float *block) {
+    COPY_STEP(shared);
     const int64_t n = s->p->features;
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < vecs; v++) {
@@ -222,8 +239,8 @@ static void initial_gradient(const struct step *s, int64_t row, int rows, int64_
 struct modulus { vf squared, inverse_radius, inverse, shifted; };
 
 /* Of every pair's complex unit, in both its lanes: |z|^2, the modulus' derivative over z, and with the modulus q as the
- * kind defines it the inverse of h's denominator and max(q + b, 0). All but |z|^2 are undefined where a square root of 0
- * is taken. */
+ * kind defines it the inverse of h's denominator and max(q + b, 0). All but |z|^2 are undefined where a square root of
+ * 0 is taken. */
 INLINE struct modulus complex_modulus(int kind, vf z, vf bias, float epsilon) {
     const vf squares = z * z;
     struct modulus m;
@@ -300,8 +317,9 @@ INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, cons
 }
 
 /* saved, one part: of the complex kinds z, else in the Euler form the activation's output, else NULL: h is enough. */
-INLINE void activation_forward(const int kind, const int euler, const struct step *s, int64_t row, int rows,
+INLINE void activation_forward(const int kind, const int euler, const struct step *shared, int64_t row, int rows,
                                int64_t col, int vecs, const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, next = p->batch * n;
     for (int v = 0; v < vecs; v++) {
@@ -320,8 +338,9 @@ INLINE void activation_forward(const int kind, const int euler, const struct ste
     }
 }
 
-INLINE void activation_backward(const int kind, const int euler, const struct step *s, int64_t row, int rows,
+INLINE void activation_backward(const int kind, const int euler, const struct step *shared, int64_t row, int rows,
                                 int64_t col, int vecs, const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, before = -p->batch * n;
     const float *const output = p->saved ? p->saved : p->h;
@@ -349,16 +368,14 @@ INLINE void activation_backward(const int kind, const int euler, const struct st
             if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
             const struct derivative d = differentiate(kind, euler ? g * p->step_size : g, a, bias, p);
             store_dz(s, row + i, here, at, d.z, count);
-            if (p->dbias) {
-                float *const sum = p->dbias + s->first * n + local;
-                store(sum, load(sum, count) + d.bias, count);
-            }
+            if (p->dbias) add_to_row(s, p->dbias, row + i, at, d.bias);
         }
     }
 }
 
-#define EACH_KIND(CASE) \
-    CASE(IDENTITY) CASE(TANH) CASE(RELU) CASE(LEAKY_RELU) CASE(MODRELU) CASE(COMPLEX_MODRELU) CASE(COMPLEX_MODRELU_SMOOTH)
+#define EACH_KIND(CASE)                                                                       \
+    CASE(IDENTITY) CASE(TANH) CASE(RELU) CASE(LEAKY_RELU) CASE(MODRELU) CASE(COMPLEX_MODRELU) \
+    CASE(COMPLEX_MODRELU_SMOOTH)
 
 #define CASE(KIND)                                                                                           \
     case KIND:                                                                                               \
@@ -423,7 +440,8 @@ static int forward(const struct problem *p, int64_t first, int64_t last, int gat
  * have sums of their own, and a thread has whole groups, so no sum depends on the number of threads. */
 
 /* Columns [first, last) of dz, whose products with the columns [from, to) of [state, u_t] are added up. The state is
- * that before step t, or without an initial one that of step t. Without states it is in the ring's columns behind dz. */
+ * that before step t, or without an initial one that of step t. Without states it is in the ring's columns behind
+ * dz. */
 struct source {
     int64_t first, last, from, to;
     const float *states, *initial;
@@ -435,8 +453,8 @@ struct sums {
     int64_t rows, width; /* batch rows of this thread; columns of dz */
     int64_t chunk;       /* steps between additions */
     int64_t ld;          /* floats between dz of a row's steps: whole cache lines, an odd number of them */
-    float *ring;         /* [rows, chunk, ld], a group's steps and rows equally far apart: dz, then what an op has beside
-                          * it; NULL if no sums are made */
+    float *ring;         /* [rows, chunk, ld], a group's steps and rows equally far apart: dz, then the columns
+                          * beside it; NULL if no sums are made */
     int64_t row;         /* floats between dz of a step's rows */
     int64_t started, spent; /* nanoseconds */
 };
@@ -580,8 +598,9 @@ int recurrence_backward(const struct problem *p, int64_t first, int64_t last) {
 /* ------------------------------------------------------------------ gated: h_t = h_{t-1} + eps sigmoid tanh
  * saved, two parts: tanh's output, then the sigmoid's. */
 
-static void gated_finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+static void gated_finish_forward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                  const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, next = p->batch * 2 * n;
     for (int i = 0; i < rows; i++)
@@ -603,8 +622,9 @@ static void gated_finish_forward(const struct step *s, int64_t row, int rows, in
         }
 }
 
-static void gated_finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+static void gated_finish_backward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                   const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features;
     const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
@@ -635,11 +655,12 @@ int gated_backward(const struct problem *p, int64_t first, int64_t last) {
     return backward(p, first, last, 2 * p->features, gated_finish_backward, p->dmixed);
 }
 
-/* ------------------------------------------------------------------ Lipschitz: h_t = h_{t-1} + eps (A h + tanh(W h + x))
- * saved, one part: tanh's output. dmixed: dL/d(A h_{t-1}); dx is dL/d(W h_{t-1}) too. */
+/* ------------------------------------------------------------------ Lipschitz: h_t = h_{t-1} + eps (A h + tanh(W h +
+ * x)) saved, one part: tanh's output. dmixed: dL/d(A h_{t-1}); dx is dL/d(W h_{t-1}) too. */
 
-static void lipschitz_finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+static void lipschitz_finish_forward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                      const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, next = p->batch * n;
     const int count = lanes(n - col);
@@ -655,8 +676,9 @@ static void lipschitz_finish_forward(const struct step *s, int64_t row, int rows
     }
 }
 
-static void lipschitz_finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+static void lipschitz_finish_backward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                       const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, before = -p->batch * n;
     const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
@@ -689,8 +711,9 @@ int lipschitz_backward(const struct problem *p, int64_t first, int64_t last) {
 /* ------------------------------------------------------------------ LSTM
  * saved, four parts: the gates i, f, g, o after their functions. */
 
-static void lstm_finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+static void lstm_finish_forward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                 const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, next = p->batch * 4 * n;
     const int count = lanes(n - col);
@@ -712,8 +735,9 @@ static void lstm_finish_forward(const struct step *s, int64_t row, int rows, int
     }
 }
 
-static void lstm_finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+static void lstm_finish_backward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                  const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, before = -p->batch * n;
     const float *const arriving_h = arriving(p->grad_h, p->grad_last, s, row, col);
@@ -815,7 +839,9 @@ int lstm_backward(const struct problem *p, int64_t first, int64_t last) {
 
 INLINE int64_t gru_parts(const struct problem *p) { return p->reset_after ? 4 : 3; }
 
-static void gru_finish_gates(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+static void gru_finish_gates(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
+                             const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, next = p->batch * 3 * n, parts = gru_parts(p);
     const int count = lanes(n - col);
@@ -832,8 +858,9 @@ static void gru_finish_gates(const struct step *s, int64_t row, int rows, int64_
     }
 }
 
-INLINE void gru_candidate(const int kind, const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+INLINE void gru_candidate(const int kind, const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                           const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, next = p->batch * n, parts = gru_parts(p);
     _Alignas(64) float inputs[ROWS * 2 * VL];
@@ -887,8 +914,9 @@ int gru_forward(const struct problem *p, int64_t first, int64_t last) {
 }
 
 /* What dL/dh_t gives without another product: all but r's gate when r comes before the product. */
-INLINE void gru_gradients(const int kind, const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+INLINE void gru_gradients(const int kind, const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                           const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, before = -p->batch * n;
     const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
@@ -907,10 +935,7 @@ INLINE void gru_gradients(const int kind, const struct step *s, int64_t row, int
             /* Neither kind's derivative needs the bias. */
             const struct derivative d = differentiate(kind, dh * (1.0f - z), g, (vf){0}, p);
             const vf dcandidate = d.z;
-            if (p->dbias) {
-                float *const sum = p->dbias + s->first * n + local;
-                store(sum, load(sum, count) + d.bias, count);
-            }
+            if (p->dbias) add_to_row(s, p->dbias, row + i, at, d.bias);
             const vf dupdate = dh * (load(s->prev + local, count) - g) * z * (1.0f - z);
             store_dz(s, row + i, here + n, at + n, dupdate, count);
             store_dz(s, row + i, here + 2 * n, at + 2 * n, dcandidate, count);
@@ -919,10 +944,7 @@ INLINE void gru_gradients(const int kind, const struct step *s, int64_t row, int
             const vf drecurrent = dcandidate * r, dreset = drecurrent * gates[3] * (1.0f - r);
             store_dz(s, row + i, here, at, dreset, count);
             store(s->aside + (row + i) * s->aside_row + at, drecurrent, count);
-            if (p->dcandidate_bias) {
-                float *const sum = p->dcandidate_bias + s->first * n + local;
-                store(sum, load(sum, count) + drecurrent, count);
-            }
+            if (p->dcandidate_bias) add_to_row(s, p->dcandidate_bias, row + i, at, drecurrent);
         }
 }
 
@@ -933,7 +955,9 @@ static void gru_finish_backward(const struct step *s, int64_t row, int rows, int
 }
 
 /* block: dL/d(r h_{t-1}). */
-static void gru_finish_reset(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+static void gru_finish_reset(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
+                             const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features;
     for (int i = 0; i < rows; i++)
@@ -948,8 +972,8 @@ static void gru_finish_reset(const struct step *s, int64_t row, int rows, int64_
         }
 }
 
-/* dz is r, z, g, and the ring has `aside` behind it. With r before the product it is g's factor. With r after it, it is a
- * part of dz, whose product with h gives dL/dW_g, and g's only dL/dU_g. */
+/* dz is r, z, g, and the ring has `aside` behind it. With r before the product it is g's factor. With r after it, it is
+ * a part of dz, whose product with h gives dL/dW_g, and g's only dL/dU_g. */
 static int gru_sums(struct sums *sums, const struct problem *p, int64_t rows) {
     const int64_t n = p->features, m = p->inputs, width = p->dweights && p->reset_after ? 4 * n : 3 * n;
     if (!start_sums(sums, p, rows, width, 4 * n - width)) return 0;
@@ -1009,8 +1033,9 @@ int gru_backward(const struct problem *p, int64_t first, int64_t last) {
 /* ------------------------------------------------------------------ coRNN: h is y, c is z
  * saved, one part: tanh's output. packed multiplies y, packed_candidate z; backward, packed makes both parts. */
 
-static void cornn_finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+static void cornn_finish_forward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                  const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, next = p->batch * n;
     for (int i = 0; i < rows; i++)
@@ -1030,8 +1055,9 @@ static void cornn_finish_forward(const struct step *s, int64_t row, int rows, in
         }
 }
 
-static void cornn_finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+static void cornn_finish_backward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                   const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, before = -p->batch * n;
     const float *const arriving_y = arriving(p->grad_h, p->grad_last, s, row, col);
@@ -1059,8 +1085,9 @@ static void cornn_finish_backward(const struct step *s, int64_t row, int rows, i
     }
 }
 
-static void cornn_initial_gradient(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+static void cornn_initial_gradient(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                    const float *block) {
+    COPY_STEP(shared);
     const int64_t n = s->p->features;
     const int count = lanes(n - col);
     (void)vecs;
@@ -1105,7 +1132,8 @@ int cornn_backward(const struct problem *p, int64_t first, int64_t last) {
  * saved, four parts: z's gate and candidate, y's gate and candidate, after their functions. packed multiplies y,
  * packed_candidate z. */
 
-static void lem_finish_z(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+static void lem_finish_z(const struct step *shared, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, next = p->batch * 4 * n;
     const int count = lanes(n - col);
@@ -1126,7 +1154,8 @@ static void lem_finish_z(const struct step *s, int64_t row, int rows, int64_t co
     }
 }
 
-static void lem_finish_y(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+static void lem_finish_y(const struct step *shared, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features, next = p->batch * 4 * n;
     for (int i = 0; i < rows; i++)
@@ -1161,8 +1190,8 @@ int lem_forward(const struct problem *p, int64_t first, int64_t last) {
 
 /* The derivatives by the gate and the candidate of a state, parts `part` and `part` + 1, before their functions, from
  * g = dL/d(state). What of g goes on to the state before is returned. */
-INLINE vf lem_differentiate(const struct step *s, int64_t row, int64_t part, int64_t col, vf g, const float *state_before,
-                            int count) {
+INLINE vf lem_differentiate(const struct step *s, int64_t row, int64_t part, int64_t col, vf g,
+                            const float *state_before, int count) {
     const struct problem *p = s->p;
     const int64_t n = p->features, before = -p->batch * n, at = part * n + col, here = offset(s, row, 4 * n) + at;
     vf saved[2];
@@ -1175,8 +1204,9 @@ INLINE vf lem_differentiate(const struct step *s, int64_t row, int64_t part, int
     return g - by_length;
 }
 
-static void lem_finish_backward_y(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+static void lem_finish_backward_y(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                   const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features;
     const float *const arriving_y = arriving(p->grad_h, p->grad_last, s, row, col);
@@ -1192,8 +1222,9 @@ static void lem_finish_backward_y(const struct step *s, int64_t row, int rows, i
 }
 
 /* block: dL/dz_t that came through y_t. */
-static void lem_finish_backward_z(const struct step *s, int64_t row, int rows, int64_t col, int vecs,
+static void lem_finish_backward_z(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
                                   const float *block) {
+    COPY_STEP(shared);
     const struct problem *p = s->p;
     const int64_t n = p->features;
     const float *const arriving_z = arriving(NULL, p->grad_c_last, s, row, col);

@@ -120,6 +120,16 @@ def _named(
     return dweight, {"input_weight": inputs[:, :m].contiguous(), "input_bias": bias}
 
 
+def _row_sums(h0: Tensor) -> Tensor:
+    """Return memory for a sum over time of each row of h0 `[B, n]`: `[B, padded(n)]`, of zeros."""
+    return h0.new_zeros(len(h0), native.padded(h0.shape[1]))
+
+
+def _total(row_sums: Tensor, h0: Tensor) -> Tensor:
+    """Return the sum over the batch `[n]` of `_row_sums`."""
+    return native.total(row_sums)[: h0.shape[1]]
+
+
 def _outer_sums(*arguments: Any) -> Tensor:
     """Return dL/d[W, U]; see `native.outer_sums`."""
     with stopwatch.part(stopwatch.WEIGHT_GRADIENT):
@@ -176,10 +186,10 @@ class Recurrence:
         fields = _fields(tape, None, Recurrence.settings(arguments.parameters)) | _sum_fields(tape, arguments, u)
         fields |= {"bias": bias, "saved": saved, "packed": native.pack_transposed(weight)}
         if bias is not None:
-            fields["dbias"] = torch.zeros_like(h0)
+            fields["dbias"] = _row_sums(h0)
         native.loop("recurrence_backward", **fields)
         dweight, by_name = _weight_gradients(tape, arguments, fields)
-        dbias = None if bias is None else native.total(fields["dbias"])
+        dbias = None if bias is None else _total(fields["dbias"], h0)
         if dbias is not None and arguments.parameters["activation"].is_complex:
             dbias = dbias[::2].contiguous()
         dx = fields["dx"] if u is None else None
@@ -271,7 +281,7 @@ class GRU:
             fields["dmixed"] = workspace.take(*h.shape)
         vectors = {"candidate_bias": "dcandidate_bias", "activation_bias": "dbias"}
         vectors = {name: sums for name, sums in vectors.items() if parameters[name] is not None}
-        fields |= {sums: torch.zeros_like(h0) for sums in vectors.values()}
+        fields |= {sums: _row_sums(h0) for sums in vectors.values()}
         native.loop(
             "gru_backward",
             packed=native.pack_transposed(weight[: 2 * n]),
@@ -279,7 +289,7 @@ class GRU:
             **fields,
         )
         dweight, by_name = _named(tape, arguments, *GRU.sums(tape, arguments, fields))
-        by_name |= {name: native.total(fields[sums]) for name, sums in vectors.items()}
+        by_name |= {name: _total(fields[sums], h0) for name, sums in vectors.items()}
         return Gradients(fields["dx"] if u is None else None, dweight, (fields["dh0"],), by_name)
 
     @staticmethod

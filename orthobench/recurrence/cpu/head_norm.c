@@ -1,7 +1,7 @@
 /* The root mean square normalisation of the features of each head, times a gate silu(g), and its gradients, in float32.
  *
- * A row has the features of all heads of a step and batch row; each range of rows is one thread's. The gate is absent, or
- * read, or made from a few inputs of the row, so that it does not pass through memory. */
+ * A row has the features of all heads of a step and batch row; each range of rows is one thread's. The gate is absent,
+ * or read, or made from a few inputs of the row, so that it does not pass through memory. */
 #include "convolution.h"
 #include "tiles.h"
 

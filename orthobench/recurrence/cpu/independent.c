@@ -82,8 +82,8 @@ void independent_backward(int64_t first, int64_t last, int64_t steps, int64_t ba
                           int64_t per_step, const float *a, const float *h0, const float *h, const float *grad_h,
                           const float *grad_last, float *dx, float *da, float *dh0, float *dh) {
     const uint64_t denormals = flush_denormals();
-#define CASE(KIND, PER_STEP)                                                                                            \
-    backward(KIND, PER_STEP, first, last, steps, batch, width, a, h0, h, grad_h, grad_last, dx, da, dh0, dh);           \
+#define CASE(KIND, PER_STEP)                                                                                  \
+    backward(KIND, PER_STEP, first, last, steps, batch, width, a, h0, h, grad_h, grad_last, dx, da, dh0, dh); \
     break;
     EACH_FORM(CASE)
 #undef CASE

@@ -3,8 +3,8 @@
 
 enum { TOGETHER = 4 * ROWS }; /* rows that read a panel of the matrix while it is in L1 */
 
-/* out[r] = a[r] W^T + bias for the rows r in [first, last), of `depth` and `n` floats each. W is packed (see `pack`, one
- * gate); bias is [n] or NULL. A row's arithmetic is the same in every range. `out` starts at a cache line, and has
+/* out[r] = a[r] W^T + bias for the rows r in [first, last), of `depth` and `n` floats each. W is packed (see `pack`,
+ * one gate); bias is [n] or NULL. A row's arithmetic is the same in every range. `out` starts at a cache line, and has
  * `total` rows; if they are of whole vectors and more than the caches hold, they are written around them. */
 void linear(int64_t first, int64_t last, int64_t total, int64_t depth, int64_t n, const float *a, const float *packed,
             const float *bias, float *out) {

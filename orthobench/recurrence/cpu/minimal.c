@@ -97,8 +97,9 @@ void minimal_backward(int64_t first, int64_t last, int64_t steps, int64_t batch,
                       const float *grad_h, const float *grad_last, float *dx, float *dbias, float *dh0, float *dh) {
     const uint64_t denormals = flush_denormals();
     switch (gates * 2 + positive) {
-#define CASE(GATES, POSITIVE)                                                                                     \
-    backward(GATES, POSITIVE, first, last, steps, batch, width, x, bias, h0, h, grad_h, grad_last, dx, dbias, dh0, dh); \
+#define CASE(GATES, POSITIVE)                                                                                   \
+    backward(GATES, POSITIVE, first, last, steps, batch, width, x, bias, h0, h, grad_h, grad_last, dx, dbias,   \
+             dh0, dh);                                                                                          \
     break;
         case 4: CASE(2, 0)
         case 5: CASE(2, 1)

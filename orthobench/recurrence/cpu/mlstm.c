@@ -22,12 +22,13 @@ struct mlstm {
     int64_t differentiated;     /* inputs that du has: all without the bias's */
     const float *x, *u;         /* [T, B, 4, heads, d]: q, k, v, o; or [T, B, inputs], which make them */
     const float *packed_inputs; /* U [heads, 4, d, inputs], each [d, inputs] packed */
-    const float *packed_transposed; /* U [heads, 4 * length, differentiated], zeros behind d rows, each packed for dz U */
+    const float *packed_transposed; /* U [heads, 4 * length, differentiated], 0 behind d rows, each packed for dz U */
     const float *gates;         /* [T, B, 2, heads]: i, f */
     const float *start;
     float *y, *totals, *starts, *end; /* [T, B, heads, d], [T, B, heads], [chunks, B, heads, memory] */
     const float *grad_y;
-    float *dx, *du, *dgates, *dweights; /* du [T, B, differentiated]; dweights [groups, heads, 4, length, padded(inputs)], zeroed */
+    float *dx, *du, *dgates, *dweights; /* du [T, B, differentiated]; dweights [groups, heads, 4, length,
+                                         * padded(inputs)], zeroed */
     float *dstart, *norms;            /* dstart: before it the gradient of the end; norms: squares [T, B] */
 };
 

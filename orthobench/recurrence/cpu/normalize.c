@@ -29,7 +29,8 @@ void normalize_forward(int64_t first, int64_t last, int64_t width, float epsilon
             const int count = lanes(width - col);
             const vf centred = load(from + col, count) - mean;
             __builtin_prefetch(out + (row + 4) * width + col, 0, 2);
-            store(out + row * width + col, centred * scale * load(weight + col, count) + load(bias + col, count), count);
+            const vf scaled = centred * scale * load(weight + col, count);
+            store(out + row * width + col, scaled + load(bias + col, count), count);
         }
     }
     restore_denormals(denormals);

@@ -11,8 +11,8 @@ INLINE void put(float *to, vf value, int count, int around) {
 
 static int goes_around(int64_t total, int64_t width) { return width % VL == 0 && total * width > CACHED; }
 
-/* P(X <= x) of a normal X, and its density. Below 0 the first is e^(-x^2 / 2) P(1 / (1 + c |x|)), of relative error 5e-8,
- * and with the rounding below 1e-6. */
+/* P(X <= x) of a normal X, and its density. Below 0 the first is e^(-x^2 / 2) P(1 / (1 + c |x|)), of relative error
+ * 5e-8, and with the rounding below 1e-6. */
 INLINE vf normal_distribution(vf x, vf *density) {
     const vf size = magnitude(x), power = exponential(-0.5f * x * x), t = reciprocal(1.0f + 0.23f * size);
     vf series = splat(-7.84642912e-2f);

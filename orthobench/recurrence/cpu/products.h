@@ -100,7 +100,8 @@ void linear(int64_t first, int64_t last, int64_t total, int64_t depth, int64_t n
             const float *bias, float *out); /* linear.c */
 
 /* Output columns [col, col + count) of a matrix whose entry for output j and input k is from[j * sj + k * sk]. */
-static void pack_vector(float *to, int64_t stride, int64_t depth, const float *from, int64_t sj, int64_t sk, int count) {
+static void pack_vector(float *to, int64_t stride, int64_t depth, const float *from, int64_t sj, int64_t sk,
+                        int count) {
     for (int64_t k = 0; k < depth; k++)
         for (int lane = count; lane < VL; lane++) to[k * stride + lane] = 0;
     if (sk == 1) {
@@ -117,6 +118,7 @@ static void pack_vector(float *to, int64_t stride, int64_t depth, const float *f
 enum {
     DEPTH = 128, /* rows summed in registers: a panel of them, DEPTH x 2 vectors, stays in L1 */
     BLOCK = (ROWS + VL - 1) / VL * VL, /* floats of a copied row of at most ROWS columns of dz */
+    EVERY = 8, /* rows between requests; each is for one row of the next tile's sums */
 };
 
 /* Rows of dL/dz, `ld` floats apart. */
@@ -133,37 +135,67 @@ struct factor {
 /* The columns of [state, input] rounded up to whole vectors: the row length of a sum of outer products. */
 INLINE int64_t padded(int64_t columns) { return (columns + VL - 1) / VL * VL; }
 
-/* out[height][vecs] += sum over the rows k of dz[k][column : column + height] panel[k][vecs]. */
-INLINE void outer_tile(const int height, const int vecs, const struct rows *dz, int64_t column,
-                       const float *restrict panel, float *restrict out, int64_t ldo) {
+/* Cache lines of rows that come from memory, one after the other. */
+struct lines {
+    const struct rows *dz;
+    const struct factor *factors;
+    int64_t row, line;      /* the next */
+    int64_t of_dz, of_both; /* lines in a row */
+    int64_t due;            /* requests in the present tile */
+};
+
+INLINE void fetch_line(struct lines *at) {
+    const int64_t line = at->line++;
+    if (line < at->of_dz) __builtin_prefetch(at->dz->first + at->row * at->dz->ld + line * 16, 0, 2);
+    else __builtin_prefetch(at->factors[at->row].state + (line - at->of_dz) * 16, 0, 2);
+    if (at->line < at->of_both) return;
+    at->line = 0;
+    at->row++;
+}
+
+/* out[height][vecs] += sum over the rows k of dz[k][column : column + height] panel[k][vecs]. Sums that are `far` are
+ * not in the L2 cache. Those of the next tile and the lines that are due are then asked for meanwhile, evenly: all at
+ * once would fill the core's queue of misses. */
+INLINE void outer_tile(const int far, const int height, const int vecs, const struct rows *dz, int64_t column,
+                       const float *restrict panel, const float *next, struct lines *ahead, float *restrict out,
+                       int64_t ldo) {
     vf sums[ROWS][2];
-    const int64_t ld = dz->ld, depth = dz->depth;
+    const int64_t ld = dz->ld, depth = dz->depth, due = far ? EVERY * ahead->due : 0;
+    int64_t k = 0, asked = 0;
     const float *restrict a = dz->first + column;
 #pragma GCC unroll 16
     for (int i = 0; i < height; i++)
 #pragma GCC unroll 2
         for (int v = 0; v < vecs; v++) {
             sums[i][v] = (vf){0};
-            __builtin_prefetch(out + i * ldo + v * VL, 1, 3);
+            if (!far) __builtin_prefetch(out + i * ldo + v * VL, 1, 3);
         }
+    for (; far && k + EVERY <= depth; k += EVERY, next += ldo) {
+        __builtin_prefetch(next, 1, 3);
+        __builtin_prefetch(next + VL, 1, 3);
+        for (asked += due; asked >= depth; asked -= depth) fetch_line(ahead);
 #pragma GCC unroll 2
-    for (int64_t k = 0; k < depth; k++, a += ld, panel += vecs * VL) add_column(height, vecs, sums, a, 1, panel);
+        for (int j = 0; j < EVERY; j++, a += ld, panel += vecs * VL) add_column(height, vecs, sums, a, 1, panel);
+    }
+#pragma GCC unroll 2
+    for (; k < depth; k++, a += ld, panel += vecs * VL) add_column(height, vecs, sums, a, 1, panel);
 #pragma GCC unroll 16
     for (int i = 0; i < height; i++)
 #pragma GCC unroll 2
         for (int v = 0; v < vecs; v++) *(vf *)(out + i * ldo + v * VL) += sums[i][v];
 }
 
-static void multiply_outer(int height, int vecs, const struct rows *dz, int64_t column, const float *panel, float *out,
-                           int64_t ldo) {
-    switch (height * 2 + vecs - 1) {
-#define CASE(N)                                                       \
-    case N * 2: outer_tile(N, 1, dz, column, panel, out, ldo);        \
-        return;                                                       \
-    case N * 2 + 1: outer_tile(N, 2, dz, column, panel, out, ldo);    \
+static void multiply_outer(int far, int height, int vecs, const struct rows *dz, int64_t column, const float *panel,
+                           const float *next, struct lines *ahead, float *out, int64_t ldo) {
+    switch (height * 4 + far * 2 + vecs - 1) {
+#define CASE_OF(N, IS_FAR, VECS)                                                             \
+    case N * 4 + IS_FAR * 2 + VECS - 1:                                                      \
+        outer_tile(IS_FAR, N, VECS, dz, column, panel, next, ahead, out, ldo);               \
         return;
+#define CASE(N) CASE_OF(N, 0, 1) CASE_OF(N, 0, 2) CASE_OF(N, 1, 1) CASE_OF(N, 1, 2)
         EACH_ROWS(CASE)
 #undef CASE
+#undef CASE_OF
     }
 }
 
@@ -186,23 +218,6 @@ enum { COPIED = DEPTH * BLOCK + 16 };
 /* Floats of memory for a copy of DEPTH rows of dz. */
 INLINE int64_t copy_size(int64_t width) { return (width / ROWS + 1) * COPIED; }
 
-/* Requests for the cache lines of rows, one after the other. */
-struct lines {
-    const struct rows *dz;
-    const struct factor *factors;
-    int64_t row, line;      /* the next */
-    int64_t of_dz, of_both; /* lines in a row */
-};
-
-INLINE void fetch_line(struct lines *at) {
-    const int64_t line = at->line++;
-    if (line < at->of_dz) __builtin_prefetch(at->dz->first + at->row * at->dz->ld + line * 16, 0, 2);
-    else __builtin_prefetch(at->factors[at->row].state + (line - at->of_dz) * 16, 0, 2);
-    if (at->line < at->of_both) return;
-    at->line = 0;
-    at->row++;
-}
-
 /* The rows of dz, cut into the blocks of columns that a tile reads, one block after the other. */
 static void copy_blocks(float *to, const struct rows *dz, int64_t width, int64_t blocks) {
     for (int64_t block = 0; block < blocks; block++, to += COPIED) {
@@ -213,30 +228,32 @@ static void copy_blocks(float *to, const struct rows *dz, int64_t width, int64_t
     }
 }
 
-/* out [width, padded(n + m)] += the sum over at most DEPTH rows of dz [width] times their factor, [state [n],
- * input [m]], of which only the columns [from, to) are wanted; `from` is a multiple of VL. A panel of the factors is
- * copied before its use. Read in place, its vectors would cross cache lines, and rows a power of two apart would fall on
- * the same few cache sets. For the same reason dz is copied too if there is memory for it, `copy`. The `ahead` rows of dz
- * behind these, and their factors, are fetched meanwhile. */
+/* out [width, padded(n + m)] += the sum over at most DEPTH rows of dz [width] times their factor, [state [n], input
+ * [m]], of which only the columns [from, to) are wanted; `from` is a multiple of VL. A panel of the factors is copied
+ * before its use. Read in place, its vectors would cross cache lines, and rows a power of two apart would fall on the
+ * same few cache sets. For the same reason dz is copied too if there is memory for it, `copy`. The `ahead` rows of dz
+ * behind these, and their factors, are fetched meanwhile. Sums with such a copy count as far. */
 static void accumulate_outer(const struct rows *dz, const struct factor *factors, int64_t ahead, int64_t width,
                              int64_t from, int64_t to, int64_t n, int64_t m, float *out, float *copy) {
     _Alignas(64) float panel[DEPTH * 2 * VL];
     const int64_t depth = dz->depth, ldo = padded(n + m), blocks = (width + ROWS - 1) / ROWS;
     const int64_t tiles = blocks * ((to - from + 2 * VL - 1) / (2 * VL));
-    struct lines next = {dz, factors, depth, 0, (width + 15) / 16, (width + 15) / 16 + (n + 15) / 16};
-    const int64_t lines = ahead * next.of_both;
-    int64_t fetched = 0, done = 0;
+    struct lines later = {dz, factors, depth, 0, (width + 15) / 16, (width + 15) / 16 + (n + 15) / 16, 0};
+    const int64_t lines = ahead * later.of_both;
+    int64_t done = 0;
     if (copy) copy_blocks(copy, dz, width, blocks);
     for (int64_t col = from; col < to; col += 2 * VL) {
         const int vecs = to - col > VL ? 2 : 1;
         if (vecs == 2) copy_panel(2, panel, factors, depth, col, n, m);
         else copy_panel(1, panel, factors, depth, col, n, m);
         for (int64_t block = 0; block < blocks; block++) {
-            const int64_t row = width * block / blocks;
-            for (done++; fetched < lines * done / tiles; fetched++) fetch_line(&next);
+            const int64_t row = width * block / blocks, end = width * (block + 1) / blocks;
+            const float *const next = end < width ? out + end * ldo + col : out + col + 2 * VL;
             const struct rows copied = {copy + block * COPIED, depth, BLOCK};
-            multiply_outer((int)(width * (block + 1) / blocks - row), vecs, copy ? &copied : dz, copy ? 0 : row, panel,
-                           out + row * ldo + col, ldo);
+            later.due = lines * (done + 1) / tiles - lines * done / tiles;
+            multiply_outer(copy != NULL, (int)(end - row), vecs, copy ? &copied : dz, copy ? 0 : row, panel, next,
+                           &later, out + row * ldo + col, ldo);
+            done++;
         }
     }
 }

@@ -105,11 +105,12 @@ static int64_t weight_vectors(const struct selective *p) {
 
 static struct chunk chunk_in(const struct selective *p, vf *weights, vf *drives) {
     float *const r = (float *)weights, *const b = r + CHUNK * in_groups(p->rank);
-    return (struct chunk){.p = p, .r = r, .b = b, .c = b + CHUNK * in_groups(p->size), .drives = (struct drive *)drives};
+    float *const c = b + CHUNK * in_groups(p->size);
+    return (struct chunk){.p = p, .r = r, .b = b, .c = c, .drives = (struct drive *)drives};
 }
 
-/* end, the weight if there is a map, and y and starts if they are wanted, of the groups of rows in [first, last). Returns
- * nonzero without memory. */
+/* end, the weight if there is a map, and y and starts if they are wanted, of the groups of rows in [first, last).
+ * Returns nonzero without memory. */
 int selective_forward(const struct selective *p, int64_t first, int64_t last) {
     const int64_t blocks = blocks_of(p->width), packed = blocks * in_groups(p->size);
     const int64_t used = numbers_used(p, p->y != NULL);
@@ -183,7 +184,8 @@ static void lane_sums(const struct halves *halves, const vf *from, int64_t count
 
 /* ------------------------------------------------------------------ the backward pass */
 
-/* The gradients by Delta x and by Delta A / log 2 of a block at a step, later dx without the map and that by W r + b. */
+/* The gradients by Delta x and by Delta A / log 2 of a block at a step, later dx without the map and that by W r +
+ * b. */
 struct sums {
     vf driven, exponent;
 };
@@ -240,9 +242,9 @@ INLINE void states_again(const int negative, const struct chunk *chunk, int64_t 
     }
 }
 
-/* The steps of a chunk backwards, for a group of units of a block: with the gradient by y if it `reads`, and the squares
- * of the norms if it is `traced`. The groups' sums add up to the gradients by Delta x and Delta A / log 2, from which the
- * last group makes those by x without the map and by W r + b. */
+/* The steps of a chunk backwards, for a group of units of a block: with the gradient by y if it `reads`, and the
+ * squares of the norms if it is `traced`. The groups' sums add up to the gradients by Delta x and Delta A / log 2, from
+ * which the last group makes those by x without the map and by W r + b. */
 INLINE void sweep(const int negative, const int reads, const int traced, const struct chunk *chunk, int64_t block,
                   int64_t group, vf *state_gradient, const struct scratch *m) {
     const struct selective *const p = chunk->p;
@@ -335,8 +337,10 @@ static void write_dx(const struct chunk *chunk, const float *by_weight, const st
                      const struct scratch *m) {
     const struct selective *const p = chunk->p;
     const int64_t width = p->width, ld = padded(width);
-    const float *const mapped = p->map ? (const float *)m->mapped : NULL, *const slopes = (const float *)m->inputs_slopes;
-    const struct operand operand = {by_weight, numbers_of(p), numbers_used(p, p->grad_y != NULL), (const float *)m->map};
+    const float *const mapped = p->map ? (const float *)m->mapped : NULL;
+    const float *const slopes = (const float *)m->inputs_slopes;
+    const int64_t used = numbers_used(p, p->grad_y != NULL);
+    const struct operand operand = {by_weight, numbers_of(p), used, (const float *)m->map};
     if (p->map) apply_map(chunk->count, width, operand, (float *)m->mapped);
     for (int64_t block = 0, col = 0; col < width; block++, col += VL) {
         const vf *const dx = &sums_of_block(m, block)->driven;
@@ -437,8 +441,9 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
             const float *const starts = p->starts + (first / CHUNK * p->batch + row) * packed * VL;
             const int64_t i = row - rows.first;
             const struct inputs inputs = {(float *)m->x + i * CHUNK * ld, (float *)m->inputs_slopes};
-            const struct inputs_gradients gradients = {(float *)m->later + i * (p->taps - 1) * ld, (float *)m->convolution,
-                                                       (float *)m->bias, (float *)m->projection};
+            float *const later = (float *)m->later + i * (p->taps - 1) * ld;
+            const struct inputs_gradients gradients = {later, (float *)m->convolution, (float *)m->bias,
+                                                       (float *)m->projection};
             place_chunk(chunk, rows, row, first, -1);
             place_inputs(chunk, &inputs);
             backward_row(negative, chunk, starts, m->by_state + i * packed, by_weight + i * CHUNK * numbers, &inputs,
@@ -470,8 +475,9 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
  * [groups, width]; dstart [B, size, width], before it dL/d(end); dskip and dgate_weight likewise, and dgate. grad_y is
  * NULL if it is absent, and then these three are. Returns nonzero without memory. */
 int selective_backward(const struct selective *p, int64_t first, int64_t last) {
-    const int64_t blocks = blocks_of(p->width), units = blocks * in_groups(p->size), ranks = blocks * in_groups(p->rank);
-    const int64_t steps = blocks * CHUNK, group = CHUNK * GROUP, rows = rows_of_group(p) * CHUNK;
+    const int64_t blocks = blocks_of(p->width), steps = blocks * CHUNK, group = CHUNK * GROUP;
+    const int64_t units = blocks * in_groups(p->size), ranks = blocks * in_groups(p->rank);
+    const int64_t rows = rows_of_group(p) * CHUNK;
     const int64_t numbers = numbers_of(p), used = numbers_used(p, p->grad_y != NULL), of_source = p->taps ? blocks : 0;
     struct scratch m;
     vf *weights;

@@ -126,8 +126,8 @@ static void read_kept_weights(const struct chunk *chunk, int reads) {
 /* Steps whose functions are made at once: one of them waits for itself most of its time. */
 #define TURN 8
 
-/* Delta, Delta x and, unless `slopes` is NULL, the derivative of softplus, of a block at all steps of a chunk. `step` is
- * the block's part of W. A turn behind the last step makes the last one again.
+/* Delta, Delta x and, unless `slopes` is NULL, the derivative of softplus, of a block at all steps of a chunk. `step`
+ * is the block's part of W. A turn behind the last step makes the last one again.
  *
  * softplus(z) = log(1 + e^z) = max(z, 0) + log(1 + u), u = e^-|z|. */
 INLINE void step_lengths(const struct chunk *chunk, int64_t col, const vf *step, struct drive *drives, vf *slopes) {
@@ -194,8 +194,8 @@ static void make_weights(const struct chunk *chunk, const float *packed, float *
 }
 
 /* dmap [numbers, padded(width)] += the sum over a chunk of a group's rows of dweight^T x. `by_weight` is [rows, CHUNK,
- * numbers], and zero behind the last step. `x` has each row's x as `chunk` has the first one's, `row_size` floats apart.
- * `factors` is memory for all steps of the rows. */
+ * numbers], and zero behind the last step. `x` has each row's x as `chunk` has the first one's, `row_size` floats
+ * apart. `factors` is memory for all steps of the rows. */
 static void add_map_gradient(const struct chunk *chunk, const float *x, int64_t row_size, int64_t rows,
                              const float *by_weight, struct factor *factors, float *dmap) {
     const struct selective *const p = chunk->p;

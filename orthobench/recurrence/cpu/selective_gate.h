@@ -1,7 +1,8 @@
 /* The selective scan's outputs (y_t + D o x_t) o silu(z_t), a chunk of steps at a time.
  *
- * D is `skip` [width]; without it, NULL, the outputs are y. z is `gate` [T, B, width], or W u_t of the numbers u that x is
- * projected from, with `gate_weight` [inputs, width], W transposed. Without both there is no factor. z comes with D. */
+ * D is `skip` [width]; without it, NULL, the outputs are y. z is `gate` [T, B, width], or W u_t of the numbers u that x
+ * is projected from, with `gate_weight` [inputs, width], W transposed. Without both there is no factor. z comes with
+ * D. */
 #ifndef ORTHOBENCH_SELECTIVE_GATE_H
 #define ORTHOBENCH_SELECTIVE_GATE_H
 
@@ -41,8 +42,8 @@ INLINE void write_outputs(const int gated, const struct chunk *chunk, int64_t co
     }
 }
 
-/* Of a block, or [blocks, CHUNK] of them: dL/dy, the readings, and the derivative of the outputs by z without the factor
- * y + D o x. The sums dskip [padded(width)] and dgate_weight [inputs, padded(width)] of a group of rows. */
+/* Of a block, or [blocks, CHUNK] of them: dL/dy, the readings, and the derivative of the outputs by z without the
+ * factor y + D o x. The sums dskip [padded(width)] and dgate_weight [inputs, padded(width)] of a group of rows. */
 struct gate {
     vf *by_y, *y, *by_z;
     float *skip, *weight;
@@ -86,7 +87,8 @@ INLINE void close_outputs(const int gated, const struct chunk *chunk, int64_t co
             for (int64_t j = 0; j < inputs; j++) by_weight[j] += p->x[at * inputs + j] * dz;
     }
     *(vf *)(gate.skip + col) += by_skip;
-    for (int64_t j = 0; p->gate_weight && j < inputs; j++) *(vf *)(gate.weight + j * padded(width) + col) += by_weight[j];
+    for (int64_t j = 0; p->gate_weight && j < inputs; j++)
+        *(vf *)(gate.weight + j * padded(width) + col) += by_weight[j];
 }
 
 #endif

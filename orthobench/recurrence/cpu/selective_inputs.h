@@ -61,8 +61,8 @@ struct inputs_gradients {
 
 #define ADD(TO, VALUE) (*(vf *)(TO) += (VALUE))
 
-/* The gradients by the weights, and by the source or U; by `before` in the first chunk. `dx` has the gradients by x of a
- * block, `stride` vectors apart, and `mapped` what the map adds to them, [CHUNK, ld], or NULL. */
+/* The gradients by the weights, and by the source or U; by `before` in the first chunk. `dx` has the gradients by x of
+ * a block, `stride` vectors apart, and `mapped` what the map adds to them, [CHUNK, ld], or NULL. */
 INLINE void convolve_backward(const int taps, const int inputs, const struct chunk *chunk, int64_t col, const vf *dx,
                               int64_t stride, const float *mapped, const float *slopes,
                               const struct inputs_gradients *g) {

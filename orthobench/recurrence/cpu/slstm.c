@@ -1,8 +1,8 @@
 /* sLSTM through time, in float32: exponential gates, a normaliser and a stabiliser, and recurrent weights within heads.
  *
- * The caller gives each thread a range of batch rows, and no thread waits. Tensors are contiguous and time major. A head
- * has d = features / heads units. Its weights are a matrix [4 d, d] of its own, with the gates i, f, z, o one after
- * another. So dL/dz of a row is [heads, 4, d] here, and x and dx are [4, features] as the caller has them. */
+ * The caller gives each thread a range of batch rows, and no thread waits. Tensors are contiguous and time major. A
+ * head has d = features / heads units. Its weights are a matrix [4 d, d] of its own, with the gates i, f, z, o one
+ * after another. So dL/dz of a row is [heads, 4, d] here, and x and dx are [4, features] as the caller has them. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -23,7 +23,8 @@ struct slstm {
     float *h, *c, *n, *m;        /* h [T, B, features]; m [B, features], before it m0 */
     float *saved;                /* [T, B, heads, 4, d]: decay, closing, z and o of `advance` */
     const float *grad_h, *grad_last;
-    float *dx, *du, *dweights;   /* du [T, B, differentiated]; dweights [groups, heads, 4 d, padded(d + inputs)], zeroed */
+    float *dx, *du, *dweights;   /* du [T, B, differentiated]; dweights [groups, heads, 4 d, padded(d +
+                                  * inputs)], zeroed */
     float *dh0, *dc0, *dn0, *dm0; /* [B, features]; before it the last three have the gradients of the final state */
     float *norms, *c_norms, *n_norms; /* [T, B] */
 };
@@ -108,7 +109,8 @@ INLINE void finish_forward(const int exponential_forget, const struct slstm *p, 
 INLINE void forward(const int exponential_forget, const struct slstm *p, int64_t first, int64_t last) {
     _Alignas(64) float block[ROWS * 4 * VL];
     const int64_t width = p->features, d = units(p), inputs = p->inputs, rows = last - first;
-    const int64_t size = packed_size(d, 4, d), input_size = packed_size(d, 4, inputs), blocks = (rows + ROWS - 1) / ROWS;
+    const int64_t size = packed_size(d, 4, d), input_size = packed_size(d, 4, inputs);
+    const int64_t blocks = (rows + ROWS - 1) / ROWS;
     for (int64_t t = 0; t < p->steps; t++) {
         const float *const h = before(p, p->h, p->h0, p->batch * width, t, first);
         for (int64_t head = 0; head < p->heads; head++) {

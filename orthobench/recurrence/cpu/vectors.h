@@ -193,8 +193,8 @@ INLINE vf exponential(vf x) {
 /* 2^(x y) of x y <= 126, relative error below 3e-7; 0 or 2^-126 below the range. */
 INLINE vf power_of_product(vf x, vf y) {
 #if defined(__AVX512F__)
-    /* x y = whole / 32 + rest. The fraction of the first selects 2^(i / 32) from a table, which a polynomial of the rest
-     * corrects. The instruction that multiplies by 2^floor gives 0 below the range. */
+    /* x y = whole / 32 + rest. The fraction of the first selects 2^(i / 32) from a table, which a polynomial of the
+     * rest corrects. The instruction that multiplies by 2^floor gives 0 below the range. */
     static const float table[32] = {
         1.0f, 1.02189715f, 1.04427378f, 1.06714040f, 1.09050773f, 1.11438674f, 1.13878863f, 1.16372486f,
         1.18920712f, 1.21524736f, 1.24185781f, 1.26905096f, 1.29683955f, 1.32523666f, 1.35425555f, 1.38390988f,

@@ -1,7 +1,7 @@
 /* The recurrence h_t = act(x_t + W h_{t-1}; b) of a few batch rows in a cluster of blocks, all steps in one launch.
 
    Macros beside those of cluster.cuh: COLUMNS and DEPTH fit n <= 8 CLUSTER LANES COLUMNS and n <= GROUPS DEPTH. KIND is
-   the activation's, RESIDUAL the Euler form. Each of `runs` runs has `batch` rows, a W [n, n] and a bias [n] of its own.
+   the activation's, RESIDUAL the Euler form. Each of `runs` runs has `batch` rows, its own W [n, n] and bias [n].
    Rows of tensors through time are those of run 0, then run 1, and so on. */
 
 #include "activations.cuh"

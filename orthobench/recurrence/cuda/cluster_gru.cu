@@ -73,8 +73,8 @@ CLUSTER_KERNEL gru_forward(
 
 #else
 
-/* grad is dL/d(states) [steps, rows, n], or with FINAL that of the last [rows, n]. dx is dL/dx and mixed dL/d(W h_{t-1})
-   [steps, rows, 3n]; total (with TRACE) [steps, rows, n], dh0 [rows, n]. */
+/* grad is dL/d(states) [steps, rows, n], or with FINAL that of the last [rows, n]. dx is dL/dx and mixed is
+   dL/d(W h_{t-1}), both [steps, rows, 3n]; total (with TRACE) [steps, rows, n], dh0 [rows, n]. */
 CLUSTER_KERNEL gru_backward(
     const float *grad, const float *weight, const float *gates, const float *states, const float *h0, float *dx,
     float *mixed, float *total, float *dh0, int steps, int batch, int runs, int n)
