@@ -63,7 +63,7 @@ def in_c(inputs: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     pointers = [tensor.data_ptr() for tensor in (inputs, weight, bias, scales, out)]
 
     def task(first: int, last: int) -> Callable[[], None]:
-        return lambda: kernel(first, last, width, _EPSILON, *pointers)
+        return lambda: kernel(first, last, rows, width, _EPSILON, *pointers)
 
     threads.run([task(*part) for part in threads.ranges(rows, _PARTS)])
     return out, scales
@@ -72,13 +72,12 @@ def in_c(inputs: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
 def gradients(inputs: Tensor, weight: Tensor, scales: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return dL/d(inputs), dL/dw and dL/db from dL/d(output) `[..., n]`, all contiguous."""
     width, kernel = inputs.shape[-1], native.kernels().normalize_backward
-    dx, sums = workspace.take(*inputs.shape), inputs.new_zeros(_PARTS, 2, width)
+    rows, dx, sums = inputs.numel() // width, workspace.take(*inputs.shape), inputs.new_zeros(_PARTS, 2, width)
     pointers = [tensor.data_ptr() for tensor in (inputs, weight, scales, gradient, dx)]
 
     def task(part: int, first: int, last: int) -> Callable[[], None]:
-        return lambda: kernel(first, last, width, *pointers, *(each.data_ptr() for each in sums[part]))
+        return lambda: kernel(first, last, rows, width, *pointers, *(each.data_ptr() for each in sums[part]))
 
-    ranges = threads.ranges(inputs.numel() // width, _PARTS)
-    threads.run([task(part, *range_) for part, range_ in enumerate(ranges)])
+    threads.run([task(part, *range_) for part, range_ in enumerate(threads.ranges(rows, _PARTS))])
     dweight, dbias = native.total(sums)
     return dx, dweight, dbias

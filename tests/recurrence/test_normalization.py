@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from orthobench.recurrence import layer_norm
+from orthobench.recurrence.cpu import native
 
 
 @pytest.mark.usefixtures("restored_threads")
@@ -14,6 +15,19 @@ from orthobench.recurrence import layer_norm
 def test_is_torchs(shape: tuple[int, ...], count: int) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(count)
+    check(shape)
+
+
+@pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize("shape", [(1, 16), (37, 3, 32), (5, 17)])
+def test_results_written_around_the_caches(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    check(shape)
+
+
+def check(shape: tuple[int, ...]) -> None:
+    """Compare values and gradients with torch's, in float32 and float64."""
     width = shape[-1]
     arguments = 3 + torch.randn(shape), torch.randn(width), torch.randn(width)
     way, results = torch.randn(shape), []

@@ -431,7 +431,7 @@ static void fill_norm(const struct delta *p, struct chunk at, const float *q, co
         for (int64_t c = 0; c < at.vp; c += VL) {
             vf value = *(const vf *)(m->s + i * at.vp + c);
             if (q) value += *(const vf *)(m->dy + c) * q[i];
-            total += sum_lanes(value * value);
+            total += sum_of(value * value);
         }
     p->norms[(at.first * p->batch + at.row) * p->heads + at.head] = total;
 }

@@ -38,7 +38,7 @@ INLINE vf scale_of(const struct head_norm *p, const float *y) {
         const vf value = load(y + c, lanes(p->size - c));
         squares += value * value;
     }
-    square_roots(splat(sum_lanes(squares) / (float)p->size + p->epsilon), &root, &inverse);
+    square_roots(splat(sum_of(squares) / (float)p->size + p->epsilon), &root, &inverse);
     return inverse;
 }
 
@@ -84,7 +84,7 @@ INLINE void backward(const int gate, const struct head_norm *p, int64_t row, int
         store(p->dy + at + c, dh * w, count);
         along += dh * w * normal;
     }
-    const float mean = sum_lanes(along) / (float)p->size;
+    const float mean = sum_of(along) / (float)p->size;
     for (int64_t c = 0; c < p->size; c += VL) {
         const int count = lanes(p->size - c);
         const vf normal = load(p->y + at + c, count) * scale;

@@ -11,7 +11,7 @@ void linear(int64_t first, int64_t last, int64_t total, int64_t depth, int64_t n
     _Alignas(64) float block[ROWS * 2 * VL];
     const uint64_t denormals = flush_denormals();
     const struct operand operand = {a, depth, depth, packed};
-    const int around = n % VL == 0 && total * n > CACHED;
+    const int around = passes_caches(total, n);
     for (int64_t start = first; start < last; start += TOGETHER) {
         const int64_t end = last - start < TOGETHER ? last : start + TOGETHER, blocks = (end - start + ROWS - 1) / ROWS;
         const int64_t ahead = last - end < TOGETHER ? last - end : TOGETHER;
@@ -32,8 +32,7 @@ void linear(int64_t first, int64_t last, int64_t total, int64_t depth, int64_t n
                     const vf shift = bias ? load(bias + at, count) : (vf){0};
                     for (int i = 0; i < rows; i++) {
                         const vf value = *(const vf *)(block + (i * 2 + v) * VL) + shift;
-                        if (around) stream(out + (row + i) * n + at, value);
-                        else store(out + (row + i) * n + at, value, count);
+                        store_result(around, out + (row + i) * n + at, value, count);
                     }
                 }
             }

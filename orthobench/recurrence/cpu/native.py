@@ -150,8 +150,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         getattr(library, f"{op}_forward").argtypes = getattr(library, f"{op}_backward").argtypes = (pointer, size, size)
     library.selective_forward.argtypes = library.selective_backward.argtypes = (pointer, size, size)
     library.delta_forward.argtypes = library.delta_backward.argtypes = (pointer, size, size)
-    library.scan_forward.argtypes = (size,) * 7 + (pointer,) * 4
-    library.scan_backward.argtypes = (size,) * 7 + (pointer,) * 8
+    library.scan_forward.argtypes = (size,) * 7 + (pointer,) * 5
+    library.scan_backward.argtypes = (size,) * 7 + (pointer,) * 9
     library.independent_forward.argtypes = (size,) * 7 + (pointer,) * 4
     library.independent_backward.argtypes = (size,) * 7 + (pointer,) * 9
     library.minimal_forward.argtypes = (size,) * 7 + (pointer,) * 4
@@ -159,8 +159,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.oscillators_forward.argtypes = (size,) * 5 + (pointer,) * 6
     library.oscillators_backward.argtypes = (size,) * 5 + (pointer,) * 15
     library.linear.argtypes = (size,) * 5 + (pointer,) * 4
-    library.normalize_forward.argtypes = (size,) * 3 + (ctypes.c_float,) + (pointer,) * 5
-    library.normalize_backward.argtypes = (size,) * 3 + (pointer,) * 7
+    library.normalize_forward.argtypes = (size,) * 4 + (ctypes.c_float,) + (pointer,) * 5
+    library.normalize_backward.argtypes = (size,) * 4 + (pointer,) * 7
     library.skip_gelu_forward.argtypes = (size,) * 4 + (pointer,) * 4
     library.skip_gelu_backward.argtypes = (size,) * 4 + (pointer,) * 7
     library.gated_sum_forward.argtypes = library.gated_sum_backward.argtypes = (size,) * 4 + (pointer,) * 3

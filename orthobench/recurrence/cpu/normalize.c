@@ -1,13 +1,15 @@
-/* Layer normalisation of rows and its gradient, in float32. Each range of rows is one thread's. */
+/* Layer normalisation of rows and its gradient, in float32. Each range of rows is one thread's. The results have
+ * `total` rows and start at a cache line. */
 #include <math.h>
 
 #include "vectors.h"
 
 /* out[r] = (x[r] - mean) / sqrt(variance + epsilon) * weight + bias for the rows r in [first, last), of `width` floats.
  * `scales` gets each row's mean and 1 / sqrt(variance + epsilon), [rows, 2]. */
-void normalize_forward(int64_t first, int64_t last, int64_t width, float epsilon, const float *x, const float *weight,
-                       const float *bias, float *scales, float *out) {
+void normalize_forward(int64_t first, int64_t last, int64_t total, int64_t width, float epsilon, const float *x,
+                       const float *weight, const float *bias, float *scales, float *out) {
     const uint64_t denormals = flush_denormals();
+    const int around = passes_caches(total, width);
     for (int64_t row = first; row < last; row++) {
         const float *const from = x + row * width;
         vf sum = {0}, squares = {0};
@@ -28,18 +30,19 @@ void normalize_forward(int64_t first, int64_t last, int64_t width, float epsilon
         for (int64_t col = 0; col < width; col += VL) {
             const int count = lanes(width - col);
             const vf centred = load(from + col, count) - mean;
-            __builtin_prefetch(out + (row + 4) * width + col, 0, 2);
             const vf scaled = centred * scale * load(weight + col, count);
-            store(out + row * width + col, scaled + load(bias + col, count), count);
+            store_result(around, out + row * width + col, scaled + load(bias + col, count), count);
         }
     }
+    end_streams();
     restore_denormals(denormals);
 }
 
 /* dL/dx from dout, and this range's sums of dL/dweight and dL/dbias, [width] each, zeroed. */
-void normalize_backward(int64_t first, int64_t last, int64_t width, const float *x, const float *weight,
+void normalize_backward(int64_t first, int64_t last, int64_t total, int64_t width, const float *x, const float *weight,
                         const float *scales, const float *dout, float *dx, float *dweight, float *dbias) {
     const uint64_t denormals = flush_denormals();
+    const int around = passes_caches(total, width);
     for (int64_t row = first; row < last; row++) {
         const float *const from = x + row * width, *const arriving = dout + row * width;
         const float mean = scales[2 * row], scale = scales[2 * row + 1];
@@ -60,9 +63,9 @@ void normalize_backward(int64_t first, int64_t last, int64_t width, const float 
             const int count = lanes(width - col);
             const vf normal = (load(from + col, count) - mean) * scale;
             const vf scaled = load(arriving + col, count) * load(weight + col, count);
-            __builtin_prefetch(dx + (row + 4) * width + col, 0, 2);
-            store(dx + row * width + col, (scaled - level - normal * slope) * scale, count);
+            store_result(around, dx + row * width + col, (scaled - level - normal * slope) * scale, count);
         }
     }
+    end_streams();
     restore_denormals(denormals);
 }

@@ -1,8 +1,9 @@
 /* The diagonal recurrence h_t = a_t o h_{t-1} + x_t of independent units, in float32.
  *
- * Units are independent; blocks.h divides them. Each step reads the step before it in the output, where it is still in
- * cache. Tensors are contiguous and time major, [T, B, width]. Complex units are pairs of features, real part first.
- * The coefficients are [width], the same at every step and row, or [T, B, width]. */
+ * Units are independent; blocks.h divides them. Tensors are contiguous and time major, [T, B, width], and begin at a
+ * cache line. Complex units are pairs of features, real part first. The coefficients are [width], the same at every
+ * step and row, or [T, B, width]. `latest`, a vector for each block, has the last step's result, so that results may be
+ * written around the caches. */
 #include "blocks.h"
 
 /* Lane 2j in lanes 2j and 2j+1. */
@@ -30,37 +31,41 @@ INLINE vf conjugate_product(const int is_complex, vf a, vf h) {
 }
 
 INLINE void forward(const int is_complex, const int per_step, int64_t first, int64_t last, int64_t steps, int64_t batch,
-                    int64_t width, const float *x, const float *a, const float *h0, float *h) {
+                    int64_t width, const float *x, const float *a, const float *h0, vf *latest, float *h) {
     const int64_t blocks = (width + VL - 1) / VL, size = batch * width;
+    const int around = passes_caches(steps * batch, width);
+    EACH_BLOCK({ latest[block] = load(h0 + at, count); })
     for (int64_t t = 0; t < steps; t++) {
-        const float *const before = t ? h + (t - 1) * size : h0, *const x_t = x + t * size;
-        const float *const a_t = per_step ? a + t * size : a;
+        const float *const x_t = x + t * size, *const a_t = per_step ? a + t * size : a;
         float *const h_t = h + t * size;
         EACH_BLOCK({
             const vf coefficient = load(a_t + (per_step ? at : col), count);
             __builtin_prefetch(x_t + size + at, 0, 2);
-            store(h_t + at, product(is_complex, coefficient, load(before + at, count)) + load(x_t + at, count), count);
+            latest[block] = product(is_complex, coefficient, latest[block]) + load(x_t + at, count);
+            store_result(around, h_t + at, latest[block], count);
         })
     }
+    end_streams();
 }
 
 /* h [T, B, width] from x, the coefficients a and h0 [B, width]. */
 void scan_forward(int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width, int64_t is_complex,
-                  int64_t per_step, const float *x, const float *a, const float *h0, float *h) {
+                  int64_t per_step, const float *x, const float *a, const float *h0, float *latest, float *h) {
     const uint64_t denormals = flush_denormals();
     switch (is_complex * 2 + per_step) {
-        case 0: forward(0, 0, first, last, steps, batch, width, x, a, h0, h); break;
-        case 1: forward(0, 1, first, last, steps, batch, width, x, a, h0, h); break;
-        case 2: forward(1, 0, first, last, steps, batch, width, x, a, h0, h); break;
-        default: forward(1, 1, first, last, steps, batch, width, x, a, h0, h);
+        case 0: forward(0, 0, first, last, steps, batch, width, x, a, h0, (vf *)latest, h); break;
+        case 1: forward(0, 1, first, last, steps, batch, width, x, a, h0, (vf *)latest, h); break;
+        case 2: forward(1, 0, first, last, steps, batch, width, x, a, h0, (vf *)latest, h); break;
+        default: forward(1, 1, first, last, steps, batch, width, x, a, h0, (vf *)latest, h);
     }
     restore_denormals(denormals);
 }
 
 INLINE void backward(const int is_complex, const int per_step, int64_t first, int64_t last, int64_t steps,
                      int64_t batch, int64_t width, const float *a, const float *h0, const float *h,
-                     const float *grad_h, const float *grad_last, float *dx, float *da, float *dh0) {
+                     const float *grad_h, const float *grad_last, vf *latest, float *dx, float *da, float *dh0) {
     const int64_t blocks = (width + VL - 1) / VL, size = batch * width;
+    const int around = passes_caches(steps * batch, width);
     for (int64_t t = steps - 1; t >= 0; t--) {
         const float *const before = t ? h + (t - 1) * size : h0;
         const float *const arriving = arriving_at(t, steps, size, grad_h, grad_last);
@@ -69,9 +74,9 @@ INLINE void backward(const int is_complex, const int per_step, int64_t first, in
         EACH_BLOCK({
             vf g = arriving ? load(arriving + at, count) : (vf){0};
             if (t < steps - 1)
-                g += conjugate_product(is_complex, load(later_a + (per_step ? at : col), count),
-                                       load(dx_t + size + at, count));
-            store(dx_t + at, g, count);
+                g += conjugate_product(is_complex, load(later_a + (per_step ? at : col), count), latest[block]);
+            latest[block] = g;
+            store_result(around, dx_t + at, g, count);
             if (da) {
                 vf by_a = conjugate_product(is_complex, load(before + at, count), g);
                 if (t > 1) __builtin_prefetch(before - size + at, 0, 2);
@@ -82,8 +87,9 @@ INLINE void backward(const int is_complex, const int per_step, int64_t first, in
     }
     EACH_BLOCK({
         const vf coefficient = load(a + (per_step ? at : col), count);
-        store(dh0 + at, conjugate_product(is_complex, coefficient, load(dx + at, count)), count);
+        store(dh0 + at, conjugate_product(is_complex, coefficient, latest[block]), count);
     })
+    end_streams();
 }
 
 /* dx [T, B, width], da and dh0 [B, width]. Absent gradients are NULL: grad_h [T, B, width] of all states, grad_last
@@ -91,11 +97,13 @@ INLINE void backward(const int is_complex, const int per_step, int64_t first, in
  * over time; NULL if it is not needed. */
 void scan_backward(int64_t first, int64_t last, int64_t steps, int64_t batch, int64_t width, int64_t is_complex,
                    int64_t per_step, const float *a, const float *h0, const float *h, const float *grad_h,
-                   const float *grad_last, float *dx, float *da, float *dh0) {
+                   const float *grad_last, float *latest, float *dx, float *da, float *dh0) {
     const uint64_t denormals = flush_denormals();
     switch (is_complex * 2 + per_step) {
 #define CASE(COMPLEX, PER_STEP)                                                                                      \
-    backward(COMPLEX, PER_STEP, first, last, steps, batch, width, a, h0, h, grad_h, grad_last, dx, da, dh0); break;
+    backward(COMPLEX, PER_STEP, first, last, steps, batch, width, a, h0, h, grad_h, grad_last, (vf *)latest, dx, da, \
+             dh0);                                                                                                   \
+    break;
         case 0: CASE(0, 0)
         case 1: CASE(0, 1)
         case 2: CASE(1, 0)

@@ -25,7 +25,7 @@ class Scan:
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         h = workspace.take(*x.shape)
-        _run("scan_forward", h, arguments, x, arguments.weight, arguments.state[0], h)
+        _run("scan_forward", h, arguments, x, arguments.weight, arguments.state[0], _latest(h), h)
         return (h,), ()
 
     @staticmethod
@@ -35,10 +35,15 @@ class Scan:
         dx, dh0, da = workspace.take(*h.shape), torch.empty_like(h0), None
         if tape.needs_weight:
             da = workspace.take(*h.shape) if per_step else torch.zeros_like(h0)
-        _run("scan_backward", h, arguments, weight, h0, h, tape.gradient, tape.final[0], dx, da, dh0)
+        _run("scan_backward", h, arguments, weight, h0, h, tape.gradient, tape.final[0], _latest(h), dx, da, dh0)
         for norms in tape.norms:
             torch.linalg.vector_norm(dx, dim=-1, out=norms)
         return Gradients(dx, da if per_step or da is None else native.total(da), (dh0,))
+
+
+def _latest(h: Tensor) -> Tensor:
+    """Return memory for the last step's result, in blocks of whole vectors."""
+    return torch.empty(h.shape[1], native.padded(h.shape[2]))
 
 
 def _run(function: str, h: Tensor, arguments: Arguments, *tensors: Tensor | None) -> None:

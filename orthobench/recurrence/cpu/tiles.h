@@ -16,23 +16,11 @@
 
 INLINE int64_t whole_vectors(int64_t count) { return (count + VL - 1) / VL * VL; }
 
-INLINE float sum_lanes(vf x) {
-#if defined(__AVX512F__)
-    return _mm512_reduce_add_ps((__m512)x);
-#elif VL == 8
-    __m128 half = _mm_add_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
-    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
-    return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
-#else
-    return (x[0] + x[2]) + (x[1] + x[3]);
-#endif
-}
-
 /* The sum of a o b over whole vectors. */
 INLINE float dot(const float *a, const float *b, int64_t size) {
     vf total = {0};
     for (int64_t i = 0; i < size; i += VL) total += *(const vf *)(a + i) * *(const vf *)(b + i);
-    return sum_lanes(total);
+    return sum_of(total);
 }
 
 /* The left factor of a product: element (row, k) is at[row * by_row + k * by_depth]. */

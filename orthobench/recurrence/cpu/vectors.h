@@ -82,6 +82,14 @@ INLINE void end_streams(void) {
 #endif
 }
 
+/* Whether rows of results are written around the caches: whole vectors, and more of them than the caches hold. */
+INLINE int passes_caches(int64_t rows, int64_t width) { return width % VL == 0 && rows * width > CACHED; }
+
+INLINE void store_result(int around, float *to, vf value, int count) {
+    if (around) stream(to, value);
+    else store(to, value, count);
+}
+
 INLINE vf select_lanes(vi condition, vf yes, vf no) { return (vf)((condition & (vi)yes) | (~condition & (vi)no)); }
 
 /* `value` where the condition holds, else 0. */
@@ -137,9 +145,15 @@ INLINE vf swap_pairs(vf x) {
 }
 
 INLINE float sum_of(vf x) {
-    float total = 0;
-    for (int lane = 0; lane < VL; lane++) total += x[lane];
-    return total;
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)x);
+#elif VL == 8
+    __m128 half = _mm_add_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
+    half = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
+#else
+    return (x[0] + x[2]) + (x[1] + x[3]);
+#endif
 }
 
 /* x held in [low, high]; NaN stays. */
