@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from orthobench.model import Model, ModelSettings, Signature, State
-from orthobench.recurrence import GradientTrace, Projection, mlstm, project
+from orthobench.recurrence import GradientTrace, Projection, mlstm, project, read_memories
 
 from ._xlstm import XLSTMSettings, input_scale
 
@@ -60,9 +60,15 @@ class MLSTM(Model):
         return {"h": slice(0, self.features - self.heads), "m": slice(self.features - self.heads, self.features)}
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = Projection(inputs, self.input_weight, self.input_bias)
+        weight, bias, n = self.input_weight, self.input_bias, len(self.input_weight) // 4
         gates = project(inputs, self.gate_weight, self.gate_bias)
-        return mlstm(x, gates, state, trace, self.heads, self.exponential_forget)
+        options = (state, trace, self.heads, self.exponential_forget)
+        if self.signature.readout != "last":
+            return mlstm(Projection(inputs, weight, bias), gates, *options)
+        keys_and_values = Projection(inputs, weight[n : 3 * n], bias[n : 3 * n])
+        _, final = mlstm(keys_and_values, gates, *options, reads=False)
+        q, _, _, o = project(inputs[-1:], weight, bias)[0].chunk(4, dim=-1)  # only the last step reads the memory
+        return read_memories(q, o, final[0], self.heads)[None], final
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:
         return outputs[-1] if self.signature.readout == "last" else outputs

@@ -68,6 +68,6 @@ def normal(*shape: int, seed: int) -> Tensor:
 
 
 def distance(actual: Tensor, expected: Tensor) -> float:
-    """Return the relative Frobenius distance, with a floor for sums that cancel; NaN where a value is NaN."""
-    scale = float(expected.norm()) + 0.1 * math.sqrt(expected.numel())
+    """Return the relative Frobenius distance, with a floor for sums that cancel; 0 of no values, NaN of a NaN."""
+    scale = float(expected.norm()) + 0.1 * math.sqrt(max(1, expected.numel()))
     return float((actual.double() - expected).norm()) / scale

@@ -7,7 +7,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.models import M, P, assert_gradients, expected_outputs, make, run, sigmoid
+from support.models import (
+    M,
+    P,
+    assert_gradients,
+    assert_kernels_are_the_definition,
+    expected_outputs,
+    make,
+    run,
+    sigmoid,
+)
 
 from orthobench.errors import UsageError
 from orthobench.recurrence import GradientTrace
@@ -42,8 +51,31 @@ def test_is_the_equations_without_a_stabiliser(heads, forget_gate, readout):
     np.testing.assert_allclose(outputs, expected if readout == "all" else expected[-1], rtol=1e-9, atol=1e-12)
 
 
-def test_gradients_by_finite_differences():
-    assert_gradients(make("mlstm", hidden_size=4, heads=2))
+@pytest.mark.parametrize("readout", ["all", "last"])
+def test_gradients_by_finite_differences(readout):
+    assert_gradients(make("mlstm", readout, hidden_size=4, heads=2))
+
+
+@pytest.mark.parametrize("readout", ["all", "last"])
+@pytest.mark.parametrize("heads", [1, 4])
+def test_kernels_are_the_definition(heads, readout):
+    assert_kernels_are_the_definition(make("mlstm", readout, hidden_size=20, heads=heads), steps=70)
+
+
+def test_the_last_output_is_that_of_all_steps():
+    """In value, in every gradient, in the trace, and from a state that was carried on."""
+    generator = torch.Generator().manual_seed(9)
+    x, way = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((40, B, M), (B, P)))
+    results = []
+    for readout in ("all", "last"):
+        model, trace = make("mlstm", readout, hidden_size=6, heads=2).double(), GradientTrace()
+        _, state = model(x[:3])
+        outputs, (final,) = model(x[3:], state, trace)
+        last = outputs[-1] if readout == "all" else outputs
+        (way * last).sum().backward()
+        gradients = [parameter.grad for parameter in model.parameters()]
+        results.append([last.detach(), final.detach(), trace.norms["h"], *gradients])
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-12)
 
 
 def test_the_trace_is_the_derivative_of_a_moved_state():

@@ -217,7 +217,7 @@ def distances(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[st
     result = {}
     for name, value in expected.items():
         assert actual[name].shape == value.shape
-        scale = float(value.norm()) + 0.1 * value.numel() ** 0.5
+        scale = float(value.norm()) + 0.1 * max(1, value.numel()) ** 0.5
         result[name] = float((actual[name].double() - value.double()).norm()) / scale
     return result
 

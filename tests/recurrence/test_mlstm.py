@@ -30,7 +30,9 @@ KERNELS = [
 B, HEADS, D = 2, 3, 4
 
 
-def arguments(steps: int, batch: int, heads: int, size: int, exponential: bool, fresh: bool, seed: int) -> list[Any]:
+def arguments(
+    steps: int, batch: int, heads: int, size: int, exponential: bool, fresh: bool, seed: int, reads: bool = True
+) -> list[Any]:
     """x, the gates, the state, which is zero or any, and the parameters; float64.
 
     Half the normalisers are below 1 and half above. The forget gates are not far from 1, so m stays near 0.
@@ -40,10 +42,10 @@ def arguments(steps: int, batch: int, heads: int, size: int, exponential: bool, 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    x, gates = normal(steps, batch, 4 * heads * size), normal(steps, batch, 2 * heads)
+    x, gates = normal(steps, batch, (4 if reads else 2) * heads * size), normal(steps, batch, 2 * heads)
     gates[..., heads:] = gates[..., heads:].abs().neg() / 4 if exponential else 3 + gates[..., heads:]
     state = normal(batch, heads * (size * (size + 1) + 1))
-    return [x, gates, torch.zeros_like(state) if fresh else state, heads, exponential]
+    return [x, gates, torch.zeros_like(state) if fresh else state, heads, exponential, reads]
 
 
 def call_of(problem: list[Any], trace: GradientTrace | None = None) -> Call:
@@ -80,8 +82,17 @@ def test_the_definition_is_the_equation(exponential: bool) -> None:
 
 
 @pytest.mark.parametrize("exponential", [False, True])
-def test_gradients_of_the_definition_are_finite_differences(exponential: bool) -> None:
-    assert_finite_differences(call_of, arguments(3, 2, 2, 2, exponential, False, seed=2))
+def test_without_readings_the_final_state_is_the_same(exponential: bool) -> None:
+    x, gates, state, *_ = problem = arguments(9, 3, 2, 3, exponential, False, seed=16)
+    y, (final,) = run(reference, [x[..., 6:18], gates, state, 2, exponential, False])
+    assert y.shape == (9, 3, 0)
+    assert torch.equal(final, run(reference, problem)[1][0])
+
+
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("exponential", [False, True])
+def test_gradients_of_the_definition_are_finite_differences(exponential: bool, reads: bool) -> None:
+    assert_finite_differences(call_of, arguments(3, 2, 2, 2, exponential, False, seed=2, reads=reads))
 
 
 @settings(max_examples=40, deadline=None)
@@ -92,6 +103,7 @@ def test_gradients_of_the_definition_are_finite_differences(exponential: bool) -
     size=st.integers(1, 40),
     exponential=st.booleans(),
     fresh=st.booleans(),
+    reads=st.booleans(),
     seed=st.integers(0, 1000),
 )
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
@@ -104,10 +116,30 @@ def test_is_the_reference(
 
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
 @pytest.mark.parametrize("size", [16, 32, 47, 64, 70])
+@pytest.mark.parametrize("reads", [True, False])
 def test_sizes_of_whole_vectors_and_parts(
-    module: Any, dtype: torch.dtype, tolerance: float, size: int, agree: Any
+    module: Any, dtype: torch.dtype, tolerance: float, size: int, reads: bool, agree: Any
 ) -> None:
-    agree(module, CASE, arguments(37, 2, 2, size, False, False, seed=3), dtype, tolerance)
+    agree(module, CASE, arguments(37, 2, 2, size, False, False, seed=3, reads=reads), dtype, tolerance)
+
+
+@pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
+@pytest.mark.parametrize("exponential", [False, True])
+@pytest.mark.parametrize("steps", [1, 2, 31, 32, 33, 150])
+def test_gradients_of_the_final_state(
+    module: Any, dtype: torch.dtype, tolerance: float, exponential: bool, steps: int
+) -> None:
+    """Without a trace, and of a loss that reads C, n and m each, or m alone."""
+    problem = arguments(steps, 3, 2, 7, exponential, False, seed=17, reads=False)
+    way = torch.randn(3, 2 * (7 * 8 + 1), generator=torch.Generator().manual_seed(18), dtype=torch.float64)
+    for first in (0, 2 * 7 * 8):
+        results = []
+        for each, kind in ((module, dtype), (reference, torch.float64)):
+            leaves = [tensor.float().to(kind).requires_grad_() for tensor in problem[:3]]
+            _, (final,) = run(each, [*leaves, *problem[3:]])
+            results.append(torch.autograd.grad((final * way.to(kind))[:, first:].sum(), leaves, materialize_grads=True))
+        for actual, expected in zip(*results, strict=True):
+            assert float((actual.double() - expected).norm()) <= tolerance * (1 + float(expected.norm()))
 
 
 @pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
@@ -121,11 +153,12 @@ def test_losses_of_one_result(module: Any, dtype: torch.dtype, tolerance: float,
 @in_c
 @pytest.mark.parametrize(("heads", "size", "inputs"), [(1, 17, 1), (2, 19, 3), (4, 32, 1), (3, 5, 40)])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_projections(heads: int, size: int, inputs: int, has_bias: bool) -> None:
+@pytest.mark.parametrize("reads", [True, False])
+def test_projections(heads: int, size: int, inputs: int, has_bias: bool, reads: bool) -> None:
     """The gradient of the inputs too."""
     generator = torch.Generator().manual_seed(5)
-    steps, batch, width = 41, 7, 4 * heads * size
-    _, gates, state, *parameters = arguments(steps, batch, heads, size, False, False, seed=6)
+    steps, batch, width = 41, 7, (4 if reads else 2) * heads * size
+    _, gates, state, *parameters = arguments(steps, batch, heads, size, False, False, seed=6, reads=reads)
     u, input_weight, bias = (
         torch.randn(*shape, generator=generator, dtype=torch.float64)
         for shape in ((steps, batch, inputs), (width, inputs), (width,))
@@ -147,25 +180,29 @@ def test_projections(heads: int, size: int, inputs: int, has_bias: bool) -> None
 
 @in_c
 @pytest.mark.usefixtures("lesser_machine")
-def test_projections_on_lesser_machines() -> None:
-    test_projections(2, 11, 19, True)
+@pytest.mark.parametrize("reads", [True, False])
+def test_projections_on_lesser_machines(reads: bool) -> None:
+    test_projections(2, 11, 19, True, reads)
 
 
 @in_c
-def test_threads_change_no_number(same_with_threads: Any) -> None:
-    same_with_threads(CASE, arguments(70, 7, 2, 20, False, False, seed=8))
+@pytest.mark.parametrize("reads", [True, False])
+def test_threads_change_no_number(reads: bool, same_with_threads: Any) -> None:
+    same_with_threads(CASE, arguments(70, 7, 2, 20, False, False, seed=8, reads=reads))
 
 
 @in_c
-def test_threads_do_not_change_the_gradient_of_the_inputs(restored_threads: None) -> None:
-    _, gates, state, *parameters = arguments(41, 9, 2, 11, False, False, seed=14)
+@pytest.mark.parametrize("reads", [True, False])
+def test_threads_do_not_change_the_gradient_of_the_inputs(reads: bool, restored_threads: None) -> None:
+    _, gates, state, *parameters = arguments(41, 9, 2, 11, False, False, seed=14, reads=reads)
     generator, results = torch.Generator().manual_seed(15), []
-    leaves = [torch.randn(*shape, generator=generator).requires_grad_() for shape in ((41, 9, 19), (88, 19))]
+    shapes = ((41, 9, 19), (88 if reads else 44, 19))
+    leaves = [torch.randn(*shape, generator=generator).requires_grad_() for shape in shapes]
     for count in (1, 2, 3):
         torch.set_num_threads(count)
         call = mlstm.call(Projection(*leaves), gates.float(), (state.float(),), None, *parameters)
-        y, _ = cpu.run(call)
-        results.append(torch.autograd.grad(y.square().sum(), leaves))
+        y, (final,) = cpu.run(call)
+        results.append(torch.autograd.grad(y.square().sum() + final.square().sum(), leaves))
     for result in results[1:]:
         assert all(map(torch.equal, result, results[0]))
 
@@ -173,14 +210,16 @@ def test_threads_do_not_change_the_gradient_of_the_inputs(restored_threads: None
 @in_c
 @pytest.mark.usefixtures("lesser_machine")
 @pytest.mark.parametrize(("heads", "size"), [(3, 3), (2, 8), (1, 21)])
-def test_lesser_machines(heads: int, size: int, agree: Any) -> None:
-    agree(cpu, CASE, arguments(39, 3, heads, size, size == 8, False, seed=9), torch.float32, 1e-4)
+@pytest.mark.parametrize("reads", [True, False])
+def test_lesser_machines(heads: int, size: int, reads: bool, agree: Any) -> None:
+    agree(cpu, CASE, arguments(39, 3, heads, size, size == 8, False, seed=9, reads=reads), torch.float32, 1e-4)
 
 
 @in_c
-def test_equal_numbers_share_a_derivative(agree: Any) -> None:
+@pytest.mark.parametrize("reads", [True, False])
+def test_equal_numbers_share_a_derivative(reads: bool, agree: Any) -> None:
     """Whole numbers make log f + m = i at many steps, and exp(-m) = |n^T q| = 1 at the first; a kink is as torch's."""
-    problem = arguments(6, 4, 1, 1, True, True, seed=10)
+    problem = arguments(6, 4, 1, 1, True, True, seed=10, reads=reads)
     problem[0] = problem[0].sign()
     problem[1] = problem[1].round()
     problem[1][0] = 0
@@ -208,6 +247,39 @@ def test_extreme_gates_in_c(i: float, f: float) -> None:
     torch.testing.assert_close(y.double(), exact, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize(
+    ("module", "dtype"),
+    [
+        pytest.param(cpu, torch.float32, id="c", marks=in_c),
+        pytest.param(mlstm_chunks, torch.float32, id="chunks"),
+    ],
+)
+@pytest.mark.parametrize("i", [-1e4, -100.0, 0.0, 100.0, 1e4])
+@pytest.mark.parametrize("f", [-1e4, -100.0, 0.0, 100.0, 1e4])
+def test_extreme_gates_without_readings(module: Any, dtype: torch.dtype, i: float, f: float) -> None:
+    x, gates, state, *parameters = arguments(70, 2, 2, 5, False, True, seed=11, reads=False)
+    gates = gates + torch.tensor([i, i, f, f], dtype=torch.float64)
+    _, (exact,) = run(reference, [x, gates.float().double(), state, *parameters])
+    leaves = [tensor.to(dtype).requires_grad_() for tensor in (x, gates, state)]
+    _, (final,) = run(module, [*leaves, *parameters])
+    for gradient in torch.autograd.grad(final.square().sum(), leaves):
+        assert gradient.isfinite().all()
+    tolerance = 0.1 if i == 1e4 else 1e-3
+    torch.testing.assert_close(final.double(), exact, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("module", "dtype", "tolerance"), KERNELS)
+def test_a_closed_forget_gate_takes_no_precision_from_later_steps_without_readings(
+    module: Any, dtype: torch.dtype, tolerance: float
+) -> None:
+    x, gates, state, *parameters = arguments(40, 2, 1, 5, True, False, seed=19, reads=False)
+    gates[5::9, :, 1] = -3e5
+    problem = [x.float().double(), gates.float().double(), state.float().double(), *parameters]
+    exact = run(reference, problem)[1][0]
+    actual = run(module, [*(tensor.to(dtype) for tensor in problem[:3]), *parameters])[1][0]
+    torch.testing.assert_close(actual.double(), exact, rtol=tolerance, atol=tolerance)
+
+
 @in_c
 def test_the_largest_exponent_of_the_bound() -> None:
     """With m below -80 the bound is held at exp(80), and has no derivative by m. The memories are as large."""
@@ -228,6 +300,14 @@ def test_the_largest_exponent_of_the_bound() -> None:
 
 
 @in_c
+def test_nan_comes_out_of_the_final_state() -> None:
+    for part in range(2):
+        problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(40, 1, 1, 5, False, True, 12, False)]
+        problem[part][7, 0, 1] = torch.nan  # of a key, or of a forget gate
+        assert bool(run(cpu, problem)[1][0].isnan().any())
+
+
+@in_c
 def test_nan_comes_out() -> None:
     for gate in range(4):
         problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(2, 1, 1, 5, False, True, seed=12)]
@@ -245,13 +325,16 @@ def test_nan_comes_out() -> None:
         ({"heads": 3}, "a state of 26 features is not C, n and m of 3 heads"),
         ({"heads": 0}, "a state of 26 features is not C, n and m of 0 heads"),
         ({"x": torch.zeros(2, 1, 5)}, r"x \[2, 1, 5\] should be \[2, 1, 24\]"),
+        ({"reads": False}, r"x \[2, 1, 24\] should be \[2, 1, 12\]"),
         ({"gates": torch.zeros(2, 1, 3)}, r"weight \[2, 1, 3\] should be \[2, 1, 4\]"),
     ],
 )
 def test_refuses_what_does_not_fit(change: dict[str, Any], message: str) -> None:
-    problem = {"x": torch.zeros(2, 1, 24), "gates": torch.zeros(2, 1, 4), "heads": 2, **change}
+    problem = {"x": torch.zeros(2, 1, 24), "gates": torch.zeros(2, 1, 4), "heads": 2, "reads": True, **change}
     with pytest.raises(ValueError, match=message):
-        mlstm(problem["x"], problem["gates"], (torch.zeros(1, 26),), None, problem["heads"])
+        mlstm(
+            problem["x"], problem["gates"], (torch.zeros(1, 26),), None, problem["heads"], reads=problem["reads"]
+        )
 
 
 def parts(steps: int, seed: int = 3, gates=None, dtype=torch.float64) -> list[Tensor]:

@@ -6,6 +6,7 @@ A compiler, its flags or its processor may make wrong code without an error.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -427,8 +428,10 @@ def _with_weights(call: Call) -> Result:
 def _mlstm_agrees() -> bool:
     """Return whether the kernels of the mLSTM agree, with whole vectors and parts, and with chunks and a rest."""
     heads = 2
-    for steps, batch, size, exponential in ((3, 3, 16, False), (35, 2, 37, False), (5, 3, 70, True)):
-        width, parameters = 4 * heads * size, {"heads": heads, "exponential_forget": exponential}
+    sizes = ((3, 3, 16, False), (35, 2, 37, False), (5, 3, 70, True))
+    for (steps, batch, size, exponential), reads in itertools.product(sizes, (True, False)):
+        width = (4 if reads else 2) * heads * size
+        parameters = {"heads": heads, "exponential_forget": exponential, "reads": reads}
         shapes = [(steps, batch, width), (steps, batch, 2 * heads), (batch, heads * (size * (size + 1) + 1))]
         arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
         expected = evaluate(reference.run, operations.mlstm, parameters, (), arguments, torch.float64, True)

@@ -1,65 +1,17 @@
 /* mLSTM through time, in float32: for each head and batch row a memory C [d values, d keys] and a normaliser n [d].
  *
- * Batch rows are independent, so the caller gives each thread a range of them, and no thread waits. A row runs CHUNK
- * steps of one head after another. Forward keeps the memories before each chunk, and n^T q. Backward makes the memories
- * of a chunk again, which stay in a core's cache. Tensors are contiguous and time major.
+ * Forward keeps the memories before each chunk, and n^T q. Backward makes the memories of a chunk again, which stay in
+ * a core's cache.
  *
  * A memory here is a block of rows of `length` floats, d rounded up to whole vectors: C's rows, zeros up to `length`
  * rows, then n, then m, the stabiliser, as the first number of a row. */
-#include <math.h>
-#include <stdlib.h>
+#include "mlstm.h"
 
-#include "products.h"
-
-#define CHUNK 32
 #define LARGEST_EXPONENT 80.0f
-
-/* The fields have the names and the order of `Problem` in mlstm.py. NULL: x with a projection, u without; totals and
- * starts without a backward pass; gradients that are absent or not wanted. A state of a row is [heads, d + 1, d], C and
- * n of each head, then m [heads]. */
-struct mlstm {
-    int64_t steps, batch, heads, size, inputs, groups, exponential;
-    int64_t differentiated;     /* inputs that du has: all without the bias's */
-    const float *x, *u;         /* [T, B, 4, heads, d]: q, k, v, o; or [T, B, inputs], which make them */
-    const float *packed_inputs; /* U [heads, 4, d, inputs], each [d, inputs] packed */
-    const float *packed_transposed; /* U [heads, 4 * length, differentiated], 0 behind d rows, each packed for dz U */
-    const float *gates;         /* [T, B, 2, heads]: i, f */
-    const float *start;
-    float *y, *totals, *starts, *end; /* [T, B, heads, d], [T, B, heads], [chunks, B, heads, memory] */
-    const float *grad_y;
-    float *dx, *du, *dgates, *dweights; /* du [T, B, differentiated]; dweights [groups, heads, 4, length,
-                                         * padded(inputs)], zeroed */
-    float *dstart, *norms;            /* dstart: before it the gradient of the end; norms: squares [T, B] */
-};
 
 int64_t mlstm_size(void) { return sizeof(struct mlstm); }
 int64_t mlstm_chunk(void) { return CHUNK; }
 int64_t mlstm_memory(int64_t size) { return (padded(size) + 2) * padded(size); }
-
-/* Lane j of the first vector: the sum of neighbours 2j and 2j + 1 of both, one after the other. */
-INLINE vf neighbours(vf a, vf b) {
-#if defined(__GNUC__) && !defined(__clang__)
-    vi even;
-    for (int lane = 0; lane < VL; lane++) even[lane] = 2 * lane;
-    return __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, even + 1);
-#else
-    vf sums;
-    for (int lane = 0; lane < VL / 2; lane++) {
-        sums[lane] = a[2 * lane] + a[2 * lane + 1];
-        sums[lane + VL / 2] = b[2 * lane] + b[2 * lane + 1];
-    }
-    return sums;
-#endif
-}
-
-/* Lane j: the sum of row j's lanes. */
-INLINE vf sums_of_rows(vf *rows) {
-#pragma GCC unroll 4
-    for (int count = VL / 2; count; count /= 2)
-#pragma GCC unroll 8
-        for (int j = 0; j < count; j++) rows[j] = neighbours(rows[2 * j], rows[2 * j + 1]);
-    return rows[0];
-}
 
 /* Lanes 0 to 3: the sums of four vectors. */
 INLINE vf four_sums(vf a, vf b, vf c, vf d) {
@@ -78,39 +30,15 @@ struct chunk {
     _Alignas(64) float keep[CHUNK], write[CHUNK], m[CHUNK], bound[CHUNK], closing[CHUNK], share[CHUNK];
 };
 
-static void read_inputs(const struct mlstm *p, int64_t row, int64_t head, int64_t first, int64_t last, float *z) {
-    const int64_t d = p->size, length = padded(d), width = p->heads * d, steps = last - first, m = p->inputs;
-    const int64_t blocks = (steps + ROWS - 1) / ROWS;
-    for (int64_t gate = 0; gate < 4; gate++) {
-        if (!p->u) {
-            for (int64_t t = 0; t < steps; t++) {
-                const float *const x = p->x + (((first + t) * p->batch + row) * 4 + gate) * width + head * d;
-                for (int64_t j = 0; j < d; j += VL)
-                    *(vf *)(z + (t * 4 + gate) * length + j) = load(x + j, lanes(d - j));
-            }
-            continue;
-        }
-        const struct operand u = {
-            p->u + (first * p->batch + row) * m, p->batch * m, m, p->packed_inputs + (head * 4 + gate) * length * m,
-        };
-        for (int64_t col = 0; col < length; col += 2 * VL)
-            for (int64_t b = 0; b < blocks; b++) {
-                const int64_t t = steps * b / blocks;
-                multiply((int)(steps * (b + 1) / blocks - t), length - col > VL ? 2 : 1, &u, 1, t, col,
-                         z + (t * 4 + gate) * length + col, 4 * length);
-            }
-    }
-    const float scale = 1.0f / sqrtf((float)d);
-    for (int64_t t = 0; t < steps; t++)
-        for (int64_t j = 0; j < length; j += VL) *(vf *)(z + (t * 4 + 1) * length + j) *= scale;
-}
-
 /* The inputs and gates of the steps [first, last), from the stabiliser m before them. */
 static void prepare(const struct mlstm *p, int64_t row, int64_t head, int64_t first, int64_t last, float m,
                     struct chunk *c) {
     _Alignas(64) float raw[2][CHUNK] = {0};
-    const int64_t heads = p->heads, steps = last - first;
+    const int64_t heads = p->heads, steps = last - first, length = padded(p->size);
+    const float scale = 1.0f / sqrtf((float)p->size);
     read_inputs(p, row, head, first, last, c->z);
+    for (int64_t t = 0; t < steps; t++)
+        for (int64_t j = 0; j < length; j += VL) *(vf *)(c->z + (t * 4 + 1) * length + j) *= scale;
     for (int64_t t = 0; t < steps; t++)
         for (int gate = 0; gate < 2; gate++)
             raw[gate][t] = p->gates[((first + t) * p->batch + row) * 2 * heads + gate * heads + head];
@@ -199,14 +127,6 @@ static void copy_state(const int out, const struct mlstm *p, float *state, float
     }
 }
 
-static float *zeros(int64_t floats) {
-    float *const memory = aligned_alloc(64, (size_t)(4 * floats + 63) / 64 * 64);
-    if (memory) memset(memory, 0, (size_t)(4 * floats));
-    return memory;
-}
-
-static int64_t state_size(const struct mlstm *p) { return p->heads * (p->size * (p->size + 1) + 1); }
-
 /* y, end, and what a backward pass needs, of the rows in [first, last). Returns nonzero without memory. */
 int mlstm_forward(const struct mlstm *p, int64_t first, int64_t last) {
     const int64_t length = padded(p->size), memory = mlstm_memory(p->size), inputs = CHUNK * 4 * length;
@@ -218,7 +138,7 @@ int mlstm_forward(const struct mlstm *p, int64_t first, int64_t last) {
     for (int64_t row = first; row < last; row++) {
         copy_state(0, p, (float *)p->start + row * state_size(p), s);
         for (int64_t t = 0; t < p->steps; t += CHUNK) {
-            const int64_t stop = t + CHUNK < p->steps ? t + CHUNK : p->steps;
+            const int64_t stop = chunk_end(p, t);
             const int64_t at = (t / CHUNK * p->batch + row) * p->heads * memory;
             if (p->starts) memcpy(p->starts + at, s, (size_t)(p->heads * memory) * 4);
             for (int64_t head = 0; head < p->heads; head++) {
@@ -359,46 +279,6 @@ INLINE void backward(const int nv, const struct mlstm *p, int64_t row, int64_t h
     }
 }
 
-/* du of a chunk's steps, from dL/dz of all heads. */
-static void multiply_back(const struct mlstm *p, int64_t row, int64_t first, int64_t last, const float *dz) {
-    _Alignas(64) float block[ROWS * 2 * VL];
-    const int64_t length = padded(p->size), m = p->differentiated, steps = last - first;
-    const int64_t blocks = (steps + ROWS - 1) / ROWS;
-    struct operand operands[p->heads];
-    for (int64_t head = 0; head < p->heads; head++)
-        operands[head] = (struct operand){dz + head * CHUNK * 4 * length, 4 * length, 4 * length,
-                                          p->packed_transposed + head * 4 * length * padded(m)};
-    for (int64_t col = 0; col < m; col += 2 * VL)
-        for (int64_t b = 0; b < blocks; b++) {
-            const int64_t t = steps * b / blocks, vecs = m - col > VL ? 2 : 1;
-            const int rows = (int)(steps * (b + 1) / blocks - t);
-            multiply(rows, (int)vecs, operands, (int)p->heads, t, col, block, 2 * VL);
-            for (int i = 0; i < rows; i++)
-                for (int64_t v = 0; v < vecs; v++)
-                    store(p->du + ((first + t + i) * p->batch + row) * m + col + v * VL,
-                          *(const vf *)(block + (i * 2 + v) * VL), lanes(m - col - v * VL));
-        }
-}
-
-/* Of a chunk's steps: dx, or the products of dL/dz with u. */
-static void finish(const struct mlstm *p, int64_t row, int64_t head, int64_t group, int64_t first, int64_t last,
-                   const float *dz) {
-    const int64_t d = p->size, length = padded(d), m = p->inputs, steps = last - first;
-    if (p->dx)
-        for (int64_t t = 0; t < steps; t++)
-            for (int64_t gate = 0; gate < 4; gate++) {
-                float *const dx = p->dx + ((((first + t) * p->batch + row) * 4 + gate) * p->heads + head) * d;
-                for (int64_t j = 0; j < d; j += VL)
-                    store(dx + j, *(const vf *)(dz + (t * 4 + gate) * length + j), lanes(d - j));
-            }
-    if (!p->dweights) return;
-    struct factor factors[CHUNK];
-    for (int64_t t = 0; t < steps; t++) factors[t] = (struct factor){p->u + ((first + t) * p->batch + row) * m, NULL};
-    const struct rows rows = {dz, steps, 4 * length};
-    accumulate_outer(&rows, factors, 0, 4 * length, 0, m, m, 0,
-                     p->dweights + (group * p->heads + head) * 4 * length * padded(m), NULL);
-}
-
 /* The gradients of the rows in [first, last), which are whole groups. Returns nonzero without memory. */
 int mlstm_backward(const struct mlstm *p, int64_t first, int64_t last) {
     const int64_t length = padded(p->size), memory = mlstm_memory(p->size), inputs = CHUNK * 4 * length;
@@ -414,7 +294,7 @@ int mlstm_backward(const struct mlstm *p, int64_t first, int64_t last) {
         while (row >= p->batch * (group + 1) / p->groups) group++;
         copy_state(0, p, p->dstart + row * state_size(p), s.by_memory);
         for (int64_t t = (p->steps - 1) / CHUNK * CHUNK; t >= 0; t -= CHUNK) {
-            const int64_t stop = t + CHUNK < p->steps ? t + CHUNK : p->steps;
+            const int64_t stop = chunk_end(p, t);
             for (int64_t head = 0; head < p->heads; head++) {
                 const float *const start = p->starts + ((t / CHUNK * p->batch + row) * p->heads + head) * memory;
                 s.dz = dz + head * inputs;

@@ -1,7 +1,8 @@
-"""The CPU kernel of the mLSTM: calls of `mlstm.c`, in float32.
+"""The CPU kernels of the mLSTM: calls of `mlstm.c`, and without readings of `mlstm_final.c`, in float32.
 
 Forward keeps the memories before each chunk of steps. Backward makes those of a chunk again, which stay in a core's
-cache, and adds up dL/dU beside its loop. The batch rows are split over the threads, which changes no number.
+cache, and adds up dL/dU beside its loop. Without readings the final state is one sum over the steps, and no memories
+are kept. The batch rows are split over the threads, which changes no number.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ _SMALL = 1 << 16  # numbers of the memories that all steps write; below, startin
 
 
 class Problem(ctypes.Structure):
-    """`struct mlstm` of mlstm.c."""
+    """`struct mlstm` of mlstm.h."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("steps", "batch", "heads", "size", "inputs", "groups", "exponential")),
-        ("differentiated", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("parts", "differentiated")),
         *((name, ctypes.c_void_p) for name in ("x", "u", "packed_inputs", "packed_transposed", "gates", "start", "y")),
         *((name, ctypes.c_void_p) for name in ("totals", "starts", "end", "grad_y", "dx", "du", "dgates")),
         *((name, ctypes.c_void_p) for name in ("dweights", "dstart", "norms")),
@@ -34,91 +35,106 @@ class Problem(ctypes.Structure):
 
 
 class MLSTM:
-    """The kernel of `mlstm`."""
+    """The kernels of `mlstm`."""
 
     forgets_states = True
 
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        (start,), heads = arguments.state, arguments.parameters["heads"]
-        weight = arguments.parameters.get("input_weight")
-        size = (x.shape[-1] if weight is None else len(weight)) // (4 * heads)
+        (start,), parameters = arguments.state, arguments.parameters
+        (steps, batch), (heads, size) = x.shape[:2], _sizes(x, arguments)
         inputs = {"x": x}
-        if weight is not None:
-            u, weight = native.with_bias(x, weight, arguments.parameters["input_bias"])
-            inputs = {"u": u, "packed_inputs": _packed(weight, heads)}
-        steps, batch = x.shape[:2]
-        y, end = workspace.take(steps, batch, heads * size), torch.empty_like(start)
-        library = native.kernels()
-        chunks = -(-steps // library.mlstm_chunk())
-        totals = workspace.take(steps, batch, heads) if keep else None
-        starts = workspace.take(chunks, batch, heads, library.mlstm_memory(size)) if keep else None
-        results = {"y": y, "end": end, "totals": totals, "starts": starts}
-        _run("mlstm_forward", arguments, y, inputs | results | {"start": start})
+        if (weight := parameters.get("input_weight")) is not None:
+            u, weight = native.with_bias(x, weight, parameters["input_bias"])
+            inputs = {"u": u, "packed_inputs": _packed(weight, heads, size)}
+        reads = parameters["reads"]
+        y, end = workspace.take(steps, batch, heads * size * reads), torch.empty_like(start)
+        results: dict[str, Tensor | None] = {"end": end}
+        totals = starts = None
+        if reads:
+            library = native.kernels()
+            chunks = -(-steps // library.mlstm_chunk())
+            totals = workspace.take(steps, batch, heads) if keep else None
+            starts = workspace.take(chunks, batch, heads, library.mlstm_memory(size)) if keep else None
+            results |= {"y": y, "totals": totals, "starts": starts}
+        _run("forward", arguments, y, inputs | results)
         return (y,), (end, inputs.get("x"), inputs.get("u"), inputs.get("packed_inputs"), totals, starts)
 
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         (y,), (_, x, u, packed, totals, starts) = tape.states, tape.saved
-        (start,), heads = arguments.state, arguments.parameters["heads"]
-        steps, batch, features = y.shape
-        size = features // heads
+        (start,), parameters, (heads, size) = arguments.state, arguments.parameters, _sizes(x, arguments)
+        steps, batch, _ = y.shape
+        parts = _parts(arguments)
         dgates = torch.empty_like(arguments.weight)
         dstart = torch.zeros_like(start) if tape.final[0] is None else tape.final[0].clone()
         norms = y.new_zeros(steps, batch) if tape.norms else None
-        dx = workspace.take(steps, batch, 4 * features) if u is None else None
-        dweights = None
+        dx = workspace.take(steps, batch, parts * heads * size) if u is None else None
+        tensors = {"x": x, "u": u, "packed_inputs": packed, "dx": dx, "dgates": dgates, "dstart": dstart}
+        tensors["norms"] = norms
+        if parameters["reads"]:
+            tensors |= {"y": y, "totals": totals, "starts": starts, "grad_y": tape.gradient}
+        du = dweights = None
         if u is not None:
-            rows, columns = native.padded(size), native.padded(u.shape[-1])
-            dweights = workspace.take(native.row_groups(batch), heads, 4, rows, columns).zero_()
-        tensors = {"x": x, "u": u, "packed_inputs": packed, "y": y, "totals": totals, "starts": starts}
-        du = None
+            rows = parts * native.padded(size)
+            dweights = workspace.take(native.row_groups(batch), heads, u.shape[-1], rows).zero_()
+            tensors["dweights"] = dweights
         if tape.needs_inputs and u is not None:
-            weight = arguments.parameters["input_weight"]
+            weight = parameters["input_weight"]
             du = workspace.take(steps, batch, weight.shape[1])
-            tensors |= {"du": du, "packed_transposed": _packed_transposed(weight, heads)}
-        tensors |= {"grad_y": tape.gradient, "dgates": dgates, "dstart": dstart, "norms": norms}
-        _run("mlstm_backward", arguments, y, {**tensors, "dx": dx, "dweights": dweights})
+            tensors |= {"du": du, "packed_transposed": _packed_transposed(weight, heads, size)}
+        _run("backward", arguments, y, tensors)
         for out in tape.norms:
             assert norms is not None
             torch.sqrt(norms, out=out)
         by_name: dict[str, Tensor | None] = {}
         if dweights is not None:
-            m = arguments.parameters["input_weight"].shape[1]
-            sums = native.joined_sums(dweights)[:, :, :size].transpose(0, 1)  # [4, heads, d, m + 1]
-            has_bias = arguments.parameters["input_bias"] is not None
+            m = parameters["input_weight"].shape[1]
+            sums = native.joined_sums(dweights).unflatten(-1, (parts, -1))[..., :size]
+            sums = sums.permute(2, 0, 3, 1)  # [parts, heads, d, inputs]
             by_name["input_weight"] = sums[..., :m].reshape(-1, m)
-            by_name["input_bias"] = sums[..., m].flatten() if has_bias else None
+            by_name["input_bias"] = None if parameters["input_bias"] is None else sums[..., m].flatten()
         return Gradients(dx if u is None else du, dgates, (dstart,), by_name)
 
 
-def _packed(weight: Tensor, heads: int) -> Tensor:
-    """Return the packed blocks `[d, m]` of U, each head's for q, k, v and o."""
-    blocks = weight.view(4, heads, -1, weight.shape[1]).transpose(0, 1).flatten(0, 1)
+def _sizes(x: Tensor | None, arguments: Arguments) -> tuple[int, int]:
+    """Return the number of heads, and d of each; x may be None with a projection."""
+    heads, weight = arguments.parameters["heads"], arguments.parameters.get("input_weight")
+    width = x.shape[-1] if weight is None and x is not None else len(weight)
+    return heads, width // (heads * _parts(arguments))
+
+
+def _parts(arguments: Arguments) -> int:
+    """Return the number of blocks `[heads, d]` in x: q, k, v and o, or k and v."""
+    return 4 if arguments.parameters["reads"] else 2
+
+
+def _packed(weight: Tensor, heads: int, size: int) -> Tensor:
+    """Return the packed blocks `[d, m]` of U, each head's for all parts of x."""
+    blocks = weight.view(-1, heads, size, weight.shape[1]).transpose(0, 1).flatten(0, 1)
     return torch.stack([native.pack(block) for block in blocks])
 
 
-def _packed_transposed(weight: Tensor, heads: int) -> Tensor:
-    """Return each head's rows of U, with zeros up to whole vectors between q, k, v and o, packed for dz U."""
-    rows = weight.view(4, heads, -1, weight.shape[1]).transpose(0, 1)
-    missing = native.padded(rows.shape[2]) - rows.shape[2]
+def _packed_transposed(weight: Tensor, heads: int, size: int) -> Tensor:
+    """Return each head's rows of U, with zeros up to whole vectors between the parts of x, packed for dz U."""
+    rows = weight.view(-1, heads, size, weight.shape[1]).transpose(0, 1)
+    missing = native.padded(size) - size
     return torch.stack([native.pack_transposed(each) for each in pad(rows, (0, 0, 0, missing)).flatten(1, 2)])
 
 
-def _run(function: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, Tensor | None]) -> None:
+def _run(direction: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, Tensor | None]) -> None:
     """Run one direction over all steps, the batch rows split over the threads."""
+    tensors = {**tensors, "gates": arguments.weight, "start": arguments.state[0]}
     pointers = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
-    (steps, batch, features), u, parameters = y.shape, tensors.get("u"), arguments.parameters
-    du = tensors.get("du")
-    heads, groups = parameters["heads"], native.row_groups(batch)
+    (steps, batch, _), (heads, size) = y.shape, _sizes(tensors.get("x"), arguments)
+    u, du, groups = tensors.get("u"), tensors.get("du"), native.row_groups(batch)
     problem = Problem(
-        *(steps, batch, heads, features // heads, 0 if u is None else u.shape[-1], groups),
-        parameters["exponential_forget"],
-        differentiated=0 if du is None else du.shape[-1],
-        gates=arguments.weight.data_ptr(),
+        *(steps, batch, heads, size, 0 if u is None else u.shape[-1], groups),
+        *(arguments.parameters["exponential_forget"], _parts(arguments), 0 if du is None else du.shape[-1]),
         **pointers,
     )
-    count = torch.get_num_threads() if y.numel() * features // heads > _SMALL else 1
+    count = torch.get_num_threads() if steps * batch * heads * size**2 > _SMALL else 1
     parts = [(batch * first // groups, batch * last // groups) for first, last in threads.ranges(groups, count)]
-    with stopwatch.part(stopwatch.FORWARD if function == "mlstm_forward" else stopwatch.BACKWARD):
-        native.run_parts(function, problem, parts)
+    kernel = "mlstm" if arguments.parameters["reads"] else "mlstm_final"
+    with stopwatch.part(stopwatch.FORWARD if direction == "forward" else stopwatch.BACKWARD):
+        native.run_parts(f"{kernel}_{direction}", problem, parts)

@@ -146,7 +146,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.selective_size.restype = library.selective_starts.restype = size
     library.slstm_size.restype = library.mlstm_size.restype = library.mlstm_chunk.restype = size
     library.mlstm_memory.restype, library.mlstm_memory.argtypes = size, (size,)
-    for op in ("slstm", "mlstm"):
+    for op in ("slstm", "mlstm", "mlstm_final"):
         getattr(library, f"{op}_forward").argtypes = getattr(library, f"{op}_backward").argtypes = (pointer, size, size)
     library.selective_forward.argtypes = library.selective_backward.argtypes = (pointer, size, size)
     library.delta_forward.argtypes = library.delta_backward.argtypes = (pointer, size, size)

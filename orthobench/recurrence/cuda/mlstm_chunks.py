@@ -24,20 +24,36 @@ def run(call: Call) -> Result:
     """Run all steps; a trace needs every memory, so that the reference serves it."""
     if call.trace is not None:
         return reference.run(call)
-    x, weight, (state,), heads = call.x, call.weight, call.state, call.parameters["heads"]
+    x, weight, (state,) = call.x, call.weight, call.state
+    heads, reads = call.parameters["heads"], call.parameters["reads"]
     assert isinstance(x, Tensor)
     assert isinstance(weight, Tensor)
-    q, k, v, o = x.unflatten(-1, (4, heads, -1)).permute(2, 1, 3, 0, 4)  # [B, heads, T, d]
+    parts = x.unflatten(-1, (4 if reads else 2, heads, -1)).permute(2, 1, 3, 0, 4)  # [B, heads, T, d] each
+    k, v = parts[reads : reads + 2]
     i, f = weight.unflatten(-1, (2, heads)).permute(2, 1, 3, 0)[..., None]  # [B, heads, T, 1]
     log_f = f if call.parameters["exponential_forget"] else logsigmoid(f)
-    sources = (q, k / math.sqrt(k.shape[-1]), torch.cat((v, torch.ones_like(v[..., :1])), dim=-1), i, log_f)
+    sources = (k / math.sqrt(k.shape[-1]), torch.cat((v, torch.ones_like(v[..., :1])), dim=-1), i, log_f)
     memory, m = split_memories(state, heads)
     m, readings = m[..., None, None], []
-    for part in zip(*(each.split(CHUNK, dim=2) for each in sources), strict=True):
-        read, memory, m = chunk(memory, m, *part)
-        readings.append(read)
-    h = o.sigmoid() * torch.cat(readings, dim=2)
-    return h.permute(2, 0, 1, 3).flatten(2), (torch.cat((memory.flatten(1), m.flatten(1)), dim=-1),)
+    if reads:
+        for part in zip(*(each.split(CHUNK, dim=2) for each in (parts[0], *sources)), strict=True):
+            read, memory, m = chunk(memory, m, *part)
+            readings.append(read)
+        outputs = (parts[3].sigmoid() * torch.cat(readings, dim=2)).permute(2, 0, 1, 3).flatten(2)
+    else:
+        memory, m = add(memory, m, *sources)
+        outputs = x[..., :0]
+    return outputs, (torch.cat((memory.flatten(1), m.flatten(1)), dim=-1),)
+
+
+def add(memory: Tensor, m: Tensor, k: Tensor, v: Tensor, i: Tensor, log_f: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the memory and m after all steps, which are one product; the arguments are those of `chunk`."""
+    end = torch.zeros_like(i[:, :, :1])
+    since = torch.cat((log_f.flip(2).cumsum(2).flip(2), end), dim=2)  # sums from the end lose no small ones
+    weights, before = i + since[:, :, 1:], m + since[:, :, :1]
+    stabiliser = torch.maximum(before, weights.amax(dim=2, keepdim=True))
+    memory = (before - stabiliser).exp() * memory + v.mT @ ((weights - stabiliser).exp() * k)
+    return memory, stabiliser
 
 
 def chunk(

@@ -184,15 +184,15 @@ def memory_size(n: int, heads: int) -> int:
     return math.isqrt(max(0, n // max(1, heads) - 1))
 
 
-def _check_memories(n: int, heads: int, exponential_forget: bool) -> str | None:
+def _check_memories(n: int, heads: int, exponential_forget: bool, reads: bool) -> str | None:
     size = memory_size(n, heads)
     if heads < 1 or size < 1 or n != heads * (size * (size + 1) + 1):
         return f"a state of {n} features is not C, n and m of {heads} heads"
     return None
 
 
-def _memory_widths(n: int, heads: int, exponential_forget: bool) -> tuple[int, int]:
-    return 4 * heads * memory_size(n, heads), 2 * heads
+def _memory_widths(n: int, heads: int, exponential_forget: bool, reads: bool) -> tuple[int, int]:
+    return (4 if reads else 2) * heads * memory_size(n, heads), 2 * heads
 
 
 def split_memories(state: Tensor, heads: int) -> tuple[Tensor, Tensor]:
@@ -208,27 +208,37 @@ def normalised(read: Tensor, m: Tensor) -> Tensor:
     return values / torch.maximum(total.abs(), (-m).clamp(max=LARGEST_EXPONENT).exp())
 
 
-def _read_memories(x: Tensor, weight: Tensor, state: Tensor, heads: int, exponential_forget: bool) -> Tensor:
+def read_memories(q: Tensor, o: Tensor, state: Tensor, heads: int) -> Tensor:
+    """Return h of `mlstm` `[B, heads * d]`, from q and o `[B, heads * d]` and the state `[B, features]` of a step."""
     memory, m = split_memories(state, heads)
-    q, _, _, o = x.unflatten(-1, (4, heads, -1)).unbind(1)
-    h: Tensor = o.sigmoid() * normalised((memory @ q[..., None]).squeeze(-1), m[..., None])
-    return h.flatten(1)
+    read = (memory @ q.unflatten(-1, (heads, -1))[..., None]).squeeze(-1)
+    return o.sigmoid() * normalised(read, m[..., None]).flatten(1)
+
+
+def _read_memories(
+    x: Tensor, weight: Tensor, state: Tensor, heads: int, exponential_forget: bool, reads: bool
+) -> Tensor:
+    if not reads:
+        return x[..., :0]
+    q, _, _, o = x.chunk(4, dim=-1)
+    return read_memories(q, o, state, heads)
 
 
 @operation(states=("C",), check=_check_memories, widths=_memory_widths, output=_read_memories)
-def mlstm(weight: Tensor, heads: int, exponential_forget: bool = False) -> Step:
+def mlstm(weight: Tensor, heads: int, exponential_forget: bool = False, reads: bool = True) -> Step:
     """mLSTM: C_t = f' C_{t-1} + i' v_t k_t^T, n_t = f' n_{t-1} + i' k_t, h_t = s(o_t) C_t q_t / max(|n_t^T q_t|, 1).
 
     x has q, sqrt(d) k, v and o, `[heads, d]` each. The weight has i and f of each step, `[heads]` each. i' is exp(i),
     and f' is s(f), or exp(f) with `exponential_forget`. The state has C and n of each head, `[heads, d + 1, d]`, then m
     `[heads]`. C and n are divided by exp(m_t), m_t = max(log f' + m_{t-1}, i_t), and 1 becomes exp(-m_t).
+    Without `reads`, x has k and v alone, and the outputs have 0 features: the final state is the result.
     """
     i, f = weight.chunk(2, dim=-1)
     log_f = f if exponential_forget else logsigmoid(f)
 
     def step(x: Tensor, state: Tensor) -> State:
         memory, m = split_memories(state, heads)
-        _, k, v, _ = x.unflatten(-1, (4, heads, -1)).unbind(1)
+        k, v = x.unflatten(-1, (4 if reads else 2, heads, -1)).unbind(1)[reads : reads + 2]
         keys = k / math.sqrt(k.shape[-1])
         faded = log_f + m
         m = torch.maximum(faded, i)
