@@ -7,16 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from support.models import (
-    M,
-    P,
-    assert_gradients,
-    assert_kernels_are_the_definition,
-    expected_outputs,
-    make,
-    run,
-    sigmoid,
-)
+from support.models import M, P, assert_gradients, expected_outputs, make, run, sigmoid
 
 from orthobench.errors import UsageError
 from orthobench.recurrence import GradientTrace
@@ -59,7 +50,17 @@ def test_gradients_by_finite_differences(readout):
 @pytest.mark.parametrize("readout", ["all", "last"])
 @pytest.mark.parametrize("heads", [1, 4])
 def test_kernels_are_the_definition(heads, readout):
-    assert_kernels_are_the_definition(make("mlstm", readout, hidden_size=20, heads=heads), steps=70)
+    """Outputs, final states and gradients in float32 are those of float64 to the rounding."""
+    model = make("mlstm", readout, hidden_size=20, heads=heads)
+    x = torch.randn(70, 4, M, generator=torch.Generator().manual_seed(1))
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        model.to(dtype)
+        outputs, (final,) = model(x.to(dtype))
+        loss = outputs.square().sum() + final.square().sum()
+        results.append([outputs, final, *torch.autograd.grad(loss, list(model.parameters()))])
+    for actual, expected in zip(*results, strict=True):
+        assert float((actual.double() - expected).norm()) <= 2e-5 * float(expected.norm())
 
 
 def test_the_last_output_is_that_of_all_steps():

@@ -332,9 +332,7 @@ def test_nan_comes_out() -> None:
 def test_refuses_what_does_not_fit(change: dict[str, Any], message: str) -> None:
     problem = {"x": torch.zeros(2, 1, 24), "gates": torch.zeros(2, 1, 4), "heads": 2, "reads": True, **change}
     with pytest.raises(ValueError, match=message):
-        mlstm(
-            problem["x"], problem["gates"], (torch.zeros(1, 26),), None, problem["heads"], reads=problem["reads"]
-        )
+        mlstm(problem["x"], problem["gates"], (torch.zeros(1, 26),), None, problem["heads"], reads=problem["reads"])
 
 
 def parts(steps: int, seed: int = 3, gates=None, dtype=torch.float64) -> list[Tensor]:
