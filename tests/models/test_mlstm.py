@@ -58,7 +58,7 @@ def test_kernels_are_the_definition(heads, readout):
         model.to(dtype)
         outputs, (final,) = model(x.to(dtype))
         loss = outputs.square().sum() + final.square().sum()
-        results.append([outputs, final, *torch.autograd.grad(loss, list(model.parameters()))])
+        results.append([outputs.detach(), final.detach(), *torch.autograd.grad(loss, list(model.parameters()))])
     for actual, expected in zip(*results, strict=True):
         assert float((actual.double() - expected).norm()) <= 2e-5 * float(expected.norm())
 

@@ -98,10 +98,12 @@ class MLSTM:
 
 
 def _sizes(x: Tensor | None, arguments: Arguments) -> tuple[int, int]:
-    """Return the number of heads, and d of each; x may be None with a projection."""
+    """Return the number of heads, and d of each; x is None with a projection, or its inputs."""
     heads, weight = arguments.parameters["heads"], arguments.parameters.get("input_weight")
-    width = x.shape[-1] if weight is None and x is not None else len(weight)
-    return heads, width // (heads * _parts(arguments))
+    if weight is not None:
+        return heads, len(weight) // (heads * _parts(arguments))
+    assert x is not None
+    return heads, x.shape[-1] // (heads * _parts(arguments))
 
 
 def _parts(arguments: Arguments) -> int:
