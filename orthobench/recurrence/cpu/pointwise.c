@@ -3,14 +3,6 @@
  * Each pass reads and writes every number once. The caller gives each thread a range of rows. */
 #include "vectors.h"
 
-/* To a row of a large result, which no cache holds until it is read: around the caches if its vectors are whole. */
-INLINE void put(float *to, vf value, int count, int around) {
-    if (around) stream(to, value);
-    else store(to, value, count);
-}
-
-static int goes_around(int64_t total, int64_t width) { return width % VL == 0 && total * width > CACHED; }
-
 /* P(X <= x) of a normal X, and its density. Below 0 the first is e^(-x^2 / 2) P(1 / (1 + c |x|)), of relative error
  * 5e-8, and with the rounding below 1e-6. */
 INLINE vf normal_distribution(vf x, vf *density) {
@@ -32,14 +24,14 @@ INLINE vf normal_distribution(vf x, vf *density) {
 void skip_gelu_forward(int64_t first, int64_t last, int64_t total, int64_t width, const float *x, const float *skip,
                        const float *v, float *out) {
     const uint64_t denormals = flush_denormals();
-    const int around = goes_around(total, width);
+    const int around = passes_caches(total, width);
     for (int64_t row = first; row < last; row++)
         for (int64_t col = 0; col < width; col += VL) {
             const int64_t at = row * width + col;
             const int count = lanes(width - col);
             vf density;
             const vf z = load(x + at, count) + load(skip + col, count) * load(v + at, count);
-            put(out + at, z * normal_distribution(z, &density), count, around);
+            store_result(around, out + at, z * normal_distribution(z, &density), count);
         }
     end_streams();
     restore_denormals(denormals);
@@ -49,7 +41,7 @@ void skip_gelu_forward(int64_t first, int64_t last, int64_t total, int64_t width
 void skip_gelu_backward(int64_t first, int64_t last, int64_t total, int64_t width, const float *x, const float *skip,
                         const float *v, const float *dout, float *dx, float *dv, float *dskip) {
     const uint64_t denormals = flush_denormals();
-    const int around = goes_around(total, width);
+    const int around = passes_caches(total, width);
     for (int64_t row = first; row < last; row++)
         for (int64_t col = 0; col < width; col += VL) {
             const int64_t at = row * width + col;
@@ -58,8 +50,8 @@ void skip_gelu_backward(int64_t first, int64_t last, int64_t total, int64_t widt
             const vf z = load(x + at, count) + factor * added;
             vf density;
             const vf below = normal_distribution(z, &density), dz = load(dout + at, count) * (below + z * density);
-            put(dx + at, dz, count, around);
-            put(dv + at, dz * factor, count, around);
+            store_result(around, dx + at, dz, count);
+            store_result(around, dv + at, dz * factor, count);
             store(dskip + col, load(dskip + col, count) + dz * added, count);
         }
     end_streams();
@@ -70,13 +62,13 @@ void skip_gelu_backward(int64_t first, int64_t last, int64_t total, int64_t widt
 void gated_sum_forward(int64_t first, int64_t last, int64_t total, int64_t width, const float *values,
                        const float *base, float *out) {
     const uint64_t denormals = flush_denormals();
-    const int around = goes_around(total, width);
+    const int around = passes_caches(total, width);
     for (int64_t row = first; row < last; row++)
         for (int64_t col = 0; col < width; col += VL) {
             const int count = lanes(width - col);
             const float *const from = values + 2 * row * width + col;
             const vf term = load(from, count) * sigmoid(load(from + width, count));
-            put(out + row * width + col, load(base + row * width + col, count) + term, count, around);
+            store_result(around, out + row * width + col, load(base + row * width + col, count) + term, count);
         }
     end_streams();
     restore_denormals(denormals);
@@ -85,15 +77,15 @@ void gated_sum_forward(int64_t first, int64_t last, int64_t total, int64_t width
 void gated_sum_backward(int64_t first, int64_t last, int64_t total, int64_t width, const float *values,
                         const float *dout, float *dvalues) {
     const uint64_t denormals = flush_denormals();
-    const int around = goes_around(total, width);
+    const int around = passes_caches(total, width);
     for (int64_t row = first; row < last; row++)
         for (int64_t col = 0; col < width; col += VL) {
             const int count = lanes(width - col);
             const int64_t at = 2 * row * width + col;
             const vf open = sigmoid(load(values + at + width, count));
             const vf by_a = load(dout + row * width + col, count) * open;
-            put(dvalues + at, by_a, count, around);
-            put(dvalues + at + width, by_a * load(values + at, count) * (1.0f - open), count, around);
+            store_result(around, dvalues + at, by_a, count);
+            store_result(around, dvalues + at + width, by_a * load(values + at, count) * (1.0f - open), count);
         }
     end_streams();
     restore_denormals(denormals);
