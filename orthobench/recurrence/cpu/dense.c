@@ -204,12 +204,6 @@ static void finish_norms(const struct step *s, int64_t rows, float *squares, flo
     }
 }
 
-static float *scratch(int64_t floats) {
-    float *memory = aligned_alloc(64, (size_t)(floats * 4 + 127) / 64 * 64);
-    if (memory) memset(memory, 0, (size_t)floats * 4);
-    return memory;
-}
-
 /* The gradient that arrives at the outputs of step t, [B, n] from batch row `first`, or NULL. */
 INLINE const float *arriving(const float *all_steps, const float *last, const struct step *s, int64_t row,
                              int64_t col) {
@@ -482,7 +476,7 @@ static int start_sums(struct sums *sums, const struct problem *p, int64_t rows, 
     sums->ld = (width + beside + 15) / 16 * 16;
     if (sums->ld % 32 == 0) sums->ld += 16;
     sums->row = sums->chunk * sums->ld;
-    sums->ring = scratch(rows * sums->row);
+    sums->ring = zeros(rows * sums->row);
     return sums->ring != NULL;
 }
 
@@ -542,7 +536,7 @@ static int backward(const struct problem *p, int64_t first, int64_t last, int64_
                     const float *dmixed) {
     const int64_t n = p->features, rows = last - first;
     struct sums sums;
-    float *const memory = scratch(rows * (n + VL));
+    float *const memory = zeros(rows * (n + VL));
     if (!memory) return 1;
     const int64_t outputs = p->dweights ? p->outputs : 0;
     if (!start_sums(&sums, p, rows, width + outputs, 0)) {
@@ -785,7 +779,7 @@ int lstm_forward(const struct problem *p, int64_t first, int64_t last) {
 /* The step of a backward loop over two states, with `memory` for its own; 0 if there is none. */
 static int two_states(const struct problem *p, int64_t first, int64_t rows, struct step *s, float **memory) {
     const int64_t n = p->features;
-    *memory = scratch(rows * (2 * n + 2 * VL));
+    *memory = zeros(rows * (2 * n + 2 * VL));
     if (!*memory) return 0;
     *s = (struct step){.p = p, .first = first, .direct = *memory + rows * 2 * VL};
     s->cell = s->direct + rows * n;
@@ -898,7 +892,7 @@ static void gru_finish_candidate(const struct step *s, int64_t row, int rows, in
 int gru_forward(const struct problem *p, int64_t first, int64_t last) {
     const uint64_t denormals = flush_denormals();
     const int64_t n = p->features, rows = last - first;
-    struct step s = {.p = p, .first = first, .aside = scratch(2 * rows * n)};
+    struct step s = {.p = p, .first = first, .aside = zeros(2 * rows * n)};
     if (!s.aside) return 1;
     s.gate = s.aside + rows * n;
     for (s.t = 0; s.t < p->steps; s.t++) {
@@ -992,7 +986,7 @@ static int gru_sums(struct sums *sums, const struct problem *p, int64_t rows) {
 int gru_backward(const struct problem *p, int64_t first, int64_t last) {
     const int64_t n = p->features, rows = last - first;
     struct sums sums;
-    float *const memory = scratch(rows * (n + VL));
+    float *const memory = zeros(rows * (n + VL));
     if (!memory) return 1;
     if (!gru_sums(&sums, p, rows)) {
         free(memory);
@@ -1175,7 +1169,7 @@ static void lem_finish_y(const struct step *shared, int64_t row, int rows, int64
 int lem_forward(const struct problem *p, int64_t first, int64_t last) {
     const uint64_t denormals = flush_denormals();
     const int64_t n = p->features, rows = last - first;
-    struct step s = {.p = p, .first = first, .gate = scratch(rows * n)};
+    struct step s = {.p = p, .first = first, .gate = zeros(rows * n)};
     if (!s.gate) return 1;
     for (s.t = 0; s.t < p->steps; s.t++) {
         s.prev = state_before(p, p->h, p->h0, s.t, first);
@@ -1285,7 +1279,7 @@ int lem_backward(const struct problem *p, int64_t first, int64_t last) {
  * [T * B]; the states before the first step's are in `initial`. */
 int weight_gradient(int64_t first, int64_t last, int64_t batch, int64_t width, int64_t n, int64_t m, const float *dz,
                     int64_t ldz, const float *states, const float *initial, const float *inputs, float *out) {
-    float *const copy = scratch(copy_size(width));
+    float *const copy = zeros(copy_size(width));
     if (!copy) return 1;
     const uint64_t denormals = flush_denormals();
     memset(out, 0, (size_t)(width * padded(n + m)) * 4);

@@ -6,7 +6,6 @@
 #define ORTHOBENCH_MLSTM_H
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "products.h"
 
@@ -36,12 +35,6 @@ INLINE int64_t state_size(const struct mlstm *p) { return p->heads * (p->size * 
 
 INLINE int64_t chunk_end(const struct mlstm *p, int64_t first) {
     return first + CHUNK < p->steps ? first + CHUNK : p->steps;
-}
-
-INLINE float *zeros(int64_t floats) {
-    float *const memory = aligned_alloc(64, (size_t)(4 * floats + 63) / 64 * 64);
-    if (memory) memset(memory, 0, (size_t)(4 * floats));
-    return memory;
 }
 
 /* Lane j of the first vector: the sum of neighbours 2j and 2j + 1 of both, one after the other. */

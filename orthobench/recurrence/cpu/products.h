@@ -2,7 +2,16 @@
 #ifndef ORTHOBENCH_PRODUCTS_H
 #define ORTHOBENCH_PRODUCTS_H
 
+#include <stdlib.h>
+
 #include "vectors.h"
+
+/* Zeroed memory from a cache line on, or NULL; the caller frees it. */
+INLINE float *zeros(int64_t floats) {
+    float *const memory = aligned_alloc(64, (size_t)(4 * floats + 127) / 64 * 64);
+    if (memory) memset(memory, 0, (size_t)(4 * floats));
+    return memory;
+}
 
 #define EACH_ROWS(CASE) CASE(1) CASE(2) CASE(3) CASE(4) EACH_ROWS_AVX2(CASE)
 #if ROWS >= 6

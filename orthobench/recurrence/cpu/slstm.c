@@ -307,9 +307,8 @@ int slstm_backward(const struct slstm *p, int64_t first, int64_t last) {
     if (ring.chunk > p->steps) ring.chunk = p->steps > 2 ? p->steps : 2;
     if (ring.ld % 32 == 0) ring.ld += 16;
     const int64_t size = rows * (ring.chunk * ring.ld + (p->norms ? 3 * VL : 0));
-    ring.dz = aligned_alloc(64, (size_t)(4 * size + 63) / 64 * 64);
+    ring.dz = zeros(size);
     if (!ring.dz) return 1;
-    memset(ring.dz, 0, (size_t)(4 * size));
     if (p->norms) ring.squares = ring.dz + rows * ring.chunk * ring.ld;
     const uint64_t denormals = flush_denormals();
     if (p->exponential) backward(1, p, &ring, first, last);
