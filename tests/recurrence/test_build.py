@@ -351,23 +351,31 @@ def test_a_filled_cache_needs_no_lock(
 
 # ---------------------------------------------------------------------- wrong kernels, and the record of them
 
-PATCHED = """
-folder=$(dirname "$0"); source=; out=
+OTHER_SOURCES = """
 for argument in "$@"; do
-    case $argument in --version) exec cc --version;; *dense.c) source=$(dirname "$argument");; esac
-    [ "$previous" = -o ] && out=$argument
-    previous=$argument
+    shift
+    case $argument in *.c) argument={folder}/$(basename "$argument");; esac
+    set -- "$@" "$argument"
 done
-mkdir -p "$folder/patched"
-for file in "$source"/*.[ch]; do sed 's/{old}/{new}/' "$file" > "$folder/patched/$(basename "$file")"; done
-exec cc -O0 -std=gnu11 -march=native -shared -fPIC "$folder/patched/"*.c -o "$out" -lm
+exec cc "$@" -O0
 """
+
+
+def patched_compiler(folder: Path, old: str, new: str) -> str:
+    """A compiler that reads `new` for `old` in all sources."""
+    sources = folder / "patched"
+    sources.mkdir()
+    texts = {file: file.read_text() for file in Path(build.__file__).parent.glob("*.[ch]")}
+    assert any(old in text for text in texts.values())
+    for file, text in texts.items():
+        (sources / file.name).write_text(text.replace(old, new))
+    return script(folder / "fakecc", OTHER_SOURCES.format(folder=sources))
 
 
 def test_kernels_that_disagree_are_not_used(tmp_path: Path, filled: tuple[Path, Outcome]) -> None:
     """A sigmoid that is one percent off: the LSTM's kernels are wrong, the plain recurrence's are not."""
-    sigmoid = {"old": "1.0f + exponential(-x)", "new": "1.01f + exponential(-x)"}
-    cache, compiler = tmp_path / "cache", script(tmp_path / "fakecc", PATCHED.format(**sigmoid))
+    compiler = patched_compiler(tmp_path, "1.0f + exponential(-x)", "1.01f + exponential(-x)")
+    cache = tmp_path / "cache"
     for builds in (1, 0):
         result = outcome(start(cache, CC=compiler))
         assert result.backends == {"recurrence cpu", "lstm reference"}

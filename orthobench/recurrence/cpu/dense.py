@@ -1,6 +1,6 @@
-"""The kernels of the dense recurrences: calls of `dense.c`, in float32.
+"""The kernels of the dense recurrences, in float32: calls of `one_state.c`, `lstm.c`, `gru.c`, `cornn.c` and `lem.c`.
 
-Forward keeps the states and what the states do not give back (see `dense.c`, "saved"). Backward runs the loop in
+Forward keeps the states and what the states do not give back ("saved" in these files). Backward runs the loop in
 reverse. It makes dL/dW beside the loop while the sum fits the cache, and else as one product over all steps.
 """
 
@@ -17,7 +17,7 @@ from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.cpu import native, workspace
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
-_KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in dense.c
+_KINDS = {kind: number for number, kind in enumerate(Kind)}  # the order of `enum kind` in dense.h
 _Settings = dict[str, int | float]
 
 

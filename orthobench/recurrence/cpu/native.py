@@ -1,4 +1,4 @@
-"""The compiled library for Python: its functions, the problems of `dense.c`, and matrices in the order it reads them.
+"""The compiled library for Python: its functions, the problems of `dense.h`, and matrices in the order it reads them.
 
 No number depends on the number of threads.
 """
@@ -49,7 +49,7 @@ _NUMBERS = ("steps", "batch", "features", "inputs", "groups", "kind", "euler", "
 
 
 class _Problem(ctypes.Structure):
-    """`struct problem` of dense.c."""
+    """`struct problem` of dense.h."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in _NUMBERS),
@@ -126,7 +126,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     size, pointer = ctypes.c_int64, ctypes.c_void_p
     library.problem_size.restype = library.vector_length.restype = size
     if library.problem_size() != ctypes.sizeof(_Problem):
-        raise build.BuildError("dense.c and native.py disagree about struct problem")
+        raise build.BuildError("dense.h and native.py disagree about struct problem")
     for op in ("recurrence", "gated", "lstm", "gru", "cornn", "lem", "lipschitz"):
         for direction in ("forward", "backward"):
             getattr(library, f"{op}_{direction}").argtypes = (ctypes.POINTER(_Problem), size, size)
@@ -179,7 +179,7 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
     """Run one direction of an operation over all steps, the batch rows split over the threads and into blocks.
 
     Args:
-        function: its name in dense.c.
+        function: its name in C.
         settings: numbers of its problem.
         fields: tensors and numbers of its problem; an absent or None field is NULL.
     """

@@ -26,6 +26,7 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
+#define INTERNAL __attribute__((visibility("hidden"))) /* a function of the library that only the library calls */
 
 typedef float vf __attribute__((vector_size(4 * VL)));
 typedef int32_t vi __attribute__((vector_size(4 * VL)));

@@ -1,0 +1,273 @@
+/* Dense recurrences with one product and one state: plain, gated and Lipschitz. */
+#include "activations.h"
+#include "weight_sums.h"
+
+/* ------------------------------------------------------------------ the loops over time */
+
+static int forward(const struct problem *p, int64_t first, int64_t last, int gates, epilogue *finish) {
+    const uint64_t denormals = flush_denormals();
+    const int64_t n = p->features;
+    struct step s = {.p = p, .first = first};
+    for (s.t = 0; s.t < p->steps; s.t++) {
+        s.prev = state_before(p, p->h, p->h0, s.t, first);
+        forward_sweep(&s, last - first, s.prev, p->packed, p->packed_inputs, gates, finish);
+        const int64_t row = s.t * p->batch; /* its states are in the cache */
+        if (p->y)
+            linear(row + first, row + last, p->batch, n, p->outputs, p->h, p->packed_outputs, p->output_bias, p->y);
+    }
+    return end_forward(denormals);
+}
+
+/* `dmixed` [T, B, n] is what the packed matrix multiplies, or NULL: then dL/dz is. A second matrix multiplies dx. */
+static int backward(const struct problem *p, int64_t first, int64_t last, int64_t width, epilogue *finish,
+                    const float *dmixed) {
+    const int64_t n = p->features, rows = last - first;
+    struct sums sums;
+    float *const memory = zeros(rows * (n + VL));
+    if (!memory) return 1;
+    const int64_t outputs = p->dweights ? p->outputs : 0;
+    if (!start_sums(&sums, p, rows, width + outputs, 0)) {
+        free(memory);
+        return 1;
+    }
+    if (outputs) {
+        sums.sources[0].last = width;
+        sums.sources[1] = (struct source){width, width + outputs, 0, n, p->h, NULL};
+        sums.count = 2;
+    }
+    const uint64_t denormals = flush_denormals();
+    struct step s = {.p = p, .first = first};
+    s.direct = p->euler ? memory + rows * VL : NULL;
+    s.squares = p->norms ? memory : NULL;
+    s.dz_row = sums.row;
+    s.dx = sums.ring ? p->dx : NULL;
+    for (s.t = p->steps - 1; s.t >= -1; s.t--) {
+        const int64_t later = offset(&s, 0, n) + p->batch * n;
+        struct operand carried[3];
+        int count = 0;
+        if (s.t < p->steps - 1) {
+            const float *const next = dmixed ? dmixed + later : dz_at(&sums, p, s.t + 1, first);
+            carried[count++] = (struct operand){next, dmixed ? n : sums.row, n, p->packed};
+            if (p->packed_candidate) carried[count++] = (struct operand){p->dx + later, n, n, p->packed_candidate};
+        }
+        if (s.t >= 0) s.dz = dz_at(&sums, p, s.t, first);
+        if (s.t >= 0 && p->grad_y) {
+            const float *const arriving_y = p->grad_y + offset(&s, 0, p->outputs);
+            carried[count++] = (struct operand){arriving_y, p->outputs, p->outputs, p->packed_outputs};
+            for (int64_t row = 0; row < rows && outputs; row++)
+                memcpy(s.dz + row * s.dz_row + width, arriving_y + row * outputs, (size_t)outputs * 4);
+        }
+        sweep(&s, rows, carried, count, 1, s.t < 0 ? initial_gradient : finish);
+        if (s.t < 0) break;
+        if (s.squares) finish_norms(&s, rows, s.squares, p->norms);
+        add_products(&sums, p, s.t, first);
+    }
+    end_sums(&sums, p);
+    free(memory);
+    restore_denormals(denormals);
+    return 0;
+}
+
+
+/* ------------------------------------------------------------------ h_t = act(x_t + W h_{t-1}; b) */
+
+/* saved, one part: of the complex kinds z, else in the Euler form the activation's output, else NULL: h is enough. */
+INLINE void activation_forward(const int kind, const int euler, const struct step *shared, int64_t row, int rows,
+                               int64_t col, int vecs, const float *block) {
+    COPY_STEP(shared);
+    const struct problem *p = s->p;
+    const int64_t n = p->features, next = p->batch * n;
+    for (int v = 0; v < vecs; v++) {
+        const int64_t at = col + v * VL;
+        const int count = lanes(n - at);
+        const vf bias = p->bias ? load(p->bias + at, count) : (vf){0};
+        for (int i = 0; i < rows; i++) {
+            const int64_t here = offset(s, row + i, n) + at;
+            const vf z = with_input(p, *(const vf *)(block + (i * 2 + v) * VL), here, count, next);
+            prefetch(p->h + here, next);
+            vf a = activate(kind, z, bias, p);
+            keep(s, 1, saved_at(s, row + i, 1, at), kind >= COMPLEX_MODRELU ? z : a);
+            if (euler) a = load(s->prev + (row + i) * n + at, count) + p->step_size * a;
+            store(p->h + here, a, count);
+        }
+    }
+}
+
+INLINE void activation_backward(const int kind, const int euler, const struct step *shared, int64_t row, int rows,
+                                int64_t col, int vecs, const float *block) {
+    COPY_STEP(shared);
+    const struct problem *p = s->p;
+    const int64_t n = p->features, before = -p->batch * n;
+    const float *const output = p->saved ? p->saved : p->h;
+    const int64_t width = p->saved ? kept_row(n, 1) : n;
+    const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
+    for (int v = 0; v < vecs; v++) {
+        const int64_t at = col + v * VL;
+        const int count = lanes(n - at);
+        const vf bias = p->bias ? load(p->bias + at, count) : (vf){0};
+        for (int i = 0; i < rows; i++) {
+            const int64_t here = offset(s, row + i, n) + at, local = (row + i) * n + at;
+            vf g = *(const vf *)(block + (i * 2 + v) * VL);
+            if (arriving_here) {
+                g += load(arriving_here + i * n + v * VL, count);
+                prefetch(arriving_here + i * n + v * VL, before);
+            }
+            const int64_t kept = offset(s, row + i, width) + at;
+            const vf a = load(output + kept, count);
+            prefetch(output + kept, -p->batch * width);
+            if (p->dx) prefetch(p->dx + here, before);
+            if (euler) {
+                g += load(s->direct + local, count);
+                store(s->direct + local, g, count);
+            }
+            if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
+            const struct derivative d = differentiate(kind, euler ? g * p->step_size : g, a, bias, p);
+            store_dz(s, row + i, here, at, d.z, count);
+            if (p->dbias) add_to_row(s, p->dbias, row + i, at, d.bias);
+        }
+    }
+}
+
+#define EACH_KIND(CASE)                                                                       \
+    CASE(IDENTITY) CASE(TANH) CASE(RELU) CASE(LEAKY_RELU) CASE(MODRELU) CASE(COMPLEX_MODRELU) \
+    CASE(COMPLEX_MODRELU_SMOOTH)
+
+#define CASE(KIND)                                                                                           \
+    case KIND:                                                                                               \
+        if (s->p->euler) activation_forward(KIND, 1, s, row, rows, col, vecs, block);                        \
+        else activation_forward(KIND, 0, s, row, rows, col, vecs, block);                                    \
+        return;
+static void finish_forward(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    switch (s->p->kind) { EACH_KIND(CASE) }
+}
+#undef CASE
+#define CASE(KIND)                                                                                           \
+    case KIND:                                                                                               \
+        if (s->p->euler) activation_backward(KIND, 1, s, row, rows, col, vecs, block);                       \
+        else activation_backward(KIND, 0, s, row, rows, col, vecs, block);                                   \
+        return;
+static void finish_backward(const struct step *s, int64_t row, int rows, int64_t col, int vecs, const float *block) {
+    switch (s->p->kind) { EACH_KIND(CASE) }
+}
+#undef CASE
+
+int recurrence_forward(const struct problem *p, int64_t first, int64_t last) {
+    return forward(p, first, last, 1, finish_forward);
+}
+
+int recurrence_backward(const struct problem *p, int64_t first, int64_t last) {
+    return backward(p, first, last, p->features, finish_backward, NULL);
+}
+
+/* ------------------------------------------------------------------ gated: h_t = h_{t-1} + eps sigmoid tanh
+ * saved, two parts: tanh's output, then the sigmoid's. */
+
+static void gated_finish_forward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
+                                 const float *block) {
+    COPY_STEP(shared);
+    const struct problem *p = s->p;
+    const int64_t n = p->features, next = p->batch * 2 * n;
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, 2 * n) + at;
+            const int count = lanes(n - at);
+            const vf mixed = *(const vf *)(block + (i * 2 + v) * VL);
+            const vf a = hyperbolic_tangent(mixed + load(p->x + here, count));
+            const vf gate = sigmoid(mixed + load(p->x + here + n, count));
+            prefetch(p->x + here, next);
+            prefetch(p->x + here + n, next);
+            const int64_t kept = saved_at(s, row + i, 2, at);
+            keep(s, 2, kept, a);
+            keep(s, 2, kept + padded(n), gate);
+            const vf h = load(s->prev + (row + i) * n + at, count) + p->step_size * gate * a;
+            const int64_t out = offset(s, row + i, n) + at;
+            prefetch(p->h + out, p->batch * n);
+            store(p->h + out, h, count);
+        }
+}
+
+static void gated_finish_backward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
+                                  const float *block) {
+    COPY_STEP(shared);
+    const struct problem *p = s->p;
+    const int64_t n = p->features;
+    const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, 2 * n) + at, local = (row + i) * n + at;
+            const int count = lanes(n - at);
+            vf g = *(const vf *)(block + (i * 2 + v) * VL) + load(s->direct + local, count);
+            if (arriving_here) g += load(arriving_here + i * n + v * VL, count);
+            store(s->direct + local, g, count);
+            if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
+            vf parts[2];
+            load_saved(s, row + i, 2, 2, at, parts);
+            const vf a = parts[0], gate = parts[1];
+            g *= p->step_size;
+            const vf dcandidate = g * gate * (1.0f - a * a), dgate = g * a * gate * (1.0f - gate);
+            store(p->dx + here, dcandidate, count);
+            store(p->dx + here + n, dgate, count);
+            store(p->dmixed + offset(s, row + i, n) + at, dcandidate + dgate, count);
+        }
+}
+
+int gated_forward(const struct problem *p, int64_t first, int64_t last) {
+    return forward(p, first, last, 1, gated_finish_forward);
+}
+
+int gated_backward(const struct problem *p, int64_t first, int64_t last) {
+    return backward(p, first, last, 2 * p->features, gated_finish_backward, p->dmixed);
+}
+
+/* ------------------------------------------------------------------ Lipschitz: h_t = h_{t-1} + eps (A h + tanh(W h +
+ * x)) saved, one part: tanh's output. dmixed: dL/d(A h_{t-1}); dx is dL/d(W h_{t-1}) too. */
+
+static void lipschitz_finish_forward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
+                                     const float *block) {
+    COPY_STEP(shared);
+    const struct problem *p = s->p;
+    const int64_t n = p->features, next = p->batch * n;
+    const int count = lanes(n - col);
+    (void)vecs;
+    for (int i = 0; i < rows; i++) {
+        const int64_t here = offset(s, row + i, n) + col;
+        const vf linear = *(const vf *)(block + i * 2 * VL), mixed = *(const vf *)(block + (i * 2 + 1) * VL);
+        const vf a = hyperbolic_tangent(mixed + load(p->x + here, count));
+        prefetch(p->x + here, next);
+        prefetch(p->h + here, next);
+        keep(s, 1, saved_at(s, row + i, 1, col), a);
+        store(p->h + here, load(s->prev + (row + i) * n + col, count) + p->step_size * (linear + a), count);
+    }
+}
+
+static void lipschitz_finish_backward(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,
+                                      const float *block) {
+    COPY_STEP(shared);
+    const struct problem *p = s->p;
+    const int64_t n = p->features, before = -p->batch * n;
+    const float *const arriving_here = arriving(p->grad_h, p->grad_last, s, row, col);
+    for (int i = 0; i < rows; i++)
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL, here = offset(s, row + i, n) + at, local = (row + i) * n + at;
+            const int count = lanes(n - at);
+            vf g = *(const vf *)(block + (i * 2 + v) * VL) + load(s->direct + local, count);
+            if (arriving_here) g += load(arriving_here + i * n + v * VL, count);
+            store(s->direct + local, g, count);
+            if (s->squares) *(vf *)(s->squares + (row + i) * VL) += g * g;
+            vf a;
+            load_saved(s, row + i, 1, 1, at, &a);
+            prefetch(p->dx + here, before);
+            prefetch(p->dmixed + here, before);
+            g *= p->step_size;
+            store(p->dmixed + here, g, count);
+            store(p->dx + here, g * (1.0f - a * a), count);
+        }
+}
+
+int lipschitz_forward(const struct problem *p, int64_t first, int64_t last) {
+    return forward(p, first, last, 2, lipschitz_finish_forward);
+}
+
+int lipschitz_backward(const struct problem *p, int64_t first, int64_t last) {
+    return backward(p, first, last, p->features, lipschitz_finish_backward, p->dmixed);
+}

@@ -1,0 +1,214 @@
+#include "products.h"
+
+#define EACH_ROWS(CASE) CASE(1) CASE(2) CASE(3) CASE(4) EACH_ROWS_AVX2(CASE)
+#if ROWS >= 6
+#define EACH_ROWS_AVX2(CASE) CASE(5) CASE(6) EACH_ROWS_AVX512(CASE)
+#else
+#define EACH_ROWS_AVX2(CASE)
+#endif
+#if ROWS >= 14
+#define EACH_ROWS_AVX512(CASE) CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12) CASE(13) CASE(14)
+#else
+#define EACH_ROWS_AVX512(CASE)
+#endif
+
+enum { AHEAD = 24 }; /* rows of a far panel that are fetched before their use */
+
+/* sums[rows][vecs] += a[rows] w[vecs], a's elements lda apart. */
+INLINE void add_column(const int rows, const int vecs, vf sums[ROWS][2], const float *a, int64_t lda, const float *w) {
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        const vf value = splat(a[i * lda]);
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++) sums[i][v] += value * ((const vf *)w)[v];
+    }
+}
+
+/* `multiply` for a constant number of rows and vectors: one block of accumulators. */
+INLINE void tile(const int rows, const int vecs, const struct operand *operands, int count, int64_t row,
+                 int64_t column, float *restrict out, int64_t ldo) {
+    vf sums[ROWS][2];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++) sums[i][v] = (vf){0};
+    for (const struct operand *at = operands; at < operands + count; at++) {
+        const int64_t lda = at->lda, depth = at->depth;
+        const float *restrict a = at->a + row * lda, *restrict panel = at->packed + column * depth;
+        if (depth < FAR && at->fetch) {
+            const int64_t lines = at->lines;
+            const float *line = at->fetch;
+            int64_t due = 0;
+#pragma GCC unroll 2
+            for (int64_t k = 0; k < depth; k++) {
+                if ((due += lines) >= depth) {
+                    __builtin_prefetch(line, 0, 2);
+                    line += 16;
+                    due -= depth;
+                }
+                add_column(rows, vecs, sums, a + k, lda, panel + k * vecs * VL);
+            }
+        } else if (depth < FAR)
+#pragma GCC unroll 2
+            for (int64_t k = 0; k < depth; k++) add_column(rows, vecs, sums, a + k, lda, panel + k * vecs * VL);
+        else
+#pragma GCC unroll 2
+            for (int64_t k = 0; k < depth; k++) {
+                for (int v = 0; v < vecs; v++)
+                    __builtin_prefetch(panel + (k + AHEAD) * vecs * VL + v * VL, 0, 3);
+                add_column(rows, vecs, sums, a + k, lda, panel + k * vecs * VL);
+            }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++) *(vf *)(out + i * ldo + v * VL) = sums[i][v];
+}
+
+void multiply(int rows, int vecs, const struct operand *operands, int count, int64_t row, int64_t column,
+              float *out, int64_t ldo) {
+    switch (rows * 2 + vecs - 1) {
+#define CASE(N)                                                           \
+    case N * 2: tile(N, 1, operands, count, row, column, out, ldo);       \
+        return;                                                           \
+    case N * 2 + 1: tile(N, 2, operands, count, row, column, out, ldo);   \
+        return;
+        EACH_ROWS(CASE)
+#undef CASE
+    }
+}
+
+void pack_vector(float *to, int64_t stride, int64_t depth, const float *from, int64_t sj, int64_t sk,
+                 int count) {
+    for (int64_t k = 0; k < depth; k++)
+        for (int lane = count; lane < VL; lane++) to[k * stride + lane] = 0;
+    if (sk == 1) {
+        for (int lane = 0; lane < count; lane++)
+            for (int64_t k = 0; k < depth; k++) to[k * stride + lane] = from[lane * sj + k];
+    } else {
+        for (int64_t k = 0; k < depth; k++)
+            for (int lane = 0; lane < count; lane++) to[k * stride + lane] = from[lane * sj + k * sk];
+    }
+}
+
+/* ------------------------------------------------------------------ sums of outer products */
+
+enum {
+    BLOCK = (ROWS + VL - 1) / VL * VL, /* floats of a copied row of at most ROWS columns of dz */
+    COPIED = DEPTH * BLOCK + 16, /* floats between copied blocks: a line more, or they would fall on one cache set */
+    EVERY = 8, /* rows between requests; each is for one row of the next tile's sums */
+};
+
+int64_t copy_size(int64_t width) { return (width / ROWS + 1) * COPIED; }
+
+/* Cache lines of rows that come from memory, one after the other. */
+struct lines {
+    const struct rows *dz;
+    const struct factor *factors;
+    int64_t row, line;      /* the next */
+    int64_t of_dz, of_both; /* lines in a row */
+    int64_t due;            /* requests in the present tile */
+};
+
+INLINE void fetch_line(struct lines *at) {
+    const int64_t line = at->line++;
+    if (line < at->of_dz) __builtin_prefetch(at->dz->first + at->row * at->dz->ld + line * 16, 0, 2);
+    else __builtin_prefetch(at->factors[at->row].state + (line - at->of_dz) * 16, 0, 2);
+    if (at->line < at->of_both) return;
+    at->line = 0;
+    at->row++;
+}
+
+/* out[height][vecs] += sum over the rows k of dz[k][column : column + height] panel[k][vecs]. Sums that are `far` are
+ * not in the L2 cache. Those of the next tile and the lines that are due are then asked for meanwhile, evenly: all at
+ * once would fill the core's queue of misses. */
+INLINE void outer_tile(const int far, const int height, const int vecs, const struct rows *dz, int64_t column,
+                       const float *restrict panel, const float *next, struct lines *ahead, float *restrict out,
+                       int64_t ldo) {
+    vf sums[ROWS][2];
+    const int64_t ld = dz->ld, depth = dz->depth, due = far ? EVERY * ahead->due : 0;
+    int64_t k = 0, asked = 0;
+    const float *restrict a = dz->first + column;
+#pragma GCC unroll 16
+    for (int i = 0; i < height; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++) {
+            sums[i][v] = (vf){0};
+            if (!far) __builtin_prefetch(out + i * ldo + v * VL, 1, 3);
+        }
+    for (; far && k + EVERY <= depth; k += EVERY, next += ldo) {
+        __builtin_prefetch(next, 1, 3);
+        __builtin_prefetch(next + VL, 1, 3);
+        for (asked += due; asked >= depth; asked -= depth) fetch_line(ahead);
+#pragma GCC unroll 2
+        for (int j = 0; j < EVERY; j++, a += ld, panel += vecs * VL) add_column(height, vecs, sums, a, 1, panel);
+    }
+#pragma GCC unroll 2
+    for (; k < depth; k++, a += ld, panel += vecs * VL) add_column(height, vecs, sums, a, 1, panel);
+#pragma GCC unroll 16
+    for (int i = 0; i < height; i++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vecs; v++) *(vf *)(out + i * ldo + v * VL) += sums[i][v];
+}
+
+static void multiply_outer(int far, int height, int vecs, const struct rows *dz, int64_t column, const float *panel,
+                           const float *next, struct lines *ahead, float *out, int64_t ldo) {
+    switch (height * 4 + far * 2 + vecs - 1) {
+#define CASE_OF(N, IS_FAR, VECS)                                                             \
+    case N * 4 + IS_FAR * 2 + VECS - 1:                                                      \
+        outer_tile(IS_FAR, N, VECS, dz, column, panel, next, ahead, out, ldo);               \
+        return;
+#define CASE(N) CASE_OF(N, 0, 1) CASE_OF(N, 0, 2) CASE_OF(N, 1, 1) CASE_OF(N, 1, 2)
+        EACH_ROWS(CASE)
+#undef CASE
+#undef CASE_OF
+    }
+}
+
+/* Columns [col, col + vecs * VL) of [state, input], 0 behind the last. */
+INLINE void copy_panel(const int vecs, float *panel, const struct factor *factors, int64_t depth, int64_t col,
+                       int64_t n, int64_t m) {
+    for (int64_t r = 0; r < depth; r++, panel += vecs * VL) {
+        for (int v = 0; v < vecs; v++) {
+            const int64_t at = col + v * VL;
+            *(vf *)(panel + v * VL) = at < n ? load(factors[r].state + at, lanes(n - at)) : (vf){0};
+        }
+        for (int64_t at = col > n ? col : n; at < n + m && at < col + vecs * VL; at++)
+            panel[at - col] = factors[r].input[at - n];
+    }
+}
+
+/* The rows of dz, cut into the blocks of columns that a tile reads, one block after the other. */
+static void copy_blocks(float *to, const struct rows *dz, int64_t width, int64_t blocks) {
+    for (int64_t block = 0; block < blocks; block++, to += COPIED) {
+        const int64_t start = width * block / blocks, height = width * (block + 1) / blocks - start;
+        for (int64_t r = 0; r < dz->depth; r++)
+            for (int64_t i = 0; i < height; i += VL)
+                *(vf *)(to + r * BLOCK + i) = load(dz->first + r * dz->ld + start + i, lanes(height - i));
+    }
+}
+
+void accumulate_outer(const struct rows *dz, const struct factor *factors, int64_t ahead, int64_t width,
+                      int64_t from, int64_t to, int64_t n, int64_t m, float *out, float *copy) {
+    _Alignas(64) float panel[DEPTH * 2 * VL];
+    const int64_t depth = dz->depth, ldo = padded(n + m), blocks = (width + ROWS - 1) / ROWS;
+    const int64_t tiles = blocks * ((to - from + 2 * VL - 1) / (2 * VL));
+    struct lines later = {dz, factors, depth, 0, (width + 15) / 16, (width + 15) / 16 + (n + 15) / 16, 0};
+    const int64_t lines = ahead * later.of_both;
+    int64_t done = 0;
+    if (copy) copy_blocks(copy, dz, width, blocks);
+    for (int64_t col = from; col < to; col += 2 * VL) {
+        const int vecs = to - col > VL ? 2 : 1;
+        if (vecs == 2) copy_panel(2, panel, factors, depth, col, n, m);
+        else copy_panel(1, panel, factors, depth, col, n, m);
+        for (int64_t block = 0; block < blocks; block++) {
+            const int64_t row = width * block / blocks, end = width * (block + 1) / blocks;
+            const float *const next = end < width ? out + end * ldo + col : out + col + 2 * VL;
+            const struct rows copied = {copy + block * COPIED, depth, BLOCK};
+            later.due = lines * (done + 1) / tiles - lines * done / tiles;
+            multiply_outer(copy != NULL, (int)(end - row), vecs, copy ? &copied : dz, copy ? 0 : row, panel, next,
+                           &later, out + row * ldo + col, ldo);
+            done++;
+        }
+    }
+}

@@ -1,0 +1,107 @@
+#include "weight_sums.h"
+
+#include <time.h>
+
+INLINE int64_t nanoseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int start_sums(struct sums *sums, const struct problem *p, int64_t rows, int64_t width, int64_t beside) {
+    const int64_t group = p->groups ? (p->batch + p->groups - 1) / p->groups : p->batch;
+    *sums = (struct sums){
+        .sources = {{0, width, 0, p->features + p->inputs, p->h, p->h0}},
+        .count = 1,
+        .rows = rows,
+        .width = width,
+        .chunk = DEPTH / group > 2 ? DEPTH / group : 2,
+    };
+    if (sums->chunk > p->steps) sums->chunk = p->steps > 2 ? p->steps : 2;
+    if (p->weight_time) sums->started = nanoseconds();
+    sums->row = width;
+    if (!p->dweights) return 1;
+    sums->ld = (width + beside + 15) / 16 * 16;
+    if (sums->ld % 32 == 0) sums->ld += 16;
+    sums->row = sums->chunk * sums->ld;
+    sums->ring = zeros(rows * sums->row);
+    return sums->ring != NULL;
+}
+
+void end_sums(struct sums *sums, const struct problem *p) {
+    free(sums->ring);
+    if (!p->weight_time) return;
+    __atomic_fetch_add(p->weight_time, sums->spent, __ATOMIC_RELAXED);
+    __atomic_fetch_add(p->weight_time + 1, nanoseconds() - sums->started, __ATOMIC_RELAXED);
+}
+
+/* Adds the products of the rows [first, last) and the steps [t, t + chunk), whose dz starts at `dz`, to `out`. */
+static void add_source(const struct sums *sums, const struct source *source, const struct problem *p, int64_t t,
+                       int64_t first, int64_t last, const float *dz, float *out) {
+    const int64_t n = p->features, m = p->inputs, chunk = sums->chunk;
+    struct factor factors[DEPTH];
+    int64_t depth = 0;
+    for (int64_t row = first; row < last; row++)
+        for (int64_t i = 0; i < chunk; i++) {
+            const int64_t step = t + i < p->steps ? t + i : p->steps - 1;
+            const float *const state = source->initial ? state_before(p, source->states, source->initial, step, row)
+                                       : source->states ? source->states + (step * p->batch + row) * n
+                                                        : dz + depth * sums->ld + sums->width;
+            factors[depth++] = (struct factor){state, p->u + (step * p->batch + row) * m};
+            if (depth < DEPTH && (i < chunk - 1 || row < last - 1)) continue;
+            const struct rows rows = {dz + source->first, depth, sums->ld};
+            accumulate_outer(&rows, factors, 0, source->last - source->first, source->from, source->to, n, m,
+                             out + source->first * padded(n + m), NULL);
+            dz += depth * sums->ld;
+            depth = 0;
+        }
+}
+
+void add_products(struct sums *sums, const struct problem *p, int64_t t, int64_t first) {
+    if (!p->dweights || t % sums->chunk) return;
+    const int64_t start_time = p->weight_time ? nanoseconds() : 0;
+    const int64_t last = first + sums->rows;
+    for (int64_t group = 0; group < p->groups; group++) {
+        const int64_t start_row = p->batch * group / p->groups, end_row = p->batch * (group + 1) / p->groups;
+        if (start_row < first || end_row > last) continue;
+        const float *const dz = sums->ring + (start_row - first) * sums->row;
+        float *const out = p->dweights + group * sums->width * padded(p->features + p->inputs);
+        for (const struct source *source = sums->sources; source < sums->sources + sums->count; source++)
+            add_source(sums, source, p, t, start_row, end_row, dz, out);
+    }
+    if (p->weight_time) sums->spent += nanoseconds() - start_time;
+}
+
+/* ------------------------------------------------------------------ dL/dW over all time steps */
+
+/* out [width, padded(n + m)] = sum over k in [first, last) of dz[k]^T [state[k - batch], input[k]], k counting rows of
+ * [T * B]; the states before the first step's are in `initial`. */
+int weight_gradient(int64_t first, int64_t last, int64_t batch, int64_t width, int64_t n, int64_t m, const float *dz,
+                    int64_t ldz, const float *states, const float *initial, const float *inputs, float *out) {
+    float *const copy = zeros(copy_size(width));
+    if (!copy) return 1;
+    const uint64_t denormals = flush_denormals();
+    memset(out, 0, (size_t)(width * padded(n + m)) * 4);
+    struct factor factors[2 * DEPTH];
+    for (int64_t start = first; start < last; start += DEPTH) {
+        const int64_t left = last - start, depth = left < DEPTH ? left : DEPTH;
+        const int64_t ahead = left - depth < DEPTH ? left - depth : DEPTH;
+        for (int64_t r = 0; r < depth + ahead; r++) {
+            const int64_t k = start + r;
+            const float *const state = k < batch ? initial + k * n : states + (k - batch) * n;
+            factors[r] = (struct factor){state, inputs + k * m};
+        }
+        const struct rows rows = {dz + start * ldz, depth, ldz};
+        accumulate_outer(&rows, factors, ahead, width, 0, n + m, n, m, out, copy);
+    }
+    free(copy);
+    restore_denormals(denormals);
+    return 0;
+}
+
+/* out[i] = parts[0][i] + parts[1][i] + ..., in this order. */
+void add_parts(int64_t parts, int64_t size, const float *from, float *out) {
+    memcpy(out, from, (size_t)size * 4);
+    for (int64_t part = 1; part < parts; part++)
+        for (int64_t i = 0; i < size; i++) out[i] += from[part * size + i];
+}
