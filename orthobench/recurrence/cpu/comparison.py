@@ -86,10 +86,7 @@ def comparisons() -> dict[str, Callable[[], bool]]:
     for form in _forms():
         by_name.setdefault(form[0].name, []).append(form)
     functions: dict[str, Callable[[], bool]] = {
-        name: functools.partial(_operation_agrees, forms) for name, forms in by_name.items()
-    }
-    return {
-        **functions,
+        **{name: functools.partial(_operation_agrees, forms) for name, forms in by_name.items()},
         "delta_rule": _delta_rule_agrees,
         "selective_scan": _selective_scan_agrees,
         "mlstm": _mlstm_agrees,
@@ -101,27 +98,70 @@ def comparisons() -> dict[str, Callable[[], bool]]:
         "head_norm": _head_norm_agrees,
         "cross_entropy": _entropy_agrees,
     }
+    return {name: functools.partial(_with_gradients, function) for name, function in functions.items()}
+
+
+def _with_gradients(agrees: Callable[[], bool]) -> bool:
+    """Call the function where torch records gradients, whatever the mode of the caller."""
+    with torch.inference_mode(False), torch.enable_grad():
+        return agrees()
 
 
 def _operation_agrees(forms: list[_Form]) -> bool:
     """Return whether the kernels agree in each form, and with inputs that the kernel projects."""
-    with torch.inference_mode(False), torch.enable_grad():
-        for operation, parameters, vectors in forms:
-            for weight_shape in _weight_shapes(operation, parameters):
-                names, arguments = tuple(vectors), _arguments(operation, vectors, weight_shape)
-                expected = evaluate(reference.run, operation, parameters, names, arguments, torch.float64, traced=True)
-                try:
-                    actual = evaluate(cpu.run, operation, parameters, names, arguments, torch.float32, traced=True)
-                except MemoryError:  # the error code of a kernel
-                    return False
-                if not all(_is_close(actual[name], value) for name, value in expected.items()):
-                    return False
-        return all(
-            _projected_form_agrees(operation, parameters, operation.gates * _FEATURES, _arguments(operation, {}, shape))
-            for operation, parameters, _ in forms
-            for shape in _weight_shapes(operation, parameters)
-            if not operation.diagonal
-        )
+    return all(
+        _form_agrees(operation, parameters, tuple(vectors), _arguments(operation, vectors, shape))
+        for operation, parameters, vectors in forms
+        for shape in _weight_shapes(operation, parameters)
+    ) and all(
+        _projected_form_agrees(operation, parameters, operation.gates * _FEATURES, _arguments(operation, {}, shape))
+        for operation, parameters, _ in forms
+        for shape in _weight_shapes(operation, parameters)
+        if not operation.diagonal
+    )
+
+
+def _form_agrees(
+    operation: Operation[...],
+    parameters: Mapping[str, Any],
+    names: Sequence[str],
+    arguments: Sequence[Tensor],
+    definition: Callable[[Call], Result] = reference.run,
+) -> bool:
+    """Return whether the kernel agrees with the definition, norms of gradients included; see `evaluate`."""
+    form = (operation, parameters, names, arguments)
+    expected = evaluate(definition, *form, torch.float64, traced=True)
+    try:
+        actual = evaluate(cpu.run, *form, torch.float32, traced=True)
+    except MemoryError:  # the error code of a kernel
+        return False
+    return all(_is_close(actual[name], value) for name, value in expected.items())
+
+
+def _agrees(
+    kernel: Callable[..., Sequence[Tensor]],
+    definition: Callable[..., Sequence[Tensor]],
+    arguments: Sequence[Tensor],
+    inputs: int = 0,
+) -> bool:
+    """Return whether results and gradients of a kernel in float32 agree with those of its definition in float64.
+
+    The first `inputs` of the arguments have no gradients.
+    """
+
+    def results(function: Callable[..., Sequence[Tensor]], dtype: torch.dtype) -> list[Tensor]:
+        leaves = [argument.detach().to(dtype) for argument in arguments]
+        by = [leaf.requires_grad_() for leaf in leaves[inputs:]]
+        values = function(*leaves)
+        directions = [normal(*value.shape, seed=20 + i).to(dtype) for i, value in enumerate(values)]
+        gradients = torch.autograd.grad(values, by, directions, allow_unused=True, materialize_grads=True)
+        return [*(value.detach() for value in values), *gradients]
+
+    try:
+        actual = results(kernel, torch.float32)
+    except MemoryError:  # the error code of a kernel
+        return False
+    return all(map(_is_close, actual, results(definition, torch.float64)))
 
 
 def _projected_form_agrees(
@@ -135,33 +175,25 @@ def _projected_form_agrees(
     shapes = [(*x.shape[:2], 5), (width, 5), (width,)]
     arguments = [*(normal(*shape, seed=10 + i) for i, shape in enumerate(shapes)), *others]
 
-    def gradients(run: Callable[[Call], Result], dtype: torch.dtype) -> list[Tensor] | None:
-        leaves = [argument.detach().to(dtype).requires_grad_() for argument in arguments]
+    def in_kernel(*leaves: Tensor) -> list[Tensor]:
+        outputs, final = cpu.run(projected_call(*leaves))
+        return [outputs, *final]
+
+    def projected_call(*leaves: Tensor) -> Call:
         u, input_weight, bias, weight, *state = leaves
-        makes_gradient = operation.name in cpu.INPUT_GRADIENTS
-        u.requires_grad_(makes_gradient)
+        call = operation.call(u.new_empty(*u.shape[:2], width), weight, tuple(state), **parameters)
+        return replace(call, x=Projection(u, input_weight, bias))
+
+    def defined(u: Tensor, input_weight: Tensor, bias: Tensor, weight: Tensor, *state: Tensor) -> list[Tensor]:
         x = torch.nn.functional.linear(u, input_weight, bias)
-        call = operation.call(x, weight, tuple(state), **parameters)
-        if run is cpu.run:
-            call = replace(call, x=Projection(u, input_weight, bias))
-            if not cpu.projects(call):
-                return None
-        outputs, final = run(call)
-        results = [outputs, *final]
-        directions = [normal(*result.shape, seed=20 + i).to(dtype) for i, result in enumerate(results)]
-        by_leaf = torch.autograd.grad(results, leaves if makes_gradient else leaves[1:], directions)
-        return [*(result.detach() for result in results), *by_leaf]
+        outputs, final = reference.run(operation.call(x, weight, state, **parameters))
+        return [outputs, *final]
 
-    try:
-        actual = gradients(cpu.run, torch.float32)
-    except MemoryError:
-        return False
-    expected = [] if actual is None else gradients(reference.run, torch.float64)
-    return actual is None or all(map(_is_close, actual, expected or []))
+    if not cpu.projects(projected_call(*(argument.float() for argument in arguments))):
+        return True
+    return _agrees(in_kernel, defined, arguments, inputs=operation.name not in cpu.INPUT_GRADIENTS)
 
 
-@torch.inference_mode(False)
-@torch.no_grad()
 def _projection_agrees() -> bool:
     """Return whether the products of `project` agree, and those of its gradients."""
     dx, inputs = normal(_STEPS, _BATCH, _FEATURES, seed=0), normal(_STEPS, _BATCH, 5, seed=1)
@@ -174,30 +206,24 @@ def _projection_agrees() -> bool:
     return all(map(_is_close, (x, dinputs, dweight), expected))
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
 def _readout_agrees() -> bool:
     """Return whether an output map agrees that the loop makes in value and gradient."""
     sizes = (_STEPS, _BATCH, 5), (_FEATURES, 5), (_FEATURES, _FEATURES), (_BATCH, _FEATURES), (7, _FEATURES), (7,)
-    way, results = normal(_STEPS, _BATCH, 7, seed=9), []
-    for run, dtype in ((cpu.run, torch.float32), (reference.run, torch.float64)):
-        u, *leaves = (normal(*size, seed=seed).to(dtype) for seed, size in enumerate(sizes))
-        input_weight, weight, state, output_weight, bias = (leaf.requires_grad_() for leaf in leaves)
-        in_loop = run is cpu.run
-        x = Projection(u, input_weight, None) if in_loop else torch.nn.functional.linear(u, input_weight)
-        try:
-            with kernels.expect(output_weight, bias):
-                outputs, _ = run(operations.recurrence.call(x, weight, (state,), activation=TANH))
-            read = readout.joined if in_loop else torch.nn.functional.linear
-            y, again = (read(outputs, output_weight, bias) for _ in range(2))  # of the loop, and of a product
-            results.append([y.detach(), again.detach(), *torch.autograd.grad(y, leaves, way.to(dtype))])
-        except MemoryError:
-            return False
-    return all(map(_is_close, *results))
+
+    def in_kernel(u: Tensor, input_weight: Tensor, weight: Tensor, state: Tensor, *output_map: Tensor) -> list[Tensor]:
+        call = operations.recurrence.call(Projection(u, input_weight, None), weight, (state,), activation=TANH)
+        with kernels.expect(*output_map):
+            outputs, _ = cpu.run(call)
+        return [readout.joined(outputs, *output_map) for _ in range(2)]  # of the loop, and of a product
+
+    def defined(u: Tensor, input_weight: Tensor, weight: Tensor, state: Tensor, *output_map: Tensor) -> list[Tensor]:
+        x = torch.nn.functional.linear(u, input_weight)
+        outputs, _ = reference.run(operations.recurrence.call(x, weight, (state,), activation=TANH))
+        return [torch.nn.functional.linear(outputs, *output_map)] * 2
+
+    return _agrees(in_kernel, defined, [normal(*size, seed=seed) for seed, size in enumerate(sizes)], inputs=1)
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
 def _normalization_agrees() -> bool:
     """Return whether the layer normalisation and its gradients agree."""
     leaves = [normal(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(((_BATCH, 21), (21,), (21,)))]
@@ -208,105 +234,78 @@ def _normalization_agrees() -> bool:
     return all(map(_is_close, (actual, *normalization.gradients(inputs, weight, scales, way.float())), expected))
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
 def _pointwise_agrees() -> bool:
     """Return whether the passes between products agree with torch's, with whole vectors and a rest."""
     x, skip, v, values = (normal(*shape, seed=i) for i, shape in enumerate(((5, 37), (37,), (5, 37), (5, 74))))
-    direction = normal(5, 37, seed=9)
-
-    def results(dtype: torch.dtype, function: Callable[..., Tensor], *arguments: Tensor) -> list[Tensor]:
-        leaves = [argument.to(dtype).requires_grad_() for argument in arguments]
-        y = function(*leaves)
-        return [y.detach(), *torch.autograd.grad(y, leaves, direction.to(dtype))]
-
     return all(
-        _is_close(actual, expected)
+        _agrees(_single(kernel), _single(definition), arguments)
         for kernel, definition, arguments in (
             (pointwise._SkipGelu.apply, pointwise.skip_gelu, (3 * x, skip, v)),
             (pointwise._GatedSum.apply, pointwise.gated_sum, (x, values)),
         )
-        for actual, expected in zip(
-            results(torch.float32, kernel, *arguments), results(torch.float64, definition, *arguments), strict=True
-        )
     )
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
+def _single(function: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
+    """Return the function with its result in a list."""
+    return lambda *arguments: [function(*arguments)]
+
+
 def _head_norm_agrees() -> bool:
     """Return whether the normalisation of heads agrees without a gate, and with one that is read or made."""
     heads, size, inputs = 2, 21, 3
-    shapes = [(_STEPS, _BATCH, heads * size), (size,), (_STEPS, _BATCH, heads * size), (heads * size, inputs)]
-    arguments, way = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)], normal(*shapes[0], seed=5)
+    y, weight = normal(_STEPS, _BATCH, heads * size, seed=0), normal(size, seed=1)
+    gate, gate_weight = normal(_STEPS, _BATCH, heads * size, seed=2), normal(heads * size, inputs, seed=3)
     u = normal(_STEPS, _BATCH, inputs, seed=6)
-    for used in ((0, 1), (0, 1, 2), (0, 1, 3)):
-        results = []
-        for function, dtype in (
-            (head_normalization.in_c, torch.float32),
-            (head_normalization.in_pytorch, torch.float64),
-        ):
-            leaves = [arguments[i].to(dtype).requires_grad_() for i in used]
-            y, weight, *gates = leaves
-            gate: list[Tensor | Projection] = [Projection(u.to(dtype), each) if 3 in used else each for each in gates]
-            h = function(y, weight, 0.1, *gate)
-            results.append([h.detach(), *torch.autograd.grad(h, leaves, way.to(dtype))])
-        if not all(map(_is_close, *results)):
-            return False
-    return True
+
+    def read(function: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
+        return lambda y, weight, *gates: [function(y, weight, 0.1, *gates)]
+
+    def made(function: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
+        return lambda u, y, weight, gate_weight: [function(y, weight, 0.1, Projection(u, gate_weight))]
+
+    in_c, in_pytorch = head_normalization.in_c, head_normalization.in_pytorch
+    return (
+        _agrees(read(in_c), read(in_pytorch), [y, weight])
+        and _agrees(read(in_c), read(in_pytorch), [y, weight, gate])
+        and _agrees(made(in_c), made(in_pytorch), [u, y, weight, gate_weight], inputs=1)
+    )
 
 
 def _entropy_agrees() -> bool:
     """Return whether the cross-entropy and its gradient agree."""
-    with torch.inference_mode(False), torch.enable_grad():
-        logits, gradient = normal(_BATCH, _FEATURES, seed=0).requires_grad_(), torch.empty(_BATCH, _FEATURES)
-        targets = torch.arange(_BATCH)
-        loss = torch.nn.functional.cross_entropy(logits, targets)
-        (expected,) = torch.autograd.grad(loss, logits)
-        actual = entropy.mean(logits.detach().float(), targets, gradient)
-        return abs(actual - loss.item()) <= _TOLERANCE and _is_close(_BATCH * gradient, _BATCH * expected)
+    logits, gradient = normal(_BATCH, _FEATURES, seed=0).requires_grad_(), torch.empty(_BATCH, _FEATURES)
+    targets = torch.arange(_BATCH)
+    loss = torch.nn.functional.cross_entropy(logits, targets)
+    (expected,) = torch.autograd.grad(loss, logits)
+    actual = entropy.mean(logits.detach().float(), targets, gradient)
+    return abs(actual - loss.item()) <= _TOLERANCE and _is_close(_BATCH * gradient, _BATCH * expected)
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
 def _convolution_agrees() -> bool:
     """Return whether the kernels of the short convolution agree, with sequences of one tile and of several."""
     for steps, taps, has_bias in ((3, 4, True), (37, 4, False), (19, 2, True)):
         shapes = [(steps, 2, _FEATURES), (taps, _FEATURES), (taps - 1, 2, _FEATURES), *[(_FEATURES,)] * has_bias]
         arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-        results = []
-        for function, dtype in ((convolution.in_c, torch.float32), (convolution.in_pytorch, torch.float64)):
-            leaves = [argument.to(dtype).requires_grad_() for argument in arguments]
-            y = function(*leaves)
-            gradients = torch.autograd.grad(y, leaves, normal(*y.shape, seed=9).to(dtype))
-            results.append((y.detach(), *gradients))
-        if not all(map(_is_close, *results)):
+        if not _agrees(_single(convolution.in_c), _single(convolution.in_pytorch), arguments):
             return False
     return True
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
 def _delta_rule_agrees() -> bool:
     """Return whether the kernels of the delta rule agree, with whole and part vectors.
 
     18 steps are two chunks of one correction a step, and with 8 corrections two groups of chunks.
     """
     heads, batch, steps = 2, 3, 18
-    try:
-        for keys, values, factors, gated, epsilon in ((16, 35, 1, True, 1e-6), (21, 16, 8, False, None)):
-            parameters = {"heads": heads, "key_size": keys, "factors": factors, "gated": gated, "epsilon": epsilon}
-            x = normal(steps, batch, heads * (keys + factors * (keys + values)), seed=0) / keys**0.5
-            weight = _betas_and_decays(steps, batch, heads * factors, heads * gated)
-            arguments = [x, weight, normal(batch, heads * keys * values, seed=2)]
-            form = (operations.delta_rule, parameters, (), arguments)
-            expected = evaluate(reference.run, *form, torch.float64, True)
-            actual = evaluate(cpu.run, *form, torch.float32, True)
-            if not all(_is_close(actual[name], value) for name, value in expected.items()):
-                return False
-        return all(_convolved_delta_rule_agrees(*form) for form in _CONVOLVED)
-    except MemoryError:  # the error code of a kernel
-        return False
+    for keys, values, factors, gated, epsilon in ((16, 35, 1, True, 1e-6), (21, 16, 8, False, None)):
+        parameters = {"heads": heads, "key_size": keys, "factors": factors, "gated": gated, "epsilon": epsilon}
+        x = normal(steps, batch, heads * (keys + factors * (keys + values)), seed=0) / keys**0.5
+        weight = _betas_and_decays(steps, batch, heads * factors, heads * gated)
+        arguments = [x, weight, normal(batch, heads * keys * values, seed=2)]
+        if not _form_agrees(operations.delta_rule, parameters, (), arguments):
+            return False
+    return all(_convolved_delta_rule_agrees(*form) for form in _CONVOLVED)
 
 
 def _betas_and_decays(steps: int, batch: int, betas: int, decays: int) -> Tensor:
@@ -324,28 +323,24 @@ def _convolved_delta_rule_agrees(taps: int, inputs: int, factors: int, reads: bo
     arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
     arguments += [_betas_and_decays(steps, batch, heads * factors, heads), normal(batch, heads * keys * values, seed=5)]
 
-    def gradients(run: Callable[[Call], Result], dtype: torch.dtype) -> list[Tensor]:
-        leaves = [argument.to(dtype).requires_grad_() for argument in arguments]
-        if inputs:
-            leaves[0].requires_grad_(False)
-        u, input_weight, *filters, weight, start = leaves
-        x: Inputs = Convolution(Projection(u, input_weight) if inputs else u, *filters)
-        if run is reference.run:
-            x = convolution.in_pytorch(torch.nn.functional.linear(u, input_weight) if inputs else u, *filters)
+    def results(run: Callable[[Call], Result], x: Inputs, weight: Tensor, start: Tensor) -> list[Tensor]:
         call = operations.delta_rule.call(x, weight, (start,), None, heads, keys, factors, True, 1e-6, reads)
         assert run is reference.run or (cpu.convolves(call) and cpu.projects(call) == bool(inputs))
         y, (end,) = run(call)
-        results = [y, end] if reads else [end]
-        directions = [normal(*result.shape, seed=20 + i).to(dtype) for i, result in enumerate(results)]
-        by_leaf = torch.autograd.grad(results, leaves[bool(inputs) :], directions, allow_unused=True)
-        return [*(result.detach() for result in results), *(each for each in by_leaf if each is not None)]
+        return [y, end] if reads else [end]
 
-    expected = gradients(reference.run, torch.float64)
-    return all(map(_is_close, gradients(cpu.run, torch.float32), expected))
+    def in_kernel(u: Tensor, input_weight: Tensor, *others: Tensor) -> list[Tensor]:
+        *filters, weight, start = others
+        return results(cpu.run, Convolution(Projection(u, input_weight) if inputs else u, *filters), weight, start)
+
+    def defined(u: Tensor, input_weight: Tensor, *others: Tensor) -> list[Tensor]:
+        *filters, weight, start = others
+        u = torch.nn.functional.linear(u, input_weight) if inputs else u
+        return results(reference.run, convolution.in_pytorch(u, *filters), weight, start)
+
+    return _agrees(in_kernel, defined, arguments, inputs=bool(inputs))
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
 def _selective_scan_agrees() -> bool:
     """Return whether the kernels of the selective scan agree, with chunks of steps and a rest, and with a map."""
     batch, width = 3, 21
@@ -359,13 +354,8 @@ def _selective_scan_agrees() -> bool:
         weight = 0.2 * normal(numbers, width, seed=1) if mapped else normal(steps, batch, numbers, seed=1)
         vectors = (-normal(size * width, seed=2).exp(), normal(width, rank, seed=3), normal(width, seed=4))
         arguments = [x, weight, normal(batch, size * width, seed=5), *vectors]
-        form = ({"state_size": size, "negative": negative}, ("rates", "step_weight", "step_bias"), arguments)
-        expected = evaluate(_with_weights, operations.selective_scan, *form, torch.float64, True)
-        try:
-            actual = evaluate(cpu.run, operations.selective_scan, *form, torch.float32, True)
-        except MemoryError:
-            return False
-        if not all(_is_close(actual[name], value) for name, value in expected.items()):
+        parameters, names = {"state_size": size, "negative": negative}, ("rates", "step_weight", "step_bias")
+        if not _form_agrees(operations.selective_scan, parameters, names, arguments, _with_weights):
             return False
     return all(
         _convolved_selective_scan_agrees(*form)
@@ -379,42 +369,39 @@ def _convolved_selective_scan_agrees(taps: int, inputs: int, has_bias: bool, rea
     What is read has a skip and a gate.
     """
     steps, batch, width, size, rank = 37, 3, 21, 5, 2
-    shapes = [(steps, batch, inputs or width), (width, inputs or 1), (taps, width), (taps - 1, batch, width), (width,)]
-    shapes += [(rank + 2 * size, width), (batch, size * width), (width, rank), (width,), (width,)]
-    shapes += [(width, inputs) if inputs else (steps, batch, width), (size * width,)]
+    filters = [(taps, width), (taps - 1, batch, width), (width,)]
+    gates = [(width,), (width, inputs) if inputs else (steps, batch, width)]
+    selection = [(rank + 2 * size, width), (batch, size * width), (size * width,), (width, rank), (width,)]
+    shapes = [(steps, batch, inputs or width), (width, inputs or 1), *filters, *gates, *selection]
     arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-    arguments[-1] = -arguments[-1].exp()
+    arguments[-3] = -arguments[-3].exp()  # the rates
 
-    def gradients(run: Callable[[Call], Result], dtype: torch.dtype) -> list[Tensor]:
-        leaves = [argument.to(dtype).requires_grad_() for argument in arguments]
-        if inputs:
-            leaves[0].requires_grad_(False)
-        u, input_weight, weight, before, bias, selection, start, step_weight, step_bias, skip, gate, rates = leaves
-        filters = (weight, before, bias if has_bias else None)
-        x: Inputs = Convolution(Projection(u, input_weight) if inputs else u, *filters)
-        if run is _with_weights:
-            x = convolution.in_pytorch(torch.nn.functional.linear(u, input_weight) if inputs else u, *filters)
-        call = operations.selective_scan.call(
-            x, selection, (start,), None, rates, step_weight, step_bias, size, False, reads
-        )
-        if run is cpu.run and reads:
+    def call_on(x: Inputs, selection: Tensor, start: Tensor, rates: Tensor, *step: Tensor) -> Call:
+        weight, bias = step
+        return operations.selective_scan.call(x, selection, (start,), None, rates, weight, bias, size, False, reads)
+
+    def in_kernel(u: Tensor, input_weight: Tensor, *others: Tensor) -> list[Tensor]:
+        weight, before, bias, skip, gate, *selection = others
+        x = Convolution(Projection(u, input_weight) if inputs else u, weight, before, bias if has_bias else None)
+        call = call_on(x, *selection)
+        if reads:
             gates = {"skip": skip, "gate_weight" if inputs else "gate": gate}
             call = replace(call, parameters={**call.parameters, **gates})
-        assert run is _with_weights or (cpu.convolves(call) and cpu.projects(call) == bool(inputs))
-        y, (end,) = run(call)
-        if run is _with_weights and reads:
-            assert isinstance(x, Tensor)
-            y = selective_gate.in_pytorch(y, x, skip, torch.nn.functional.linear(u, gate) if inputs else gate)
-        results = [y, end] if reads else [end]
-        directions = [normal(*result.shape, seed=20 + i).to(dtype) for i, result in enumerate(results)]
-        by_leaf = torch.autograd.grad(results, leaves[bool(inputs) :], directions, allow_unused=True)
-        return [*(result.detach() for result in results), *(each for each in by_leaf if each is not None)]
+        assert cpu.convolves(call)
+        assert cpu.projects(call) == bool(inputs)
+        y, (end,) = cpu.run(call)
+        return [y, end] if reads else [end]
 
-    try:
-        actual = gradients(cpu.run, torch.float32)
-    except MemoryError:
-        return False
-    return all(map(_is_close, actual, gradients(_with_weights, torch.float64)))
+    def defined(u: Tensor, input_weight: Tensor, *others: Tensor) -> list[Tensor]:
+        weight, before, bias, skip, gate, *selection = others
+        projected = torch.nn.functional.linear(u, input_weight) if inputs else u
+        x = convolution.in_pytorch(projected, weight, before, bias if has_bias else None)
+        y, (end,) = _with_weights(call_on(x, *selection))
+        if not reads:
+            return [end]
+        return [selective_gate.in_pytorch(y, x, skip, torch.nn.functional.linear(u, gate) if inputs else gate), end]
+
+    return _agrees(in_kernel, defined, arguments, inputs=bool(inputs))
 
 
 def _with_weights(call: Call) -> Result:
@@ -423,8 +410,6 @@ def _with_weights(call: Call) -> Result:
     return reference.run(replace(call, weight=weight))
 
 
-@torch.inference_mode(False)
-@torch.enable_grad()
 def _mlstm_agrees() -> bool:
     """Return whether the kernels of the mLSTM agree, with whole vectors and parts, and with chunks and a rest."""
     heads = 2
@@ -434,12 +419,7 @@ def _mlstm_agrees() -> bool:
         parameters = {"heads": heads, "exponential_forget": exponential, "reads": reads}
         shapes = [(steps, batch, width), (steps, batch, 2 * heads), (batch, heads * (size * (size + 1) + 1))]
         arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-        expected = evaluate(reference.run, operations.mlstm, parameters, (), arguments, torch.float64, True)
-        try:
-            actual = evaluate(cpu.run, operations.mlstm, parameters, (), arguments, torch.float32, True)
-        except MemoryError:
-            return False
-        if not all(_is_close(actual[name], value) for name, value in expected.items()):
+        if not _form_agrees(operations.mlstm, parameters, (), arguments):
             return False
         if not _projected_form_agrees(operations.mlstm, parameters, width, arguments):
             return False
