@@ -31,6 +31,7 @@ from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Re
 from orthobench.recurrence.comparison import distance, evaluate, normal
 from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
+from orthobench.recurrence.memory_layout import memory_blocks
 from orthobench.recurrence.operation import Operation
 
 _STEPS, _BATCH, _FEATURES = 3, 17, 38  # a full tile of rows and a panel of columns, each with a remainder
@@ -258,17 +259,17 @@ def _head_norm_agrees() -> bool:
     gate, gate_weight = normal(_STEPS, _BATCH, heads * size, seed=2), normal(heads * size, inputs, seed=3)
     u = normal(_STEPS, _BATCH, inputs, seed=6)
 
-    def read(function: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
+    def with_gate(function: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
         return lambda y, weight, *gates: [function(y, weight, 0.1, *gates)]
 
-    def made(function: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
+    def with_map(function: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
         return lambda u, y, weight, gate_weight: [function(y, weight, 0.1, Projection(u, gate_weight))]
 
     in_c, in_pytorch = head_normalization.in_c, head_normalization.in_pytorch
     return (
-        _agrees(read(in_c), read(in_pytorch), [y, weight])
-        and _agrees(read(in_c), read(in_pytorch), [y, weight, gate])
-        and _agrees(made(in_c), made(in_pytorch), [u, y, weight, gate_weight], inputs=1)
+        _agrees(with_gate(in_c), with_gate(in_pytorch), [y, weight])
+        and _agrees(with_gate(in_c), with_gate(in_pytorch), [y, weight, gate])
+        and _agrees(with_map(in_c), with_map(in_pytorch), [u, y, weight, gate_weight], inputs=1)
     )
 
 
@@ -415,7 +416,7 @@ def _mlstm_agrees() -> bool:
     heads = 2
     sizes = ((3, 3, 16, False), (35, 2, 37, False), (5, 3, 70, True))
     for (steps, batch, size, exponential), reads in itertools.product(sizes, (True, False)):
-        width = (4 if reads else 2) * heads * size
+        width = memory_blocks(reads) * heads * size
         parameters = {"heads": heads, "exponential_forget": exponential, "reads": reads}
         shapes = [(steps, batch, width), (steps, batch, 2 * heads), (batch, heads * (size * (size + 1) + 1))]
         arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]

@@ -18,6 +18,7 @@ from torch.nn.functional import pad
 from orthobench.recurrence import stopwatch
 from orthobench.recurrence.cpu import native, threads, workspace
 from orthobench.recurrence.kernels import Arguments, Gradients, Tape
+from orthobench.recurrence.memory_layout import memory_blocks, memory_size
 
 _SMALL = 1 << 16  # numbers of the memories that all steps write; below, starting a thread costs more than it saves
 
@@ -42,7 +43,7 @@ class MLSTM:
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         (start,), parameters = arguments.state, arguments.parameters
-        (steps, batch), (heads, size) = x.shape[:2], _sizes(x, arguments)
+        (steps, batch), (heads, size, _) = x.shape[:2], _sizes(arguments)
         inputs = {"x": x}
         if (weight := parameters.get("input_weight")) is not None:
             u, weight = native.with_bias(x, weight, parameters["input_bias"])
@@ -63,9 +64,8 @@ class MLSTM:
     @staticmethod
     def backward(arguments: Arguments, tape: Tape) -> Gradients:
         (y,), (_, x, u, packed, totals, starts) = tape.states, tape.saved
-        (start,), parameters, (heads, size) = arguments.state, arguments.parameters, _sizes(x, arguments)
+        (start,), parameters, (heads, size, parts) = arguments.state, arguments.parameters, _sizes(arguments)
         steps, batch, _ = y.shape
-        parts = _parts(arguments)
         dgates = torch.empty_like(arguments.weight)
         dstart = torch.zeros_like(start) if tape.final[0] is None else tape.final[0].clone()
         norms = y.new_zeros(steps, batch) if tape.norms else None
@@ -97,18 +97,10 @@ class MLSTM:
         return Gradients(dx if u is None else du, dgates, (dstart,), by_name)
 
 
-def _sizes(x: Tensor | None, arguments: Arguments) -> tuple[int, int]:
-    """Return the number of heads, and d of each; x is None with a projection, or its inputs."""
-    heads, weight = arguments.parameters["heads"], arguments.parameters.get("input_weight")
-    if weight is not None:
-        return heads, len(weight) // (heads * _parts(arguments))
-    assert x is not None
-    return heads, x.shape[-1] // (heads * _parts(arguments))
-
-
-def _parts(arguments: Arguments) -> int:
-    """Return the number of blocks `[heads, d]` in x: q, k, v and o, or k and v."""
-    return 4 if arguments.parameters["reads"] else 2
+def _sizes(arguments: Arguments) -> tuple[int, int, int]:
+    """Return the number of heads, d of each, and the number of blocks `[heads, d]` in x."""
+    heads, reads = arguments.parameters["heads"], arguments.parameters["reads"]
+    return heads, memory_size(arguments.state[0].shape[-1], heads), memory_blocks(reads)
 
 
 def _packed(weight: Tensor, heads: int, size: int) -> Tensor:
@@ -128,11 +120,11 @@ def _run(direction: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, 
     """Run one direction over all steps, the batch rows split over the threads."""
     tensors = {**tensors, "gates": arguments.weight, "start": arguments.state[0]}
     pointers = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
-    (steps, batch, _), (heads, size) = y.shape, _sizes(tensors.get("x"), arguments)
+    (steps, batch, _), (heads, size, blocks) = y.shape, _sizes(arguments)
     u, du, groups = tensors.get("u"), tensors.get("du"), native.row_groups(batch)
     problem = Problem(
         *(steps, batch, heads, size, 0 if u is None else u.shape[-1], groups),
-        *(arguments.parameters["exponential_forget"], _parts(arguments), 0 if du is None else du.shape[-1]),
+        *(arguments.parameters["exponential_forget"], blocks, 0 if du is None else du.shape[-1]),
         **pointers,
     )
     count = torch.get_num_threads() if steps * batch * heads * size**2 > _SMALL else 1

@@ -14,7 +14,8 @@ from torch.nn.functional import logsigmoid
 
 from orthobench.recurrence import reference
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.operations import normalised, split_memories
+from orthobench.recurrence.memory_layout import memory_blocks, split_memories
+from orthobench.recurrence.operations import normalised
 
 CHUNK = 32
 """Steps of a chunk, whose work grows with their square."""
@@ -28,7 +29,7 @@ def run(call: Call) -> Result:
     heads, reads = call.parameters["heads"], call.parameters["reads"]
     assert isinstance(x, Tensor)
     assert isinstance(weight, Tensor)
-    parts = x.unflatten(-1, (4 if reads else 2, heads, -1)).permute(2, 1, 3, 0, 4)  # [B, heads, T, d] each
+    parts = x.unflatten(-1, (memory_blocks(reads), heads, -1)).permute(2, 1, 3, 0, 4)  # [B, heads, T, d] each
     k, v = parts[reads : reads + 2]
     i, f = weight.unflatten(-1, (2, heads)).permute(2, 1, 3, 0)[..., None]  # [B, heads, T, 1]
     log_f = f if call.parameters["exponential_forget"] else logsigmoid(f)

@@ -30,7 +30,6 @@ from orthobench.recurrence.operations.memories import (
     read_memory,
     selected,
     selective_scan,
-    split_memories,
     unit,
     unit_heads,
 )
@@ -57,7 +56,6 @@ __all__ = [
     "selected",
     "selective_scan",
     "slstm",
-    "split_memories",
     "spread_heads",
     "unit",
     "unit_heads",

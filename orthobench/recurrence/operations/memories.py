@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import linear, logsigmoid, softplus
 
 from orthobench.recurrence.call import State
+from orthobench.recurrence.memory_layout import memory_blocks, memory_size, split_memories
 from orthobench.recurrence.operation import Step, operation
 from orthobench.recurrence.operations.dense import LARGEST_EXPONENT
 
@@ -179,11 +180,6 @@ def selective_scan(
     return step
 
 
-def memory_size(n: int, heads: int) -> int:
-    """Return d of a state of n features, which are C `[d, d]` and n `[d]` of each head, and m of each."""
-    return math.isqrt(max(0, n // max(1, heads) - 1))
-
-
 def _check_memories(n: int, heads: int, exponential_forget: bool, reads: bool) -> str | None:
     size = memory_size(n, heads)
     if heads < 1 or size < 1 or n != heads * (size * (size + 1) + 1):
@@ -192,14 +188,7 @@ def _check_memories(n: int, heads: int, exponential_forget: bool, reads: bool) -
 
 
 def _memory_widths(n: int, heads: int, exponential_forget: bool, reads: bool) -> tuple[int, int]:
-    return (4 if reads else 2) * heads * memory_size(n, heads), 2 * heads
-
-
-def split_memories(state: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-    """Return [C; n] `[B, heads, d + 1, d]` and m `[B, heads]` of a state `[B, features]`."""
-    memory, m = state.split((state.shape[-1] - heads, heads), dim=-1)
-    size = memory_size(state.shape[-1], heads)
-    return memory.unflatten(-1, (heads, size + 1, size)), m
+    return memory_blocks(reads) * heads * memory_size(n, heads), 2 * heads
 
 
 def normalised(read: Tensor, m: Tensor) -> Tensor:
@@ -238,7 +227,7 @@ def mlstm(weight: Tensor, heads: int, exponential_forget: bool = False, reads: b
 
     def step(x: Tensor, state: Tensor) -> State:
         memory, m = split_memories(state, heads)
-        k, v = x.unflatten(-1, (4 if reads else 2, heads, -1)).unbind(1)[reads : reads + 2]
+        k, v = x.unflatten(-1, (memory_blocks(reads), heads, -1)).unbind(1)[reads : reads + 2]
         keys = k / math.sqrt(k.shape[-1])
         faded = log_f + m
         m = torch.maximum(faded, i)
