@@ -44,10 +44,11 @@ INLINE void forward_group(const int negative, const int reads, const struct chun
     for (int i = 0; i < GROUP; i++) h[i] = state[i];
 }
 
-/* Memory of a thread. Packed: A / log 2, W, and the states of a group of rows. Of a chunk: y of a
- * block, and its weights. The packed map. */
+/* Memory of a thread. Packed: A / log 2, W, and the states of a group of rows. Of a chunk: y of a block, and its
+ * weights. The packed map. */
 struct forward_memory {
-    vf *rates, *step, *h, *y, *made, *map;
+    vf *rates, *step, *h, *y;
+    float *made, *map;
     struct inputs inputs;
 };
 
@@ -57,7 +58,7 @@ INLINE void forward_row(const int negative, const struct chunk *chunk, vf *h, fl
     const struct selective *const p = chunk->p;
     const int64_t width = p->width, units = in_groups(p->size), blocks = blocks_of(width);
     for (int64_t col = 0; col < width; col += VL) make_inputs(chunk, col, &m->inputs);
-    if (p->map) make_weights(chunk, (const float *)m->map, (float *)m->made);
+    if (p->map) make_weights(chunk, m->map, m->made);
     else read_kept_weights(chunk, p->y != NULL);
     for (int64_t block = 0; block < blocks; block++) {
         step_lengths(chunk, block * VL, m->step + block * in_groups(p->rank), chunk->drives + block * CHUNK, NULL);
@@ -87,26 +88,31 @@ INLINE void forward(const int negative, struct chunk *chunk, struct range rows, 
         unpack_rows(p->size, p->width, m->h + (row - rows.first) * packed, p->end + row * state);
 }
 
-/* Zeroed memory for parts of these numbers of vectors; `places` receives them. Returns NULL without memory. */
-static vf *divide_memory(int count, const int64_t *sizes, vf **const *places) {
+/* A number of vectors of memory, and the pointer that receives its address. */
+struct piece {
+    void *pointer;
+    int64_t vectors;
+};
+
+/* Zeroed memory for the pieces, which the caller frees; NULL if there is none. */
+static void *divide_memory(int64_t count, const struct piece *pieces) {
     int64_t total = 0;
-    for (int i = 0; i < count; i++) total += sizes[i];
-    const size_t bytes = ((size_t)total * sizeof(vf) + 63) / 64 * 64;
-    vf *const memory = aligned_alloc(64, bytes), *at = memory;
-    if (memory) memset(memory, 0, bytes);
-    for (int i = 0; memory && i < count; at += sizes[i++]) *places[i] = at;
+    for (int64_t i = 0; i < count; i++) total += pieces[i].vectors;
+    float *const memory = zeros(total * VL), *at = memory;
+    for (int64_t i = 0; memory && i < count; at += pieces[i++].vectors * VL) memcpy(pieces[i].pointer, &at, sizeof at);
     return memory;
 }
+
+#define DIVIDE_MEMORY(PIECES) divide_memory(sizeof(PIECES) / sizeof *(PIECES), PIECES)
 
 /* Vectors of a chunk's weights in groups. */
 static int64_t weight_vectors(const struct selective *p) {
     return CHUNK * (in_groups(p->rank) + 2 * in_groups(p->size)) / VL + 1;
 }
 
-static struct chunk chunk_in(const struct selective *p, vf *weights, vf *drives) {
-    float *const r = (float *)weights, *const b = r + CHUNK * in_groups(p->rank);
-    float *const c = b + CHUNK * in_groups(p->size);
-    return (struct chunk){.p = p, .r = r, .b = b, .c = c, .drives = (struct drive *)drives};
+static struct chunk chunk_in(const struct selective *p, float *weights, struct drive *drives) {
+    float *const b = weights + CHUNK * in_groups(p->rank), *const c = b + CHUNK * in_groups(p->size);
+    return (struct chunk){.p = p, .r = weights, .b = b, .c = c, .drives = drives};
 }
 
 /* end, the weight if there is a map, and y and starts if they are wanted, of the groups of rows in [first, last).
@@ -114,30 +120,27 @@ static struct chunk chunk_in(const struct selective *p, vf *weights, vf *drives)
 int selective_forward(const struct selective *p, int64_t first, int64_t last) {
     const int64_t blocks = blocks_of(p->width), packed = blocks * in_groups(p->size);
     const int64_t used = numbers_used(p, p->y != NULL);
-    struct forward_memory m;
-    vf *weights;
-    vf *drives;
-    vf *x;
-    vf **const places[] = {&m.rates, &m.step, &m.h, &m.y, &m.made, &m.map, &weights, &drives, &x};
-    const int64_t sizes[] = {
-        packed,
-        blocks * in_groups(p->rank),
-        rows_of_group(p) * packed,
-        CHUNK,
-        p->map ? CHUNK * padded(used) / VL : 0,
-        p->map ? p->width * padded(used) / VL : 0,
-        weight_vectors(p),
-        2 * blocks * CHUNK,
-        p->taps ? CHUNK * blocks : 0,
+    struct forward_memory m = {0};
+    float *weights;
+    struct drive *drives;
+    const struct piece pieces[] = {
+        {&m.rates, packed},
+        {&m.step, blocks * in_groups(p->rank)},
+        {&m.h, rows_of_group(p) * packed},
+        {&m.y, CHUNK},
+        {&m.made, p->map ? CHUNK * padded(used) / VL : 0},
+        {&m.map, p->map ? p->width * padded(used) / VL : 0},
+        {&weights, weight_vectors(p)},
+        {&drives, 2 * blocks * CHUNK},
+        {&m.inputs.x, p->taps ? CHUNK * blocks : 0},
     };
-    vf *const memory = divide_memory(9, sizes, places);
+    void *const memory = DIVIDE_MEMORY(pieces);
     if (!memory) return 1;
-    m.inputs = (struct inputs){(float *)x, NULL};
     struct chunk chunk = chunk_in(p, weights, drives);
     const uint64_t denormals = flush_denormals();
     pack_rows(p->size, p->width, p->rates, m.rates, LOG2E);
     pack_rows(p->rank, p->width, p->step, m.step, 1.0f);
-    if (p->map) pack_map((float *)m.map, used, p->width, p->map, p->width, 1);
+    if (p->map) pack_map(m.map, used, p->width, p->map, p->width, 1);
     for (int64_t group = first; group < last; group++)
         if (p->negative) forward(1, &chunk, rows_of(p, group), &m);
         else forward(0, &chunk, rows_of(p, group), &m);
@@ -198,20 +201,25 @@ struct sums {
  * the outputs see `gate`. */
 struct scratch {
     vf *rates, *step, *by_state, *by_rates, *by_step, *by_bias;
-    vf *slopes, *gradients, *h, *e, *by_b, *by_c, *squares, *lane_sums;
-    vf *by_weight, *map, *mapped, *factors;
-    vf *x, *inputs_slopes, *later, *convolution, *bias, *projection;
-    vf *by_y, *y, *by_z, *skip, *gate_weight;
+    vf *slopes;
+    struct sums *gradients;
+    vf *h, *e, *by_b, *by_c, *squares;
+    float *lane_sums;
+    float *by_weight, *map, *mapped;
+    struct factor *factors;
+    float *x, *inputs_slopes, *later, *convolution, *bias, *projection;
+    vf *by_y, *y, *by_z;
+    float *skip, *gate_weight;
     struct halves halves;
 };
 
 INLINE struct sums *sums_of_block(const struct scratch *m, int64_t block) {
-    return (struct sums *)m->gradients + block * CHUNK;
+    return m->gradients + block * CHUNK;
 }
 
 INLINE struct gate gate_of_block(const struct scratch *m, int64_t block) {
     const int64_t at = block * CHUNK;
-    return (struct gate){m->by_y + at, m->y + at, m->by_z + at, (float *)m->skip, (float *)m->gate_weight};
+    return (struct gate){m->by_y + at, m->y + at, m->by_z + at, m->skip, m->gate_weight};
 }
 
 /* The states of a chunk for a group of units, from those before it, `start`. If `y` is not NULL, C h is added to it. */
@@ -302,10 +310,9 @@ INLINE void sweep(const int negative, const int reads, const int traced, const s
 
 /* Write GROUP sums of each step of a chunk, of which the first `count` are wanted, to rows of dL/d(weight). */
 static void write_sums(const struct chunk *chunk, const struct scratch *m, const vf *from, float *to, int64_t count) {
-    float *const sums = (float *)m->lane_sums;
-    lane_sums(&m->halves, from, CHUNK * GROUP, sums);
+    lane_sums(&m->halves, from, CHUNK * GROUP, m->lane_sums);
     for (int64_t t = 0; t < chunk->count; t++)
-        copy_floats(to + t * numbers_of(chunk->p), sums + t * GROUP, count < GROUP ? count : GROUP);
+        copy_floats(to + t * numbers_of(chunk->p), m->lane_sums + t * GROUP, count < GROUP ? count : GROUP);
 }
 
 /* The gradients by GROUP columns of W, and by these numbers r. */
@@ -337,11 +344,10 @@ static void write_dx(const struct chunk *chunk, const float *by_weight, const st
                      const struct scratch *m) {
     const struct selective *const p = chunk->p;
     const int64_t width = p->width, ld = padded(width);
-    const float *const mapped = p->map ? (const float *)m->mapped : NULL;
-    const float *const slopes = (const float *)m->inputs_slopes;
+    const float *const mapped = p->map ? m->mapped : NULL;
     const int64_t used = numbers_used(p, p->grad_y != NULL);
-    const struct operand operand = {by_weight, numbers_of(p), used, (const float *)m->map};
-    if (p->map) apply_map(chunk->count, width, operand, (float *)m->mapped);
+    const struct operand operand = {by_weight, numbers_of(p), used, m->map};
+    if (p->map) apply_map(chunk->count, width, operand, m->mapped);
     for (int64_t block = 0, col = 0; col < width; block++, col += VL) {
         const vf *const dx = &sums_of_block(m, block)->driven;
         const int64_t stride = sizeof(struct sums) / sizeof(vf);
@@ -350,7 +356,7 @@ static void write_dx(const struct chunk *chunk, const float *by_weight, const st
             if (!p->inputs) fetch(chunk, t, col, width, p->dx);
             if (p->dgate) fetch(chunk, t, col, width, p->dgate);
         }
-#define BACKWARD(TAPS, INPUTS) convolve_backward(TAPS, INPUTS, chunk, col, dx, stride, mapped, slopes, g)
+#define BACKWARD(TAPS, INPUTS) convolve_backward(TAPS, INPUTS, chunk, col, dx, stride, mapped, m->inputs_slopes, g)
         if (p->taps) {
             EACH_FORM(p, BACKWARD)
         }
@@ -421,7 +427,7 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
     const struct range rows = rows_of(p, group);
     const int64_t blocks = blocks_of(p->width), packed = blocks * in_groups(p->size), width = p->width;
     const int64_t numbers = numbers_of(p), state = p->size * width, ld = padded(width);
-    float *const by_weight = (float *)m->by_weight;
+    float *const by_weight = m->by_weight;
     memset(m->by_rates, 0, (size_t)packed * sizeof(vf));
     memset(m->by_step, 0, (size_t)(blocks * in_groups(p->rank)) * sizeof(vf));
     memset(m->by_bias, 0, (size_t)blocks * sizeof(vf));
@@ -440,19 +446,18 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
         for (int64_t row = rows.first; row < rows.last; row++) {
             const float *const starts = p->starts + (first / CHUNK * p->batch + row) * packed * VL;
             const int64_t i = row - rows.first;
-            const struct inputs inputs = {(float *)m->x + i * CHUNK * ld, (float *)m->inputs_slopes};
-            float *const later = (float *)m->later + i * (p->taps - 1) * ld;
-            const struct inputs_gradients gradients = {later, (float *)m->convolution, (float *)m->bias,
-                                                       (float *)m->projection};
+            const struct inputs inputs = {m->x + i * CHUNK * ld, m->inputs_slopes};
+            float *const later = m->later + i * (p->taps - 1) * ld;
+            const struct inputs_gradients gradients = {later, m->convolution, m->bias, m->projection};
             place_chunk(chunk, rows, row, first, -1);
             place_inputs(chunk, &inputs);
             backward_row(negative, chunk, starts, m->by_state + i * packed, by_weight + i * CHUNK * numbers, &inputs,
                          &gradients, m);
         }
         if (p->map)
-            add_map_gradient(chunk, p->taps ? (float *)m->x : p->x + (first * p->batch + rows.first) * width,
+            add_map_gradient(chunk, p->taps ? m->x : p->x + (first * p->batch + rows.first) * width,
                              p->taps ? CHUNK * ld : width, rows.last - rows.first, by_weight,
-                             (struct factor *)m->factors, p->dmap + group * numbers * ld);
+                             m->factors, p->dmap + group * numbers * ld);
     }
     for (int64_t row = rows.first; row < rows.last; row++)
         unpack_rows(p->size, width, m->by_state + (row - rows.first) * packed, p->dstart + row * state);
@@ -460,14 +465,14 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
     unpack_rows(p->size, width, m->by_rates, p->drates + group * state);
     unpack_rows(p->rank, width, m->by_step, p->dstep + group * p->rank * width);
     unpad(p->dbias + group * width, (const float *)m->by_bias, 1, width);
-    if (p->dskip) unpad(p->dskip + group * width, (const float *)m->skip, 1, width);
+    if (p->dskip) unpad(p->dskip + group * width, m->skip, 1, width);
     if (p->dgate_weight)
-        unpad(p->dgate_weight + group * p->inputs * width, (const float *)m->gate_weight, p->inputs, width);
+        unpad(p->dgate_weight + group * p->inputs * width, m->gate_weight, p->inputs, width);
     if (!p->taps) return;
-    unpad(p->dconvolution + group * p->taps * width, (const float *)m->convolution, p->taps, width);
-    if (p->convolution_bias) unpad(p->dconvolution_bias + group * width, (const float *)m->bias, 1, width);
+    unpad(p->dconvolution + group * p->taps * width, m->convolution, p->taps, width);
+    if (p->convolution_bias) unpad(p->dconvolution_bias + group * width, m->bias, 1, width);
     if (p->inputs)
-        unpad(p->dinput_weight + group * p->inputs * width, (const float *)m->projection, p->inputs, width);
+        unpad(p->dinput_weight + group * p->inputs * width, m->projection, p->inputs, width);
 }
 
 /* dx, dweight if it is wanted, and the squares of the norms likewise; each group's sums dmap [groups, numbers,
@@ -480,39 +485,49 @@ int selective_backward(const struct selective *p, int64_t first, int64_t last) {
     const int64_t rows = rows_of_group(p) * CHUNK;
     const int64_t numbers = numbers_of(p), used = numbers_used(p, p->grad_y != NULL), of_source = p->taps ? blocks : 0;
     struct scratch m;
-    vf *weights;
-    vf *drives;
-    vf **const places[] = {&m.rates,   &m.step,      &m.by_state,  &m.by_rates, &m.by_step, &m.by_bias, &m.slopes,
-                           &m.gradients, &m.h,       &m.e,         &m.by_b,     &m.by_c,    &m.squares, &m.lane_sums,
-                           &m.by_weight, &m.map,     &m.mapped,    &m.factors,  &weights,   &drives,
-                           &m.x,       &m.inputs_slopes, &m.later, &m.convolution, &m.bias, &m.projection,
-                           &m.by_y,    &m.y,         &m.by_z,      &m.skip,     &m.gate_weight};
-    const int64_t sizes[] = {
-        units, ranks, rows_of_group(p) * units, units, ranks, blocks, steps,
-        2 * steps, group + GROUP, group, group, group, CHUNK, group / VL,
-        rows * numbers / VL + 1,
-        p->map ? used * blocks : 0,
-        p->map ? steps : 0,
-        rows * (int64_t)sizeof(struct factor) / (int64_t)sizeof(vf) + 1,
-        weight_vectors(p),
-        2 * steps,
-        rows * of_source,
-        CHUNK * of_source,
-        rows_of_group(p) * p->taps * of_source,
-        p->taps * of_source,
-        of_source,
-        p->inputs * of_source,
-        steps, steps, steps, blocks,
-        p->inputs * blocks,
+    float *weights;
+    struct drive *drives;
+    const struct piece pieces[] = {
+        {&m.rates, units},
+        {&m.step, ranks},
+        {&m.by_state, rows_of_group(p) * units},
+        {&m.by_rates, units},
+        {&m.by_step, ranks},
+        {&m.by_bias, blocks},
+        {&m.slopes, steps},
+        {&m.gradients, 2 * steps},
+        {&m.h, group + GROUP},
+        {&m.e, group},
+        {&m.by_b, group},
+        {&m.by_c, group},
+        {&m.squares, CHUNK},
+        {&m.lane_sums, group / VL},
+        {&m.by_weight, rows * numbers / VL + 1},
+        {&m.map, p->map ? used * blocks : 0},
+        {&m.mapped, p->map ? steps : 0},
+        {&m.factors, rows * (int64_t)sizeof(struct factor) / (int64_t)sizeof(vf) + 1},
+        {&weights, weight_vectors(p)},
+        {&drives, 2 * steps},
+        {&m.x, rows * of_source},
+        {&m.inputs_slopes, CHUNK * of_source},
+        {&m.later, rows_of_group(p) * p->taps * of_source},
+        {&m.convolution, p->taps * of_source},
+        {&m.bias, of_source},
+        {&m.projection, p->inputs * of_source},
+        {&m.by_y, steps},
+        {&m.y, steps},
+        {&m.by_z, steps},
+        {&m.skip, blocks},
+        {&m.gate_weight, p->inputs * blocks},
     };
-    vf *const memory = divide_memory(31, sizes, places);
+    void *const memory = DIVIDE_MEMORY(pieces);
     if (!memory) return 1;
     m.halves = make_halves();
     struct chunk chunk = chunk_in(p, weights, drives);
     const uint64_t denormals = flush_denormals();
     pack_rows(p->size, p->width, p->rates, m.rates, LOG2E);
     pack_rows(p->rank, p->width, p->step, m.step, 1.0f);
-    if (p->map) pack_map((float *)m.map, p->width, used, p->map, 1, p->width);
+    if (p->map) pack_map(m.map, p->width, used, p->map, 1, p->width);
     for (int64_t group = first; group < last; group++)
         if (p->negative) backward(1, &chunk, group, &m);
         else backward(0, &chunk, group, &m);

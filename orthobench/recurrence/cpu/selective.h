@@ -12,13 +12,29 @@
 #define GROUP (VL == 16 ? 8 : 4)
 #define LN2 0.693147180559945309f
 
+/* The fields have the names and the order of `Problem` in selective.py. `width` features have `size` units each. NULL:
+ * map if the weights are given, the convolution's fields without `taps`, input_weight without `inputs`, skip and gates
+ * without them, y if nothing is read, starts without a backward pass, norms without a trace, absent gradients. */
 struct selective {
-    int64_t steps, batch, width, size, rank, negative, groups, taps, inputs;
-    const float *x, *map, *rates, *step, *bias, *start, *input_weight, *convolution, *convolution_bias, *before;
-    const float *skip, *gate, *gate_weight;
-    float *weight, *y, *end, *starts;
-    const float *grad_y;
-    float *dx, *dweight, *dmap, *drates, *dstep, *dbias, *dstart, *norms;
+    int64_t steps, batch, width, size, rank, negative;
+    int64_t groups;       /* of batch rows, whose gradients of parameters are summed apart */
+    int64_t taps, inputs; /* 0 if x is no convolution, or no projection */
+    const float *x;       /* [T, B, width], or with `inputs` u [T, B, inputs] */
+    const float *map;     /* P [rank + 2 size, width], which makes the weights from x */
+    const float *rates;   /* A [size, width] */
+    const float *step, *bias; /* W transposed [rank, width]; b [width] */
+    const float *start;   /* [B, size, width] */
+    const float *input_weight; /* U transposed [inputs, width] */
+    const float *convolution, *convolution_bias, *before; /* [taps, width], [width], [taps - 1, B, width] */
+    const float *skip, *gate, *gate_weight; /* [width], [T, B, width], [inputs, width], see selective_gate.h */
+    float *weight;        /* [T, B, rank + 2 size]: r, B and C of each step; an output if there is a map */
+    float *y, *end;       /* [T, B, width]; as start */
+    float *starts;        /* the states before each chunk, see selective.c */
+    const float *grad_y;  /* [T, B, width] */
+    /* Of the sums over rows each group has its own, [groups, ...]: dmap, drates, dstep, dbias, and of the weights of
+     * the convolution, of the projection, of D and of the gate. The others are as what they are gradients of. */
+    float *dx, *dweight, *dmap, *drates, *dstep, *dbias, *dstart;
+    float *norms;         /* [T, B]: squares */
     float *dinput_weight, *dconvolution, *dconvolution_bias, *dbefore, *dskip, *dgate, *dgate_weight;
 };
 
