@@ -14,9 +14,8 @@
  *     d_t = a(n, t) D'^T k_t - sum over i > t of a(i, t) (k_i . k_t) beta_i d_i,
  *     D = a(n) D' - sum of a(t) beta_t k_t d_t^T
  */
-#include <stdlib.h>
-
 #include "delta.h"
+#include "memory.h"
 
 int64_t delta_size(void) { return sizeof(struct delta); }
 int64_t delta_inputs(void) { return MOST_INPUTS; }
@@ -42,18 +41,6 @@ struct scratch {
     float *du, *dy, *dt, *et, *w, *wt, *f, *later, *slots; /* dt: D^T; slots: S^T before the chunks */
     const float *ahead, *ahead_end;                             /* errors to be fetched */
 };
-
-/* Hands out parts of a buffer, or counts their floats if it is NULL. */
-struct carver {
-    float *base;
-    int64_t used;
-};
-
-static float *carve(struct carver *from, int64_t count) {
-    float *const part = from->base ? from->base + from->used : NULL;
-    from->used += (count + 15) / 16 * 16;
-    return part;
-}
 
 static struct rows carve_rows(struct carver *from, const struct delta *p, int64_t steps) {
     const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values);
@@ -562,7 +549,7 @@ static void backward_unit(const struct delta *p, int64_t row, int64_t head, stru
 static int run(const struct delta *p, int64_t first, int64_t last, int backward) {
     struct carver size = {NULL, 0};
     carve_scratch(&size, p, backward);
-    struct carver from = {aligned_alloc(64, (size_t)(4 * size.used)), 0};
+    struct carver from = {zeros(size.used), 0};
     if (!from.base) return 1;
     struct scratch m = carve_scratch(&from, p, backward);
     const uint64_t denormals = flush_denormals();

@@ -2,16 +2,8 @@
 #ifndef ORTHOBENCH_PRODUCTS_H
 #define ORTHOBENCH_PRODUCTS_H
 
-#include <stdlib.h>
-
+#include "memory.h"
 #include "vectors.h"
-
-/* Zeroed memory from a cache line on, or NULL; the caller frees it. */
-INLINE float *zeros(int64_t floats) {
-    float *const memory = aligned_alloc(64, (size_t)(4 * floats + 127) / 64 * 64);
-    if (memory) memset(memory, 0, (size_t)(4 * floats));
-    return memory;
-}
 
 /* The columns of a matrix rounded up to whole vectors. */
 INLINE int64_t padded(int64_t columns) { return (columns + VL - 1) / VL * VL; }

@@ -50,6 +50,7 @@ struct forward_memory {
     vf *rates, *step, *h, *y;
     float *made, *map;
     struct inputs inputs;
+    struct chunk chunk;
 };
 
 /* `h` is the row's packed state, which is kept at `starts`, unless it is NULL. */
@@ -88,65 +89,47 @@ INLINE void forward(const int negative, struct chunk *chunk, struct range rows, 
         unpack_rows(p->size, p->width, m->h + (row - rows.first) * packed, p->end + row * state);
 }
 
-/* A number of vectors of memory, and the pointer that receives its address. */
-struct piece {
-    void *pointer;
-    int64_t vectors;
-};
-
-/* Zeroed memory for the pieces, which the caller frees; NULL if there is none. */
-static void *divide_memory(int64_t count, const struct piece *pieces) {
-    int64_t total = 0;
-    for (int64_t i = 0; i < count; i++) total += pieces[i].vectors;
-    float *const memory = zeros(total * VL), *at = memory;
-    for (int64_t i = 0; memory && i < count; at += pieces[i++].vectors * VL) memcpy(pieces[i].pointer, &at, sizeof at);
-    return memory;
+static struct chunk carve_chunk(struct carver *from, const struct selective *p) {
+    const int64_t units = in_groups(p->size);
+    struct chunk chunk = {.p = p};
+    chunk.r = carve(from, CHUNK * in_groups(p->rank));
+    chunk.b = carve(from, CHUNK * units);
+    chunk.c = carve(from, CHUNK * units);
+    chunk.drives = carve(from, 2 * blocks_of(p->width) * CHUNK * VL);
+    return chunk;
 }
 
-#define DIVIDE_MEMORY(PIECES) divide_memory(sizeof(PIECES) / sizeof *(PIECES), PIECES)
-
-/* Vectors of a chunk's weights in groups. */
-static int64_t weight_vectors(const struct selective *p) {
-    return CHUNK * (in_groups(p->rank) + 2 * in_groups(p->size)) / VL + 1;
-}
-
-static struct chunk chunk_in(const struct selective *p, float *weights, struct drive *drives) {
-    float *const b = weights + CHUNK * in_groups(p->rank), *const c = b + CHUNK * in_groups(p->size);
-    return (struct chunk){.p = p, .r = weights, .b = b, .c = c, .drives = drives};
+static struct forward_memory carve_forward(struct carver *from, const struct selective *p) {
+    const int64_t ld = padded(p->width), state = in_groups(p->size) * ld, used = padded(numbers_used(p, p->y != NULL));
+    struct forward_memory m = {.rates = carve(from, state)};
+    m.step = carve(from, in_groups(p->rank) * ld);
+    m.h = carve(from, rows_of_group(p) * state);
+    m.y = carve(from, CHUNK * VL);
+    m.made = carve(from, p->map ? CHUNK * used : 0);
+    m.map = carve(from, p->map ? p->width * used : 0);
+    m.inputs.x = carve(from, p->taps ? CHUNK * ld : 0);
+    m.chunk = carve_chunk(from, p);
+    return m;
 }
 
 /* end, the weight if there is a map, and y and starts if they are wanted, of the groups of rows in [first, last).
  * Returns nonzero without memory. */
 int selective_forward(const struct selective *p, int64_t first, int64_t last) {
-    const int64_t blocks = blocks_of(p->width), packed = blocks * in_groups(p->size);
-    const int64_t used = numbers_used(p, p->y != NULL);
-    struct forward_memory m = {0};
-    float *weights;
-    struct drive *drives;
-    const struct piece pieces[] = {
-        {&m.rates, packed},
-        {&m.step, blocks * in_groups(p->rank)},
-        {&m.h, rows_of_group(p) * packed},
-        {&m.y, CHUNK},
-        {&m.made, p->map ? CHUNK * padded(used) / VL : 0},
-        {&m.map, p->map ? p->width * padded(used) / VL : 0},
-        {&weights, weight_vectors(p)},
-        {&drives, 2 * blocks * CHUNK},
-        {&m.inputs.x, p->taps ? CHUNK * blocks : 0},
-    };
-    void *const memory = DIVIDE_MEMORY(pieces);
-    if (!memory) return 1;
-    struct chunk chunk = chunk_in(p, weights, drives);
+    struct carver size = {NULL, 0};
+    carve_forward(&size, p);
+    struct carver from = {zeros(size.used), 0};
+    if (!from.base) return 1;
+    struct forward_memory m = carve_forward(&from, p);
     const uint64_t denormals = flush_denormals();
     pack_rows(p->size, p->width, p->rates, m.rates, LOG2E);
     pack_rows(p->rank, p->width, p->step, m.step, 1.0f);
-    if (p->map) pack_map(m.map, used, p->width, p->map, p->width, 1);
+    if (p->map) pack_map(m.map, numbers_used(p, p->y != NULL), p->width, p->map, p->width, 1);
     for (int64_t group = first; group < last; group++)
-        if (p->negative) forward(1, &chunk, rows_of(p, group), &m);
-        else forward(0, &chunk, rows_of(p, group), &m);
+        if (p->negative) forward(1, &m.chunk, rows_of(p, group), &m);
+        else forward(0, &m.chunk, rows_of(p, group), &m);
     end_streams();
     restore_denormals(denormals);
-    free(memory);
+    free(from.base);
     return 0;
 }
 
@@ -210,8 +193,46 @@ struct scratch {
     float *x, *inputs_slopes, *later, *convolution, *bias, *projection;
     vf *by_y, *y, *by_z;
     float *skip, *gate_weight;
+    struct chunk chunk;
     struct halves halves;
 };
+
+static struct scratch carve_scratch(struct carver *from, const struct selective *p) {
+    const int64_t ld = padded(p->width), state = in_groups(p->size) * ld, rows = rows_of_group(p);
+    const int64_t group = CHUNK * GROUP * VL, source = p->taps ? ld : 0;
+    struct scratch m = {.rates = carve(from, state)};
+    m.step = carve(from, in_groups(p->rank) * ld);
+    m.by_state = carve(from, rows * state);
+    m.by_rates = carve(from, state);
+    m.by_step = carve(from, in_groups(p->rank) * ld);
+    m.by_bias = carve(from, ld);
+    m.slopes = carve(from, CHUNK * ld);
+    m.gradients = carve(from, 2 * CHUNK * ld);
+    m.h = carve(from, group + GROUP * VL);
+    m.e = carve(from, group);
+    m.by_b = carve(from, group);
+    m.by_c = carve(from, group);
+    m.squares = carve(from, CHUNK * VL);
+    m.lane_sums = carve(from, CHUNK * GROUP);
+    m.by_weight = carve(from, rows * CHUNK * numbers_of(p));
+    m.map = carve(from, p->map ? numbers_used(p, p->grad_y != NULL) * ld : 0);
+    m.mapped = p->map ? carve(from, CHUNK * ld) : NULL;
+    m.factors = carve(from, rows * CHUNK * (int64_t)(sizeof(struct factor) / sizeof(float)));
+    m.x = carve(from, rows * CHUNK * source);
+    m.inputs_slopes = carve(from, CHUNK * source);
+    m.later = carve(from, rows * p->taps * source);
+    m.convolution = carve(from, p->taps * source);
+    m.bias = carve(from, source);
+    m.projection = carve(from, p->inputs * source);
+    m.by_y = carve(from, CHUNK * ld);
+    m.y = carve(from, CHUNK * ld);
+    m.by_z = carve(from, CHUNK * ld);
+    m.skip = carve(from, ld);
+    m.gate_weight = carve(from, p->inputs * ld);
+    m.chunk = carve_chunk(from, p);
+    m.halves = make_halves();
+    return m;
+}
 
 INLINE struct sums *sums_of_block(const struct scratch *m, int64_t block) {
     return m->gradients + block * CHUNK;
@@ -344,7 +365,6 @@ static void write_dx(const struct chunk *chunk, const float *by_weight, const st
                      const struct scratch *m) {
     const struct selective *const p = chunk->p;
     const int64_t width = p->width, ld = padded(width);
-    const float *const mapped = p->map ? m->mapped : NULL;
     const int64_t used = numbers_used(p, p->grad_y != NULL);
     const struct operand operand = {by_weight, numbers_of(p), used, m->map};
     if (p->map) apply_map(chunk->count, width, operand, m->mapped);
@@ -356,13 +376,13 @@ static void write_dx(const struct chunk *chunk, const float *by_weight, const st
             if (!p->inputs) fetch(chunk, t, col, width, p->dx);
             if (p->dgate) fetch(chunk, t, col, width, p->dgate);
         }
-#define BACKWARD(TAPS, INPUTS) convolve_backward(TAPS, INPUTS, chunk, col, dx, stride, mapped, m->inputs_slopes, g)
+#define BACKWARD(TAPS, INPUTS) convolve_backward(TAPS, INPUTS, chunk, col, dx, stride, m->mapped, m->inputs_slopes, g)
         if (p->taps) {
             EACH_FORM(p, BACKWARD)
         }
 #undef BACKWARD
         for (int64_t t = 0; !p->taps && t < chunk->count; t++) {
-            const vf more = mapped ? load(mapped + t * ld + col, VL) : (vf){0};
+            const vf more = m->mapped ? load(m->mapped + t * ld + col, VL) : (vf){0};
             store(p->dx + step_at(chunk, t) * width + col, dx[t * stride] + more, lanes(width - col));
         }
     }
@@ -480,58 +500,19 @@ INLINE void backward(const int negative, struct chunk *chunk, int64_t group, con
  * [groups, width]; dstart [B, size, width], before it dL/d(end); dskip and dgate_weight likewise, and dgate. grad_y is
  * NULL if it is absent, and then these three are. Returns nonzero without memory. */
 int selective_backward(const struct selective *p, int64_t first, int64_t last) {
-    const int64_t blocks = blocks_of(p->width), steps = blocks * CHUNK, group = CHUNK * GROUP;
-    const int64_t units = blocks * in_groups(p->size), ranks = blocks * in_groups(p->rank);
-    const int64_t rows = rows_of_group(p) * CHUNK;
-    const int64_t numbers = numbers_of(p), used = numbers_used(p, p->grad_y != NULL), of_source = p->taps ? blocks : 0;
-    struct scratch m;
-    float *weights;
-    struct drive *drives;
-    const struct piece pieces[] = {
-        {&m.rates, units},
-        {&m.step, ranks},
-        {&m.by_state, rows_of_group(p) * units},
-        {&m.by_rates, units},
-        {&m.by_step, ranks},
-        {&m.by_bias, blocks},
-        {&m.slopes, steps},
-        {&m.gradients, 2 * steps},
-        {&m.h, group + GROUP},
-        {&m.e, group},
-        {&m.by_b, group},
-        {&m.by_c, group},
-        {&m.squares, CHUNK},
-        {&m.lane_sums, group / VL},
-        {&m.by_weight, rows * numbers / VL + 1},
-        {&m.map, p->map ? used * blocks : 0},
-        {&m.mapped, p->map ? steps : 0},
-        {&m.factors, rows * (int64_t)sizeof(struct factor) / (int64_t)sizeof(vf) + 1},
-        {&weights, weight_vectors(p)},
-        {&drives, 2 * steps},
-        {&m.x, rows * of_source},
-        {&m.inputs_slopes, CHUNK * of_source},
-        {&m.later, rows_of_group(p) * p->taps * of_source},
-        {&m.convolution, p->taps * of_source},
-        {&m.bias, of_source},
-        {&m.projection, p->inputs * of_source},
-        {&m.by_y, steps},
-        {&m.y, steps},
-        {&m.by_z, steps},
-        {&m.skip, blocks},
-        {&m.gate_weight, p->inputs * blocks},
-    };
-    void *const memory = DIVIDE_MEMORY(pieces);
-    if (!memory) return 1;
-    m.halves = make_halves();
-    struct chunk chunk = chunk_in(p, weights, drives);
+    struct carver size = {NULL, 0};
+    carve_scratch(&size, p);
+    struct carver from = {zeros(size.used), 0};
+    if (!from.base) return 1;
+    struct scratch m = carve_scratch(&from, p);
     const uint64_t denormals = flush_denormals();
     pack_rows(p->size, p->width, p->rates, m.rates, LOG2E);
     pack_rows(p->rank, p->width, p->step, m.step, 1.0f);
-    if (p->map) pack_map(m.map, p->width, used, p->map, 1, p->width);
+    if (p->map) pack_map(m.map, p->width, numbers_used(p, p->grad_y != NULL), p->map, 1, p->width);
     for (int64_t group = first; group < last; group++)
-        if (p->negative) backward(1, &chunk, group, &m);
-        else backward(0, &chunk, group, &m);
+        if (p->negative) backward(1, &m.chunk, group, &m);
+        else backward(0, &m.chunk, group, &m);
     restore_denormals(denormals);
-    free(memory);
+    free(from.base);
     return 0;
 }

@@ -2,8 +2,6 @@
 #ifndef ORTHOBENCH_SELECTIVE_H
 #define ORTHOBENCH_SELECTIVE_H
 
-#include <stdlib.h>
-
 #include "convolution.h"
 #include "products.h"
 #include "vectors.h"

@@ -4,7 +4,6 @@
  * head has d = features / heads units. Its weights are a matrix [4 d, d] of its own, with the gates i, f, z, o one
  * after another. So dL/dz of a row is [heads, 4, d] here, and x and dx are [4, features] as the caller has them. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "products.h"
 
