@@ -46,6 +46,14 @@ class ArtifactView:
         return self.artifact.shows == "study"
 
     @property
+    def study_progress(self) -> tuple[int, int] | None:
+        """Return the finished runs and all of a study that is begun at the paper's size; None for all else."""
+        result = self.study_result
+        if not self.is_study or result is None or result.is_small or result.is_whole or not result.progress[0]:
+            return None
+        return result.progress
+
+    @property
     def coverage(self) -> tuple[int, int]:
         """Return the number of measured results and of all: cells of a table, curves of a figure; a study counts 1."""
         if self.is_study:

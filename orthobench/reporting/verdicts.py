@@ -163,6 +163,8 @@ class Square:
     @property
     def words(self) -> str:
         """Return the counts in words."""
+        if progress := self.part.study_progress:
+            return "{} of {} runs of the study are finished".format(*progress)
         measured, total = self.part.coverage
         decided = self.confirmed + self.against
         claims = f"; {self.confirmed} of {decided} checks agree with print" if decided else ""
@@ -189,7 +191,7 @@ def square(part: ArtifactView) -> Square:
     standing: Standing = "partial"
     if against:
         standing = "fails"
-    elif not measured and not confirmed:
+    elif not measured and not confirmed and not part.study_progress:
         standing = "none"
     elif confirmed and measured == total and not undecided:
         standing = "agree"

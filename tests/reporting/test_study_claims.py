@@ -13,8 +13,9 @@ from orthobench.analysis.claims import check_panels, check_runs
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Artifact, find_paper, find_study
 from orthobench.reporting.pages import distinguishing_settings, view_paper
-from orthobench.reporting.studies import find_result
-from orthobench.store import TraceRow, open_store
+from orthobench.reporting.studies import StudyResult, find_result
+from orthobench.reporting.verdicts import square
+from orthobench.store import Benchmark, TraceRow, open_store
 
 
 def figure(**claim) -> Artifact:
@@ -113,6 +114,28 @@ def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
     assert orthobench("reproduce", "chang2019", "--figure", "1").err == (
         "error: figure 1 of chang2019 is a study: orthobench study toy-dynamics\n"
     )
+
+
+def test_a_study_that_is_begun_counts_as_measured_in_part(database):
+    """Its square says how many runs are finished; that of a study without a finished run says that nothing is."""
+    experiment = next(iter(find_paper("helfrich2018").experiments()))
+    database.run(experiment, 0, test=[1.0, 0.01])
+    (finished,) = (run.key for run in database.store.runs())
+    study = find_study("heat-maps")
+    conditions = [("figure 4", condition) for condition in collect(database.store)]
+
+    def shown(*keys: str) -> tuple[str, str, str]:
+        record = Benchmark(name=study.record, results={"preset": "paper", "figures": {"figure 4": list(keys)}})
+        result = StudyResult(study, record, conditions if finished in keys else [])
+        views = view_paper(find_paper("helfrich2020"), [], {}, {"heat-maps": result}).artifacts
+        part = next(view for view in views if view.artifact.name == "figure 4")
+        return square(part).standing, square(part).words, part.claim_results[0].reason
+
+    words = "1 of 2 runs of the study are finished"
+    reason = "needs orthobench study heat-maps; 1 of 2 runs are finished"
+    assert shown(finished, "another") == ("partial", words, reason)
+    assert shown("another", "a third")[:2] == ("none", "0 of 1 results measured")
+    assert shown(finished)[1].startswith("1 of 1 results measured")
 
 
 def test_a_small_study_decides_nothing(orthobench, tiny_options):
