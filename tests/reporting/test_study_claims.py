@@ -117,7 +117,7 @@ def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
 
 
 def test_a_study_that_is_begun_counts_as_measured_in_part(database):
-    """Its square says how many runs are finished; that of a study without a finished run says that nothing is."""
+    """Its square gives the number of finished runs. A study without a finished run is not measured."""
     experiment = next(iter(find_paper("helfrich2018").experiments()))
     database.run(experiment, 0, test=[1.0, 0.01])
     (finished,) = (run.key for run in database.store.runs())
