@@ -47,7 +47,7 @@ class ArtifactView:
 
     @property
     def study_progress(self) -> tuple[int, int] | None:
-        """Return the numbers of finished runs and of all runs of a begun study at the paper's size, or None."""
+        """Return the number of finished runs and of all runs of a study in progress at the paper's size, or None."""
         result = self.study_result
         if not self.is_study or result is None or result.is_small or result.is_whole or not result.progress[0]:
             return None
