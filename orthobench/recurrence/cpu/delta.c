@@ -27,7 +27,7 @@ INLINE int64_t steps_of_chunk(const struct delta *p) {
 }
 
 /* Floats of S with its rows in whole vectors. */
-int64_t delta_memory(int64_t keys, int64_t values) { return keys * whole_vectors(values); }
+int64_t delta_memory(int64_t keys, int64_t values) { return keys * padded(values); }
 
 /* The scratch memory of a thread: rows of a group of steps, matrices of a chunk. c: corrections of a chunk. */
 struct scratch {
@@ -43,14 +43,14 @@ struct scratch {
 };
 
 static struct rows carve_rows(struct carver *from, const struct delta *p, int64_t steps) {
-    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values);
+    const int64_t kp = padded(p->keys), vp = padded(p->values);
     float *const q = carve(from, p->reads * steps * kp), *const k = carve(from, steps * p->factors * kp);
     return (struct rows){q, k, carve(from, steps * p->factors * vp)};
 }
 
 static struct scratch carve_scratch(struct carver *from, const struct delta *p, int backward) {
-    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values), steps = steps_of_chunk(p);
-    const int64_t group = p->group, count = steps * p->factors, cp = whole_vectors(count);
+    const int64_t kp = padded(p->keys), vp = padded(p->values), steps = steps_of_chunk(p);
+    const int64_t group = p->group, count = steps * p->factors, cp = padded(count);
     struct scratch m = {.x = carve_rows(from, p, group), .ahead = NULL, .ahead_end = NULL};
     m.k_factors = carve(from, group * p->factors);
     m.q_factors = carve(from, group);
@@ -103,9 +103,9 @@ INLINE struct chunk of_sizes(struct chunk at, int64_t count, int64_t keys, int64
     at.count = count;
     at.keys = keys;
     at.values = values;
-    at.cp = whole_vectors(count);
-    at.kp = whole_vectors(keys);
-    at.vp = whole_vectors(values);
+    at.cp = padded(count);
+    at.kp = padded(keys);
+    at.vp = padded(values);
     return at;
 }
 
@@ -306,21 +306,21 @@ static void forward_chunk(const struct delta *p, struct chunk at, const float *q
 
 /* Copies a matrix [rows, columns] to rows of whole vectors, with zeros behind. */
 static void pad_rows(int64_t rows, int64_t columns, const float *from, float *to) {
-    const int64_t length = whole_vectors(columns);
+    const int64_t length = padded(columns);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < length; c += VL)
             *(vf *)(to + i * length + c) = load(from + i * columns + c, lanes(columns - c));
 }
 
 static void unpad_rows(int64_t rows, int64_t columns, const float *from, float *to) {
-    const int64_t length = whole_vectors(columns);
+    const int64_t length = padded(columns);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t c = 0; c < columns; c += VL)
             store(to + i * columns + c, *(const vf *)(from + i * length + c), lanes(columns - c));
 }
 
 static void forward_unit(const struct delta *p, int64_t row, int64_t head, struct scratch *m) {
-    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values), length = steps_of_chunk(p);
+    const int64_t kp = padded(p->keys), vp = padded(p->values), length = steps_of_chunk(p);
     const int64_t size = p->keys * p->values, unit = row * p->heads + head;
     const int64_t groups = (p->steps + p->group - 1) / p->group;
     pad_rows(p->keys, p->values, p->start + unit * size, m->s);
@@ -493,7 +493,7 @@ static void backward_chunk(const struct delta *p, struct chunk at, struct view r
 
 static void backward_group(const struct delta *p, int64_t row, int64_t head, int64_t first, int64_t stop,
                            struct scratch *m) {
-    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values), length = steps_of_chunk(p);
+    const int64_t kp = padded(p->keys), vp = padded(p->values), length = steps_of_chunk(p);
     const int64_t unit = row * p->heads + head, factors = p->factors, slot = p->values * kp;
     const int64_t groups = (p->steps + p->group - 1) / p->group, count = (stop - first) * factors;
     const int64_t earlier = first < p->group ? first : p->group;
@@ -533,7 +533,7 @@ static void backward_group(const struct delta *p, int64_t row, int64_t head, int
 }
 
 static void backward_unit(const struct delta *p, int64_t row, int64_t head, struct scratch *m) {
-    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values), size = p->keys * p->values;
+    const int64_t kp = padded(p->keys), vp = padded(p->values), size = p->keys * p->values;
     const int64_t unit = row * p->heads + head;
     if (p->grad_end) pad_rows(p->keys, p->values, p->grad_end + unit * size, m->s);
     else memset(m->s, 0, (size_t)(4 * p->keys * vp));

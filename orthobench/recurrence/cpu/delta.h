@@ -49,7 +49,7 @@ INLINE int64_t features(const struct delta *p) {
 INLINE int64_t parts(const struct delta *p) { return p->reads + 2 * p->factors; }
 
 INLINE struct part part_of(const struct delta *p, int64_t head, int64_t index, struct rows rows) {
-    const int64_t kp = whole_vectors(p->keys), vp = whole_vectors(p->values);
+    const int64_t kp = padded(p->keys), vp = padded(p->values);
     const int64_t queries = p->reads * p->heads * p->keys, place = index * kp;
     if (index < p->reads) return (struct part){head * p->keys, p->keys, kp, place, rows.q};
     const int64_t key = index - p->reads, value = key - p->factors;
@@ -176,7 +176,7 @@ static void gradients_of_rows(const struct delta *p, int64_t row, int64_t head, 
 
 /* Brings rows to unit length; `factors` gets 1 / (|x|^2 + epsilon)^(1/2) of each. */
 static void normalize(const struct delta *p, int64_t count, float *rows, float *factors) {
-    const int64_t length = whole_vectors(p->keys);
+    const int64_t length = padded(p->keys);
     if (!p->normalized) return;
     for (int64_t i = 0; i < count; i++, rows += length) {
         vf root, inverse;
@@ -189,7 +189,7 @@ static void normalize(const struct delta *p, int64_t count, float *rows, float *
 /* The gradients of rows from those of their unit vectors. */
 static void gradients_of_units(const struct delta *p, int64_t count, float *gradients, const float *units,
                                const float *factors) {
-    const int64_t length = whole_vectors(p->keys);
+    const int64_t length = padded(p->keys);
     if (!p->normalized) return;
     for (int64_t i = 0; i < count; i++, gradients += length, units += length) {
         const float along = dot(gradients, units, length);

@@ -5,9 +5,6 @@
 #include "memory.h"
 #include "vectors.h"
 
-/* The columns of a matrix rounded up to whole vectors. */
-INLINE int64_t padded(int64_t columns) { return (columns + VL - 1) / VL * VL; }
-
 /* A factor's rows, and the packed matrix that multiplies them (see `pack`). */
 struct operand {
     const float *a;

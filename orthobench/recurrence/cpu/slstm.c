@@ -34,7 +34,7 @@ static int64_t units(const struct slstm *p) { return p->features / p->heads; }
 
 /* Floats of a head's packed matrix. */
 static int64_t packed_size(int64_t columns, int64_t gates, int64_t depth) {
-    return (columns + VL - 1) / VL * VL * gates * depth;
+    return padded(columns) * gates * depth;
 }
 
 /* The state before step t of the rows from `first`. */

@@ -14,8 +14,6 @@
 #define EACH_TALL(CASE) CASE(1) CASE(2) CASE(3) CASE(4)
 #endif
 
-INLINE int64_t whole_vectors(int64_t count) { return (count + VL - 1) / VL * VL; }
-
 /* The sum of a o b over whole vectors. */
 INLINE float dot(const float *a, const float *b, int64_t size) {
     vf total = {0};

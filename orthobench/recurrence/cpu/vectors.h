@@ -36,6 +36,9 @@ INLINE vf splat(float value) { return value - (vf){0}; }
 
 INLINE int lanes(int64_t left) { return left < VL ? (int)left : VL; }
 
+/* The columns of a matrix rounded up to whole vectors. */
+INLINE int64_t padded(int64_t columns) { return (columns + VL - 1) / VL * VL; }
+
 /* The first `count` lanes from memory, the others 0. Nothing behind them is touched. */
 INLINE vf load(const float *from, int count) {
 #if defined(__AVX512F__)
