@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from orthobench.matrices.factorisation import inverse_of_shifted
 from orthobench.matrices.skew import skew, upper_entries
+from orthobench.recurrence.product import product
 
 
 class _ScaledCayley(torch.autograd.Function):
@@ -37,7 +38,7 @@ class _ScaledCayley(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         inverse, signs = ctx.saved_tensors
-        v = 2 * inverse.T @ (gradient * signs) @ inverse.T
+        v = product(product(inverse.T, 2 * gradient * signs), inverse.T)
         return upper_entries(v.T - v), None
 
 

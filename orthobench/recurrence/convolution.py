@@ -14,7 +14,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
-from orthobench.recurrence import backends, stopwatch
+from orthobench.recurrence import stopwatch
 from orthobench.recurrence.cpu import native, threads, workspace
 
 _SMALL = 1 << 15  # numbers; below, starting a thread costs more than it saves
@@ -33,10 +33,7 @@ def short_convolution(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tens
         y `[T, B, n]`.
     """
     tensors = (inputs, weight, before, bias)
-    present = [each for each in tensors if each is not None]
-    has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in present) and inputs.numel()
-    in_torch = backends.in_torch() or len(weight) > 8
-    if in_torch or not has_kernel or native.unusable("short_convolution"):
+    if len(weight) > 8 or not native.serves("short_convolution", *tensors):
         return in_pytorch(*tensors)
     return in_c(*tensors)
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import backends
 from orthobench.recurrence.cpu import native, threads, workspace
 
 _PART = 1 << 16  # logits of a part; the sizes alone divide the sum
@@ -31,9 +30,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
         IndexError: a target is outside of the classes.
     """
     logits, targets = logits.flatten(0, -2), targets.flatten()
-    has_kernel = logits.device.type == "cpu" and logits.dtype is torch.float32 and logits.numel()
-    in_torch = backends.in_torch()
-    if in_torch or not has_kernel or native.unusable("cross_entropy"):
+    if not native.serves("cross_entropy", logits):
         return torch.nn.functional.cross_entropy(logits, targets)
     result: Tensor = _CrossEntropy.apply(logits, targets)
     return result

@@ -10,13 +10,11 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
 
-from orthobench.recurrence import backends
 from orthobench.recurrence.call import Projection
 from orthobench.recurrence.cpu import delta, native, threads, workspace
 from orthobench.recurrence.projection import project
@@ -48,10 +46,7 @@ def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projecti
         `[T, B, n]`.
     """
     inputs = gate.inputs if isinstance(gate, Projection) else gate
-    tensors = [each for each in (y, weight, inputs) if each is not None]
-    has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and y.numel()
-    in_torch = backends.in_torch()
-    if in_torch or not has_kernel or native.unusable("head_norm"):
+    if not native.serves("head_norm", y, weight, inputs):
         return in_pytorch(y, weight, epsilon, gate)
     return in_c(y, weight, epsilon, gate)
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import backends
 from orthobench.recurrence.cpu import native, threads, workspace
 
 _EPSILON = 1e-5  # torch's
@@ -32,9 +31,7 @@ def layer_norm(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     Returns:
         `[..., n]`.
     """
-    has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in (inputs, weight, bias))
-    in_torch = backends.in_torch() or not inputs.numel()
-    if in_torch or not has_kernel or native.unusable("layer_norm"):
+    if not native.serves("layer_norm", inputs, weight, bias):
         return torch.nn.functional.layer_norm(inputs, weight.shape, weight, bias, _EPSILON)
     result: Tensor = _LayerNorm.apply(inputs, weight, bias)
     return result

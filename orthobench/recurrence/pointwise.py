@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import gelu
 
-from orthobench.recurrence import backends
 from orthobench.recurrence.cpu import native, threads, workspace
 
 _PARTS = 8  # ranges of rows whose sums are made apart, so that no sum depends on the threads
@@ -32,7 +30,7 @@ def skip_gelu(x: Tensor, skip: Tensor, v: Tensor) -> Tensor:
     Returns:
         `[..., n]`.
     """
-    if not _in_c(x, skip, v):
+    if not native.serves("pointwise", x, skip, v):
         return gelu(x + skip * v)
     result: Tensor = _SkipGelu.apply(x.contiguous(), skip.contiguous(), v.contiguous())
     return result
@@ -48,18 +46,11 @@ def gated_sum(base: Tensor, values: Tensor) -> Tensor:
     Returns:
         `[..., n]`.
     """
-    if not _in_c(base, values):
+    if not native.serves("pointwise", base, values):
         a, g = values.chunk(2, dim=-1)
         return base + a * g.sigmoid()
     result: Tensor = _GatedSum.apply(base.contiguous(), values.contiguous())
     return result
-
-
-def _in_c(*tensors: Tensor) -> bool:
-    """Return whether the C kernels serve these tensors."""
-    fit = all(tensor.device.type == "cpu" and tensor.dtype is torch.float32 and tensor.numel() for tensor in tensors)
-    in_torch = backends.in_torch()
-    return fit and not in_torch and not native.unusable("pointwise")
 
 
 class _SkipGelu(Function):

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import backends, stopwatch
+from orthobench.recurrence import stopwatch
 from orthobench.recurrence.cpu import native, workspace
 
 
@@ -29,10 +29,7 @@ def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: st
     Returns:
         x `[T, B, n]`; for inputs of another number of axes as `torch.nn.functional.linear`.
     """
-    tensors = [inputs, weight] if bias is None else [inputs, weight, bias]
-    has_kernel = all(t.device.type == "cpu" and t.dtype is torch.float32 for t in tensors) and inputs.numel()
-    in_torch = backends.in_torch()
-    if in_torch or not has_kernel or inputs.dim() != 3 or native.unusable("project"):
+    if inputs.dim() != 3 or not native.serves("project", inputs, weight, bias):
         return torch.nn.functional.linear(inputs, weight, bias)
     with stopwatch.part(part):
         result: Tensor = _Project.apply(inputs, weight, bias, part)

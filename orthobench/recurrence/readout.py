@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import backends, kernels, stopwatch
+from orthobench.recurrence import kernels, stopwatch
 from orthobench.recurrence.cpu import native, workspace
 from orthobench.recurrence.kernels import Arguments, Tape
 from orthobench.recurrence.projection import project
@@ -64,10 +64,7 @@ def reading(weight: Tensor, bias: Tensor) -> AbstractContextManager[None]:
 
 def _is_in_c(weight: Tensor, bias: Tensor) -> bool:
     """Return whether a loop in C may make an output map with these tensors, in value and gradient."""
-    if not torch.is_grad_enabled() or backends.in_torch():
-        return False
-    fits = all(t.device.type == "cpu" and t.dtype is torch.float32 and t.numel() for t in (weight, bias))
-    return fits and not native.unusable("readout")
+    return torch.is_grad_enabled() and native.serves("readout", weight, bias)
 
 
 def _is_output_of_a_loop(states: Tensor) -> bool:

@@ -46,6 +46,17 @@ def test_gradient_is_theorem_3_2_and_autograd_and_finite_differences(n, rho):
         assert torch.autograd.gradcheck(lambda u: scaled_cayley(u, signs), upper)
 
 
+@pytest.mark.parametrize("n", [9, 70, 200])
+def test_gradient_in_float32_is_that_of_float64(n):
+    """The products of float32 are made by the C kernels."""
+    signs, gradient = minus_ones_last(n, n // 3), torch.randn(n, n, generator=torch.Generator().manual_seed(1))
+    upper = _entries(n, torch.float32).div_(n**0.5).requires_grad_()
+    exact = upper.detach().double().requires_grad_()
+    (actual,) = torch.autograd.grad(scaled_cayley(upper, signs), upper, gradient)
+    (expected,) = torch.autograd.grad(scaled_cayley(exact, signs.double()), exact, gradient.double())
+    assert (actual - expected).norm() < 1e-6 * expected.norm()
+
+
 def test_a_step_down_the_gradient_lowers_the_loss():
     signs, upper = minus_ones_last(8, 3), _entries(8).requires_grad_()
     target = torch.randn(8, 8, generator=torch.Generator().manual_seed(3), dtype=torch.float64)

@@ -110,10 +110,6 @@ INLINE int64_t offset(const struct step *s, int64_t row, int64_t width) {
     return (s->t * s->p->batch + s->first + row) * width;
 }
 
-/* The next time step's rows, asked for one step ahead: no hardware prefetcher follows this walk. Rows to be written are
- * asked for likewise, since a request to own a line would wait for it. */
-INLINE void prefetch(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 0, 2); }
-
 /* A sum of products with x at `at`, where x is given; the next step's is `next` floats further. */
 INLINE vf with_input(const struct problem *p, vf sum, int64_t at, int count, int64_t next) {
     if (!p->x) return sum;

@@ -43,7 +43,9 @@ INLINE void forward(const int gates, const int positive, int64_t first, int64_t 
         const float *const before = t ? h + (t - 1) * size : h0, *const x_t = x + t * size * gates;
         float *const h_t = h + t * size;
         EACH_BLOCK({
-            const unit u = gates_of(gates, positive, x_t + gates * row * width + col, bias + col, width, count);
+            const int64_t wide = gates * row * width + col;
+            for (int gate = 0; gate < gates; gate++) prefetch(x_t + wide + gate * width, gates * size);
+            const unit u = gates_of(gates, positive, x_t + wide, bias + col, width, count);
             store(h_t + at, u.value + u.keep * (load(before + at, count) - u.value), count);
         })
     }
@@ -74,13 +76,19 @@ INLINE void backward(const int gates, const int positive, int64_t first, int64_t
             const int64_t wide = gates * row * width + col;
             const unit u = gates_of(gates, positive, x_t + wide, bias + col, width, count);
             vf g = load(dh0 + at, count);
-            if (arriving) g += load(arriving + at, count);
+            if (arriving) {
+                prefetch(arriving + at, -size);
+                g += load(arriving + at, count);
+            }
+            prefetch(before + at, -size);
             if (dh) store(dh + t * size + at, g, count);
             store(dh0 + at, u.keep * g, count);
             const vf rest = 1.0f - u.keep, by_keep = g * (load(before + at, count) - u.value) * (u.keep * rest);
             vf by_gate[3] = {by_keep * u.by_first, by_keep * u.by_second};
             by_gate[gates - 1] = g * rest * u.slope;
             for (int gate = 0; gate < gates; gate++) {
+                prefetch(x_t + wide + gate * width, -gates * size);
+                prefetch(dx_t + wide + gate * width, -gates * size);
                 store(dx_t + wide + gate * width, by_gate[gate], count);
                 float *const sum = dbias + wide + gate * width;
                 store(sum, load(sum, count) + by_gate[gate], count);

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import stopwatch
+from orthobench.recurrence import backends, stopwatch
 from orthobench.recurrence.cpu import build, threads, workspace
 
 _SMALL = 2_000_000  # multiplications; below, starting a thread costs more than it saves
@@ -76,6 +76,17 @@ def unusable(name: str) -> str | None:
     if reason := missing():
         return reason
     return f"the C kernels of {name} failed their comparison with the reference" if name in _failures() else None
+
+
+def serves(name: str, *tensors: Tensor | None) -> bool:
+    """Return whether the C kernels of `project` or its like serve these tensors; None counts as no tensor.
+
+    They serve float32 on the CPU, with elements, unless operations of torch serve alone.
+    """
+    present = [each for each in tensors if each is not None]
+    fit = all(each.device.type == "cpu" and each.dtype is torch.float32 and each.numel() for each in present)
+    in_torch = backends.in_torch()
+    return fit and not in_torch and not unusable(name)
 
 
 def verdicts() -> dict[str, bool]:
@@ -244,12 +255,12 @@ def with_bias(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tens
 
 def pack(weight: Tensor, gates: int = 1) -> Tensor:
     """Pack W `[gates * n, depth]` for h W^T; see `pack` in dense.c."""
-    return _packed(weight, weight.shape[0] // gates, weight.shape[1], weight.stride(0), 1, gates)
+    return _packed(weight, weight.shape[0] // gates, weight.shape[1], weight.stride(0), weight.stride(1), gates)
 
 
 def pack_transposed(weight: Tensor, gates: int = 1) -> Tensor:
     """Pack W `[depth, gates * n]` for dz W."""
-    return _packed(weight, weight.shape[1] // gates, weight.shape[0], 1, weight.stride(0), gates)
+    return _packed(weight, weight.shape[1] // gates, weight.shape[0], weight.stride(1), weight.stride(0), gates)
 
 
 def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride: int, gates: int) -> Tensor:

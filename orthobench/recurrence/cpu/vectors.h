@@ -63,6 +63,10 @@ INLINE void store(float *to, vf value, int count) {
 #endif
 }
 
+/* Asks for the line at a time step's distance, one step before its use: no hardware prefetcher follows that walk. Lines
+ * to be written are asked for likewise, since a request to own a line would wait for it. */
+INLINE void prefetch(const float *at, int64_t distance) { __builtin_prefetch(at + distance, 0, 2); }
+
 #ifndef CACHED
 #define CACHED (1 << 20) /* floats that a cache may hold until they are read again */
 #endif

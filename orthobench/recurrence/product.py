@@ -1,0 +1,20 @@
+"""A product of two matrices by the C kernels, which on some processors take half the time of PyTorch's product."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from orthobench.recurrence.cpu import native
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """Return left right `[p, r]`, for a gradient that is written by hand: it has no derivative of its own.
+
+    Args:
+        left: `[p, q]`.
+        right: `[q, r]`.
+    """
+    if not native.serves("project", left, right):
+        return left.detach() @ right.detach()
+    packed = native.pack_transposed(right.detach())
+    return native.linear(left.detach().contiguous(), packed, None, left.new_empty(len(left), right.shape[1]))
