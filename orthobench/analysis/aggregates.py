@@ -114,6 +114,11 @@ def verdict(
     return result.verdict, f"90 % interval{of} {result.low:.4g} to {result.high:.4g} {where} "
 
 
+def chance_level(baseline: float | None) -> float | None:
+    """Return the accuracy by chance that accuracies are scaled by, or None: unknown, or as good as an accuracy gets."""
+    return None if baseline is None or baseline >= 1 else baseline
+
+
 def scaled(value: Accuracy, chance: float) -> Accuracy:
     """Return an accuracy, or several, as the share of the way from chance to 1: (a - chance) / (1 - chance)."""
     return (value - chance) / (1 - chance)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from orthobench.analysis.aggregates import Accuracy, scaled
+from orthobench.analysis.aggregates import Accuracy, chance_level, scaled
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.courses import Course, course_of_vectors, measured_at
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS, by_length
@@ -29,7 +29,7 @@ def length_metric(traces: pd.DataFrame) -> str:
 
 def as_scores(values: Accuracy, variant: VariantData) -> Accuracy:
     """Return a variant's values of the metric over length as scores; without a baseline they are the values."""
-    return scaled(values, variant.run.baselines.get(length_metric(variant.traces)) or 0.0)
+    return scaled(values, chance_level(variant.run.baselines.get(length_metric(variant.traces))) or 0.0)
 
 
 def trained_range(traces: pd.DataFrame) -> tuple[float, float] | None:

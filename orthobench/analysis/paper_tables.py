@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from orthobench.analysis.aggregates import Aggregate, aggregate, scaled, verdict
+from orthobench.analysis.aggregates import Aggregate, aggregate, chance_level, scaled, verdict
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import CurveEnd, Median, Summary, median, summarize
 from orthobench.metric import Metric
@@ -273,7 +273,7 @@ def _chance(how: Aggregation, printed: Printed, variant: VariantData | None) -> 
     """Return the accuracy by chance that a printed number is scaled by; None where it is not scaled, or not known."""
     if not how.scaled or variant is None:
         return None
-    return variant.run.baselines.get(printed.metric) if how.chance is None else how.chance
+    return chance_level(variant.run.baselines.get(printed.metric)) if how.chance is None else how.chance
 
 
 def _with_diverged(variant: VariantData, chosen: Mapping[int, float], metric: Metric | None) -> list[float]:

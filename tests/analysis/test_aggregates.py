@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from orthobench.analysis.aggregates import aggregate, scaled, verdict
+from orthobench.analysis.aggregates import aggregate, chance_level, scaled, verdict
 from orthobench.analysis.statistics import best_of, within
 from orthobench.metric import Metric
 from orthobench.papers import Aggregation
@@ -109,3 +109,8 @@ def test_the_nearest_statement_counts():
 def test_what_cannot_be_computed_is_refused(fields):
     with pytest.raises(ValidationError):
         Aggregation(**fields)
+
+
+@pytest.mark.parametrize(("baseline", "level"), [(0.2, 0.2), (0.0, 0.0), (None, None), (1.0, None), (1.5, None)])
+def test_a_constant_answer_that_is_always_right_leaves_no_scale(baseline: float | None, level: float | None) -> None:
+    assert chance_level(baseline) == level

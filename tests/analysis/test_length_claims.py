@@ -56,6 +56,7 @@ def test_the_score_is_the_share_of_the_way_from_chance():
     assert holds("holds_to", variant([0.96, 0.96], chance=0.5))
     assert holds("falls_by", variant([0.96, 0.54], chance=0.5))
     assert holds("holds_to", variant([0.94, 0.94], chance=None))
+    assert holds("holds_to", variant([0.94, 0.94], chance=1.0))
 
 
 def test_the_one_that_reaches_farther_has_a_score_at_greater_lengths():
