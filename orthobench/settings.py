@@ -15,6 +15,7 @@ Preset = Literal["paper", "quick"]
 """The paper's settings, or a small version for a minute or two."""
 SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
 """Settings by the papers' symbols, which users may write instead."""
+_NONE = ("none", "null")
 
 
 class Settings(BaseModel):
@@ -25,7 +26,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _read_none(cls, value: Any) -> Any:
-        return None if isinstance(value, str) and value.lower() in ("none", "null") else value
+        return None if isinstance(value, str) and value.lower() in _NONE else value
 
     @classmethod
     def fill_share(cls, values: dict[str, Any], name: str, of: int) -> dict[str, Any]:
@@ -90,6 +91,15 @@ class Settings(BaseModel):
         """Return the settings whose recorded values depend on one of the changed settings."""
         changed = set(changed)
         return {name for name, field in cls.model_fields.items() if _ties(field) in changed}
+
+    @classmethod
+    def without_need(cls, values: Mapping[str, Any]) -> set[str]:
+        """Return the settings that need another one, `json_schema_extra={"needs": name}`, which these values lack."""
+        return {
+            name
+            for name, field in cls.model_fields.items()
+            if (need := _extra(field).get("needs")) and str(values.get(str(need))).lower() in _NONE
+        }
 
 
 def _extra(field: FieldInfo) -> dict[str, Any]:

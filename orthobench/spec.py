@@ -135,6 +135,8 @@ def resolve(
         changed = [name for name, value in upper.items() if not same(recorded.get(name, value), value)]
         tied = {name for group in groups for name in group.tied_to(changed)}
         values |= {name: value for name, value in recorded.items() if name not in tied}
+        for name in {name for group in groups for name in group.without_need(values | upper)}:
+            values.pop(name, None)
     values |= upper
 
     task_group, model_group, training_group = (

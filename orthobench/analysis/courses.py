@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -110,11 +109,26 @@ def course(rows: pd.DataFrame, runs: Sequence[Run]) -> Course:
     x, table = iterations[complete], table[complete]
     if not len(x):
         return Course(x, x, x, x, len(runs))
-    middle, low, high = np.nanmedian(table, axis=1), np.nanmin(table, axis=1), np.nanmax(table, axis=1)
+    middle, low, high = bands(table)
     losses = tuple(_losses(x, middle, ends, runs))
     partial = (living & ~finite)[complete].any(axis=1)  # a seed that goes on without a finite value here: a gap
     middle, low, high = (np.where(partial, np.nan, values) for values in (middle, low, high))
     return Course(x, middle, low, high, len(runs), losses)
+
+
+def bands(table: Values) -> tuple[Values, Values, Values]:
+    """Return the median, the lowest and the highest number of each row `[rows]`; NaN for a row without a number.
+
+    NumPy's nanmedian, nanmin and nanmax return the same, and take ten times as long for rows of a few seeds.
+
+    Args:
+        table: `[rows, seeds]`, with NaN where a seed has no number.
+    """
+    ordered = np.sort(table, axis=1)  # NaN comes last
+    last = np.maximum(np.count_nonzero(~np.isnan(table), axis=1) - 1, 0)
+    rows = np.arange(len(table))
+    middle = (ordered[rows, last // 2] + ordered[rows, (last + 1) // 2]) / 2
+    return middle, ordered[:, 0], ordered[rows, last]
 
 
 def _losses(x: Values, middle: Values, ends: Values, runs: Sequence[Run]) -> list[Loss]:
@@ -171,10 +185,7 @@ def course_of_vectors(x: Values, vectors: Values, measured: Iterable[int], runs:
         measured: the runs of the vectors, by their number in the database; the others are lost.
         runs: all runs of the variant.
     """
-    vectors = np.where(np.isfinite(vectors), vectors, np.nan)
-    with warnings.catch_warnings():  # a step without a finite value has NaN
-        warnings.simplefilter("ignore", RuntimeWarning)
-        middle, low, high = np.nanmedian(vectors, axis=0), np.nanmin(vectors, axis=0), np.nanmax(vectors, axis=0)
+    middle, low, high = bands(np.where(np.isfinite(vectors), vectors, np.nan).T)
     known = set(measured)
     gone = [run for run in runs if run.id not in known]
     losses = (_loss(x[-1], middle[-1], len(vectors), len(runs), gone),) if gone else ()

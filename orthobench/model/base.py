@@ -74,6 +74,12 @@ class ModelSettings(Settings):
         description="e, size of a trained linear embedding of the inputs; none: no embedding",
         json_schema_extra={"neutral": None, "tied_to": "hidden_size"},
     )
+    embedding_start: Literal["uniform", "normal"] = Field(
+        "uniform",
+        description="start of the embedding; uniform: U(-0.1, 0.1), as in nnRNN's program; normal: N(0, 1), as "
+        "torch.nn.Embedding",
+        json_schema_extra={"neutral": "uniform", "needs": "embedding_size"},
+    )
     layers: Count = Field(
         1, description="L, cells above each other; each reads the outputs below it", json_schema_extra={"neutral": 1}
     )
@@ -109,6 +115,15 @@ class ModelSettings(Settings):
             raise ValueError(
                 f"dropout={self.dropout} acts in blocks or between layers: add block=residual or layers=2, or "
                 "leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _embedding_fits(self) -> ModelSettings:
+        if self.embedding_start != "uniform" and self.embedding_size is None:
+            raise ValueError(
+                f"embedding_start={self.embedding_start} needs an embedding: add embedding_size, or give "
+                "embedding_start=uniform"
             )
         return self
 
@@ -219,8 +234,7 @@ class Model(nn.Module, ABC):
     def build(cls, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> Model:
         """Return a model with these settings: of this class, or a stack of its cells (`orthobench.model.stack`).
 
-        With an embedding E `[e, m]` the model reads E x_t. E starts as U(-0.1, 0.1), as the embedding of characters in
-        the nnRNN program.
+        With an embedding E `[e, m]` the model reads E x_t (setting `embedding_start`).
         """
         model_class: type[Model] = cls
         if settings.is_stack:
@@ -231,7 +245,11 @@ class Model(nn.Module, ABC):
             return model_class(settings, signature, generator)
         model = model_class(settings, replace(signature, input_size=settings.embedding_size), generator)
         embedding = torch.empty(settings.embedding_size, signature.input_size)
-        model.embedding = nn.Parameter(nn.init.uniform_(embedding, -0.1, 0.1, generator=generator))
+        if settings.embedding_start == "normal":
+            nn.init.normal_(embedding, generator=generator)
+        else:
+            nn.init.uniform_(embedding, -0.1, 0.1, generator=generator)
+        model.embedding = nn.Parameter(embedding)
         return model
 
     @classmethod

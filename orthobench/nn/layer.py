@@ -78,8 +78,9 @@ class RecurrentLayer(nn.Module):
             raise UsageError(f"dropout={dropout} should be at least 0 and below 1")
         if dropout and num_layers == 1:
             raise UsageError("dropout acts between layers: give num_layers of 2 or more, or dropout=0")
-        if "embedding_size" in settings:
-            raise UsageError("embedding_size is a setting of whole models: put torch.nn.Embedding before the layer")
+        for name in ("embedding_size", "embedding_start"):
+            if name in settings:
+                raise UsageError(f"{name} is a setting of whole models: put torch.nn.Embedding before the layer")
         for name in ("layers", "block"):
             if name in settings:
                 raise UsageError(f"{name} is a setting of whole models: give num_layers, and put blocks around a layer")

@@ -107,6 +107,7 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
     for variant in condition.variants:
         curves = dict(iter(variant.curves.groupby("run")))
         traces = dict(iter(variant.traces.groupby("run")))
+        trained = trained_range(variant.traces)
         for run in variant.runs:
             runs[run.key] = {
                 "facts": {
@@ -126,7 +127,7 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
                 "perEpoch": run.iterations_per_epoch,
                 "curves": _curves(curves.get(run.id), axes, points),
                 "traces": _traces(traces.get(run.id), axes, points),
-                "trained": trained_range(variant.traces),
+                "trained": trained,
             }
     return {"runs": runs, "axes": axes.packed}
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from support.models import T, expected_outputs, make, plain_outputs
 
+from orthobench.errors import UsageError
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -52,6 +56,9 @@ def test_the_model_reads_what_the_embedding_makes_of_the_inputs():
     np.testing.assert_allclose(model(x)[0].detach().numpy(), expected, rtol=1e-9, atol=1e-12)
 
 
+STARTS: tuple[dict[str, Any], ...] = ({}, {"embedding_start": "normal"})
+
+
 @pytest.mark.parametrize("name", Catalog().names("model"))
 def test_the_embedding_of_every_model_is_trained_once_and_saved(name):
     before = torch.get_rng_state()
@@ -88,6 +95,28 @@ def test_an_embedding_is_recorded_and_falls_with_the_hidden_size():
     assert settings(hidden_size="1030")["embedding_size"] == 1030
     assert "embedding_size" not in settings(hidden_size="100")
     assert settings(hidden_size="100", embedding_size="30")["embedding_size"] == 30
+
+
+def test_a_normal_start_is_that_of_torch_and_leaves_the_rest_alone():
+    """10,000 numbers of N(0, 1) leave these limits once in 10,000 draws (Kolmogorov and Smirnov)."""
+    plain, normal = (build("rnn", Signature(200, 5, "all"), embedding_size=50, **more) for more in STARTS)
+    assert stats.kstest(normal.embedding.detach().numpy().ravel(), "norm").pvalue > 1e-4
+    assert stats.kstest(plain.embedding.detach().numpy().ravel(), "uniform", (-0.1, 0.2)).pvalue > 1e-4
+    for name, parameter in plain.named_parameters():
+        assert (name == "embedding") != torch.equal(parameter, normal.get_parameter(name))
+
+
+def test_a_start_needs_an_embedding_and_falls_with_it():
+    def settings(**overrides):
+        return resolve(Catalog(), "formal_language", "lstm", overrides).spec.model_settings
+
+    assert (settings()["embedding_size"], settings()["embedding_start"]) == (128, "normal")
+    assert "embedding_start" not in settings(hidden_size="100")
+    assert "embedding_start" not in settings(embedding_size="none")
+    assert settings(hidden_size="100", embedding_size="30")["embedding_start"] == "normal"
+    assert "embedding_start" not in settings(embedding_start="uniform")
+    with pytest.raises(UsageError, match="embedding_start=normal needs an embedding: add embedding_size"):
+        settings(hidden_size="100", embedding_start="normal")
 
 
 def test_enrnn_of_penn_treebank():

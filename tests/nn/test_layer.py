@@ -369,6 +369,7 @@ def test_a_model_of_ones_own_becomes_a_layer(x):
         ((3, 8, 2), {"dropout": 1.0}, "dropout=1.0 should be at least 0 and below 1"),
         ((3, 8), {"proj_size": -1}, "proj_size=-1 should be a whole number, at least 0"),
         ((3, 8), {"embedding_size": 4}, "embedding_size is a setting of whole models"),
+        ((3, 8), {"embedding_start": "normal"}, "embedding_start is a setting of whole models"),
         ((3, 8), {"negative_one": 4}, "negative_one"),
         ((3, 8), {"negative_ones": 9}, "negative_ones=9 should be a whole number from 0 to hidden_size"),
     ],

@@ -139,6 +139,13 @@ FACTS = [
         lambda e: (e.paper, e.model) == ("walker2025", "deltanet"),
         8,
     ),
+    Fact(  # torch.nn.Embedding, as in the program's other models
+        "Benjamin-Walker/structured-linear-cdes",
+        "models/lstm.py:11",
+        {"embedding_size": 128, "embedding_start": "normal"},
+        lambda e: e.paper == "walker2025" and e.artifact == "table 2",
+        20,
+    ),
     Fact(
         "Benjamin-Walker/structured-linear-cdes",
         "models/xlstm.py:34",
