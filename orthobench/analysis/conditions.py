@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from orthobench.analysis.statistics import CurveEnd, Median, Side, Summary, curve_end, median, side, summarize
 from orthobench.analysis.variants import Variant, group, variants
@@ -48,11 +49,22 @@ class VariantData(Variant):
     selection: str = "last"
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
+    @cached_property
+    def rows_of(self) -> dict[tuple[str, str], NDArray[np.intp]]:
+        """Return the rows of `curves` of each metric, by split and name: their positions, in the order of the table."""
+        splits, names = (self.curves[column].astype("category") for column in ("split", "name"))
+        series = splits.cat.codes.to_numpy(np.int64) * len(names.cat.categories) + names.cat.codes.to_numpy(np.int64)
+        order = np.argsort(series, kind="stable")
+        codes, starts = np.unique(series[order], return_index=True)
+        keys = (divmod(int(code), len(names.cat.categories)) for code in codes)
+        keyed = [(str(splits.cat.categories[split]), str(names.cat.categories[name])) for split, name in keys]
+        return dict(zip(keyed, np.split(order, starts[1:]), strict=True)) if keyed else {}
+
     def series(self, split: str, name: str) -> pd.DataFrame:
         """Return the logged values of a metric: the rows of `curves`."""
         key = ("series", split, name)
         if key not in self.cache:
-            self.cache[key] = self.curves[(self.curves["split"] == split) & (self.curves["name"] == name)]
+            self.cache[key] = self.curves.iloc[self.rows_of.get((split, name), [])]
         rows: pd.DataFrame = self.cache[key]
         return rows
 

@@ -170,12 +170,16 @@ def vector_course(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[
 
 def measured_at(rows: pd.DataFrame, runs: Sequence[Run], last: bool) -> tuple[float, pd.DataFrame]:
     """Return the iteration of the first or last measurement, and the row of each run then; see `vector_course`."""
-    moment = rows["iteration"].max() if last else rows["iteration"].min()
-    at = rows[rows["iteration"] == moment]
-    if last and (solved := [run.id for run in runs if run.solved_at is not None]):
-        own = rows[rows["run"].isin(solved)].sort_values("iteration").drop_duplicates("run", keep="last")
-        at = pd.concat([at, own])
-    return float(moment), at.drop_duplicates("run")
+    ids, iterations = rows["run"].to_numpy(), rows["iteration"].to_numpy()
+    moment = iterations.max() if last else iterations.min()
+    chosen: dict[int, int] = {}
+    for row in np.flatnonzero(iterations == moment).tolist():
+        chosen.setdefault(ids[row], row)
+    for run in runs:
+        own = np.flatnonzero(ids == run.id) if last and run.solved_at is not None else ()
+        if len(own):
+            chosen.setdefault(run.id, own[np.argmax(iterations[own])])
+    return float(moment), rows.iloc[list(chosen.values())]
 
 
 def course_of_vectors(x: Values, vectors: Values, measured: Iterable[int], runs: Sequence[Run]) -> Course:

@@ -107,7 +107,8 @@ def summarize(values: Sequence[float], level: float = LEVEL) -> Summary | None:
         return Summary(1, mean, None)
     from scipy.special import stdtrit
 
-    return Summary(n, mean, float(stdtrit(n - 1, 1 - level / 2)) * statistics.stdev(finite, mean) / math.sqrt(n))
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in finite) / (n - 1))
+    return Summary(n, mean, float(stdtrit(n - 1, 1 - level / 2)) * deviation / math.sqrt(n))
 
 
 DRAWS = 9_999

@@ -46,10 +46,13 @@ def thinned(curves: list[ArrayLike], limit: int = LIMIT) -> NDArray[np.intp]:
     starts = np.arange(0, length, size)
     chosen = [np.array([0, length - 1])]
     for array in arrays:
-        padded = np.full(len(starts) * size, np.nan)
+        padded = np.full(len(starts) * size, array[-1])  # of equal values the first is chosen, which is in the curve
         padded[:length] = array
         stretches = padded.reshape(-1, size)
         finite = np.isfinite(stretches)
+        if finite.all():
+            chosen += [starts + stretches.argmin(axis=1), starts + stretches.argmax(axis=1)]
+            continue
         some = finite.any(axis=1)
         for fill, extreme in ((np.inf, np.argmin), (-np.inf, np.argmax)):
             chosen.append((starts + extreme(np.where(finite, stretches, fill), axis=1))[some])

@@ -107,11 +107,10 @@ def orthogonality(condition: Condition, styles: Styles, x: str = "epoch") -> Fig
 
 def step_matrices(variant: VariantData, probe: str) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield the name and the probe's values of each matrix by which a step of the model multiplies the state."""
-    probed = variant.curves[variant.curves["name"].str.startswith(f"{probe}/")]
-    for name, rows in probed.groupby("name", observed=True):
-        matrix = str(name).partition("/")[2]
-        if matrix not in GATES:
-            yield matrix, rows
+    for split, name in sorted(variant.rows_of, key=lambda series: series[1]):
+        kind, _, matrix = name.partition("/")
+        if kind == probe and matrix and matrix not in GATES:
+            yield matrix, variant.series(split, name)
 
 
 def gradient_norms(

@@ -17,6 +17,8 @@ from orthobench.reporting.figure_record import Figure
 MANY_RUNS = 200
 """Runs from which a page has fewer points and digits, so that it stays below 6 MB with 1,000 runs."""
 FEW_POINTS, FEW_DIGITS = 60, 4
+POWERS = 10.0 ** np.arange(23)
+"""The powers of ten that float64 has exactly: a whole number divided by one is the number nearest to its decimals."""
 
 
 def figure_json(figure: Figure, runs: int) -> dict[str, Any]:
@@ -72,6 +74,12 @@ def numbers(values: Any) -> npt.NDArray[np.float64]:
 
 def digits(values: npt.NDArray[Any], count: int) -> list[float | None]:
     """Return numbers with `count` significant digits, which compress better than packed ones; None without one."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        places = count - 1 - np.floor(np.log10(np.abs(values, dtype=float)))
+    if ((places >= 0) & (places < len(POWERS))).all():
+        scale = POWERS[places.astype(int)]
+        rounded: list[float | None] = (np.rint(values * scale) / scale).tolist()
+        return rounded
     return [float(f"{value:.{count}g}") if math.isfinite(value) else None for value in values.tolist()]
 
 
