@@ -16,7 +16,7 @@ HALF, LOST = 0.5, 0.1
 
 def _scores(variant: VariantData) -> list[pd.Series]:
     """Return the score by length of every finished run that has one."""
-    measured = last_by_length(variant.traces, variant.runs)
+    measured = last_by_length(variant)
     return [as_scores(measured[run.id], variant) for run in variant.finished if run.id in measured]
 
 

@@ -6,8 +6,6 @@ answers and with sixty are held or lost by the same limit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
@@ -15,61 +13,64 @@ from orthobench.analysis.aggregates import Accuracy, chance_level, scaled
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.courses import Course, course_of_vectors, measured_at
 from orthobench.metric import BY_LENGTH, LENGTHS, TRAINED_LENGTHS, by_length
-from orthobench.store import Run
 
 HELD = 0.9
 """The score from which a model holds a length."""
 
 
-def length_metric(traces: pd.DataFrame) -> str:
-    """Return the name of the metric that these vectors have over length; "" without one."""
-    names = {str(name) for name in traces["name"].unique()} - {LENGTHS, TRAINED_LENGTHS}
+def length_metric(variant: VariantData) -> str:
+    """Return the name of the metric that a variant's vectors have over length; "" without one."""
+    names = {str(name) for name in variant.traces["name"].unique()} - {LENGTHS, TRAINED_LENGTHS}
     return next((name.partition("/")[2] for name in sorted(names) if name.startswith(f"{BY_LENGTH}/")), "")
 
 
 def as_scores(values: Accuracy, variant: VariantData) -> Accuracy:
     """Return a variant's values of the metric over length as scores; without a baseline they are the values."""
-    return scaled(values, chance_level(variant.run.baselines.get(length_metric(variant.traces))) or 0.0)
+    return scaled(values, chance_level(variant.run.baselines.get(length_metric(variant))) or 0.0)
 
 
-def trained_range(traces: pd.DataFrame) -> tuple[float, float] | None:
+def trained_range(variant: VariantData) -> tuple[float, float] | None:
     """Return the shortest and the longest length of training; None where it is not stored."""
-    ranges = traces.loc[traces["name"] == TRAINED_LENGTHS, "values"]
+    ranges = variant.traces.loc[variant.traces["name"] == TRAINED_LENGTHS, "values"]
     return (float(ranges.iloc[0][0]), float(ranges.iloc[0][1])) if len(ranges) else None
 
 
-def length_course(traces: pd.DataFrame, runs: Sequence[Run], bin_size: int = 1) -> Course | None:
+def length_course(variant: VariantData, bin_size: int = 1) -> Course | None:
     """Return the metric of a variant's last evaluation over length, with the band over seeds; None without one.
 
     The test sequences of a seed may lack a length that others have: the seed does not count there.
 
     Args:
-        traces: columns run, name, iteration, values.
-        runs: the variant's runs.
         bin_size: number of neighbouring lengths whose values are averaged, for each seed, at their mean length.
     """
-    columns = last_by_length(traces, runs)
+    columns = last_by_length(variant)
     if not columns:
         return None
     table = pd.DataFrame(columns).sort_index()
     if bin_size > 1:
         bins = np.arange(len(table)) // bin_size
         table = table.groupby(bins).mean().set_index(table.index.to_series().groupby(bins).mean())
-    return course_of_vectors(table.index.to_numpy(float), table.to_numpy(float).T, columns, runs)
+    return course_of_vectors(table.index.to_numpy(float), table.to_numpy(float).T, columns, variant.runs)
 
 
-def last_by_length(traces: pd.DataFrame, runs: Sequence[Run]) -> dict[int, pd.Series]:
+def last_by_length(variant: VariantData) -> dict[int, pd.Series]:
     """Return the metric of each run's last evaluation by length, in the lengths' order; by the run's id.
 
-    Args:
-        traces: columns run, name, iteration, values.
-        runs: the variant's runs. One that ended before the others counts only if its task was solved.
+    A run that ended before the others counts only if its task was solved.
     """
-    rows = traces[traces["name"] == by_length(length_metric(traces))]
+    if "by length" not in variant.cache:
+        variant.cache["by length"] = _last_by_length(variant)
+    measured: dict[int, pd.Series] = variant.cache["by length"]
+    return measured
+
+
+def _last_by_length(variant: VariantData) -> dict[int, pd.Series]:
+    names = variant.traces["name"].to_numpy(object)
+    rows = variant.traces[names == by_length(length_metric(variant))]
     if rows.empty:
         return {}
-    _, at = measured_at(rows, runs, last=True)
-    axes = traces[traces["name"] == LENGTHS]
+    _, at = measured_at(rows, variant.runs, last=True)
+    axes = variant.traces[names == LENGTHS]
     lengths_of = dict(zip(zip(axes["run"], axes["iteration"], strict=True), axes["values"], strict=True))
     return {
         run: pd.Series(list(values), index=list(lengths_of[run, iteration])).sort_index()

@@ -30,16 +30,12 @@ def over_length(
         bin_size: number of neighbouring lengths whose values are averaged, if at least `bin_size` points remain; the
             caption says so.
     """
-    known = [variant for variant in condition.variants if length_metric(variant.traces)]
+    known = [variant for variant in condition.variants if length_metric(variant)]
     if not known:
         return None
-    name = length_metric(known[0].traces)
-    metric, trained = condition.metric_named(name), trained_range(known[0].traces)
-    courses = {
-        variant.run.variant: course
-        for variant in known
-        if (course := length_course(variant.traces, variant.runs)) is not None
-    }
+    name = length_metric(known[0])
+    metric, trained = condition.metric_named(name), trained_range(known[0])
+    courses = {variant.run.variant: course for variant in known if (course := length_course(variant)) is not None}
     best = sorted(courses, key=lambda key: metric.sign * _mean(courses[key], metric.worst))[:most]
     if max((len(course.x) for course in courses.values()), default=0) < bin_size**2:
         bin_size = 1
@@ -49,7 +45,7 @@ def over_length(
     for variant, style in styled(replace(condition, variants=chosen), styles, figure):
         course = courses[variant.run.variant]
         if bin_size > 1:
-            course = length_course(variant.traces, variant.runs, bin_size) or course
+            course = length_course(variant, bin_size) or course
         ends += [float(course.x[0]), float(course.x[-1])]
         top = max(top, float(np.nanmax(course.high, initial=0.0)))
         add_course(figure, course, course.x, variant.label, style)

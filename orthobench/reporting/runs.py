@@ -107,7 +107,7 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
     for variant in condition.variants:
         curves = dict(iter(variant.curves.groupby("run")))
         traces = dict(iter(variant.traces.groupby("run")))
-        trained = trained_range(variant.traces)
+        trained = trained_range(variant)
         for run in variant.runs:
             runs[run.key] = {
                 "facts": {

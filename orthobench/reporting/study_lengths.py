@@ -69,7 +69,7 @@ def _result(variant: VariantData) -> tuple[float, str] | None:
 
 def _longest_held(variant: VariantData) -> tuple[float, str] | None:
     """Return the longest held length and its text; None without scores by length."""
-    course = length_course(variant.traces, variant.runs) if variant.finished else None
+    course = length_course(variant) if variant.finished else None
     if course is None:
         return None
     length, is_end = held_length(course.x, as_scores(course.median, variant))

@@ -94,9 +94,9 @@ def test_lengths_and_metric_are_found_in_any_order():
     trained = own.traces[:1].assign(name="by_length/trained", values=[[1.0, 2.0]])
     own.traces = pd.concat((trained, own.traces))
     own.traces["values"] = [values if len(values) < 2 else values[::-1] for values in own.traces["values"]]
-    assert length_metric(own.traces) == "zeal"
-    assert last_by_length(own.traces, own.runs)[0].to_dict() == {1: 1.0, 2: 0.5}
-    assert last_by_length(own.traces, own.runs)[0].index.tolist() == [1, 2]
+    assert length_metric(own) == "zeal"
+    assert last_by_length(own)[0].to_dict() == {1: 1.0, 2: 0.5}
+    assert last_by_length(own)[0].index.tolist() == [1, 2]
 
 
 def test_runs_without_scores_hold_nothing():

@@ -71,7 +71,7 @@ def last_by_hand(store: Store, model: str) -> dict[int, list[float]]:
 
 def test_the_curve_is_the_median_over_seeds_in_a_band(store):
     for variant in condition_of_sums(store).variants:
-        course, values = length_course(variant.traces, variant.runs), last_by_hand(store, variant.run.model)
+        course, values = length_course(variant), last_by_hand(store, variant.run.model)
         assert course.x.tolist() == list(values) == list(range(3, support.lengths.LONGEST + 1))
         np.testing.assert_allclose(course.median, [np.median(each) for each in values.values()])
         np.testing.assert_allclose(course.low, [min(each) for each in values.values()])
@@ -85,7 +85,7 @@ def test_a_length_that_one_seed_lacks_is_that_of_the_others(store):
     for name in ("by_length/lengths", "by_length/accuracy"):
         rows = first & (traces["name"] == name)
         traces.loc[rows, "values"] = traces.loc[rows, "values"].map(lambda values: list(values)[:-1])
-    course, whole = (length_course(each, variant.runs) for each in (traces, variant.traces))
+    course, whole = (length_course(each) for each in (replace(variant, traces=traces, cache={}), variant))
     other = last_by_hand(store, variant.run.model)[support.lengths.LONGEST][1]
     assert course.x.tolist() == whole.x.tolist()
     assert course.median[:-1].tolist() == whole.median[:-1].tolist()
@@ -96,7 +96,7 @@ def test_a_length_that_one_seed_lacks_is_that_of_the_others(store):
 def test_a_seed_that_was_cut_off_is_named_at_the_end(store):
     variant = condition_of_sums(store).variants[0]
     own = (variant.traces["run"] == variant.runs[1].id) & (variant.traces["iteration"] > 4)
-    course = length_course(variant.traces[~own], variant.runs)
+    course = length_course(replace(variant, traces=variant.traces[~own], cache={}))
     assert [loss.left for loss in course.losses] == [1]
 
 
@@ -127,7 +127,7 @@ def test_the_figure_has_curves_baseline_and_the_shaded_range(store):
 
 def test_a_study_of_many_models_draws_the_best(store, monkeypatch):
     condition = condition_of_sums(store)
-    means = {variant.label: length_course(variant.traces, variant.runs).median.mean() for variant in condition.variants}
+    means = {variant.label: length_course(variant).median.mean() for variant in condition.variants}
     (_, both), *_ = lengths("sums", condition, Styles([condition])).values()
     assert {"lstm", "rnn"} <= {trace.get("name") for trace in both.data}
     monkeypatch.setattr("orthobench.reporting.study_figures.MOST", 1)
@@ -142,7 +142,7 @@ def test_the_points_of_a_study_are_means_over_lengths(store, monkeypatch):
     assert list(values) == list(range(3, 10))
     means = [np.mean([values[length] for length in part], 0) for part in ((3, 4), (5, 6), (7, 8), (9,))]
     variant = next(variant for variant in condition.variants if variant.label == "lstm")
-    course = length_course(variant.traces, variant.runs, 2)
+    course = length_course(variant, 2)
     assert course.x.tolist() == [3.5, 5.5, 7.5, 9]
     np.testing.assert_allclose(course.median, [np.median(each) for each in means])
     np.testing.assert_allclose(course.high, [max(each) for each in means])

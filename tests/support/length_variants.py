@@ -33,4 +33,4 @@ def variant(
             rows.append((run.id, "by_length/lengths", 0, iteration, list(range(1, len(values) + 1))))
     traces = pd.DataFrame(rows, columns=["run", "name", "epoch", "iteration", "values"])
     run = SimpleNamespace(baselines={"accuracy": chance})
-    return SimpleNamespace(run=run, runs=runs, finished=runs, traces=traces, label=label)
+    return SimpleNamespace(run=run, runs=runs, finished=runs, traces=traces, label=label, cache={})
