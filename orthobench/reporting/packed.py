@@ -75,9 +75,9 @@ def numbers(values: Any) -> npt.NDArray[np.float64]:
 def digits(values: npt.NDArray[Any], count: int) -> list[float | None]:
     """Return numbers with `count` significant digits, which compress better than packed ones; None without one."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        places = count - 1 - np.floor(np.log10(np.abs(values, dtype=float)))
-    if ((places >= 0) & (places < len(POWERS))).all():
-        scale = POWERS[places.astype(int)]
+        decimals = count - 1 - np.floor(np.log10(np.abs(values, dtype=float)))
+    if ((decimals >= 0) & (decimals < len(POWERS))).all():
+        scale = POWERS[decimals.astype(int)]
         rounded: list[float | None] = (np.rint(values * scale) / scale).tolist()
         return rounded
     return [float(f"{value:.{count}g}") if math.isfinite(value) else None for value in values.tolist()]
