@@ -50,7 +50,7 @@ def reproduce(
         table: the number or name of a table.
         figure: the number or name of a figure.
         models: restrict to these models.
-        where: restrict to runs with these settings; `task` counts as a setting.
+        where: restrict to runs with these settings; `task` counts as a setting, and commas separate alternatives.
         scale: factor on epochs, lengths and data. Scaled runs are never shown as the paper's.
 
     Raises:

@@ -55,7 +55,9 @@ def command(
     where: Annotated[
         list[str] | None,
         typer.Option(
-            "--where", metavar="KEY=VALUE", help="Restrict to runs with this setting or task; may be repeated."
+            "--where",
+            metavar="KEY=VALUE",
+            help="Restrict to runs with this setting or task; commas separate alternative values; may be repeated.",
         ),
     ] = None,
     scale: Annotated[

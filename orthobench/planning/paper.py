@@ -75,6 +75,9 @@ def with_models(experiments: Sequence[Experiment], models: Sequence[str]) -> lis
 def with_settings(experiments: Sequence[Experiment], conditions: Mapping[str, Any]) -> list[Experiment]:
     """Return the experiments with these settings; `task` counts as a setting.
 
+    Args:
+        conditions: values by name. Texts with commas are alternatives, as for `orthobench ls --where`.
+
     Raises:
         UsageError: no experiment has a setting of this name, or this value of it.
     """
@@ -84,10 +87,18 @@ def with_settings(experiments: Sequence[Experiment], conditions: Mapping[str, An
         candidates = [experiment for experiment in selected if name in _described(experiment)]
         if not candidates:
             raise unknown("setting of these experiments", name, set().union(*map(_described, selected)))
-        selected = [experiment for experiment in candidates if same(_described(experiment)[name], value)]
-        if not selected:
-            values = dict.fromkeys(text(_described(experiment)[name]) for experiment in candidates)
-            raise UsageError(f"none of these experiments has {name}={value}; they have {', '.join(values)}")
+        described = [_described(experiment)[name] for experiment in candidates]
+        whole = any(same(known, value) for known in described)  # a value may itself have a comma
+        alternatives = value.split(",") if isinstance(value, str) and not whole else [value]
+        for alternative in alternatives:
+            if not any(same(known, alternative) for known in described):
+                values = ", ".join(dict.fromkeys(map(text, described)))
+                raise UsageError(f"none of these experiments has {name}={alternative}; they have {values}")
+        selected = [
+            experiment
+            for experiment, known in zip(candidates, described, strict=True)
+            if any(same(known, alternative) for alternative in alternatives)
+        ]
     return selected
 
 

@@ -32,6 +32,8 @@ def test_a_figures_runs_are_its_experiments():
         ({"sequence_length": "200"}, ["scornn", "lstm", "ornn", "full_urnn", "urnn", "eurnn"]),
         ({"sequence_length": "200", "n": "60"}, ["lstm"]),
         ({"forget_bias": "2"}, ["lstm"]),
+        ({"sequence_length": "200,750", "n": "60"}, ["lstm"] * 2),
+        ({"sequence_length": 400, "n": "60"}, ["lstm"]),
         ({"task": "adding", "recurrent_learning_rate": "0.0001"}, ["scornn"] * 3),
     ],
 )
@@ -45,6 +47,7 @@ def test_some_of_a_figures_experiments(conditions, models):
     [
         ({"sequence_lenght": "200"}, "unknown setting of these experiments 'sequence_lenght': did you mean sequence_l"),
         ({"sequence_length": "300"}, "none of these experiments has sequence_length=300; they have 200, 400, 750"),
+        ({"sequence_length": "200,300"}, "none of these experiments has sequence_length=300; they have 200, 400, 750"),
         ({"forget_bias": "1", "hidden_size": "170"}, "has forget_bias=1; they have 2.0, 4.0, 0.0"),
     ],
 )
