@@ -16,6 +16,23 @@ from orthobench.store import open_store
 
 Start = Callable[..., subprocess.Popen[str]]
 
+SLOW_MODEL = """
+import time
+from pathlib import Path
+
+from orthobench.models.scornn import ScoRNN
+
+
+class Slow(ScoRNN):
+    steps = 0
+
+    def after_step(self):
+        super().after_step()
+        self.steps += 1
+        if self.steps > {steps} and Path({file!r}).exists():
+            time.sleep(0.1)
+"""
+
 
 @contextmanager
 def sweeps_in(folder: Path) -> Iterator[Start]:
@@ -40,6 +57,19 @@ def sweeps_in(folder: Path) -> Iterator[Start]:
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def slow_model(folder: Path, steps: int) -> tuple[Path, Path]:
+    """Write the plugin `slow`: scoRNN, which after its first steps in a process sleeps while a file exists.
+
+    A test stops such a run at a place that the speed of the machine does not decide.
+
+    Returns:
+        The plugin, and the file: without it the same runs go on at full speed.
+    """
+    plugin, file = folder / "slow.py", folder / "slow"
+    plugin.write_text(SLOW_MODEL.format(steps=steps, file=str(file)))
+    return plugin, file
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:

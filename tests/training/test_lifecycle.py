@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 import signal
-import sqlite3
-import time
-from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from orthobench.models.lstm import LSTM
+from support.sweeps import iterations, slow_model, wait_for
 
 from orthobench.errors import RunLockedError, StorageError, UsageError
 from orthobench.plugins import Catalog
@@ -261,32 +259,21 @@ def test_a_penalty_and_a_weight_decay_reach_the_gradient(tmp_path, tiny):
     assert results["penalised"][0].norm() < 0.95 * results["plain"][0].norm()
 
 
-def _wait_for_rows(database: Path, process, rows: int) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
-        if database.exists():
-            try:
-                with closing(sqlite3.connect(database)) as connection:
-                    if connection.execute("SELECT count(*) FROM metric").fetchone()[0] >= rows:
-                        return
-            except sqlite3.OperationalError:
-                pass
-        time.sleep(0.02)
-    pytest.fail("the run ended or stood still")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_killed_process_goes_on_to_the_same_numbers(how, tmp_path, tiny, start):
-    settings = tiny | {"train_size": "4000", "evaluate_every": "50"}
-    command = ["run", "adding", "scornn", "--checkpoint-every", "0"]
+    settings = tiny | {"train_size": "4000", "evaluate_every": "50"}  # 1,200 iterations
+    plugin, slow = slow_model(tmp_path, steps=150)
+    command = ["run", "adding", "slow", "--plugin", str(plugin), "--checkpoint-every", "0"]
     command += [*(x for k, v in settings.items() for x in ("-s", f"{k}={v}"))]
     assert start([*command, "--db", "uncut.db"]).wait(120) == 0
+    slow.touch()
     cut = start([*command, "--db", "cut.db"])
-    _wait_for_rows(tmp_path / "cut.db", cut, 12)
+    wait_for(lambda: any(at >= 100 for at in iterations(str(tmp_path / "cut.db")).values()), cut)
     cut.send_signal(how)
     code = cut.wait(60)
     assert code == (-signal.SIGKILL if how == signal.SIGKILL else 130)
+    slow.unlink()
     again = start([*command, "--db", "cut.db"])
     assert again.wait(120) == 0
     results = []
