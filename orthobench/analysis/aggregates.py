@@ -38,7 +38,8 @@ class Aggregate:
         n: seeds that make it.
         value: the mean, the median or the best of the values.
         half_width: of a mean, that of its 95 % interval; None for fewer than two values.
-        low: lower end of the 90 % interval that decides the verdict; None without one.
+        low: lower end of the 90 % interval that decides the verdict, that of one more run where print is of one seed;
+            None without one.
         high: upper end.
         deviation: the standard deviation in the way of the printed one; None without one.
         words: how it is made, where print states its own way; else empty.
@@ -86,7 +87,7 @@ def aggregate(values: Sequence[float], how: Aggregation, metric: Metric | None) 
         assert middle is not None
         return Aggregate(len(chosen), middle.value, None, middle.low, middle.high, deviation, words)
     summary = summarize(finite)
-    interval = equivalence(chosen, 0.0, 0.0)
+    interval = equivalence(chosen, 0.0, 0.0, of_one_run=how.seeds == 1)
     assert summary is not None
     return Aggregate(len(finite), summary.mean, summary.half_width, interval.low, interval.high, deviation, words)
 
@@ -96,12 +97,13 @@ def verdict(
 ) -> tuple[Agreement, str]:
     """Return whether the number over seeds agrees with a printed one, and why, in words.
 
-    A mean is judged by two one-sided t tests, a median and a best of k by the bootstrap interval.
+    A mean is judged by two one-sided t tests, a median and a best of k by the bootstrap interval. A printed number of
+    one seed is judged by the interval of one more run.
     """
     if how.over in ("best", "median"):
         result = Equivalence(within(number.low, number.high, target, margin), number.low, number.high)
     else:
-        result = equivalence(values, target, margin)
+        result = equivalence(values, target, margin, of_one_run=how.seeds == 1)
         diverged = sum(map(math.isinf, values))
         if diverged:
             return result.verdict, f"{diverged} of {len(values)} runs diverged"
@@ -110,7 +112,8 @@ def verdict(
     if result.low is None or result.high is None:
         return "undecided", "too few seeds for an interval of the median"
     where = {"agrees": "lies within", "differs": "lies outside", "undecided": "crosses"}[result.verdict]
-    of = {"best": f" of the best of {how.seeds}", "median": " of the median"}.get(how.over or "", "")
+    mean = " of one more run" if how.seeds == 1 else ""
+    of = {"best": f" of the best of {how.seeds}", "median": " of the median"}.get(how.over or "", mean)
     return result.verdict, f"90 % interval{of} {result.low:.4g} to {result.high:.4g} {where} "
 
 

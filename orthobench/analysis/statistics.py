@@ -202,19 +202,23 @@ FEWEST_SEEDS = 3
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Whether a mean agrees with a number, by the mean's 90 % interval [low, high]; None for fewer than two values."""
+    """Whether values agree with a number, by their 90 % interval [low, high]; None for fewer than two values."""
 
     verdict: Agreement
     low: float | None
     high: float | None
 
 
-def equivalence(values: Sequence[float], target: float, margin: float) -> Equivalence:
+def equivalence(values: Sequence[float], target: float, margin: float, of_one_run: bool = False) -> Equivalence:
     """Test whether the values' mean lies within the margin of a target, by two one-sided t tests at 5 % each.
 
     Both tests reject where the 90 % interval of the mean lies within the margin: "agrees" (Schuirmann, 1987). Where
     the interval lies outside the margin, the mean "differs". All else is "undecided", and so are fewer than three
     values.
+
+    Args:
+        of_one_run: the target is the value of a single run, which scatters as the values do. The interval is then
+            that of one more run: the mean ± t s sqrt(1 + 1/n), with the standard deviation s of n values.
 
     Raises:
         ValueError: a value is NaN.
@@ -223,7 +227,8 @@ def equivalence(values: Sequence[float], target: float, margin: float) -> Equiva
     summary = summarize(values, 2 * LEVEL)
     if summary is None or summary.half_width is None:
         return Equivalence("undecided", None, None)
-    low, high = summary.mean - summary.half_width, summary.mean + summary.half_width
+    half_width = summary.half_width * (math.sqrt(summary.n + 1) if of_one_run else 1.0)
+    low, high = summary.mean - half_width, summary.mean + half_width
     too_few = len(values) < FEWEST_SEEDS or summary.n < len(values)
     return Equivalence("undecided" if too_few else within(low, high, target, margin), low, high)
 

@@ -79,12 +79,27 @@ def test_the_interval_of_the_best_of_k_is_that_of_a_bootstrap():
         ([0.97, 0.972, 0.971], {"over": "median"}, 0.971, "undecided"),
         ([0.97, 0.972, 0.971, 0.97, 0.971], {"over": "median"}, 0.971, "agrees"),
         ([0.97, 0.971, 0.972], {}, 0.971, "agrees"),
+        ([0.95, 0.97, 0.96, 0.97, 0.95], {"over": "mean", "seeds": 5}, 0.979, "differs"),
+        ([0.95, 0.97, 0.96, 0.97, 0.95], {"over": "mean", "seeds": 1}, 0.979, "undecided"),
+        ([0.97, 0.971, 0.972], {"over": "mean", "seeds": 1}, 0.971, "agrees"),
+        ([0.95, 0.951, 0.952], {"over": "mean", "seeds": 1}, 0.979, "differs"),
     ],
 )
 def test_verdicts(values, how, target, expected):
     how = Aggregation(**how)
     number = aggregate(values, how, ACCURACY)
     assert verdict(values, number, how, target, 0.005)[0] == expected
+
+
+@pytest.mark.parametrize(("seeds", "words"), [(1, "90 % interval of one more run"), (5, "90 % interval")])
+def test_the_number_carries_the_interval_that_decides(seeds, words):
+    """Of print with one seed that of one more run, which is sqrt(n + 1) times as wide as that of the mean."""
+    values = [0.95, 0.97, 0.96, 0.97, 0.95]
+    how = Aggregation(over="mean", seeds=seeds)
+    number = aggregate(values, how, ACCURACY)
+    half_width = 2.131847 * 0.01 * (math.sqrt(1.2) if seeds == 1 else math.sqrt(0.2))
+    assert (number.low, number.high) == (pytest.approx(0.96 - half_width), pytest.approx(0.96 + half_width))
+    assert verdict(values, number, how, 0.979, 0.005)[1].startswith(f"{words} {number.low:.4g} to {number.high:.4g} ")
 
 
 def test_scaled_accuracies():

@@ -148,3 +148,26 @@ def test_agreement_is_two_one_sided_tests():
         assert equivalence(values, 0.5, 0.01).verdict == expected
         seen.add(expected)
     assert seen == {"agrees", "differs", "undecided"}
+
+
+@pytest.mark.parametrize("n", [3, 10])
+def test_a_single_run_of_the_same_distribution_differs_in_ten_percent(n):
+    """Without a margin: the interval of one more run covers that run in 90 %. The interval of the mean does not."""
+    rng = np.random.default_rng(3)
+    draws = 4_000
+    samples = [(rng.normal(0.004, 0.001, n), rng.normal(0.004, 0.001)) for _ in range(draws)]
+
+    def share(of_one_run: bool) -> float:
+        verdicts = [equivalence(values, run, 0.0, of_one_run=of_one_run).verdict for values, run in samples]
+        return verdicts.count("differs") / draws
+
+    assert abs(share(True) - 0.1) <= 3 * math.sqrt(0.1 * 0.9 / draws)
+    assert share(False) > 0.2
+
+
+def test_the_interval_of_one_more_run():
+    """Five values with mean 3 and variance 2.5: the t quantile of 95 % at 4 degrees of freedom is 2.131847."""
+    interval = equivalence([1.0, 2.0, 3.0, 4.0, 5.0], 3.0, 4.0, of_one_run=True)
+    half_width = 2.131847 * math.sqrt(2.5 * 1.2)
+    assert (interval.low, interval.high) == (pytest.approx(3 - half_width), pytest.approx(3 + half_width))
+    assert interval.verdict == "agrees"
