@@ -27,8 +27,9 @@ docs: $(INSTALLED)
 readme: $(INSTALLED)
 	$(BIN)/python -m website.readme
 
+# OPTIONS are pytest's, for example OPTIONS=--strict-skips.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto $(OPTIONS)
 
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -m ''

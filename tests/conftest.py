@@ -12,6 +12,12 @@ import hypothesis
 import pytest
 import torch
 from support.postgres import Server, binaries
+from support.selection import (  # noqa: F401
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_make_collect_report,
+    pytest_runtest_makereport,
+)
 
 from orthobench.recurrence.cpu import native
 
