@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -15,6 +16,8 @@ Preset = Literal["paper", "quick"]
 """The paper's settings, or a small version for a minute or two."""
 SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
 """Settings by the papers' symbols, which users may write instead."""
+CHECKSUM = "_md5"
+"""The end of the name of a checksum: a setting `NAME` that names a file or folder has `NAME_md5` next to it."""
 _NONE = ("none", "null")
 
 
@@ -26,7 +29,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _read_none(cls, value: Any) -> Any:
-        return None if isinstance(value, str) and value.lower() in _NONE else value
+        return None if is_none(value) else value
 
     @classmethod
     def fill_share(cls, values: dict[str, Any], name: str, of: int) -> dict[str, Any]:
@@ -98,7 +101,7 @@ class Settings(BaseModel):
         return {
             name
             for name, field in cls.model_fields.items()
-            if (need := _extra(field).get("needs")) and str(values.get(str(need))).lower() in _NONE
+            if (need := _extra(field).get("needs")) and is_none(values.get(str(need)))
         }
 
 
@@ -139,6 +142,21 @@ def _explain(problem: Any) -> str:
 def merged_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the task, the model and training of a run's spec, by name."""
     return {**spec["task_settings"], **spec["model_settings"], **spec["training"]}
+
+
+def is_none(value: Any) -> bool:
+    """Return whether a value is None, or text that stands for it."""
+    return value is None or (isinstance(value, str) and value.lower() in _NONE)
+
+
+def whole_path(path: str) -> str:
+    """Return the absolute path of a file or folder that the user names, with links and ~ resolved."""
+    return os.path.realpath(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for an unknown user
+
+
+def identity(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that identify a run: the checksum of a file or folder stands for its path."""
+    return {name: value for name, value in settings.items() if settings.get(name + CHECKSUM) is None}
 
 
 def text(value: Any) -> str:

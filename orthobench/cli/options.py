@@ -273,13 +273,10 @@ def check_names(task: str | None, models: Iterable[str], plugins: Collection[Pat
         catalog.find("model", model)
 
 
-def asks_for_results_alone(
-    device: str,
-    backend: str,
-    on_divergence: str,
-    checkpoints: str | None,
-    plugins: Collection[Path] | None,
-    tags: Collection[str] | None,
-) -> bool:
-    """Return whether a command would change nothing for runs that have a result, and check nothing on this machine."""
-    return (device, backend, on_divergence, checkpoints) == ("auto", "auto", "stop", None) and not (plugins or tags)
+def asks_for_results_alone(context: typer.Context, *known: str) -> bool:
+    """Return whether the user gave no parameter but the known ones, from which stored results follow.
+
+    Any other one, such as a tag or a device, changes a finished run or is checked on this machine.
+    """
+    sources = {name: context.get_parameter_source(name) for name in context.params if name not in known}
+    return all(source is None or source.name == "DEFAULT" for source in sources.values())

@@ -21,6 +21,7 @@ from typing import BinaryIO, ClassVar
 
 from orthobench.audio import require_audio
 from orthobench.audio.files import sample_count
+from orthobench.data.checksums import files_md5
 from orthobench.data.dataset import DataSet
 from orthobench.data.download import Download
 from orthobench.data.limits import copy_limited
@@ -183,12 +184,12 @@ def speech_folder(folder: Path) -> Speech:
     Raises:
         UsageError: the folder does not exist, cannot be read, or has fewer than three files.
     """
-    files = [file for file in _walk(folder) if file.suffix.lower() in (".wav", ".flac")]
+    files = _recordings(folder)
     if len(files) < 3:
         raise UsageError(f"{folder} has {len(files)} WAV or FLAC files: three parts need three or more")
     by_file = len({file.parent for file in files}) < 3
     groups: dict[str, list[Path]] = defaultdict(list)
-    for file in sorted(files):
+    for file in files:
         groups[(file if by_file else file.parent).relative_to(folder).as_posix()].append(file)
     order = sorted(groups, key=lambda name: hashlib.sha256(name.encode()).digest())
     share = max(1, round(len(order) / 10))
@@ -197,6 +198,19 @@ def speech_folder(folder: Path) -> Speech:
         for names in (order[:share], order[share : 2 * share], order[2 * share :])
     )
     return Speech(trained, validation, test, validation + test)
+
+
+def speech_md5(folder: Path) -> str:
+    """Return the MD5 of the WAV and FLAC files below a folder: of their relative paths and their contents.
+
+    Raises:
+        UsageError: the folder does not exist, or a file cannot be read.
+    """
+    return files_md5(folder, _recordings(folder))
+
+
+def _recordings(folder: Path) -> list[Path]:
+    return sorted(file for file in _walk(folder) if file.suffix.lower() in (".wav", ".flac"))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
