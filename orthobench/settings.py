@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
 from orthobench.errors import UsageError
@@ -169,13 +170,38 @@ def text(value: Any) -> str:
 
 
 def same(recorded: Any, value: Any) -> bool:
-    """Return whether a value equals a recorded one in any notation: 1e-3 is 0.001, "true" is True."""
-    if isinstance(recorded, float):
-        try:
-            return float(value) == recorded
-        except (TypeError, ValueError):
-            return False
-    return text(recorded).lower() == text(value).lower()
+    """Return whether a value that `run` accepts is the recorded one: 1e-3 is 0.001, 4.0 is 4, "yes" is True.
+
+    Text is the same letter for letter; a path is the same from whatever folder it is written.
+    """
+    if recorded is None:
+        return is_none(value)
+    if isinstance(recorded, str):
+        return recorded == text(value) or (Path(recorded).is_absolute() and recorded == whole_path(text(value)))
+    for kind, reader in _READERS.items():
+        if isinstance(recorded, kind):
+            try:
+                return bool(reader.validate_python(value) == recorded)
+            except ValidationError:
+                return False
+    return text(recorded) == text(value)
+
+
+_READERS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (bool, int, float)}
+"""By type, what reads the values of a setting of this type. A truth value is also an int, so its type is the first."""
+
+
+def check_tag(tag: str) -> str:
+    """Return a tag without the blanks around it.
+
+    Raises:
+        UsageError: the tag is empty, is too long, has a comma or a control character, or is the word for no tag.
+    """
+    if not tag.strip() or "," in tag or not tag.isprintable() or len(tag) > 64:
+        raise UsageError(f"--tag {tag!r}: a tag is a word or a few, of up to 64 characters and without commas")
+    if is_none(tag.strip()):
+        raise UsageError(f"--tag {tag}: this word selects runs without a tag; choose another tag")
+    return tag.strip()
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:

@@ -65,12 +65,9 @@ CheckpointEvery = Annotated[
 
 
 def _check_tags(tags: list[str] | None) -> list[str]:
-    from orthobench.errors import UsageError
+    from orthobench.settings import check_tag
 
-    for tag in tags or ():
-        if not tag.strip() or "," in tag or not tag.isprintable() or len(tag) > 64:
-            raise UsageError(f"--tag {tag!r}: a tag is a word or a few, of up to 64 characters and without commas")
-    return list(dict.fromkeys(tag.strip() for tag in tags or ()))
+    return list(dict.fromkeys(map(check_tag, tags or ())))
 
 
 Tags = Annotated[

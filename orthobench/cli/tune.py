@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -162,16 +161,16 @@ def command(
 
 def _best_command(result: TuningResult, options: ExecutionOptions, db: str) -> str:
     """Return the command that trains the best trial with more seeds; empty without a finished trial."""
-    from orthobench.errors import without_passwords
+    from orthobench.errors import shell_command, without_passwords
     from orthobench.store.default import default_database
 
     if result.best is None:
         return ""
     search = result.tuning.search
-    words = ["orthobench", "sweep", search.task, "--models", search.model]
+    words = ["sweep", search.task, "--models", search.model]
     settings = search.overrides | result.best.settings
     words += [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
     words += ["--preset", search.preset] if search.preset != "paper" else []
     words += [word for plugin in options.plugins for word in ("--plugin", str(plugin))]
     words += ["--db", without_passwords(db)] if db != default_database(writes=True) else []
-    return shlex.join([*words, "--seeds", str(SEEDS)])
+    return shell_command(*words, "--seeds", SEEDS)

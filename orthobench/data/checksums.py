@@ -29,16 +29,16 @@ def with_checksum(values: Mapping[str, Any], name: str, checksum_of: Callable[[P
     Raises:
         ValueError: the file or folder cannot be read, or has another checksum than the settings have.
     """
-    given, expected = values.get(name), values.get(name + CHECKSUM)
-    if is_none(given):
+    location, expected = values.get(name), values.get(name + CHECKSUM)
+    if is_none(location):
         return dict(values)
-    path = Path(whole_path(str(given)))
+    path = Path(whole_path(str(location)))
     try:
         checksum = checksum_of(path)
     except OSError as error:
-        raise ValueError(f"{name}={given} cannot be read: {error.strerror}") from error
+        raise ValueError(f"{name}={location} cannot be read: {error.strerror}") from error
     if not is_none(expected) and expected != checksum:
-        raise ValueError(f"{name}={given} is not the {name} it was: its checksum is {checksum}, not {expected}")
+        raise ValueError(f"{name}={location} is not the {name} it was: its checksum is {checksum}, not {expected}")
     return {**values, name: str(path), name + CHECKSUM: checksum}
 
 
@@ -53,15 +53,15 @@ def files_md5(folder: Path, files: Sequence[Path]) -> str:
     """
     kept_in = data_folder() / ".checksums" / f"{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}.json"
     known = _read(kept_in)
-    found: dict[str, tuple[list[int], str]] = {}
+    entries: dict[str, tuple[list[int], str]] = {}
     settled: dict[str, tuple[list[int], str]] = {}
     try:
         for file in files:
             name, now, facts = file.relative_to(folder).as_posix(), time.time_ns(), _facts(file)
             before, checksum = known.get(name, ([], ""))
-            found[name] = (facts, checksum if before == facts else md5(file))
+            entries[name] = (facts, checksum if before == facts else md5(file))
             if max(facts[1:3]) < now - SETTLED_SECONDS * 1e9:
-                settled[name] = found[name]
+                settled[name] = entries[name]
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
     if settled != known:
@@ -69,8 +69,8 @@ def files_md5(folder: Path, files: Sequence[Path]) -> str:
             kept_in.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(kept_in, json.dumps(settled).encode())
     total = hashlib.md5(usedforsecurity=False)
-    for name in sorted(found):
-        total.update(os.fsencode(name) + b"\0" + found[name][1].encode() + b"\n")
+    for name in sorted(entries):
+        total.update(os.fsencode(name) + b"\0" + entries[name][1].encode() + b"\n")
     return total.hexdigest()
 
 

@@ -46,8 +46,8 @@ def request_of(catalog: Catalog, task: str, model: str, settings: Mapping[str, A
 
 def _probes(settings: Mapping[str, Any]) -> set[str]:
     """Return the names of the probes that the user adds."""
-    given = settings.get("probes", [])
-    return set(given.split(",") if isinstance(given, str) else given)
+    names = settings.get("probes", [])
+    return set(names.split(",") if isinstance(names, str) else names)
 
 
 @cache

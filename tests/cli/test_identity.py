@@ -145,8 +145,8 @@ def test_the_kept_checksums_spare_reading_and_never_outlive_a_change(tmp_path, m
         os.utime(files[1], ns=(facts.st_atime_ns, facts.st_mtime_ns))  # the size and the time of before
         assert speech_md5(tmp_path / "rec") != first
         assert read == ["01.wav"]
-        (kept,) = (tmp_path / "data" / ".checksums").iterdir()
-        kept.write_text("[damaged")
+        (entry,) = (tmp_path / "data" / ".checksums").iterdir()
+        entry.write_text("[damaged")
         content[-1] ^= 1
         files[1].write_bytes(content)
         assert speech_md5(tmp_path / "rec") == first
@@ -165,11 +165,11 @@ def test_a_tilde_is_the_users_folder(name, tmp_path, monkeypatch):
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
     write_speech(tmp_path / "rec", 3, 0.1)
     (tmp_path / "book.txt").write_text(BOOK)
-    setting, place = {"ptb": ("text", "book.txt"), "timit": ("audio", "rec")}[name]
-    settings = resolve(Catalog(), name, "rnn", {setting: f"~/{place}"}).spec.task_settings
-    assert settings[setting] == str(tmp_path / place)
+    setting, name_there = {"ptb": ("text", "book.txt"), "timit": ("audio", "rec")}[name]
+    settings = resolve(Catalog(), name, "rnn", {setting: f"~/{name_there}"}).spec.task_settings
+    assert settings[setting] == str(tmp_path / name_there)
     with pytest.raises(ob.UsageError, match="cannot be read"):
-        resolve(Catalog(), name, "rnn", {setting: f"~nobody-of-this-name/{place}"})
+        resolve(Catalog(), name, "rnn", {setting: f"~nobody-of-this-name/{name_there}"})
 
 
 def test_runs_of_data_sets_keep_their_keys():
