@@ -235,17 +235,18 @@ def print_help(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-def split_names(models: str) -> list[str]:
-    """Return the names in the value of `--models`.
+def split_names(models: Iterable[str]) -> list[str]:
+    """Return the names in the values of `--models`.
 
     Raises:
         UsageError: a name is empty.
     """
     from orthobench.errors import UsageError
 
-    names = [name.strip() for name in models.split(",")]
+    texts = ",".join(models)
+    names = [name.strip() for name in texts.split(",")]
     if not all(names):
-        raise UsageError(f"--models '{models}' has an empty name: write --models scornn,lstm")
+        raise UsageError(f"--models '{texts}' has an empty name: write --models scornn,lstm")
     return names
 
 

@@ -57,7 +57,7 @@ def command(
         str | None, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
     ] = None,
     models: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--models", metavar="A,B", help="The models, separated by commas.", autocompletion=completion.model_list
         ),
@@ -163,7 +163,7 @@ def command(
                 raise UsageError("--file says what to run: leave everything else but --seeds out, or leave --file out")
             result = api.sweep_file(file, seeds=seeds, db=db, options=options, dry_run=dry_run, display=display)
         else:
-            if task is None or models is None:
+            if task is None or not models:
                 raise UsageError("say what to run: a task and --models scornn,lstm, or --file sweep.toml")
             result = api.sweep(
                 task,

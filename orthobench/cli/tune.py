@@ -51,7 +51,7 @@ def command(
         str | None, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
     ] = None,
     models: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--models",
             metavar="A,B",
@@ -111,7 +111,7 @@ def command(
     from orthobench.execution.budget import parse_duration
     from orthobench.settings import parse_assignments
 
-    if task is None or models is None:
+    if task is None or not models:
         raise UsageError("say what to run: a task and --models scornn,lstm")
     options = api.ExecutionOptions(
         device=device,
