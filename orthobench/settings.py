@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,6 +203,24 @@ def check_tag(tag: str) -> str:
     if is_none(tag.strip()):
         raise UsageError(f"--tag {tag}: this word selects runs without a tag; choose another tag")
     return tag.strip()
+
+
+def read_toml(file: Path, named: str = "") -> dict[str, Any]:
+    """Return the content of a TOML file of the user's, also of one with the byte order mark of Windows' editor.
+
+    Args:
+        named: the file as errors name it, if it is not the path alone.
+
+    Raises:
+        UsageError: the file cannot be read, or is no TOML.
+    """
+    name = named or str(file)
+    try:
+        return tomllib.loads(file.read_text("utf-8-sig"))
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{name} is not TOML: {error}") from error
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
