@@ -95,7 +95,7 @@ def _unpacking(archive: Path) -> IO[bytes]:
 
 @contextmanager
 def unpacked_folders(path: Path, is_needed: Callable[[str], bool], largest: int) -> Iterator[list[Path]]:
-    """Yield the folders to search for files: the folder that the user named, or those of an archive while it is unpacked.
+    """Yield the folders to search for files: the folder that the user named, or those of an unpacked archive.
 
     Args:
         is_needed: whether a file of this name is unpacked.
