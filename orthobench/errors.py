@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Iterable
 
 _PASSWORD = re.compile(r"(://[^\s:/]*:)[^\s@]*(?:@[^\s@?]*)*(?=@)")
@@ -22,6 +23,11 @@ def without_passwords(text: str) -> str:
     Every location of a database that is printed or stored passes through this function.
     """
     return _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1***", text))
+
+
+def shell_command(*words: object) -> str:
+    """Return a command of orthobench for the user's shell, with every word quoted that needs it."""
+    return shlex.join(["orthobench", *map(str, words)])
 
 
 def one_line(error: BaseException) -> str:

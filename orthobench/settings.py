@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
 from orthobench.errors import UsageError
@@ -15,6 +18,8 @@ Preset = Literal["paper", "quick"]
 """The paper's settings, or a small version for a minute or two."""
 SHORT_NAMES = {"n": "hidden_size", "rho": "negative_ones"}
 """Settings by the papers' symbols, which users may write instead."""
+CHECKSUM = "_md5"
+"""The end of the name of a checksum: a setting `NAME` that names a file or folder has `NAME_md5` next to it."""
 _NONE = ("none", "null")
 
 
@@ -26,7 +31,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _read_none(cls, value: Any) -> Any:
-        return None if isinstance(value, str) and value.lower() in _NONE else value
+        return None if is_none(value) else value
 
     @classmethod
     def fill_share(cls, values: dict[str, Any], name: str, of: int) -> dict[str, Any]:
@@ -98,7 +103,7 @@ class Settings(BaseModel):
         return {
             name
             for name, field in cls.model_fields.items()
-            if (need := _extra(field).get("needs")) and str(values.get(str(need))).lower() in _NONE
+            if (need := _extra(field).get("needs")) and is_none(values.get(str(need)))
         }
 
 
@@ -141,6 +146,21 @@ def merged_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**spec["task_settings"], **spec["model_settings"], **spec["training"]}
 
 
+def is_none(value: Any) -> bool:
+    """Return whether a value is None, or text that stands for it."""
+    return value is None or (isinstance(value, str) and value.lower() in _NONE)
+
+
+def whole_path(path: str) -> str:
+    """Return the absolute path of a file or folder that the user names, with links and ~ resolved."""
+    return os.path.realpath(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for an unknown user
+
+
+def identity(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that identify a run: the checksum of a file or folder stands for its path."""
+    return {name: value for name, value in settings.items() if settings.get(name + CHECKSUM) is None}
+
+
 def text(value: Any) -> str:
     """Return a setting's JSON value as the command line has it."""
     if isinstance(value, list):
@@ -151,13 +171,56 @@ def text(value: Any) -> str:
 
 
 def same(recorded: Any, value: Any) -> bool:
-    """Return whether a value equals a recorded one in any notation: 1e-3 is 0.001, "true" is True."""
-    if isinstance(recorded, float):
-        try:
-            return float(value) == recorded
-        except (TypeError, ValueError):
-            return False
-    return text(recorded).lower() == text(value).lower()
+    """Return whether a value that `run` accepts is the recorded one: 1e-3 is 0.001, 4.0 is 4, "yes" is True.
+
+    Text is the same letter for letter; a path is the same from whatever folder it is written.
+    """
+    if recorded is None:
+        return is_none(value)
+    if isinstance(recorded, str):
+        return recorded == text(value) or (Path(recorded).is_absolute() and recorded == whole_path(text(value)))
+    for kind, reader in _READERS.items():
+        if isinstance(recorded, kind):
+            try:
+                return bool(reader.validate_python(value) == recorded)
+            except ValidationError:
+                return False
+    return text(recorded) == text(value)
+
+
+_READERS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (bool, int, float)}
+"""By type, what reads the values of a setting of this type. A truth value is also an int, so its type is the first."""
+
+
+def check_tag(tag: str) -> str:
+    """Return a tag without the blanks around it.
+
+    Raises:
+        UsageError: the tag is empty, is too long, has a comma or a control character, or is the word for no tag.
+    """
+    if not tag.strip() or "," in tag or not tag.isprintable() or len(tag) > 64:
+        raise UsageError(f"--tag {tag!r}: a tag is a word or a few, of up to 64 characters and without commas")
+    if is_none(tag.strip()):
+        raise UsageError(f"--tag {tag}: this word selects runs without a tag; choose another tag")
+    return tag.strip()
+
+
+def read_toml(file: Path, named: str = "") -> dict[str, Any]:
+    """Return the content of a TOML file of the user's, also of one with the byte order mark of Windows' editor.
+
+    Args:
+        named: the file as errors name it, if it is not the path alone.
+
+    Raises:
+        UsageError: the file cannot be read, or is no TOML.
+    """
+    name = named or str(file)
+    try:
+        return tomllib.loads(file.read_text("utf-8-sig"))
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{name} is not TOML: {error}") from error
 
 
 def parse_assignments(texts: Iterable[str]) -> dict[str, str]:

@@ -18,13 +18,16 @@ from orthobench.model import Model, ModelSettings
 from orthobench.papers import Experiment, experiments
 from orthobench.plugins import Catalog, Plugin, Sources
 from orthobench.probe import Probe
-from orthobench.settings import SHORT_NAMES, Preset, Settings, merged_settings, same
+from orthobench.settings import SHORT_NAMES, Preset, Settings, identity, merged_settings, same
 from orthobench.task import Task, TrainingSettings
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """The canonical form of a run. Equal specs have equal keys, and no others do."""
+    """The canonical form of a run. Equal specs have equal keys.
+
+    Specs that differ only in the place of a file or folder share their keys: its checksum is in them, not its path.
+    """
 
     task: str
     model: str
@@ -38,22 +41,25 @@ class RunSpec:
     @cached_property
     def key(self) -> str:
         """The run's name: 16 hexadecimal digits."""
-        return digest(asdict(self))
+        return digest(self._identity())
 
     @property
     def variant(self) -> str:
         """The run's name without its seed. Runs that differ in the seed alone share it."""
-        return digest({name: value for name, value in asdict(self).items() if name != "seed"})
+        return digest({name: value for name, value in self._identity().items() if name != "seed"})
 
     @property
     def condition(self) -> str:
         """The name of the task and its settings. Runs whose metrics are comparable share it."""
-        return digest({"task": self.task, "settings": self.task_settings, "version": self.task_version})
+        return digest({"task": self.task, "settings": identity(self.task_settings), "version": self.task_version})
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of the task, the model and training, by name."""
         return merged_settings(vars(self))
+
+    def _identity(self) -> dict[str, Any]:
+        return {name: identity(value) if isinstance(value, dict) else value for name, value in asdict(self).items()}
 
     def record(self) -> dict[str, Any]:
         """Return the columns of the database's run record that follow from the spec."""

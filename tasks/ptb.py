@@ -30,6 +30,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.data import dataset
+from orthobench.data.checksums import with_checksum
 from orthobench.data.download import md5
 from orthobench.data.ptb import ALPHABET, SPLITS, read_split, read_text
 from orthobench.model import Signature
@@ -48,17 +49,7 @@ class PTBSettings(Settings):
     @model_validator(mode="before")
     @classmethod
     def _add_checksum(cls, values: dict[str, Any]) -> dict[str, Any]:
-        text, expected = (values.get(name) for name in ("text", "text_md5"))
-        if text is None or str(text).lower() == "none":
-            return values
-        path = Path(text).resolve()
-        try:
-            checksum = md5(path)
-        except OSError as error:
-            raise ValueError(f"text={text} cannot be read: {error.strerror}") from error
-        if expected not in (None, "none", checksum):
-            raise ValueError(f"text={text} is not the text it was: its checksum is {checksum}, not {expected}")
-        return values | {"text": str(path), "text_md5": checksum}
+        return with_checksum(values, "text", md5)
 
 
 class PTB(Task):

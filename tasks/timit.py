@@ -21,17 +21,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.audio import require_audio
 from orthobench.audio.files import sample_count
 from orthobench.audio.spectra import BINS, frame_count
+from orthobench.data.checksums import with_checksum
 from orthobench.data.features import MASKED, PADDING, speech_features
-from orthobench.data.timit import TimitCorpus, TimitSample, speech_folder
+from orthobench.data.timit import TimitCorpus, TimitSample, speech_folder, speech_md5
 from orthobench.model import Model, Signature
 from orthobench.settings import Settings
 from orthobench.task import Batch, Metric, Task
@@ -48,6 +49,11 @@ class TimitSettings(Settings):
     audio: str | None = Field(
         None, description="a folder of WAV or FLAC files to read in place of TIMIT; none: the data set"
     )
+    audio_md5: str | None = Field(
+        None,
+        description="checksum of the recordings' relative paths and contents; computed unless set",
+        json_schema_extra={"neutral": None},
+    )
     exchanged: bool = Field(
         False,
         description="target is the previous frame, as in EXPRNN's program; false: the next frame",
@@ -57,10 +63,10 @@ class TimitSettings(Settings):
         True, description="rebuild the test files after training and measure SegSNR, STOI and PESQ"
     )
 
-    @field_validator("audio")
+    @model_validator(mode="before")
     @classmethod
-    def _make_absolute(cls, folder: str | None) -> str | None:
-        return folder and str(Path(folder).expanduser().resolve())
+    def _add_checksum(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return with_checksum(values, "audio", speech_md5)
 
 
 class Timit(Task):

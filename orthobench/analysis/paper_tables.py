@@ -11,6 +11,7 @@ import pandas as pd
 from orthobench.analysis.aggregates import Aggregate, aggregate, chance_level, scaled, verdict
 from orthobench.analysis.conditions import VariantData
 from orthobench.analysis.statistics import CurveEnd, Median, Summary, median, summarize
+from orthobench.errors import shell_command
 from orthobench.metric import Metric
 from orthobench.papers import Aggregation, Artifact, Column, Experiment, Paper, Printed
 from orthobench.store import Status
@@ -181,9 +182,9 @@ def make_table(paper: Paper, artifact: Artifact, measured: Mapping[str, VariantD
 def fill_command(artifact: Artifact, experiment: Experiment) -> str:
     """Return the command that runs an experiment and the others of its model in the table or figure."""
     kind, _, number = artifact.name.partition(" ")
-    option = f"--{kind} {number}" if kind in ("table", "figure") else f'--table "{artifact.name}"'
+    option, name = (f"--{kind}", number) if kind in ("table", "figure") else ("--table", artifact.name)
     seeds = max(3, experiment.aggregation.upon(artifact.aggregation).seeds or 0)
-    return f"orthobench reproduce {experiment.paper} {option} --models {experiment.model} --seeds {seeds}"
+    return shell_command("reproduce", experiment.paper, option, name, "--models", experiment.model, "--seeds", seeds)
 
 
 def values(variant: VariantData, selection: str, metric: str, split: str) -> list[float]:

@@ -1,8 +1,8 @@
 """Select runs by conditions: one dialect for all commands and for Python.
 
 A condition is KEY=VALUE. The key is a column (`COLUMNS`) or a setting, by its name or by the papers' symbol (n, rho).
-Values that are separated by commas are alternatives. A run must meet all conditions. One text may hold several of them:
-`task=adding,model=scornn,lstm,n=170`.
+Values that are separated by commas are alternatives; so are several in a row, for a value with commas. A run must meet
+all conditions. One text may hold several of them: `task=adding,model=scornn,lstm,n=170`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LISTED = 12
 """Values that an error message lists at most."""
 
 Conditions = dict[str, tuple[str, ...]]
-"""By key, the values that are accepted."""
+"""By key, the values that are accepted: the texts between the commas, with their blanks."""
 Item = TypeVar("Item")
 
 
@@ -36,21 +36,31 @@ def parse_conditions(texts: Iterable[str]) -> Conditions:
     Raises:
         UsageError: a text has no key or no value, or two conditions have the same key.
     """
-    conditions: dict[str, list[str]] = {}
+    conditions: Conditions = {}
     for condition in texts:
+        own: dict[str, list[str]] = {}
         key = ""
         for part in condition.split(","):
-            name, equals, value = (word.strip() for word in part.partition("="))
-            if equals:
-                key = SHORT_NAMES.get(name, name)
-                if key in conditions:
-                    raise UsageError(f"two conditions on {key}: write the alternatives as {key}=A,B")
-            else:
-                value = name
-            if not (key and value):
-                raise UsageError(f"'{condition}' is not a condition: write KEY=VALUE, for example model=scornn")
-            conditions.setdefault(key, []).append(value)
-    return {key: tuple(values) for key, values in conditions.items()}
+            name, equals, value = part.partition("=")
+            if equals and (name.strip().isidentifier() or not key):
+                key = SHORT_NAMES.get(name.strip(), name.strip())
+                if key in conditions or key in own:
+                    raise _two_conditions(key)
+            else:  # an alternative, or the rest of a value with a comma
+                value = part
+            if not (key and value.strip()):
+                raise _no_condition(condition)
+            own.setdefault(key, []).append(value)
+        conditions |= {key: tuple(values) for key, values in own.items()}
+    return conditions
+
+
+def _two_conditions(key: str) -> UsageError:
+    return UsageError(f"two conditions on {key}: write the alternatives as {key}=A,B")
+
+
+def _no_condition(condition: str) -> UsageError:
+    return UsageError(f"'{condition}' is not a condition: write KEY=VALUE, for example model=scornn")
 
 
 def make_conditions(where: Iterable[str] = (), **values: Any) -> Conditions:
@@ -63,12 +73,22 @@ def make_conditions(where: Iterable[str] = (), **values: Any) -> Conditions:
     Raises:
         UsageError: a text is not a condition, or two conditions have the same key.
     """
-    short = [
-        f"{key}={','.join(map(text, value)) if isinstance(value, (list, tuple)) else text(value)}"
-        for key, value in values.items()
-        if value is not None
-    ]
-    return parse_conditions([*short, *where])
+    conditions: Conditions = {}
+    for symbol, value in values.items():
+        if value is None:
+            continue
+        key = SHORT_NAMES.get(symbol, symbol)
+        if key in conditions:
+            raise _two_conditions(key)
+        joined = ",".join(map(text, value)) if isinstance(value, (list, tuple)) else text(value)
+        conditions[key] = tuple(joined.split(","))
+        if not all(map(str.strip, conditions[key])):
+            raise _no_condition(f"{symbol}={joined}")
+    for key, accepted in parse_conditions(where).items():
+        if key in conditions:
+            raise _two_conditions(key)
+        conditions[key] = accepted
+    return conditions
 
 
 def describe(conditions: Conditions) -> str:
@@ -127,10 +147,23 @@ def narrow(
 
 
 def meets(key: str, value: Any, accepted: Sequence[str]) -> bool:
-    """Return whether a value, or any entry of a list, is one of the accepted values."""
+    """Return whether a value, or any entry of a list, is one of the accepted values.
+
+    A value that has commas itself is several accepted values in a row.
+    """
     if key in ("key", "variant", "condition"):  # as with git, the first digits are enough
-        return any(str(value).startswith(start) for start in accepted)
-    return any(same(entry, choice) for entry in _entries(value) for choice in accepted)
+        return any(str(value).startswith(start) for start in _in_a_row(accepted, 1))
+    return any(
+        same(entry, choice)
+        for entry in _entries(value)
+        for length in range(1, str(entry).count(",") + 2)
+        for choice in _in_a_row(accepted, length)
+    )
+
+
+def _in_a_row(accepted: Sequence[str], length: int) -> list[str]:
+    """Return the texts of this many accepted values in a row, as the user wrote them."""
+    return [",".join(accepted[start : start + length]).strip() for start in range(len(accepted) - length + 1)]
 
 
 def _entries(value: Any) -> list[Any]:
@@ -152,7 +185,7 @@ def _check_values(key: str, accepted: Sequence[str], existing: Sequence[Any]) ->
         possible = {*Catalog().names(kind), *map(str, existing)}
     else:
         return
-    for value in accepted:
+    for value in _in_a_row(accepted, 1):
         if value not in possible:
             raise unknown(key, value, possible)
 

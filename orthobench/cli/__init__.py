@@ -35,6 +35,7 @@ from orthobench.cli import (
     sweep,
     tune,
 )
+from orthobench.cli.once import Command, Group
 from orthobench.cli.replaced import replacement
 from orthobench.errors import OrthobenchError, one_line, without_passwords
 from orthobench.execution.signals import stop_while_torch_is_loaded
@@ -67,7 +68,7 @@ def _spell(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(SPELLED, _spell)
 
 
-class Commands(typer.core.TyperGroup):
+class Commands(Group):
     """The list of commands in groups, in the order of their use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -119,7 +120,7 @@ for module in (
     evaluate,
     export,
 ):
-    app.command(module.__name__.rpartition(".")[2])(module.command)
+    app.command(module.__name__.rpartition(".")[2], cls=Command)(module.command)
 app.add_typer(data.app, name="data")
 app.add_typer(db.app, name="db")
 

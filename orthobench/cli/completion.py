@@ -48,7 +48,8 @@ def settings(context: typer.Context, incomplete: str) -> list[Choice]:
 
     kinds: tuple[PluginKind, ...] = ("task", "model")
     catalog, known = Catalog(), training_settings()
-    words = [*context.args, *(context.params.get(name) or "" for name in ("task", "model", "models"))]
+    named = (context.params.get(name) for name in ("task", "model"))
+    words = [*context.args, *(name or "" for name in named), *(context.params.get("models") or ())]
     for word in [
         word for text in words for word in str(text).split(",")
     ]:  # an incomplete option leaves words in `args`

@@ -7,9 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from orthobench.cli.once import Command, Group
 from orthobench.cli.options import DataFolder, Json, print_help
 
 app = typer.Typer(
+    cls=Group,
     callback=print_help,
     invoke_without_command=True,
     rich_markup_mode=None,
@@ -19,7 +21,7 @@ app = typer.Typer(
 Name = Annotated[str, typer.Argument(help="The data set; `orthobench data list` lists them.")]
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_(data_dir: DataFolder = None, json: Json = False) -> None:
     """List the data sets: presence, size, licence and source."""
     from orthobench.cli import records
@@ -52,7 +54,7 @@ def list_(data_dir: DataFolder = None, json: Json = False) -> None:
     typer.echo(f"in {data_folder()}")
 
 
-@app.command()
+@app.command(cls=Command)
 def get(name: Name, data_dir: DataFolder = None) -> None:
     """Download a data set and verify its checksums. An interrupted download resumes."""
     from orthobench.cli.progress import Downloads
@@ -68,7 +70,7 @@ def get(name: Name, data_dir: DataFolder = None) -> None:
     typer.echo(f"{name} is in {selected.folder()}")
 
 
-@app.command("import")
+@app.command("import", cls=Command)
 def import_(
     name: Name,
     path: Annotated[Path, typer.Argument(help="A folder or an archive with the files of the data set.")],
@@ -87,7 +89,7 @@ def import_(
     typer.echo(f"{name} is in {selected.folder()}")
 
 
-@app.command()
+@app.command(cls=Command)
 def verify(
     name: Annotated[str | None, typer.Argument(help="The data set; default: all data sets that are here.")] = None,
     data_dir: DataFolder = None,

@@ -10,9 +10,11 @@ from typing import Annotated, Literal
 import typer
 
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
+from orthobench.cli.once import Command, Group
 from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WrittenDatabase, print_help
 
 app = typer.Typer(
+    cls=Group,
     callback=print_help,
     invoke_without_command=True,
     rich_markup_mode=None,
@@ -20,7 +22,7 @@ app = typer.Typer(
 )
 
 
-@app.command()
+@app.command(cls=Command)
 def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     """Show schema, size, runs by status, machines and integrity.
 
@@ -82,7 +84,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=Command)
 def upgrade(db: Database = DEFAULT_DATABASE) -> None:
     """Upgrade the schema to the newest version. The old file is kept as a backup beside it."""
     from orthobench.errors import without_passwords
@@ -104,7 +106,7 @@ def upgrade(db: Database = DEFAULT_DATABASE) -> None:
         typer.echo(f"{without_passwords(db)}: schema {content.schema} -> {HEAD}{old}")
 
 
-@app.command()
+@app.command(cls=Command)
 def protect(
     db: Database = DEFAULT_DATABASE,
     off: Annotated[bool, typer.Option("--off", help="End the protection.")] = False,
@@ -123,7 +125,7 @@ def protect(
     typer.echo(f"{db} is {'no longer ' if off else ''}protected")
 
 
-@app.command()
+@app.command(cls=Command)
 def backup(
     file: Annotated[Path, typer.Argument(help="The new file.")],
     weights: Annotated[bool, typer.Option("--weights", help="Copy the kept weights beside the database, too.")] = False,
@@ -149,7 +151,7 @@ def backup(
         typer.echo(f"{count} files of weights stay in {weights_folder(db).root}: --weights copies them, too")
 
 
-@app.command()
+@app.command(cls=Command)
 def merge(
     sources: Annotated[
         list[str], typer.Argument(metavar="FROM...", help="Databases to read: files or SQLAlchemy URLs.")
@@ -204,7 +206,7 @@ def _copied_weights(copied: int, missing: int) -> str:
     return f"{copied} files of weights copied{lost}"
 
 
-@app.command()
+@app.command(cls=Command)
 @filtered()
 def drop_weights(
     filters: Filters = NO_FILTERS,
@@ -248,7 +250,7 @@ def drop_weights(
     typer.echo(f"{total} removed")
 
 
-@app.command()
+@app.command(cls=Command)
 @filtered()
 def export(
     folder: Annotated[
@@ -256,9 +258,11 @@ def export(
     ] = None,
     form: Annotated[Literal["csv", "json", "parquet"], typer.Option("--format", help="Format of the files.")] = "csv",
     to: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--to", metavar="DESTINATION", help="In place of DIR: tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]."
+            "--to",
+            metavar="DESTINATION",
+            help="In place of DIR: tensorboard[:DIR], mlflow[:DIR|URI] or wandb[:DIR]; may be repeated.",
         ),
     ] = None,
     filters: Filters = NO_FILTERS,
@@ -279,16 +283,17 @@ def export(
     from orthobench.store.merge import reading
     from orthobench.training.locks import status_in
 
-    if to is not None and (folder is not None or form != "csv" or vectors):
+    if to and (folder is not None or form != "csv" or vectors):
         raise UsageError("--to names the destination: leave DIR, --format and --vectors out")
-    target, selected = None if to is None else parse_target(to), filters.conditions()
+    targets, selected = list(dict.fromkeys(map(parse_target, to or ()))), filters.conditions()
     with reading(db) as store:
         status_of = status_in(store, db)
         runs = select_runs(store.runs(), selected, status_of)
         if not runs:
             raise UsageError(f"{db} holds no runs to export: make one with `orthobench run`")
-        if target is not None:
+        for target in targets:
             typer.echo(send(store, runs, target, status_of))
+        if targets:
             return
         if folder is None:
             raise UsageError("name a folder for the tables, or a destination: orthobench db export --to tensorboard")

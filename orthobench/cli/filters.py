@@ -61,7 +61,8 @@ def filtered(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def with_options(**values: Any) -> None:
-            columns = {name: values.pop(f"filter_{name}") for name in selected}
+            texts = {name: values.pop(f"filter_{name}") for name in selected}
+            columns = {name: ",".join(alternatives) if alternatives else None for name, alternatives in texts.items()}
             command(filters=Filters(columns, values.pop("filter_where") or ()), **values)
 
         signature = inspect.signature(command, eval_str=True)
@@ -87,7 +88,7 @@ def _options(names: Sequence[str]) -> list[inspect.Parameter]:
             help=f"{text}; short for --where {name}={metavar}.",
             autocompletion=completion.column(name),
         )
-        kinds[name] = Annotated[str | None, option]
+        kinds[name] = Annotated[list[str] | None, option]
     kinds["where"] = Annotated[
         list[str] | None,
         typer.Option(

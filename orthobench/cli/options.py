@@ -65,12 +65,9 @@ CheckpointEvery = Annotated[
 
 
 def _check_tags(tags: list[str] | None) -> list[str]:
-    from orthobench.errors import UsageError
+    from orthobench.settings import check_tag
 
-    for tag in tags or ():
-        if not tag.strip() or "," in tag or not tag.isprintable() or len(tag) > 64:
-            raise UsageError(f"--tag {tag!r}: a tag is a word or a few, of up to 64 characters and without commas")
-    return list(dict.fromkeys(tag.strip() for tag in tags or ()))
+    return list(dict.fromkeys(map(check_tag, tags or ())))
 
 
 Tags = Annotated[
@@ -238,17 +235,18 @@ def print_help(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-def split_names(models: str) -> list[str]:
-    """Return the names in the value of `--models`.
+def split_names(models: Iterable[str]) -> list[str]:
+    """Return the names in the values of `--models`.
 
     Raises:
         UsageError: a name is empty.
     """
     from orthobench.errors import UsageError
 
-    names = [name.strip() for name in models.split(",")]
+    texts = ",".join(models)
+    names = [name.strip() for name in texts.split(",")]
     if not all(names):
-        raise UsageError(f"--models '{models}' has an empty name: write --models scornn,lstm")
+        raise UsageError(f"--models '{texts}' has an empty name: write --models scornn,lstm")
     return names
 
 
@@ -273,13 +271,10 @@ def check_names(task: str | None, models: Iterable[str], plugins: Collection[Pat
         catalog.find("model", model)
 
 
-def asks_for_results_alone(
-    device: str,
-    backend: str,
-    on_divergence: str,
-    checkpoints: str | None,
-    plugins: Collection[Path] | None,
-    tags: Collection[str] | None,
-) -> bool:
-    """Return whether a command would change nothing for runs that have a result, and check nothing on this machine."""
-    return (device, backend, on_divergence, checkpoints) == ("auto", "auto", "stop", None) and not (plugins or tags)
+def asks_for_results_alone(context: typer.Context, *known: str) -> bool:
+    """Return whether the user gave no parameter but the known ones, from which stored results follow.
+
+    Any other one, such as a tag or a device, changes a finished run or is checked on this machine.
+    """
+    sources = {name: context.get_parameter_source(name) for name in context.params if name not in known}
+    return all(source is None or source.name == "DEFAULT" for source in sources.values())

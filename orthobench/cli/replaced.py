@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 REPLACEMENTS = {
@@ -37,9 +38,9 @@ def replacement(command: str, option: str, arguments: Sequence[str]) -> str | No
 
 
 def _value(option: str, arguments: Sequence[str]) -> str:
-    """Return the value of an option on the command line."""
+    """Return the value of an option on the command line, quoted for the shell."""
     for position, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name == option:
-            return value if equals else " ".join(arguments[position + 1 : position + 2])
+            return shlex.join([value] if equals else arguments[position + 1 : position + 2])
     return ""

@@ -49,7 +49,7 @@ def command(
     table: Annotated[str | None, typer.Option("--table", metavar="N", help="Restrict to this table.")] = None,
     figure: Annotated[str | None, typer.Option("--figure", metavar="N", help="Restrict to this figure.")] = None,
     models: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option("--models", metavar="A,B", help="Restrict to these models.", autocompletion=completion.model_list),
     ] = None,
     where: Annotated[
@@ -160,7 +160,7 @@ def command(
                 str(paper),
                 table=table,
                 figure=figure,
-                models=None if models is None else split_names(models),
+                models=split_names(models) if models else None,
                 where=parse_assignments(where or ()),
                 scale=scale,
                 seeds=seeds or 1,

@@ -31,6 +31,7 @@ from orthobench.cli.options import (
 
 
 def command(
+    context: typer.Context,
     task: Annotated[
         str, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
     ],
@@ -72,7 +73,7 @@ def command(
     from orthobench.settings import parse_assignments
 
     settings = parse_assignments([*(set_ or ()), *([] if epochs is None else [f"epochs={epochs}"])])
-    if not force and asks_for_results_alone(device, backend, on_divergence, checkpoints, plugin, tag):
+    if asks_for_results_alone(context, "task", "model", "set_", "preset", "seed", "epochs", "db"):
         from orthobench.cli.finished import answer_run
 
         if answer_run(task, model, settings, preset, seed, db):

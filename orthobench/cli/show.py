@@ -190,8 +190,7 @@ def _plugin_files(facts: dict[str, Any]) -> list[str]:
 
 def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = ()) -> str:
     """Return the command that repeats the run, also after a change of the defaults."""
-    import shlex
-
+    from orthobench.errors import shell_command
     from orthobench.papers import experiments
     from orthobench.settings import merged_settings, text
 
@@ -199,9 +198,9 @@ def reproduce(spec: dict[str, Any], plugin_files: Sequence[str] = ()) -> str:
     papers = set().union(*(each.settings for each in experiments(spec["task"], spec["model"])))
     if papers - settings.keys():  # the record leaves out neutral values; a paper's value would replace them
         settings = _neutral(spec) | settings
-    overrides = " ".join(f"-s {name}={text(value)}" for name, value in settings.items())
-    plugins = "".join(f" --plugin {shlex.quote(file)}" for file in plugin_files)
-    return f"orthobench run {spec['task']} {spec['model']} --seed {spec['seed']} {overrides}{plugins}"
+    words = [word for name, value in settings.items() for word in ("-s", f"{name}={text(value)}")]
+    words += [word for file in plugin_files for word in ("--plugin", file)]
+    return shell_command("run", spec["task"], spec["model"], "--seed", spec["seed"], *words)
 
 
 def _neutral(spec: dict[str, Any]) -> dict[str, Any]:

@@ -52,11 +52,12 @@ def _print_schema(requested: bool) -> None:
 
 
 def command(
+    context: typer.Context,
     task: Annotated[
         str | None, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
     ] = None,
     models: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--models", metavar="A,B", help="The models, separated by commas.", autocompletion=completion.model_list
         ),
@@ -118,9 +119,8 @@ def command(
     from orthobench.settings import parse_assignments
 
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
-    of_devices = executor != "local" or threads or slurm or group_minutes or gpu_batch
-    is_plain = not (file or match_parameters or dry_run or budget or of_devices)
-    if is_plain and task and names and asks_for_results_alone(device, backend, on_divergence, checkpoints, plugin, tag):
+    known = ("task", "models", "grid", "set_", "seeds", "preset", "db", *(() if jobs else ("jobs",)))
+    if task and names and asks_for_results_alone(context, *known):
         from orthobench.cli.finished import answer_sweep
 
         if answer_sweep(task, names, axes, settings, preset, seeds or 1, db):
@@ -163,7 +163,7 @@ def command(
                 raise UsageError("--file says what to run: leave everything else but --seeds out, or leave --file out")
             result = api.sweep_file(file, seeds=seeds, db=db, options=options, dry_run=dry_run, display=display)
         else:
-            if task is None or models is None:
+            if task is None or not models:
                 raise UsageError("say what to run: a task and --models scornn,lstm, or --file sweep.toml")
             result = api.sweep(
                 task,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -52,7 +51,7 @@ def command(
         str | None, typer.Argument(help="The task; `orthobench plugins` lists them.", autocompletion=completion.tasks)
     ] = None,
     models: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--models",
             metavar="A,B",
@@ -112,7 +111,7 @@ def command(
     from orthobench.execution.budget import parse_duration
     from orthobench.settings import parse_assignments
 
-    if task is None or models is None:
+    if task is None or not models:
         raise UsageError("say what to run: a task and --models scornn,lstm")
     options = api.ExecutionOptions(
         device=device,
@@ -162,16 +161,16 @@ def command(
 
 def _best_command(result: TuningResult, options: ExecutionOptions, db: str) -> str:
     """Return the command that trains the best trial with more seeds; empty without a finished trial."""
-    from orthobench.errors import without_passwords
+    from orthobench.errors import shell_command, without_passwords
     from orthobench.store.default import default_database
 
     if result.best is None:
         return ""
     search = result.tuning.search
-    words = ["orthobench", "sweep", search.task, "--models", search.model]
+    words = ["sweep", search.task, "--models", search.model]
     settings = search.overrides | result.best.settings
     words += [word for name, value in settings.items() for word in ("-s", f"{name}={value}")]
     words += ["--preset", search.preset] if search.preset != "paper" else []
     words += [word for plugin in options.plugins for word in ("--plugin", str(plugin))]
     words += ["--db", without_passwords(db)] if db != default_database(writes=True) else []
-    return shlex.join([*words, "--seeds", str(SEEDS)])
+    return shell_command(*words, "--seeds", SEEDS)

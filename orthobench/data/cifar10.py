@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import tarfile
-import zlib
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
+from orthobench.data.archives import copy_member, members
 from orthobench.data.download import Download
 from orthobench.data.images import ImageDataSet, Part, read_file
-from orthobench.data.limits import LimitedReader, copy_limited
 from orthobench.data.plain_pickle import PlainArray, load_plain
 from orthobench.errors import UsageError
 
@@ -81,24 +78,10 @@ class CIFAR10(ImageDataSet):
         Raises:
             UsageError: the archive is cut off, is another file, or unpacks to more than the real one.
         """
-        try:
-            with _opened(archive) as stream:
-                limited = LimitedReader(stream, 2 * self.size, archive)
-                with tarfile.open(fileobj=cast("IO[bytes]", limited), mode="r|") as members:
-                    for member in members:
-                        name = PurePosixPath(member.name).as_posix()
-                        content = members.extractfile(member) if name in self.files and member.isfile() else None
-                        if content is not None:
-                            copy_limited(content, into / name, self.largest, f"{name} in {archive}")
-        except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
-            raise UsageError(f"{archive} is cut off or is not a tar archive: {error}") from error
-
-
-def _opened(archive: Path) -> IO[bytes]:
-    """Open an archive; reading unpacks gzip."""
-    with archive.open("rb") as stream:
-        packed = stream.read(2) == b"\x1f\x8b"
-    return cast("IO[bytes]", gzip.open(archive) if packed else archive.open("rb"))
+        for name, content in members(archive, 2 * self.size):
+            file = PurePosixPath(name).as_posix()
+            if file in self.files:
+                copy_member(content, into / file, self.largest, f"{file} in {archive}")
 
 
 def _read_batch(file: Path) -> tuple[Tensor, Tensor]:

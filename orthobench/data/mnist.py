@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from orthobench.data.archives import unpacked_folders
 from orthobench.data.download import Download
 from orthobench.data.images import ImageDataSet, Part, read_file
 from orthobench.data.limits import copy_limited
@@ -22,6 +24,11 @@ def packed(mirrors: tuple[str, ...], files: dict[str, tuple[str, int]]) -> tuple
         Download(f"{name}.gz", tuple(f"{mirror}{name}.gz" for mirror in mirrors), checksum, size)
         for name, (checksum, size) in files.items()
     )
+
+
+def _names(file: str) -> list[str]:
+    """Return the names under which a file is found: some programs that unpack it put a dot before `idx`."""
+    return [name + end for name in (file, file.replace("-idx", ".idx")) for end in ("", ".gz")]
 
 
 class MNIST(ImageDataSet):
@@ -51,15 +58,20 @@ class MNIST(ImageDataSet):
     shape = (28, 28)
 
     def gather(self, path: Path, into: Path) -> None:
-        """Copy the files, plain or gzipped, from the folder itself or from torchvision's folder inside it."""
-        for file in self.files:
-            candidates = [
-                folder / f"{file}{end}" for folder in (path, path / self.torchvision_folder) for end in ("", ".gz")
-            ]
-            source = next((candidate for candidate in candidates if candidate.is_file()), None)
-            if source is None:
-                raise UsageError(f"{path} has no {file} or {file}.gz: name the folder with the four files")
-            self._unpack(source, into / file)
+        """Copy the files, plain or gzipped, from a folder, torchvision's folder inside it, or an archive of either."""
+        names = {name for file in self.files for name in _names(file)}
+        with unpacked_folders(path, names.__contains__, self.largest) as folders:
+            for file in self.files:
+                source = next((each for folder in folders for each in self._sources(folder, file)), None)
+                if source is None:
+                    raise UsageError(f"{path} has no {file} or {file}.gz: name the folder with the four files")
+                self._unpack(source, into / file)
+
+    def _sources(self, folder: Path, file: str) -> Iterator[Path]:
+        """Yield the existing files that are this one, also each in a folder of its own name, as in a set of Kaggle."""
+        for parent in (folder, folder / self.torchvision_folder):
+            for name in _names(file):
+                yield from (path for path in (parent / name, parent / name / name) if path.is_file())
 
     def read(self, folder: Path, part: Part) -> tuple[Tensor, Tensor]:
         from torchvision.datasets.mnist import read_image_file, read_label_file

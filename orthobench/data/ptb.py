@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from orthobench.data.archives import unpacked_folders
 from orthobench.data.dataset import DataSet
 from orthobench.data.download import Download
 from orthobench.errors import UsageError
@@ -68,12 +69,15 @@ class PTB(DataSet):
     )
 
     def gather(self, path: Path, into: Path) -> None:
-        """Copy the three files from the folder, or from the folder `data` of the unpacked archive."""
-        folder = next((parent for parent in (path, path / "data") if (parent / "ptb.train.txt").is_file()), path)
-        for name in self.files:
-            if not (folder / name).is_file():
-                raise UsageError(f"{folder / name} does not exist: name the folder with {', '.join(self.files)}")
-            self.copy_file(folder / name, into / name)
+        """Copy the three files from a folder, from its folder `data`, or from an archive."""
+        with unpacked_folders(path, self.files.__contains__, self.largest) as folders:
+            parents = [parent for folder in folders for parent in (folder, folder / "data")]
+            parent = next((each for each in parents if (each / "ptb.train.txt").is_file()), folders[0])
+            for name in self.files:
+                if not (parent / name).is_file():
+                    missing = path / (parent / name).relative_to(folders[0])
+                    raise UsageError(f"{missing} does not exist: name the folder with {', '.join(self.files)}")
+                self.copy_file(parent / name, into / name)
 
     def faults(self, folder: Path) -> list[str]:
         problems = []

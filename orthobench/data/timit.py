@@ -7,29 +7,24 @@ every speaker (SA1, SA2) are left out, so each speaker has eight sentences: thre
 from __future__ import annotations
 
 import hashlib
-import lzma
 import os
 import re
-import zipfile
-import zlib
 from abc import abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import IO, ClassVar
 
 from orthobench.audio import require_audio
 from orthobench.audio.files import sample_count
+from orthobench.data.archives import copy_member, is_archive, members
+from orthobench.data.checksums import files_md5
 from orthobench.data.dataset import DataSet
 from orthobench.data.download import Download
-from orthobench.data.limits import copy_limited
 from orthobench.errors import UsageError
 
 SENTENCES = 8
-UNREADABLE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
-"""Errors of `zipfile` for members that are damaged, encrypted, or packed in a way it does not know."""
-
 _CORE_TEST = """
     mdab0 mwbt0 felc0 mtas1 mwew0 fpas0 mjmp0 mlnt0 fpkt0 mlll0 mtls0 fjlm0
     mbpm0 mklt0 fnlp0 mcmj0 mjdh0 fmgd0 mgrt0 mnjm0 fdhc0 mjln0 mpam0 fmld0
@@ -73,16 +68,13 @@ class SpeechSet(DataSet):
 
     def gather(self, path: Path, into: Path) -> None:
         total = matches = 0
-        for name, stream in _contents(path):
+        for name, stream in _contents(path, 2 * self.size):
             with stream:
                 if match := self.pattern.search(name.lower()):
                     matches += 1
                     target = into / match.group()
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    try:
-                        total += copy_limited(stream, target, self.largest, name)
-                    except UNREADABLE as error:
-                        raise UsageError(f"{name} in {path} cannot be unpacked: {error}; get another copy") from error
+                    total += copy_member(stream, target, self.largest, f"{name} in {path}")
             if total > 2 * self.size:
                 raise UsageError(f"{path} has more than {2 * self.size} bytes of speech: name the original files alone")
         if not matches:
@@ -183,12 +175,12 @@ def speech_folder(folder: Path) -> Speech:
     Raises:
         UsageError: the folder does not exist, cannot be read, or has fewer than three files.
     """
-    files = [file for file in _walk(folder) if file.suffix.lower() in (".wav", ".flac")]
+    files = _recordings(folder)
     if len(files) < 3:
         raise UsageError(f"{folder} has {len(files)} WAV or FLAC files: three parts need three or more")
     by_file = len({file.parent for file in files}) < 3
     groups: dict[str, list[Path]] = defaultdict(list)
-    for file in sorted(files):
+    for file in files:
         groups[(file if by_file else file.parent).relative_to(folder).as_posix()].append(file)
     order = sorted(groups, key=lambda name: hashlib.sha256(name.encode()).digest())
     share = max(1, round(len(order) / 10))
@@ -197,6 +189,19 @@ def speech_folder(folder: Path) -> Speech:
         for names in (order[:share], order[share : 2 * share], order[2 * share :])
     )
     return Speech(trained, validation, test, validation + test)
+
+
+def speech_md5(folder: Path) -> str:
+    """Return the MD5 of the WAV and FLAC files below a folder: of their relative paths and their contents.
+
+    Raises:
+        UsageError: the folder does not exist, or a file cannot be read.
+    """
+    return files_md5(folder, _recordings(folder))
+
+
+def _recordings(folder: Path) -> list[Path]:
+    return sorted(file for file in _walk(folder) if file.suffix.lower() in (".wav", ".flac"))
 
 
 def _walk(folder: Path) -> Iterator[Path]:
@@ -213,17 +218,11 @@ def _walk(folder: Path) -> Iterator[Path]:
         yield from (Path(parent) / name for name in names)
 
 
-def _contents(path: Path) -> Iterator[tuple[str, BinaryIO]]:
-    """Yield the path and open stream of each file at a path, also inside ZIP archives. The caller closes it."""
+def _contents(path: Path, limit: int) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield the path and open stream of each file at a path, also inside archives. The caller closes it."""
     files = [path] if path.is_file() else sorted(_walk(path.resolve()))
     for file in files:
-        if file.suffix.lower() != ".zip":
+        if is_archive(file):
+            yield from members(file, limit)
+        else:
             yield file.as_posix(), file.open("rb")
-            continue
-        try:
-            with zipfile.ZipFile(file) as archive:
-                for entry in archive.infolist():
-                    if not entry.is_dir():
-                        yield entry.filename, archive.open(entry)  # type: ignore[misc]
-        except UNREADABLE as error:
-            raise UsageError(f"{file} is not a complete ZIP archive ({error}): download it again") from error

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from orthobench.errors import UsageError
 from orthobench.execution.groups import GroupSize
+from orthobench.settings import check_tag
 from orthobench.sinks.targets import Target, parse_target
 from orthobench.training.devices import BackendName, DeviceName
 from orthobench.training.graph import GraphMode
@@ -85,6 +86,8 @@ class ExecutionOptions:
                 f"-j 0 is for runs in this process (jobs=0): leave it out with --executor {self.executor}, or give a "
                 "limit"
             )
+        for tag in self.tags:
+            check_tag(tag)
         self._check_gpu_batch()
         if self.executor != "slurm" and (self.slurm or self.group_minutes is not None):
             raise UsageError("--slurm and --group-minutes are for --executor slurm (slurm=, group_minutes=)")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from orthobench.errors import UsageError
+from orthobench.settings import read_toml
 
 GPU_OPTIONS = ("gpus", "gpus_per_node", "gpus_per_task", "gpus_per_socket")
 """The options of sbatch that request GPUs; `gres=gpu:1` does so too."""
@@ -72,12 +72,8 @@ def _from_words(text: str) -> dict[str, str | bool]:
 
 
 def _from_file(file: Path) -> dict[str, str | bool]:
-    try:
-        content = tomllib.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--slurm {file} cannot be read: {error}") from error
     values: dict[str, str | bool] = {}
-    for name, value in content.items():
+    for name, value in read_toml(file, f"--slurm {file}").items():
         if not isinstance(value, str | int | float):
             raise UsageError(f"--slurm {file}: write {name} as one word or number, as sbatch takes it")
         if value is not False:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from orthobench.errors import StorageError, UsageError, unknown
 from orthobench.gate.inference import Direction
-from orthobench.settings import Preset
+from orthobench.settings import Preset, read_toml
 from orthobench.spec import RunConfig, RunSpec
 from orthobench.store import atomic
 
@@ -174,12 +173,7 @@ def read_baseline(file: Path) -> Baseline:
     Raises:
         UsageError: a file cannot be read, or an entry is invalid; the line names the entry.
     """
-    try:
-        content = tomllib.loads(file.read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f"baseline {file} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"baseline {file} is not TOML: {error}") from error
+    content = read_toml(file, f"baseline {file}")
     shared = content.pop("task", {})
     runs = content.get("run", [])
     if not isinstance(shared, dict) or not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):

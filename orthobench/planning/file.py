@@ -16,16 +16,15 @@ sequence_length = "100..400:x2"
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orthobench.errors import UsageError, unknown
 from orthobench.planning import MAX_SEEDS
 from orthobench.planning.grid import Axis, read_grid
-from orthobench.settings import Preset, text
+from orthobench.settings import Preset, read_toml, text
 
 Scalar = str | bool | int | float
 Name = Annotated[str, Field(min_length=1)]
@@ -89,20 +88,6 @@ def read_file(path: Path) -> SweepFile:
         return SweepFile(**content)
     except ValidationError as error:
         raise UsageError(f"{path}: {_explain(error)}") from error
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file.
-
-    Raises:
-        UsageError: the file cannot be read, or is no TOML.
-    """
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path} is not TOML: {error}") from error
 
 
 def schema() -> str:

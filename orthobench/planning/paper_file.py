@@ -19,10 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import find_paper
 from orthobench.planning import MAX_SEEDS
-from orthobench.planning.file import read_toml
 from orthobench.planning.paper import resolve_experiments, restrict
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
+from orthobench.settings import read_toml
 
 EXPECTED = {
     "paper": 'the key of a paper, such as "helfrich2018"',

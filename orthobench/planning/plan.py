@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from orthobench.errors import UsageError
 from orthobench.planning.grid import Axis, combinations
 from orthobench.plugins import Catalog
-from orthobench.settings import Preset, Settings
+from orthobench.settings import Preset, Settings, identity
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Run, Status, Store
 from orthobench.training.checkpoint import checkpoints_at
@@ -183,7 +183,7 @@ def _number(version: str) -> int:
 def _means_the_same(settings: Settings, recorded: dict[str, Any]) -> bool:
     """Return whether the settings that an earlier version recorded mean the same as these."""
     group = type(settings)
-    now, before = (group.neutral() | values for values in (settings.canonical(), recorded))
+    now, before = (identity(group.neutral() | values) for values in (settings.canonical(), recorded))
     shared = now.keys() & before.keys()
     if any(now[name] != before[name] for name in shared):
         return False

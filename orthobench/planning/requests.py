@@ -3,7 +3,7 @@
 Settings can be resolved only by the classes of models, which need torch. A request needs no class: equal requests to
 the same code are resolved to the same run. So a request is the hash of the words and of the whole code, and the
 database keeps the last request of each run. The seed is no part of it. Other code gives other requests, and the run is
-then resolved in the usual way.
+then resolved in the usual way. So is a run whose settings name a file or folder: the words say nothing of its content.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from orthobench.plugins import Catalog
-from orthobench.settings import Preset, text
+from orthobench.plugins.static import plugin_settings
+from orthobench.settings import CHECKSUM, Preset, text
 
 PACKAGES = ("orthobench", "orthobench.models", "orthobench.tasks", "orthobench.probes")
 SOURCES = (".py", ".toml")
@@ -25,15 +26,28 @@ SOURCES = (".py", ".toml")
 
 
 def request_of(catalog: Catalog, task: str, model: str, settings: Mapping[str, Any], preset: Preset) -> str | None:
-    """Return the request for a run, without its seed; None if a plugin is not built in, since its code may change.
+    """Return the request for a run, without its seed; None if the words do not determine the run.
+
+    They do not if a plugin is not built in, since its code may change, or if a setting names a file or folder.
 
     Args:
         settings: the user's settings, as values or as text.
     """
     if not (catalog.find("task", task).is_built_in and catalog.find("model", model).is_built_in):
         return None
+    if not _probes(settings) <= {plugin.name for plugin in catalog if plugin.kind == "probe" and plugin.is_built_in}:
+        return None
+    declared = plugin_settings(catalog, "task", task) | plugin_settings(catalog, "model", model)
+    if any(name + CHECKSUM in declared for name in settings):
+        return None
     words = [code_hash(), task, model, preset, sorted((name, text(v)) for name, v in settings.items())]
     return hashlib.sha256(json.dumps(words).encode()).hexdigest()[:32]
+
+
+def _probes(settings: Mapping[str, Any]) -> set[str]:
+    """Return the names of the probes that the user adds."""
+    names = settings.get("probes", [])
+    return set(names.split(",") if isinstance(names, str) else names)
 
 
 @cache

@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, RowMapping, Table, UniqueConstraint, delete, insert, select, update
 
-from orthobench.errors import DamagedError, UsageError
+from orthobench.errors import DamagedError, UsageError, shell_command
 from orthobench.store.atomic import name_new, unwritable
 from orthobench.store.backup import already_there, back_up, row_counts
 from orthobench.store.connect import connect
@@ -61,7 +61,7 @@ def reading(location: str) -> Iterator[Store]:
             yield store
     elif file is None:
         raise UsageError(
-            f"{location} has the older schema {version}: run `orthobench db upgrade --db {location}` first"
+            f"{location} has the older schema {version}: run `{shell_command('db', 'upgrade', '--db', location)}` first"
         )
     else:
         with TemporaryDirectory() as folder:

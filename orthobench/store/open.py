@@ -16,7 +16,7 @@ from urllib.parse import quote
 from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, SQLAlchemyError
 
-from orthobench.errors import OrthobenchError, UsageError
+from orthobench.errors import OrthobenchError, UsageError, shell_command
 from orthobench.store.atomic import storage_error
 from orthobench.store.backup import back_up
 from orthobench.store.connect import connect, is_read_only
@@ -98,7 +98,11 @@ def open_read_only(location: str) -> Store:
         if version is None:
             raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with --db")
         if version != HEAD:
-            fix = "use that version of orthobench" if version > HEAD else f"`orthobench db upgrade --db {location}`"
+            fix = (
+                "use that version of orthobench"
+                if version > HEAD
+                else f"`{shell_command('db', 'upgrade', '--db', location)}`"
+            )
             raise UsageError(f"{location} has the schema {version}, and this program reads {HEAD}: {fix}")
     except OrthobenchError:
         engine.dispose()

@@ -14,7 +14,7 @@ from torch import Tensor
 from orthobench.errors import UsageError
 from orthobench.model import Model, Signature
 from orthobench.plugins import Catalog
-from orthobench.spec import RunConfig, RunSpec, resolve_again
+from orthobench.spec import RunConfig, RunSpec, digest, resolve_again
 from orthobench.store import Run, Status, Store, Weights
 from orthobench.task import Task
 from orthobench.weights.content import BROKEN, SUFFIX, Content, decode
@@ -163,8 +163,13 @@ def _described(decoded: Content, name: str) -> tuple[RunSpec, Signature]:
     try:
         spec, signature = RunSpec(**facts["spec"]), Signature(**facts["signature"])
         known = facts["key"] == spec.key and isinstance(facts["iteration"], int)
+        is_earlier = facts["key"] == digest(facts["spec"])
     except (KeyError, TypeError) as error:
         raise UsageError(f"{name} lacks facts of its run ({error}): {BROKEN}") from error
+    if not known and is_earlier:
+        raise UsageError(
+            f"{name} is of an earlier version, which named runs by the place of their data: train it again"
+        )
     if not known:
         raise UsageError(f"{name} names a run that its settings do not make: {BROKEN}")
     return spec, signature

@@ -57,6 +57,45 @@ def test_runs_meet_all_conditions(texts, keys):
     assert parse_conditions([describe(conditions)] if conditions else []) == conditions
 
 
+FILES = [
+    run("3a", "rnn", 0, hidden_size=4, gate=True, text="/home/me/my,book.txt", rate=1.0, names=[]),
+    run("3b", "rnn", 1, hidden_size=8, gate=False, text="/home/ME/my,book.txt", rate=0.5, names=["a", "b"]),
+    run("3c", "rnn", 2, hidden_size=16, gate=None, text="/home/me/a, b,c=d.txt", rate=0.5, names=["a"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("texts", "keys"),
+    [
+        (["text=/home/me/my,book.txt"], ["3a"]),
+        (["text=/home/me/my,book.txt,seed=0,1"], ["3a"]),
+        (["text=/home/me/other,/home/me/my,book.txt"], ["3a"]),
+        (["text=my,book.txt", "seed=0"], ["3a"]),
+        (["text=~/my,book.txt"], ["3a"]),
+        (["text=../me/./my,book.txt"], ["3a"]),
+        (["text=/home/me/a, b,c=d.txt"], []),
+        (["hidden_size=4.0"], ["3a"]),
+        (["hidden_size=1_6, 8"], ["3b", "3c"]),
+        (["gate=yes"], ["3a"]),
+        (["gate=False"], ["3b"]),
+        (["gate=NULL"], ["3c"]),
+        (["rate=1"], ["3a"]),
+        (["rate=5e-1"], ["3b", "3c"]),
+        (["names=b"], ["3b"]),
+        (["names=none"], ["3a"]),
+        (["model=RNN"], []),
+    ],
+)
+def test_a_condition_takes_what_a_run_takes(texts, keys, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setattr("os.getcwd", lambda: "/home/me")
+    try:
+        selected = select_runs(FILES, parse_conditions(texts))
+    except UsageError:
+        selected = []
+    assert [selected_run.key for selected_run in selected] == keys
+
+
 def test_the_status_can_be_computed():
     selected = select_runs(RUNS, parse_conditions(["status=interrupted"]), lambda run: "interrupted")
     assert len(selected) == 4

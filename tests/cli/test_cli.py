@@ -177,6 +177,18 @@ def test_the_command_shown_names_what_the_record_leaves_out(model, overrides):
     assert again.spec.key == spec.key
 
 
+def test_the_command_shown_can_be_pasted_into_a_shell(tmp_path):
+    file = tmp_path / 'a $(touch pwned) "q" b;touch pwned.txt'
+    file.write_text("abc" * 100)
+    spec = resolve(Catalog(), "ptb", "rnn", {"text": str(file)}).spec
+    shown = reproduce(spec.record()["spec"], ["my plugin.py"])
+    command = shown.replace("orthobench", "printf '%s\\n'", 1)
+    words = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert f"-s\ntext={file}\n-s\n" in words
+    assert words.endswith("--plugin\nmy plugin.py\n")
+    assert list(tmp_path.iterdir()) == [file]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

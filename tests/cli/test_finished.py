@@ -58,6 +58,11 @@ def resolve_nothing(*_: object, **__: object) -> None:
         [*RUN, "--force"],
         [*RUN, "--device", "cuda"],
         [*RUN, "--on-divergence", "continue"],
+        [*RUN, "--cuda-graph", "on"],
+        [*RUN, "--log-to", "tensorboard:x"],
+        [*RUN, "--keep-weights", "last"],
+        [*RUN, "--weights-at", "x"],
+        [*RUN, "--checkpoints", "x"],
         [*RUN, "-s", "clip_norm=1"],
         ["run", "adding", "lstm", *RUN[3:]],
     ],
@@ -69,7 +74,18 @@ def test_another_command_is_resolved(words, orthobench, monkeypatch):
     assert orthobench(*words).err == "error: it is resolved\n"
 
 
-@pytest.mark.parametrize("more", [["--seeds", "3"], ["--grid", "lr=1,2"], ["--match-parameters", "100"], ["--dry-run"]])
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--seeds", "3"],
+        ["--grid", "lr=1,2"],
+        ["--match-parameters", "100"],
+        ["--dry-run"],
+        ["--gpu-share", "2"],
+        ["--budget", "1h"],
+        ["--cuda-graph", "on"],
+    ],
+)
 def test_another_sweep_is_resolved(more, orthobench, monkeypatch):
     assert orthobench(*SWEEP).code == 0
     monkeypatch.setattr("orthobench.api.sweep", resolve_nothing)
@@ -124,6 +140,14 @@ def test_code_from_outside_has_no_request(tmp_path):
     catalog = Catalog([tmp_path / "mine.py"])
     assert requests.request_of(catalog, "adding", "mine", {}, "paper") is None
     assert requests.request_of(catalog, "adding", "rnn", {}, "paper") is not None
+    assert requests.request_of(catalog, "adding", "rnn", {"probes": "jacobian,mine"}, "paper") is None
+    assert requests.request_of(catalog, "adding", "rnn", {"probes": ["jacobian"]}, "paper") is not None
+
+
+def test_a_file_or_folder_that_a_setting_names_has_no_request():
+    for task, settings in (("ptb", {"text": "book.txt"}), ("timit", {"audio": "rec"})):
+        assert requests.request_of(Catalog(), task, "rnn", settings, "paper") is None
+        assert requests.request_of(Catalog(), task, "rnn", {"epochs": 1}, "paper") is not None
 
 
 def test_a_request_is_of_the_words_alone():

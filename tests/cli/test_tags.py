@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+import orthobench as ob
+
 MARKUP = "[red]<b>a</b>"
 
 
@@ -32,7 +34,7 @@ def test_a_sweep_tags_what_it_finds_and_what_it_trains(orthobench, tiny_options)
     sweep = ("sweep", "adding", *tiny_options, "--models")
     orthobench(*sweep, "rnn")
     orthobench(*sweep, "rnn,lstm", "--tag", "both")
-    orthobench(*sweep, "rnn,lstm", "--tag", "none", "--dry-run")
+    orthobench(*sweep, "rnn,lstm", "--tag", "later", "--dry-run")
     assert tags(orthobench) == {"rnn": ["both"], "lstm": ["both"]}
     compared = json.loads(orthobench("compare", "tag=both,model=rnn", "tag=both,model=lstm", "--json").out)
     assert [len(keys) for keys in compared[0]["runs"]] == [1, 1]
@@ -44,6 +46,24 @@ def test_tags_that_are_none(orthobench, tiny_options, tmp_path, name):
     assert outcome.code == 2
     assert "a tag is a word or a few" in outcome.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["none", "None", " null "])
+def test_the_word_for_no_tag_is_no_tag(orthobench, tiny_options, tmp_path, name):
+    outcome = orthobench("run", "adding", "rnn", *tiny_options, "--tag", name)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "this word selects runs without a tag; choose another tag" in outcome.err
+    with pytest.raises(ob.UsageError, match="choose another tag"):
+        ob.ExecutionOptions(tags=("night", name))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tags_that_differ_in_case_are_different_tags(orthobench, tiny_options):
+    for model, tag in (("rnn", "Thesis"), ("lstm", "thesis"), ("gru", "THESIS")):
+        assert orthobench("run", "adding", model, *tiny_options, "--tag", tag).code == 0
+    assert tags(orthobench, "--tag", "Thesis") == {"rnn": ["Thesis"]}
+    assert orthobench("delete", "--tag", "thesis", "--yes").code == 0
+    assert tags(orthobench) == {"rnn": ["Thesis"], "gru": ["THESIS"]}
 
 
 def test_what_a_terminal_would_act_on_is_not_printed(orthobench, tiny_options):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +42,21 @@ def test_real_files_have_the_counts_of_the_literature(real_data):
     assert set("".join(read.values())) == set(ALPHABET)
     assert read["train"].startswith("aer banknote berlitz calloway centrust")
     assert sum(file.stat().st_size for file in folder.glob("*.txt")) == dataset("ptb").size
+
+
+@pytest.mark.parametrize("form", ["zip", "gztar"])
+def test_files_are_taken_in_from_an_archive(form, files, tmp_path):
+    (tmp_path / "whole" / "simple-examples").mkdir(parents=True)
+    shutil.copytree(files, tmp_path / "whole" / "simple-examples" / "data")
+    (tmp_path / "whole" / "simple-examples" / "models").mkdir()
+    archive = shutil.make_archive(str(tmp_path / "simple"), form, tmp_path / "whole")
+    dataset("ptb").import_files(Path(archive))
+    assert read_split(dataset("ptb").require(), "test") == "the <unk> of N years\nmr. vinken is chairman\n"
+    (tmp_path / "cut.zip").write_bytes(Path(archive).read_bytes()[:100])
+    with pytest.raises(UsageError, match=r"cut.zip is not a complete ZIP archive"):
+        dataset("ptb").import_files(tmp_path / "cut.zip")
+    with pytest.raises(UsageError, match="is neither a folder nor a ZIP or TAR archive"):
+        dataset("ptb").import_files(files / "ptb.test.txt")
 
 
 def test_lines_lose_the_blanks_around_them_and_keep_one_line_end(files):

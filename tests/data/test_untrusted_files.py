@@ -9,6 +9,7 @@ import pickle
 import struct
 import tarfile
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -212,7 +213,7 @@ def test_what_unpacks_to_more_than_the_real_data_is_refused(bomb, tmp_path, monk
             read.append(self)
 
     monkeypatch.setattr("orthobench.data.limits.LimitedReader", Counting)
-    monkeypatch.setattr("orthobench.data.cifar10.LimitedReader", Counting)
+    monkeypatch.setattr("orthobench.data.archives.LimitedReader", Counting)
     (tmp_path / "theirs").mkdir()
     path = write(tmp_path / "theirs" / "inner" if name == "mnist" else tmp_path / "theirs")
     with pytest.raises(UsageError, match=f"has more than {limit} bytes, unlike the real data: get another copy"):
@@ -220,6 +221,20 @@ def test_what_unpacks_to_more_than_the_real_data_is_refused(bomb, tmp_path, monk
     assert max(stream.bytes_read - stream.limit for stream in read) == 1
     assert not dataset(name).present()
     assert not list(tmp_path.rglob(f".{name}.new"))
+
+
+def test_a_member_with_a_path_outside_is_written_nowhere_else(tmp_path, monkeypatch):
+    archive = tmp_path / "theirs" / "mnist.zip"
+    archive.parent.mkdir()
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    with zipfile.ZipFile(archive, "w") as packed:
+        for name in ("../../t10k-labels-idx1-ubyte", "/t10k-images-idx3-ubyte"):
+            packed.writestr(name, "harm")
+    with pytest.raises(UsageError, match="has no train-images-idx3-ubyte"):
+        dataset("mnist").import_files(archive)
+    assert not list(tmp_path.rglob("t10k-*"))
+    assert not Path("/t10k-images-idx3-ubyte").exists()
 
 
 def test_an_encrypted_zip_is_one_line(tmp_path):

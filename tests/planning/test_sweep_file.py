@@ -12,8 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orthobench.errors import UsageError
+from orthobench.execution.slurm_settings import read_settings
+from orthobench.gate.baseline import read_baseline
 from orthobench.planning.file import SweepFile, read_file, schema
 from orthobench.planning.grid import read_grid
+from orthobench.planning.paper_file import runs_in
+from orthobench.plugins import Catalog
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = """
@@ -155,3 +159,23 @@ def test_a_sweep_names_the_model_that_lacks_a_setting(orthobench):
 def test_a_range_without_a_step_points_to_the_search(orthobench):
     outcome = orthobench("sweep", "adding", "--models", "lstm", "--grid", "learning_rate=1e-4..1e-2")
     assert (outcome.code, "`orthobench tune` searches a range" in outcome.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "read"),
+    [
+        ('task = "adding"\nmodels = ["rnn"]\n', lambda file: read_file(file).task == "adding"),
+        ('[[runs]]\npaper = "helfrich2018"\ntable = "1"\n', lambda file: len(runs_in(file, Catalog())) > 0),
+        ('[[run]]\ntask = "adding"\nmodel = "rnn"\n', lambda file: len(read_baseline(file).run) == 1),
+        ('partition = "gpu"\n', lambda file: read_settings([str(file)]).options == {"partition": "gpu"}),
+    ],
+    ids=["sweep", "reproduce", "check", "slurm"],
+)
+def test_the_byte_order_mark_of_an_editor_is_no_content(content, read, tmp_path):
+    file = tmp_path / "mine.toml"
+    for start in (b"", b"\xef\xbb\xbf"):
+        file.write_bytes(start + content.encode())
+        assert read(file)
+    file.write_bytes(b"\xff\xfe" + content.encode("utf-16-le"))
+    with pytest.raises(UsageError, match=r"mine\.toml is not TOML"):
+        read(file)

@@ -134,6 +134,8 @@ def test_audio_metrics_are_optional(folder):
 
 
 def test_a_folder_is_the_same_from_everywhere(tmp_path, monkeypatch):
+    write_speech(tmp_path / "mine", 3, 0.1)
+    monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
     assert TimitSettings(audio="mine") == TimitSettings(audio=str(tmp_path / "mine"))
 
