@@ -55,7 +55,7 @@ class Target:
         return (value - self.value) / self.margin
 
     def at(self, units: float) -> float:
-        """Return the value so many margins above the target, within the possible range."""
+        """Return the value at this number of margins above the target, within the possible range."""
         value = self.value * self.margin**units if self.is_logarithmic else self.value + self.margin * units
         return min(max(value, self.low), self.high)
 

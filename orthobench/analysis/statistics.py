@@ -218,8 +218,8 @@ def equivalence(
     interval lies within the margin: "agrees". Where the interval lies outside the margin, the mean "differs". If the
     target has a standard deviation of its own, the interval is that of the difference of two means (Welch, 1947).
 
-    A target that is a single run is one more draw of what scatters here. So the interval is the prediction interval
-    mean ± t s sqrt(1 + 1/n), and the target lies "within the spread" of the values or "outside the spread".
+    A target that is a single run varies as the values do. So the interval is the prediction interval, the mean
+    ± t s sqrt(1 + 1/n). The target lies "within the spread" of the values or "outside the spread".
 
     All else is "undecided", and so are fewer than three values.
 

@@ -22,8 +22,8 @@ VALUES = [0.6, 0.9, 0.7, 1.0]
 
 
 def aggregate(*arguments):
-    made = aggregate_and_judge(*arguments)
-    return made and made[0]
+    result = aggregate_and_judge(*arguments)
+    return result and result[0]
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,10 @@ def test_errors_that_span_decades_are_compared_by_their_logarithms():
     values = [1.0, math.e, math.e**2]
     target = Target(math.e, 1.5, error=0.5, is_logarithmic=True)
     number, agreement = aggregate_and_judge(values, Aggregation(over="mean", seeds=5), LOSS, target)
-    own, theirs = 1 / 3, (0.5 / math.e) ** 2 / 5
-    half_width = t.ppf(0.95, (own + theirs) ** 2 / (own**2 / 2 + theirs**2 / 4)) * math.sqrt(own + theirs)
+    own, printed_part = 1 / 3, (0.5 / math.e) ** 2 / 5
+    half_width = t.ppf(0.95, (own + printed_part) ** 2 / (own**2 / 2 + printed_part**2 / 4)) * math.sqrt(
+        own + printed_part
+    )
     assert (number.low, number.high) == (
         pytest.approx(math.exp(1 - half_width)),
         pytest.approx(math.exp(1 + half_width)),

@@ -180,9 +180,9 @@ def test_a_printed_deviation_widens_the_interval_to_welchs(printed, error, runs)
     values = [0.9, 1.3, 1.1, 1.6]
     result = equivalence(values, printed, 0.1, error, runs)
     deviation = np.std(values, ddof=1)
-    own, theirs = deviation**2 / 4, error**2 / runs
-    freedom = (own + theirs) ** 2 / (own**2 / 3 + theirs**2 / (runs - 1))
-    low, high = t.interval(0.9, freedom, np.mean(values) - printed, math.sqrt(own + theirs))
+    own, printed_runs = deviation**2 / 4, error**2 / runs
+    freedom = (own + printed_runs) ** 2 / (own**2 / 3 + printed_runs**2 / (runs - 1))
+    low, high = t.interval(0.9, freedom, np.mean(values) - printed, math.sqrt(own + printed_runs))
     assert (result.low - printed, result.high - printed) == (pytest.approx(low), pytest.approx(high))
     p = ttest_ind_from_stats(np.mean(values), deviation, 4, printed, error, runs, equal_var=False).pvalue
     assert (p < 0.1) == (low > 0 or high < 0)
@@ -205,8 +205,8 @@ def test_two_samples_of_one_distribution_differ_in_ten_percent_at_most():
 
     def share(error: bool) -> float:
         verdicts = [
-            equivalence(ours, theirs.mean(), 0.0, theirs.std(ddof=1) if error else 0.0, 5).verdict
-            for ours, theirs in pairs
+            equivalence(ours, printed_runs.mean(), 0.0, printed_runs.std(ddof=1) if error else 0.0, 5).verdict
+            for ours, printed_runs in pairs
         ]
         return verdicts.count("differs") / draws
 
