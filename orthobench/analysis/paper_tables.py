@@ -78,7 +78,7 @@ class Cell:
         verdict: of `analysis.statistics.equivalence`; or why there is no test, such as "own settings".
         reason: the numbers that the verdict follows from, in words.
         better: where the value differs: whether it is better; None without the metric's declaration.
-        place: "at the ceiling" or "at chance", where models that learn nothing of interest are too; else empty.
+        limit: "at the ceiling" or "at chance", where models that learn nothing of interest are too; else empty.
         target: the printed number with its margin; None without a number.
         variant: the measured runs.
         final: the mean of the last evaluations.
@@ -98,7 +98,7 @@ class Cell:
     median: Median | None = None
     by_validation: Summary | None = None
     aggregation: Aggregation = NOTHING_STATED
-    place: Literal["", "at the ceiling", "at chance"] = ""
+    limit: Literal["", "at the ceiling", "at chance"] = ""
     target: Target | None = None
 
     @property
@@ -109,7 +109,7 @@ class Cell:
     @property
     def is_confirmed(self) -> bool:
         """Return whether the printed number holds at a place where a broken model would not get it."""
-        return self.is_settled and not self.place
+        return self.is_settled and not self.limit
 
     @property
     def is_refuted(self) -> bool:
@@ -127,11 +127,11 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """Return the verdict with its direction and place."""
+        """Return the verdict with its direction and limit."""
         direction = {True: ", better", False: ", worse", None: ""}[self.better]
         whose = " of our runs" if self.verdict.endswith("the spread") else ""
-        place = f", {self.place}" if self.place and self.verdict != "own settings" else ""
-        return f"{self.verdict}{whose}{direction}{place}"
+        limit = f", {self.limit}" if self.limit and self.verdict != "own settings" else ""
+        return f"{self.verdict}{whose}{direction}{limit}"
 
     @property
     def rule(self) -> str:
@@ -315,7 +315,7 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
         median(everything) if variant.fails and not is_time else None,
         summarize(list(selected("best_valid").values())) if how.selection == "best_test" and not is_time else None,
         how,
-        _place(printed, metric, 0.0 if how.scaled else variant.run.baselines.get(printed.metric)),
+        _limit(printed, metric, 0.0 if how.scaled else variant.run.baselines.get(printed.metric)),
         None if printed.value is None or is_time else target,
     )
     difference = cell.difference
@@ -333,7 +333,7 @@ def _verdict(printed: Printed, experiment: Experiment, agreement: Agreement) -> 
     return "own settings" if experiment.own_settings else agreement
 
 
-def _place(printed: Printed, metric: Metric | None, chance: float | None) -> Literal["", "at the ceiling", "at chance"]:
+def _limit(printed: Printed, metric: Metric | None, chance: float | None) -> Literal["", "at the ceiling", "at chance"]:
     """Return whether a printed fraction is as good as perfect, or hardly better than chance."""
     if printed.value is None or metric is None or not metric.is_fraction or metric.goal != "max":
         return ""

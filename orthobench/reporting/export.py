@@ -53,12 +53,12 @@ def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, 
 
     Columns: row, column, model, parameters, printed, printed_error, quoted, lost, printed_as, measured, measured_low,
     measured_high, measured_deviation, measured_as, seeds, diverged, solved, median, median_low, median_high, rule,
-    final, at_best_validation, difference, tolerances, verdict, better, place, reason, backends, command, tags.
+    final, at_best_validation, difference, tolerances, verdict, better, limit, reason, backends, command, tags.
     `printed_as` says how the printed number was made, such as "best of 3, scaled". `measured` is made in the same way,
     as `measured_as` says; else it is the mean over the finished seeds, in the metric's unit. `measured_low` and
     `measured_high` are the 90 % interval that decides the verdict, `measured_deviation` the deviation of the kind that
     the paper prints. `difference` is measured minus printed, and `tolerances` the same in tolerances. `rule` says which
-    test of a run counts. `place` says whether the printed number is at the ceiling or at chance. `median` and its
+    test of a run counts. `limit` says whether the printed number is at the ceiling or at chance. `median` and its
     interval are given where some runs fail; a diverged run counts as the worst.
 
     Args:
@@ -179,7 +179,7 @@ def _paper_sheet(table: PaperTable) -> Sheet:
             "tolerances": cell.tolerances,
             "verdict": cell.verdict,
             "better": cell.better,
-            "place": cell.place,
+            "limit": cell.limit,
             "reason": cell.reason,
             "backends": "; ".join(cell.variant.backends) if cell.variant else "",
             "command": cell.command,

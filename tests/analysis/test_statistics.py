@@ -198,15 +198,15 @@ def test_equal_values_need_no_spread():
 
 
 def test_two_samples_of_one_distribution_differ_in_ten_percent_at_most():
-    """Where the printed runs scatter as ours. Without their deviation a printed mean differs far more often."""
+    """Where the printed runs scatter as measured. Without their deviation a printed mean differs far more often."""
     rng = np.random.default_rng(4)
     draws = 3_000
     pairs = [(rng.normal(0.5, 0.03, 10), rng.normal(0.5, 0.03, 5)) for _ in range(draws)]
 
     def share(error: bool) -> float:
         verdicts = [
-            equivalence(ours, printed_runs.mean(), 0.0, printed_runs.std(ddof=1) if error else 0.0, 5).verdict
-            for ours, printed_runs in pairs
+            equivalence(measured, printed_runs.mean(), 0.0, printed_runs.std(ddof=1) if error else 0.0, 5).verdict
+            for measured, printed_runs in pairs
         ]
         return verdicts.count("differs") / draws
 
