@@ -288,13 +288,13 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
     everything = _with_diverged(variant, chosen, metric) if variant else []
     finite = [value for value in everything if math.isfinite(value)]
     target = TOLERANCE.target(printed, finite, metric, bool(how.scaled))
-    made = aggregate(everything, how, metric, target)
-    if variant is None or made is None or (how.scaled and chance is None):
+    judged = aggregate(everything, how, metric, target)
+    if variant is None or judged is None or (how.scaled and chance is None):
         outcome = "diverged" if variant and variant.diverged == len(variant.runs) else "not measured"
-        if made is not None:
+        if judged is not None:
             outcome = "no chance level to scale by"
         return Cell(printed, experiment, None, outcome, command, aggregation=how)
-    measured, agreement = made
+    measured, agreement = judged
     decided, why = _verdict(printed, experiment, agreement), ""
     is_time = printed.metric in TIMES
     if printed.value is not None and not is_time:
