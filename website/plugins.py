@@ -124,7 +124,7 @@ def _measured(model: str) -> list[str]:
         elif entry.claim:
             claims.append([link, escape(entry.claim.claim.text), entry.claim.verdict, escape(entry.claim.reason)])
     if numbers:
-        header = ["paper", "number", "printed", "measured", "seeds", "verdict"]
+        header = ["paper", "number", "printed", "measured [90 % interval]", "seeds", "verdict"]
         parts += ["### Beside the papers' numbers", table(header, numbers)]
     if claims:
         parts += ["### The papers' claims", table(["paper", "claim", "here", "measured"], claims)]

@@ -37,7 +37,7 @@ def headline_table() -> str:
         if claims := [entry.claim for entry in entries if entry.claim]:
             held = sum(bool(claim.holds) for claim in claims)
             rows.append([title, f"{len(claims)} claim{'s' * (len(claims) != 1)} checked", f"{held} held", ""])
-    return table(["paper and part", "printed", "measured", "verdict"], rows)
+    return table(["paper and part", "printed", "measured [90 % interval]", "verdict"], rows)
 
 
 def _by_part() -> Iterator[tuple[str, list[Decided]]]:

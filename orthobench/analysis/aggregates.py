@@ -12,11 +12,9 @@ from orthobench.analysis.statistics import (
     FEWEST_SEEDS,
     LEVEL,
     Agreement,
-    Equivalence,
     best_of,
     equivalence,
     median,
-    summarize,
     within,
 )
 from orthobench.metric import Metric
@@ -31,15 +29,50 @@ Accuracy = TypeVar("Accuracy", float, "pd.Series", "NDArray[np.float64]")
 
 
 @dataclass(frozen=True)
+class Target:
+    """A printed number, and how far a measured one may lie from it and still agree.
+
+    Attributes:
+        margin: the largest distance, or the largest factor where errors span decades (`is_logarithmic`).
+        error: the number printed after ±; 0 without one.
+        low: the smallest value that the metric can have.
+        high: the largest one.
+    """
+
+    value: float = 0.0
+    margin: float = 1.0
+    error: float = 0.0
+    is_logarithmic: bool = False
+    low: float = -math.inf
+    high: float = math.inf
+
+    def units(self, value: float) -> float:
+        """Return how many margins a value lies above the target."""
+        if not math.isfinite(value):
+            return value
+        if self.is_logarithmic:
+            return math.log(value / self.value) / math.log(self.margin)
+        return (value - self.value) / self.margin
+
+    def at(self, units: float) -> float:
+        """Return the value at this number of margins above the target, within the possible range."""
+        value = self.value * self.margin**units if self.is_logarithmic else self.value + self.margin * units
+        return min(max(value, self.low), self.high)
+
+    @property
+    def error_units(self) -> float:
+        """Return the printed error in margins; to first order where the scale is logarithmic."""
+        return self.error / (self.value * math.log(self.margin) if self.is_logarithmic else self.margin)
+
+
+@dataclass(frozen=True)
 class Aggregate:
     """A number over seeds.
 
     Attributes:
         n: seeds that make it.
         value: the mean, the median or the best of the values.
-        half_width: of a mean, that of its 95 % interval; None for fewer than two values.
-        low: lower end of the 90 % interval that decides the verdict, that of one more run where print is of one seed;
-            None without one.
+        low: lower end of the 90 % interval that decides the verdict; None without one.
         high: upper end.
         deviation: the standard deviation in the way of the printed one; None without one.
         words: how it is made, where print states its own way; else empty.
@@ -47,19 +80,27 @@ class Aggregate:
 
     n: int
     value: float
-    half_width: float | None = None
     low: float | None = None
     high: float | None = None
     deviation: float | None = None
     words: str = ""
 
+    @property
+    def interval(self) -> str:
+        """Return the 90 % interval as text; empty without one."""
+        return "" if self.low is None or self.high is None else f"{self.low:.4g} to {self.high:.4g}"
+
     def __str__(self) -> str:
-        spread = "" if self.half_width is None else f" ± {self.half_width:.2g}"
-        return f"{self.value:.4g}{spread}"
+        interval = "" if self.low is None or self.high is None else f" [{self.low:.4g}, {self.high:.4g}]"
+        return f"{self.value:.4g}{interval}"
 
 
-def aggregate(values: Sequence[float], how: Aggregation, metric: Metric | None) -> Aggregate | None:
-    """Return the number that values over seeds make; None without a finite one.
+def aggregate(
+    values: Sequence[float], how: Aggregation, metric: Metric | None, target: Target = Target()
+) -> tuple[Aggregate, Agreement] | None:
+    """Return the number that values over seeds make and whether it agrees with a target; None without a finite value.
+
+    A mean is judged by `equivalence`, a median and a best of k by the bootstrap interval.
 
     Args:
         values: in the order of the seeds, already scaled. A run without a value is infinite, on the worse side.
@@ -75,46 +116,51 @@ def aggregate(values: Sequence[float], how: Aggregation, metric: Metric | None) 
     if len(finite) > 1 and how.deviation in ("sample", "population"):
         deviation = statistics.stdev(finite) if how.deviation == "sample" else statistics.pstdev(finite)
         words = f"{words}, {how.deviation} deviation {deviation:.2g}"
+    units = [target.units(value) for value in values]
+    low: float | None = None
+    high: float | None = None
     if how.over == "best":
-        best = sign * min(sign * value for value in chosen)
-        low: float | None = None
-        high: float | None = None
+        n, value = len(chosen), sign * min(sign * value for value in chosen)
         if len(values) >= FEWEST_SEEDS:
-            low, high = best_of(values, how.seeds or 1, sign, 2 * LEVEL)
-        return Aggregate(len(chosen), best, None, low, high, deviation, words)
-    if how.over == "median":
-        middle = median(chosen, 2 * LEVEL)
-        assert middle is not None
-        return Aggregate(len(chosen), middle.value, None, middle.low, middle.high, deviation, words)
-    summary = summarize(finite)
-    interval = equivalence(chosen, 0.0, 0.0, of_one_run=how.seeds == 1)
-    assert summary is not None
-    return Aggregate(len(finite), summary.mean, summary.half_width, interval.low, interval.high, deviation, words)
-
-
-def verdict(
-    values: Sequence[float], number: Aggregate, how: Aggregation, target: float, margin: float
-) -> tuple[Agreement, str]:
-    """Return whether the number over seeds agrees with a printed one, and why, in words.
-
-    A mean is judged by two one-sided t tests, a median and a best of k by the bootstrap interval. A printed number of
-    one seed is judged by the interval of one more run.
-    """
-    if how.over in ("best", "median"):
-        result = Equivalence(within(number.low, number.high, target, margin), number.low, number.high)
+            low, high = best_of(units, how.seeds or 1, sign, 2 * LEVEL)
+        agreement = within(low, high, 0.0, 1.0)
+    elif how.over == "median":
+        middle, n, value = median(units, 2 * LEVEL), len(chosen), statistics.median(chosen)
+        low, high = (middle.low, middle.high) if middle else (None, None)
+        agreement = within(low, high, 0.0, 1.0)
     else:
-        result = equivalence(values, target, margin, of_one_run=how.seeds == 1)
-        diverged = sum(map(math.isinf, values))
-        if diverged:
-            return result.verdict, f"{diverged} of {len(values)} runs diverged"
+        n, value = len(finite), math.fsum(finite) / len(finite)
+        result = equivalence(units, 0.0, 1.0, target.error_units, how.seeds)
+        low, high, agreement = result.low, result.high, result.verdict
+    if low is not None and high is not None:
+        low, high = target.at(low), target.at(high)
+    return Aggregate(n, value, low, high, deviation, words), agreement
+
+
+def reason(
+    values: Sequence[float], number: Aggregate, agreement: Agreement, how: Aggregation, printed: str, target: Target
+) -> str:
+    """Return why a number over seeds agrees with a printed one or does not, in words.
+
+    Args:
+        printed: the number with all its digits.
+    """
+    margin = f"× or ÷ {target.margin:g}" if target.is_logarithmic else f"± {target.margin:.2g}"
+    is_mean = how.over not in ("best", "median")
+    if is_mean and (diverged := sum(map(math.isinf, values))):
+        return f"{diverged} of {len(values)} runs diverged"
     if len(values) < FEWEST_SEEDS:
-        return result.verdict, f"fewer than {FEWEST_SEEDS} seeds decide nothing"
-    if result.low is None or result.high is None:
-        return "undecided", "too few seeds for an interval of the median"
-    where = {"agrees": "lies within", "differs": "lies outside", "undecided": "crosses"}[result.verdict]
-    mean = " of one more run" if how.seeds == 1 else ""
-    of = {"best": f" of the best of {how.seeds}", "median": " of the median"}.get(how.over or "", mean)
-    return result.verdict, f"90 % interval{of} {result.low:.4g} to {result.high:.4g} {where} "
+        return f"fewer than {FEWEST_SEEDS} seeds decide nothing"
+    if not number.interval:
+        return "too few seeds for an interval of the median"
+    if is_mean and how.seeds == 1:
+        where = "contains" if agreement == "within the spread" else "does not contain"
+        return f"90 % prediction interval of one more run {number.interval} {where} {printed}"
+    where = {"agrees": "lies within", "differs": "lies outside"}.get(agreement, "crosses")
+    if is_mean and target.error:
+        return f"90 % interval, widened by the printed deviation, {number.interval} {where} {printed} {margin}"
+    of = {"best": f" of the best of {how.seeds}", "median": " of the median"}.get(how.over or "", "")
+    return f"90 % interval{of} {number.interval} {where} {printed} {margin}"
 
 
 def chance_level(baseline: float | None) -> float | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import pandas as pd
 
-from orthobench.analysis.aggregates import Aggregate, aggregate, chance_level, scaled, verdict
+from orthobench.analysis.aggregates import Aggregate, Target, aggregate, chance_level, reason, scaled
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.statistics import CurveEnd, Median, Summary, median, summarize
+from orthobench.analysis.statistics import Agreement, CurveEnd, Median, Summary, median, summarize
 from orthobench.errors import shell_command
 from orthobench.metric import Metric
 from orthobench.papers import Aggregation, Artifact, Column, Experiment, Paper, Printed
@@ -23,16 +24,35 @@ class Tolerance:
 
     of_fractions: float
     relative: float
+    factor: float
 
-    def margin(self, printed: float, metric: Metric | None) -> float:
-        """Return the margin of a printed number in the metric's unit."""
-        return self.of_fractions if metric and metric.is_fraction else self.relative * abs(printed)
+    def target(self, printed: Printed, values: Sequence[float], metric: Metric | None, is_scaled: bool) -> Target:
+        """Return a printed number with its margin in the metric's unit.
+
+        Args:
+            values: the measured ones, which tell whether the metric is ever negative.
+        """
+        value, error = printed.value or 0.0, printed.error or 0.0
+        if metric and metric.is_fraction:
+            return Target(value, self.of_fractions, error, low=-math.inf if is_scaled else 0.0, high=1.0)
+        if metric and metric.name in SPAN_DECADES and min([value, *values]) > 0:
+            return Target(value, self.factor, error, is_logarithmic=True, low=0.0)
+        is_error = metric is not None and metric.goal == "min" and min([value, *values]) >= 0
+        margin = self.relative * abs(value) or self.relative
+        return Target(value, margin, error, low=0.0 if is_error else -math.inf)
 
     def __str__(self) -> str:
-        return f"{self.of_fractions:g} of a fraction, {self.relative:.0%} of other numbers"
+        return (
+            f"{self.of_fractions:g} of a fraction, a factor of {self.factor:g} of an error that spans decades, "
+            f"{self.relative:.0%} of other numbers"
+        )
 
 
-TOLERANCE = Tolerance(of_fractions=0.005, relative=0.02)
+TOLERANCE = Tolerance(of_fractions=0.005, relative=0.02, factor=1.5)
+SPAN_DECADES = ("mse", "rmse", "cross_entropy")
+"""Errors on synthetic tasks. Their seeds scatter by factors, so they are compared as logarithms."""
+CHANCE_SHARE = 0.1
+"""A printed accuracy less than this share of the way from chance to perfect is at chance."""
 NOTHING_STATED = Aggregation()
 TIMES = {"minutes_per_epoch": 60.0, "seconds_per_epoch": 1.0}
 
@@ -56,9 +76,11 @@ class Cell:
         measured: the number over the runs, made as the printed one; where print states no way, the mean over the
             finished runs.
         aggregation: how the printed number was made.
-        verdict: "agrees", "differs" or "undecided" (`analysis.statistics.equivalence`), or why there is no test.
+        verdict: of `analysis.statistics.equivalence`; or why there is no test, such as "own settings".
         reason: the numbers that the verdict follows from, in words.
         better: where the value differs: whether it is better; None without the metric's declaration.
+        limit: "at the ceiling" or "at chance", where models that learn nothing of interest are too; else empty.
+        target: the printed number with its margin; None without a number.
         variant: the measured runs.
         final: the mean of the last evaluations.
         median: where some runs fail, the median over the finished and the diverged runs.
@@ -77,6 +99,23 @@ class Cell:
     median: Median | None = None
     by_validation: Summary | None = None
     aggregation: Aggregation = NOTHING_STATED
+    limit: Literal["", "at the ceiling", "at chance"] = ""
+    target: Target | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the printed number holds."""
+        return self.verdict in ("agrees", "within the spread")
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Return whether the printed number holds at a place where a broken model would not get it."""
+        return self.is_settled and not self.limit
+
+    @property
+    def is_refuted(self) -> bool:
+        """Return whether the printed number does not hold."""
+        return self.verdict in ("differs", "outside the spread")
 
     @property
     def runs(self) -> list[str]:
@@ -89,9 +128,11 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """Return the verdict with its direction."""
+        """Return the verdict with its direction and limit."""
         direction = {True: ", better", False: ", worse", None: ""}[self.better]
-        return f"{self.verdict}{direction}"
+        whose = " of our runs" if self.verdict.endswith("the spread") else ""
+        limit = f", {self.limit}" if self.limit and self.verdict != "own settings" else ""
+        return f"{self.verdict}{whose}{direction}{limit}"
 
     @property
     def rule(self) -> str:
@@ -116,6 +157,13 @@ class Cell:
         if self.measured is None or self.printed.value is None:
             return None
         return self.measured.value - self.printed.value
+
+    @property
+    def tolerances(self) -> float | None:
+        """Return how many tolerances the measured number lies above the printed one; None without either."""
+        if self.measured is None or self.target is None:
+            return None
+        return self.target.units(self.measured.value)
 
 
 @dataclass(frozen=True)
@@ -239,35 +287,61 @@ def _cell(artifact: Artifact, experiment: Experiment, printed: Printed, variant:
     chosen = selected(how.selection)
     metric = variant.run.declared(printed.metric) if variant else None
     everything = _with_diverged(variant, chosen, metric) if variant else []
-    measured = aggregate(everything, how, metric)
-    if variant is None or measured is None or (how.scaled and chance is None):
+    finite = [value for value in everything if math.isfinite(value)]
+    target = TOLERANCE.target(printed, finite, metric, bool(how.scaled))
+    judged = aggregate(everything, how, metric, target)
+    if variant is None or judged is None or (how.scaled and chance is None):
         outcome = "diverged" if variant and variant.diverged == len(variant.runs) else "not measured"
-        if measured is not None:
+        if judged is not None:
             outcome = "no chance level to scale by"
         return Cell(printed, experiment, None, outcome, command, aggregation=how)
-    decided, reason = _verdict(printed, everything, measured, how, metric)
+    measured, agreement = judged
+    decided, why = _verdict(printed, experiment, agreement), ""
     is_time = printed.metric in TIMES
-    is_end = how.selection in ("last", "curve") and not how.scaled
-    ends = variant.ends_of(printed.split, printed.metric) if is_end else {}
-    if reason and printed.value is not None:
-        reason += (
-            f"; {_within(printed.value, TOLERANCE.margin(printed.value, metric), everything, list(ends.values()))}"
-        )
-    better = metric.sign * (measured.value - printed.value) < 0 if metric and printed.value is not None else None
-    return Cell(
+    if printed.value is not None and not is_time:
+        is_end = how.selection in ("last", "curve") and not how.scaled
+        ends = variant.ends_of(printed.split, printed.metric) if is_end else {}
+        why = reason(everything, measured, agreement, how, printed.number, target)
+        why += f"; {_within(target, everything, list(ends.values()))}"
+    cell = Cell(
         printed,
         experiment,
         measured,
         decided,
         None,
-        reason,
-        better if decided == "differs" else None,
+        why,
+        None,
         variant,
         None if is_time else summarize(list(selected("final").values())),
         median(everything) if variant.fails and not is_time else None,
         summarize(list(selected("best_valid").values())) if how.selection == "best_test" and not is_time else None,
         how,
+        _limit(printed, metric, 0.0 if how.scaled else variant.run.baselines.get(printed.metric)),
+        None if printed.value is None or is_time else target,
     )
+    difference = cell.difference
+    if cell.is_refuted and metric and difference is not None:
+        return replace(cell, better=metric.sign * difference < 0)
+    return cell
+
+
+def _verdict(printed: Printed, experiment: Experiment, agreement: Agreement) -> str:
+    """Return the verdict, or why there is none."""
+    if printed.value is None:
+        return "no number printed"
+    if printed.metric in TIMES:
+        return "another machine"
+    return "own settings" if experiment.own_settings else agreement
+
+
+def _limit(printed: Printed, metric: Metric | None, chance: float | None) -> Literal["", "at the ceiling", "at chance"]:
+    """Return whether a printed fraction is as good as perfect, or hardly better than chance."""
+    if printed.value is None or metric is None or not metric.is_fraction or metric.goal != "max":
+        return ""
+    if printed.value >= 1 - TOLERANCE.of_fractions:
+        return "at the ceiling"
+    at_chance = chance is not None and chance < 1 and scaled(printed.value, chance) < CHANCE_SHARE
+    return "at chance" if at_chance else ""
 
 
 def _chance(how: Aggregation, printed: Printed, variant: VariantData | None) -> float | None:
@@ -285,26 +359,12 @@ def _with_diverged(variant: VariantData, chosen: Mapping[int, float], metric: Me
     return [everything[run.id] for run in sorted(variant.runs, key=lambda run: run.seed) if run.id in everything]
 
 
-def _verdict(
-    printed: Printed, everything: Sequence[float], measured: Aggregate, how: Aggregation, metric: Metric | None
-) -> tuple[str, str]:
-    """Return whether the measured number agrees with the printed one, and why, in words.
-
-    Args:
-        everything: the values of the finished runs, and infinity for each diverged run.
-    """
-    if printed.value is None:
-        return "no number printed", ""
-    if printed.metric in TIMES:
-        return "another machine", ""
-    margin = TOLERANCE.margin(printed.value, metric)
-    decided, reason = verdict(everything, measured, how, printed.value, margin)
-    return decided, f"{reason}{printed.number} ± {margin:.2g}" if reason.endswith(" ") else reason
-
-
-def _within(target: float, margin: float, everything: Sequence[float], ends: Sequence[CurveEnd]) -> str:
+def _within(target: Target, everything: Sequence[float], ends: Sequence[CurveEnd]) -> str:
     """Return how many seeds lie within the tolerance, and the share of the ends' tests that lie outside."""
-    within = sum(abs(value - target) <= margin for value in everything)
-    text = f"{within} of {len(everything)} seeds within the tolerance"
-    tests = [abs(test - target) > margin for end in ends for test in end.tests]
+
+    def is_near(value: float) -> bool:
+        return (value > 0 or not target.is_logarithmic) and abs(target.units(value)) <= 1
+
+    text = f"{sum(map(is_near, everything))} of {len(everything)} seeds within the tolerance"
+    tests = [not is_near(test) for end in ends for test in end.tests]
     return f"{text}, {sum(tests) / len(tests):.0%} of the last tests outside" if tests else text

@@ -195,7 +195,7 @@ def best_of(values: Sequence[float], k: int, sign: float, level: float) -> tuple
     return low, high
 
 
-Agreement = Literal["agrees", "differs", "undecided"]
+Agreement = Literal["agrees", "differs", "within the spread", "outside the spread", "undecided"]
 FEWEST_SEEDS = 3
 """Values below which nothing is decided: the spread of two values is itself too uncertain."""
 
@@ -209,28 +209,58 @@ class Equivalence:
     high: float | None
 
 
-def equivalence(values: Sequence[float], target: float, margin: float, of_one_run: bool = False) -> Equivalence:
-    """Test whether the values' mean lies within the margin of a target, by two one-sided t tests at 5 % each.
+def equivalence(
+    values: Sequence[float], target: float, margin: float, error: float = 0.0, runs: int | None = None
+) -> Equivalence:
+    """Test whether values agree with a target, by a 90 % interval.
 
-    Both tests reject where the 90 % interval of the mean lies within the margin: "agrees" (Schuirmann, 1987). Where
-    the interval lies outside the margin, the mean "differs". All else is "undecided", and so are fewer than three
-    values.
+    A target that is a mean is tested by two one-sided t tests at 5 % each (Schuirmann, 1987). Both reject where the
+    interval lies within the margin: "agrees". Where the interval lies outside the margin, the mean "differs". If the
+    target has a standard deviation of its own, the interval is that of the difference of two means (Welch, 1947).
+
+    A target that is a single run varies as the values do. So the interval is the prediction interval, the mean
+    ± t s sqrt(1 + 1/n). The target lies "within the spread" of the values or "outside the spread".
+
+    All else is "undecided", and so are fewer than three values.
 
     Args:
-        of_one_run: the target is the value of a single run, which scatters as the values do. The interval is then
-            that of one more run: the mean ± t s sqrt(1 + 1/n), with the standard deviation s of n values.
+        error: the standard deviation of the `runs` values of which the target is the mean; the standard error of the
+            target where their number is not known.
+        runs: the number of values that make the target; None where it is not known.
 
     Raises:
         ValueError: a value is NaN.
     """
     _refuse_nan(values)
-    summary = summarize(values, 2 * LEVEL)
-    if summary is None or summary.half_width is None:
+    half_width = _half_width([value for value in values if math.isfinite(value)], error, runs)
+    if half_width is None:
         return Equivalence("undecided", None, None)
-    half_width = summary.half_width * (math.sqrt(summary.n + 1) if of_one_run else 1.0)
-    low, high = summary.mean - half_width, summary.mean + half_width
-    too_few = len(values) < FEWEST_SEEDS or summary.n < len(values)
-    return Equivalence("undecided" if too_few else within(low, high, target, margin), low, high)
+    finite = [value for value in values if math.isfinite(value)]
+    mean = math.fsum(finite) / len(finite)
+    low, high = mean - half_width, mean + half_width
+    if len(values) < FEWEST_SEEDS or len(finite) < len(values):
+        return Equivalence("undecided", low, high)
+    if runs == 1:
+        return Equivalence("within the spread" if low <= target <= high else "outside the spread", low, high)
+    return Equivalence(within(low, high, target, margin), low, high)
+
+
+def _half_width(values: Sequence[float], error: float, runs: int | None) -> float | None:
+    """Return the half width of the 90 % interval of `equivalence`; None for fewer than two values."""
+    n = len(values)
+    if n < 2:
+        return None
+    from scipy.special import stdtrit
+
+    variance = statistics.variance(values)
+    own = variance * (1 + 1 / n) if runs == 1 else variance / n
+    printed = 0.0 if runs == 1 else error**2 / (runs or 1)
+    if own + printed == 0:
+        return 0.0
+    # Without a known number of runs the printed error counts as exact: it has no degrees of freedom to lose.
+    lost = own**2 / (n - 1) + (printed**2 / (runs - 1) if runs and runs > 1 else 0.0)
+    freedom = (own + printed) ** 2 / lost if lost else math.inf
+    return float(stdtrit(freedom, 1 - LEVEL)) * math.sqrt(own + printed)
 
 
 def within(low: float | None, high: float | None, target: float, margin: float) -> Agreement:

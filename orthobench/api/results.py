@@ -300,8 +300,8 @@ class Results:
     def table(self, paper: str, name: str) -> pd.DataFrame:
         """Return a table of a paper, printed beside measured: one row per printed number.
 
-        Columns: row, column, model, parameters, printed, measured, measured_half_width, seeds, difference, verdict,
-        command and others. `measured` is the mean over finished seeds, `measured_half_width` half its 95 % interval.
+        Columns: row, column, model, parameters, printed, measured, measured_low, measured_high, seeds, difference,
+        verdict, command and others. `measured` is the mean over finished seeds; its 90 % interval decides the verdict.
 
         Args:
             paper: the paper's key, such as "helfrich2018".

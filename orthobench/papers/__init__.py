@@ -190,6 +190,9 @@ class Experiment(_Record):
     parameters: str = Field("", description="the printed parameter count, as printed")
     selection: Selection = "curve"
     aggregation: Aggregation = Field(Aggregation(), description="how its numbers were made, if not as its table's")
+    own_settings: bool = Field(
+        False, description="whether settings that no source states, and this project chose, decide its results"
+    )
     printed: list[Printed] = []
     notes: list[str] = []
     paper: str = ""
@@ -268,6 +271,7 @@ class Paper(_Record):
     year: int
     priority: int = Field(description="papers with smaller numbers come first in the search for defaults")
     names: dict[str, str] = Field({}, description="models' names as printed, by their names here")
+    aggregation: Aggregation = Field(Aggregation(), description="how its numbers were made, if not as a table says")
     protocol: dict[str, Protocol] = {}
     artifact: list[Artifact] = Field([], description="tables and figures in the paper's order")
     experiment: list[Experiment]
@@ -304,7 +308,11 @@ class Paper(_Record):
                 results = [printed for e in self.experiments_in(name) for printed in e.printed_in(name)]
                 numbers = any(printed.value is not None or printed.lost for printed in results)
                 known[name] = Artifact(name=name, shows="table" if numbers else "learning_curves")
-        return [artifact if artifact.shows != "table" else self._with_columns(artifact) for artifact in known.values()]
+        made = [
+            artifact.model_copy(update={"aggregation": artifact.aggregation.upon(self.aggregation)})
+            for artifact in known.values()
+        ]
+        return [artifact if artifact.shows != "table" else self._with_columns(artifact) for artifact in made]
 
     def experiments_in(self, artifact: str) -> list[Experiment]:
         """Return the experiments of a table or figure, in order."""

@@ -51,14 +51,15 @@ def sheets(view: PaperView) -> list[Sheet]:
 def paper_table(store: Store, paper: str, name: str, variant_keys: Mapping[str, str]) -> pd.DataFrame:
     """Return a table of a paper, printed beside measured: one row per printed number.
 
-    Columns: row, column, model, parameters, printed, printed_error, quoted, lost, printed_as, measured,
-    measured_half_width, measured_deviation, measured_as, seeds, diverged, solved, median, median_low, median_high,
-    rule, final, at_best_validation, difference, verdict, better, reason, backends, command, tags. `printed_as` says how
-    the printed number was made, such as "best of 3, scaled". `measured` is made in the same way, as `measured_as` says;
-    else it is the mean over the finished seeds, in the metric's unit. `measured_half_width` is that of a mean's 95 %
-    interval, `measured_deviation` the deviation of the kind that print has. `difference` is measured minus printed.
-    `rule` says which test of a run counts. `median` and its interval are given where some runs fail; a diverged run
-    counts as the worst.
+    Columns: row, column, model, parameters, printed, printed_error, quoted, lost, printed_as, measured, measured_low,
+    measured_high, measured_deviation, measured_as, seeds, diverged, solved, median, median_low, median_high, rule,
+    final, at_best_validation, difference, tolerances, verdict, better, limit, reason, backends, command, tags.
+    `printed_as` says how the printed number was made, such as "best of 3, scaled". `measured` is made in the same way,
+    as `measured_as` says; else it is the mean over the finished seeds, in the metric's unit. `measured_low` and
+    `measured_high` are the 90 % interval that decides the verdict, `measured_deviation` the deviation of the kind that
+    the paper prints. `difference` is measured minus printed, and `tolerances` the same in tolerances. `rule` says which
+    test of a run counts. `limit` says whether the printed number is at the ceiling or at chance. `median` and its
+    interval are given where some runs fail; a diverged run counts as the worst.
 
     Args:
         paper: the paper's key, such as "helfrich2018".
@@ -163,7 +164,8 @@ def _paper_sheet(table: PaperTable) -> Sheet:
             "lost": cell.printed.lost,
             "printed_as": cell.aggregation.words,
             "measured": cell.measured.value if cell.measured else None,
-            "measured_half_width": cell.measured.half_width if cell.measured else None,
+            "measured_low": cell.measured.low if cell.measured else None,
+            "measured_high": cell.measured.high if cell.measured else None,
             "measured_deviation": cell.measured.deviation if cell.measured else None,
             "measured_as": cell.measured.words if cell.measured else "",
             "seeds": cell.measured.n if cell.measured else 0,
@@ -174,8 +176,10 @@ def _paper_sheet(table: PaperTable) -> Sheet:
             "final": cell.final.mean if cell.final else None,
             "at_best_validation": cell.by_validation.mean if cell.by_validation else None,
             "difference": cell.difference,
+            "tolerances": cell.tolerances,
             "verdict": cell.verdict,
             "better": cell.better,
+            "limit": cell.limit,
             "reason": cell.reason,
             "backends": "; ".join(cell.variant.backends) if cell.variant else "",
             "command": cell.command,
@@ -185,7 +189,8 @@ def _paper_sheet(table: PaperTable) -> Sheet:
         for label, cell in row.cells.items()
     ]
     labels = [column.label for column in table.columns]
-    header = ["model", "parameters", *(f"{label}: {what}" for label in labels for what in ("printed", "measured"))]
+    whats = ("printed", "measured [90 % interval]")
+    header = ["model", "parameters", *(f"{label}: {what}" for label in labels for what in whats)]
     rows = [
         [row.label, row.parameters, *(text for label in labels for text in _pair(row.cells.get(label)))]
         for row in table.rows
@@ -199,7 +204,7 @@ def _paper_sheet(table: PaperTable) -> Sheet:
     return Sheet(title, records, header, rows, print_header, print_rows)
 
 
-PRINTED = ("printed", "measured", "seeds", "verdict")
+PRINTED = ("printed", "measured [90 % interval]", "seeds", "verdict")
 """The columns of each of a paper's columns in LaTeX."""
 
 

@@ -69,15 +69,23 @@ class ArtifactView:
         return list(dict.fromkeys(fill_command(self.artifact, experiment) for experiment in self.missing))
 
 
-GROUPS = ("agree", "better", "worse", "undecided", "other")
-"""Groups of measured results, as an overview counts them; one without a printed number is "other"."""
+GROUPS = ("agree", "better", "worse", "undecided", "at_limit", "other")
+"""Groups of measured results, as an overview counts them.
+
+One that agrees at the ceiling or at chance is "at_limit", because a broken model would agree there too. One without a
+printed number, or with settings of this project's own, is "other".
+"""
 
 
 def group_of(cell: Cell) -> str:
     """Return the group of a measured cell (`GROUPS`)."""
-    if cell.verdict == "differs":
+    if cell.is_refuted:
         return "better" if cell.better else "worse"
-    return {"agrees": "agree", "undecided": "undecided"}.get(cell.verdict, "other")
+    if cell.is_confirmed:
+        return "agree"
+    if cell.verdict == "undecided":
+        return "undecided"
+    return "at_limit" if cell.is_settled else "other"
 
 
 @dataclass(frozen=True)
@@ -103,8 +111,8 @@ class PaperView:
 
     @property
     def compared(self) -> int:
-        """Return the number of measured results beside a printed number."""
-        return sum(count for group, count in self.verdicts.items() if group != "other")
+        """Return the number of measured results with a printed number to compare with, without those at a limit."""
+        return sum(count for group, count in self.verdicts.items() if group not in ("at_limit", "other"))
 
     @property
     def claim_results(self) -> list[ClaimResult]:

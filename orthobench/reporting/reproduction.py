@@ -46,7 +46,7 @@ def reproduction(conditions: Sequence[Condition], views: Sequence[PaperView], st
 
 def everything_measured(views: Sequence[PaperView]) -> str:
     """Return one table: every measured number beside its printed one, and every decided claim."""
-    header = ["paper", "result", "printed", "measured", "seeds", "verdict"]
+    header = ["paper", "result", "printed", "measured [90 % interval]", "seeds", "verdict"]
     rows = [[view.paper.key, *row] for view in views for part in view.artifacts for row in _measured(part)]
     return _markdown([Sheet("", [], header, rows)]) if rows else "Nothing is measured yet.\n"
 
@@ -167,20 +167,19 @@ def _cells(cells: Sequence[tuple[Row, str, Cell]]) -> Sheet:
             _printed(cell),
             measured_text(cell),
             str(cell.measured.n if cell.measured else 0),
-            "" if cell.difference is None else f"{cell.difference:+.2g}",
+            "" if cell.tolerances is None else f"{cell.tolerances:+.2g}",
             cell.reason,
         ]
         for row, label, cell in cells
     ]
-    return Sheet("", [], ["model", "column", "printed", "measured", "seeds", "difference", "reason"], rows)
+    header = ["model", "column", "printed", "measured [90 % interval]", "seeds", "difference, in tolerances", "reason"]
+    return Sheet("", [], header, rows)
 
 
 def _printed(cell: Cell) -> str:
     """Return the printed result, with how it was made where print states it."""
     printed, words = cell.printed, cell.aggregation.words
-    if printed.value is None:
-        return printed.text
-    return f"{printed.value:g} ({words})" if words else f"{printed.value:g}"
+    return f"{printed.text} ({words})" if words and printed.value is not None else printed.text
 
 
 def _with_words(cell: Cell) -> str:

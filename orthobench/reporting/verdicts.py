@@ -8,7 +8,7 @@ from typing import Literal
 
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import Condition, VariantData
-from orthobench.analysis.paper_tables import TOLERANCE, Cell
+from orthobench.analysis.paper_tables import Cell
 from orthobench.papers import Paper
 from orthobench.reporting.pages import ArtifactView, PaperView
 
@@ -50,8 +50,8 @@ class Dot:
     """A measured number beside its printed one, both in units of the tolerance.
 
     Attributes:
-        offset: measured minus printed, over the tolerance's margin.
-        low: the lower end of the number's 90 % interval, likewise; None without one.
+        offset: how many tolerances the measured number lies above the printed one.
+        low: the lower end of the 90 % interval that decides, likewise; None without one.
         high: the upper end.
     """
 
@@ -60,7 +60,6 @@ class Dot:
     row: str
     column: str
     cell: Cell
-    margin: float
     offset: float
     low: float | None
     high: float | None
@@ -141,14 +140,11 @@ def dots(views: Sequence[PaperView]) -> list[Dot]:
 
 
 def _dot(paper: Paper, part: ArtifactView, row: str, column: str, cell: Cell) -> Dot | None:
-    printed, measured, variant = cell.printed.value, cell.measured, cell.variant
-    if printed is None or measured is None or variant is None or cell.verdict == "another machine":
+    measured, target = cell.measured, cell.target
+    if measured is None or target is None:
         return None
-    margin = TOLERANCE.margin(printed, variant.run.declared(cell.printed.metric))
-    if not margin:
-        return None
-    ends = (None if value is None else (value - printed) / margin for value in (measured.low, measured.high))
-    return Dot(paper, part, row, column, cell, margin, (measured.value - printed) / margin, *ends)
+    ends = (None if value is None else target.units(value) for value in (measured.low, measured.high))
+    return Dot(paper, part, row, column, cell, target.units(measured.value), *ends)
 
 
 @dataclass(frozen=True)
@@ -184,8 +180,8 @@ def square(part: ArtifactView) -> Square:
     """Return where a table or figure stands: anything against print outweighs the rest."""
     cells = [cell for cell in part.table.cells if cell.measured] if part.table else []
     claims = [result for result in part.claim_results if not result.claim.cannot_fail]
-    confirmed = sum(r.holds is True for r in claims) + sum(cell.verdict == "agrees" for cell in cells)
-    against = sum(r.holds is False for r in claims) + sum(cell.verdict == "differs" for cell in cells)
+    confirmed = sum(r.holds is True for r in claims) + sum(cell.is_confirmed for cell in cells)
+    against = sum(r.holds is False for r in claims) + sum(cell.is_refuted for cell in cells)
     measured, total = part.coverage
     undecided = any(r.holds is None for r in claims) or any(cell.verdict == "undecided" for cell in cells)
     standing: Standing = "partial"

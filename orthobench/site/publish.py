@@ -23,7 +23,13 @@ MARK = "orthobench-site.json"
 """The file by which a folder is known as a site that this command made."""
 INDEX, NO_JEKYLL = "index.html", ".nojekyll"
 _PAGE = re.compile(r"[\w-][\w.-]*\.html")
-GROUPS = {"agree": "agree", "better": "better", "worse": "worse", "undecided": "undecided"}
+GROUPS = {
+    "agree": "agree",
+    "better": "better",
+    "worse": "worse",
+    "undecided": "undecided",
+    "at_limit": "at the ceiling or at chance",
+}
 """Groups of verdicts in the index, in its order."""
 
 

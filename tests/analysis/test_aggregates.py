@@ -8,8 +8,10 @@ import statistics
 import numpy as np
 import pytest
 from pydantic import ValidationError
+from scipy.stats import t
 
-from orthobench.analysis.aggregates import aggregate, chance_level, scaled, verdict
+from orthobench.analysis.aggregates import Target, chance_level, reason, scaled
+from orthobench.analysis.aggregates import aggregate as aggregate_and_judge
 from orthobench.analysis.statistics import best_of, within
 from orthobench.metric import Metric
 from orthobench.papers import Aggregation
@@ -17,6 +19,11 @@ from orthobench.papers import Aggregation
 ACCURACY = Metric("accuracy", "max", is_fraction=True)
 LOSS = Metric("mse", "min")
 VALUES = [0.6, 0.9, 0.7, 1.0]
+
+
+def aggregate(*arguments):
+    result = aggregate_and_judge(*arguments)
+    return result and result[0]
 
 
 @pytest.mark.parametrize(
@@ -80,26 +87,60 @@ def test_the_interval_of_the_best_of_k_is_that_of_a_bootstrap():
         ([0.97, 0.972, 0.971, 0.97, 0.971], {"over": "median"}, 0.971, "agrees"),
         ([0.97, 0.971, 0.972], {}, 0.971, "agrees"),
         ([0.95, 0.97, 0.96, 0.97, 0.95], {"over": "mean", "seeds": 5}, 0.979, "differs"),
-        ([0.95, 0.97, 0.96, 0.97, 0.95], {"over": "mean", "seeds": 1}, 0.979, "undecided"),
-        ([0.97, 0.971, 0.972], {"over": "mean", "seeds": 1}, 0.971, "agrees"),
-        ([0.95, 0.951, 0.952], {"over": "mean", "seeds": 1}, 0.979, "differs"),
+        ([0.95, 0.97, 0.96, 0.97, 0.95], {"over": "mean", "seeds": 1}, 0.979, "within the spread"),
+        ([0.97, 0.971, 0.972], {"over": "mean", "seeds": 1}, 0.971, "within the spread"),
+        ([0.95, 0.951, 0.952], {"over": "mean", "seeds": 1}, 0.979, "outside the spread"),
     ],
 )
 def test_verdicts(values, how, target, expected):
-    how = Aggregation(**how)
-    number = aggregate(values, how, ACCURACY)
-    assert verdict(values, number, how, target, 0.005)[0] == expected
+    _, agreement = aggregate_and_judge(values, Aggregation(**how), ACCURACY, Target(target, 0.005))
+    assert agreement == expected
 
 
-@pytest.mark.parametrize(("seeds", "words"), [(1, "90 % interval of one more run"), (5, "90 % interval")])
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        (1, "90 % prediction interval of one more run {} contains 0.979"),
+        (5, "90 % interval {} lies outside 0.979 ± 0.005"),
+    ],
+)
 def test_the_number_carries_the_interval_that_decides(seeds, words):
-    """Of print with one seed that of one more run, which is sqrt(n + 1) times as wide as that of the mean."""
+    """For a single printed run it is sqrt(n + 1) times as wide as that of the mean."""
     values = [0.95, 0.97, 0.96, 0.97, 0.95]
     how = Aggregation(over="mean", seeds=seeds)
-    number = aggregate(values, how, ACCURACY)
+    number, agreement = aggregate_and_judge(values, how, ACCURACY, Target(0.979, 0.005))
     half_width = 2.131847 * 0.01 * (math.sqrt(1.2) if seeds == 1 else math.sqrt(0.2))
     assert (number.low, number.high) == (pytest.approx(0.96 - half_width), pytest.approx(0.96 + half_width))
-    assert verdict(values, number, how, 0.979, 0.005)[1].startswith(f"{words} {number.low:.4g} to {number.high:.4g} ")
+    why = reason(values, number, agreement, how, "0.979", Target(0.979, 0.005))
+    assert why == words.format(f"{number.low:.4g} to {number.high:.4g}")
+    assert str(number) == f"0.96 [{number.low:.4g}, {number.high:.4g}]"
+
+
+def test_an_interval_stays_in_the_possible_range():
+    """Of 1, 0.565 and 1 the interval of the mean would reach 1.28."""
+    target = Target(0.5, 0.005, low=0.0, high=1.0)
+    number, _ = aggregate_and_judge([1.0, 0.565, 1.0], Aggregation(), ACCURACY, target)
+    assert (number.low, number.high) == (pytest.approx(0.855 - 2.919986 * 0.145, abs=1e-4), 1.0)
+
+
+def test_errors_that_span_decades_are_compared_by_their_logarithms():
+    """The logarithms of 1, e and e² have mean 1 and deviation 1; ± 0.5 of a printed e is 0.5 / e of its logarithm."""
+    values = [1.0, math.e, math.e**2]
+    target = Target(math.e, 1.5, error=0.5, is_logarithmic=True)
+    number, agreement = aggregate_and_judge(values, Aggregation(over="mean", seeds=5), LOSS, target)
+    own, printed_part = 1 / 3, (0.5 / math.e) ** 2 / 5
+    half_width = t.ppf(0.95, (own + printed_part) ** 2 / (own**2 / 2 + printed_part**2 / 4)) * math.sqrt(
+        own + printed_part
+    )
+    assert (number.low, number.high) == (
+        pytest.approx(math.exp(1 - half_width)),
+        pytest.approx(math.exp(1 + half_width)),
+    )
+    assert number.value == pytest.approx(sum(values) / 3)
+    assert agreement == "undecided"
+    for printed, expected in ((1.2, "agrees"), (2.0, "differs"), (0.5, "differs")):
+        target = Target(printed, 1.5, is_logarithmic=True)
+        assert aggregate_and_judge([0.9, 1.0, 1.1], Aggregation(), LOSS, target)[1] == expected
 
 
 def test_scaled_accuracies():

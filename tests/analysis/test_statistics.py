@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_1samp
+from scipy.stats import t, ttest_1samp, ttest_ind_from_stats
 
 from orthobench.analysis.statistics import Median, Side, curve_end, equivalence, median, side, summarize
 
@@ -150,24 +150,65 @@ def test_agreement_is_two_one_sided_tests():
     assert seen == {"agrees", "differs", "undecided"}
 
 
-@pytest.mark.parametrize("n", [3, 10])
-def test_a_single_run_of_the_same_distribution_differs_in_ten_percent(n):
-    """Without a margin: the interval of one more run covers that run in 90 %. The interval of the mean does not."""
+@pytest.mark.parametrize("n", [3, 10, 30])
+def test_a_single_printed_run_of_the_same_distribution_lies_outside_in_ten_percent(n):
+    """At any number of seeds: the prediction interval covers one more run in 90 %. That of the mean does not."""
     rng = np.random.default_rng(3)
-    draws = 4_000
+    draws = 2_000
     samples = [(rng.normal(0.004, 0.001, n), rng.normal(0.004, 0.001)) for _ in range(draws)]
 
-    def share(of_one_run: bool) -> float:
-        verdicts = [equivalence(values, run, 0.0, of_one_run=of_one_run).verdict for values, run in samples]
-        return verdicts.count("differs") / draws
+    def share(verdict: str, runs: int | None) -> float:
+        return [equivalence(values, run, 0.0, runs=runs).verdict for values, run in samples].count(verdict) / draws
 
-    assert abs(share(True) - 0.1) <= 3 * math.sqrt(0.1 * 0.9 / draws)
-    assert share(False) > 0.2
+    assert abs(share("outside the spread", 1) - 0.1) <= 3 * math.sqrt(0.1 * 0.9 / draws)
+    assert share("differs", None) > 0.2
 
 
 def test_the_interval_of_one_more_run():
     """Five values with mean 3 and variance 2.5: the t quantile of 95 % at 4 degrees of freedom is 2.131847."""
-    interval = equivalence([1.0, 2.0, 3.0, 4.0, 5.0], 3.0, 4.0, of_one_run=True)
+    interval = equivalence([1.0, 2.0, 3.0, 4.0, 5.0], 3.0, 0.1, runs=1)
     half_width = 2.131847 * math.sqrt(2.5 * 1.2)
     assert (interval.low, interval.high) == (pytest.approx(3 - half_width), pytest.approx(3 + half_width))
-    assert interval.verdict == "agrees"
+    assert interval.verdict == "within the spread"
+    assert equivalence([1.0, 2.0, 3.0, 4.0, 5.0], 3.01 + half_width, 9.0, runs=1).verdict == "outside the spread"
+    assert equivalence([1.0, 2.0], 1.5, 0.1, runs=1).verdict == "undecided"
+
+
+@pytest.mark.parametrize(("printed", "error", "runs"), [(0.5, 0.1, 5), (2.0, 0.3, 3), (1.0, 1e-3, 50), (0.0, 4.0, 2)])
+def test_a_printed_deviation_widens_the_interval_to_welchs(printed, error, runs):
+    """The interval, moved to the difference, is scipy's of Welch's test from the statistics of both samples."""
+    values = [0.9, 1.3, 1.1, 1.6]
+    result = equivalence(values, printed, 0.1, error, runs)
+    deviation = np.std(values, ddof=1)
+    own, printed_runs = deviation**2 / 4, error**2 / runs
+    freedom = (own + printed_runs) ** 2 / (own**2 / 3 + printed_runs**2 / (runs - 1))
+    low, high = t.interval(0.9, freedom, np.mean(values) - printed, math.sqrt(own + printed_runs))
+    assert (result.low - printed, result.high - printed) == (pytest.approx(low), pytest.approx(high))
+    p = ttest_ind_from_stats(np.mean(values), deviation, 4, printed, error, runs, equal_var=False).pvalue
+    assert (p < 0.1) == (low > 0 or high < 0)
+
+
+def test_equal_values_need_no_spread():
+    """A deviation on one side alone has that side's degrees of freedom: t of 95 % at 4 is 2.131847."""
+    assert equivalence([1.0, 1.0, 1.0], 1.0, 0.005, 0.0, 5).verdict == "agrees"
+    result = equivalence([1.0, 1.0, 1.0], 1.0, 0.005, 0.1, 5)
+    assert result.high == pytest.approx(1 + 2.131847 * 0.1 / math.sqrt(5), rel=1e-6)
+    known = equivalence([1.0, 1.0, 1.0], 1.0, 0.005, 0.1)  # a standard error, whose degrees of freedom nobody printed
+    assert known.high == pytest.approx(1 + 1.644854 * 0.1, rel=1e-6)
+
+
+def test_two_samples_of_one_distribution_differ_in_ten_percent_at_most():
+    """Where the printed runs scatter as measured. Without their deviation a printed mean differs far more often."""
+    rng = np.random.default_rng(4)
+    draws = 3_000
+    pairs = [(rng.normal(0.5, 0.03, 10), rng.normal(0.5, 0.03, 5)) for _ in range(draws)]
+
+    def share(error: bool) -> float:
+        verdicts = [
+            equivalence(measured, printed_runs.mean(), 0.0, printed_runs.std(ddof=1) if error else 0.0, 5).verdict
+            for measured, printed_runs in pairs
+        ]
+        return verdicts.count("differs") / draws
+
+    assert share(True) <= 0.1 + 3 * math.sqrt(0.1 * 0.9 / draws)
+    assert share(False) > 0.25

@@ -111,9 +111,10 @@ def test_a_papers_latex_has_printed_measured_seeds_and_verdict(database):
     (row,) = [line for line in text.splitlines() if line.startswith("rnn")]
     cells = [cell.strip() for cell in row.removesuffix(r"\\").split(" & ")]
     assert cells[2] == r"\num{0.250}"
-    mean, half = map(float, re.fullmatch(r"\\num\{(\S+) \+- (\S+)\}", cells[3]).groups())
-    assert mean == pytest.approx(0.2505)
-    assert half == pytest.approx(4.3027 * 0.0005 / 3**0.5, rel=0.05)  # Student's t of three values
+    number = r"\\num\{(\S+)\}"
+    mean, low, high = map(float, re.fullmatch(rf"{number} \[{number}, {number}\]", cells[3]).groups())
+    half_width = 2.919986 * 0.0005 / 3**0.5  # Student's t of three values, 90 %
+    assert (mean, low, high) == pytest.approx((0.2505, 0.2505 - half_width, 0.2505 + half_width), abs=1e-4)
     assert cells[4:] == ["3 of 3", "agrees"]
     assert text.startswith("% \\usepackage{booktabs}\n% \\usepackage{siunitx}\n")
     assert text.count("{") == text.count("}")

@@ -63,7 +63,7 @@ def test_the_page_says_what_was_measured_and_printed(page, tmp_path):
         "ranked by the median over seeds of the ends",
         "that by an LSTM's c at step t counts its paths through h at step t",
         "the matrix W by which a step multiplies the state",
-        "two one-sided t tests at 5 % with the tolerance as margin, 0.005 of a fraction, 2% of other numbers",
+        "agrees if the interval lies within the tolerance around it, 0.005 of a fraction, a factor of 1.5 of an error",
         "fewer than three seeds",
     ):
         assert part in read.text

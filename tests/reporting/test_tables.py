@@ -13,10 +13,13 @@ from support.pages import block
 from support.third_party import installed
 
 from orthobench.analysis.conditions import collect
+from orthobench.analysis.paper_tables import TOLERANCE
 from orthobench.errors import UsageError
+from orthobench.metric import Metric
 from orthobench.papers import Aggregation, Artifact, Experiment, Printed, find_paper
 from orthobench.reporting import paper_table
 from orthobench.reporting.export import Sheet, condition_sheet, measured_text, sheets, write
+from orthobench.reporting.pages import group_of
 from orthobench.reporting.reproduction import reproduction
 from orthobench.store import MetricRow, Status, open_store
 
@@ -39,25 +42,56 @@ def test_the_papers_rule_selects_the_value(database, selection, split, expected)
 @pytest.mark.parametrize(
     ("values", "verdict"),
     [
-        ([0.2, 0.3, 0.28], "undecided"),
-        ([0.25, 0.251, 0.2505], "agrees"),
+        ([0.1, 0.3, 0.48], "undecided"),
+        ([0.2, 0.3, 0.28], "agrees"),
         ([0.251], "undecided"),
         ([0.25, 0.25], "undecided"),
-        ([0.2, 0.201, 0.202], "differs, better"),
-        ([0.3, 0.301, 0.302], "differs, worse"),
+        ([0.1, 0.101, 0.102], "differs, better"),
+        ([0.4, 0.401, 0.402], "differs, worse"),
     ],
 )
 def test_verdicts(database, values, verdict):
-    """The tolerance is 2 % of 0.25."""
+    """The tolerance of an error that spans decades is a factor of 1.5."""
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     for seed, value in enumerate(values):
         database.run(rnn_experiment, seed, test=[1.0, value])
     table_cell = cell(database.view(paper(rnn_experiment)))
     assert (table_cell.words, table_cell.measured.n) == (verdict, len(values))
     assert table_cell.verdict == verdict.split(",")[0]
-    within = sum(abs(value - 0.25) <= 0.005 for value in values)
+    within = sum(0.25 / 1.5 <= value <= 0.25 * 1.5 for value in values)
     assert f"{within} of {len(values)} seeds within the tolerance" in table_cell.reason
     assert table_cell.difference == pytest.approx(sum(values) / len(values) - 0.25)
+
+
+def test_settings_of_our_own_have_no_verdict(database):
+    rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
+    rnn_experiment = rnn_experiment.model_copy(update={"own_settings": True})
+    for seed in range(3):
+        database.run(rnn_experiment, seed, test=[1.0, 0.9])
+    view = database.view(paper(rnn_experiment))
+    assert (cell(view).words, cell(view).measured.n, group_of(cell(view))) == ("own settings", 3, "other")
+    assert view.compared == 0
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [(0.3, "within the spread of our runs"), (30.0, "outside the spread of our runs, better")],
+)
+def test_a_single_printed_run_lies_within_the_spread_of_ours_or_outside(database, printed, words):
+    single = Printed(metric="mse", value=printed, aggregation=Aggregation(over="mean", seeds=1))
+    rnn_experiment = experiment("rnn", "last", [single])
+    for seed, value in enumerate((0.1, 0.2, 0.4, 0.5)):
+        database.run(rnn_experiment, seed, test=[1.0, value])
+    table_cell = cell(database.view(paper(rnn_experiment)))
+    assert table_cell.words == words
+    assert table_cell.reason.startswith("90 % prediction interval of one more run ")
+
+
+def test_the_tolerance_of_a_negative_number_is_positive():
+    """A segmental signal-to-noise ratio in dB can be negative."""
+    printed = Printed(metric="segsnr_db", value=-2.0)
+    target = TOLERANCE.target(printed, [-2.1, -1.9], Metric("segsnr_db", "max"), False)
+    assert (target.margin, target.units(-1.96), target.low) == (pytest.approx(0.04), pytest.approx(1.0), -math.inf)
 
 
 def test_what_is_not_measured_says_how(database):
@@ -215,7 +249,9 @@ def test_a_papers_table_is_a_data_frame(database):
         assert (row["row"], row["column"], row["model"]) == (first.label, "MNIST", "scornn")
         assert (row["printed"], row["seeds"]) == (0.973, 2)
         assert row["measured"] == pytest.approx(0.96)
-        assert row["measured_half_width"] == pytest.approx(12.7062 * 0.01, rel=1e-5)
+        half_width = 6.313752 * 0.01 * 3**0.5  # one printed run: t of 95 % at one degree of freedom
+        assert (row["measured_low"], row["measured_high"]) == (pytest.approx(0.96 - half_width, rel=1e-5), 1.0)
+        assert row["tolerances"] == pytest.approx(-13 / 5)
         assert row["difference"] == pytest.approx(0.96 - 0.973)
         assert row["verdict"] == "undecided"
         assert set(frame.loc[frame["seeds"] == 0, "verdict"]) <= {"not measured", "not run here"}
@@ -294,7 +330,7 @@ def test_print_that_says_how_it_was_made_is_compared_in_the_same_way(database):
     table_cell = cell(view)
     assert (table_cell.measured.n, table_cell.measured.value) == (3, pytest.approx(0.5))
     assert table_cell.rule == "last test"
-    assert measured_text(table_cell).startswith("0.5 (best of 3, scaled; ")
+    assert measured_text(table_cell).startswith("0.5 [-0.125, 0.625] (best of 3, scaled; ")
     assert table_cell.printed_text == "0.5 (best of 3, scaled)"
     sheet = next(iter(sheets(view)))
     (record,) = sheet.records

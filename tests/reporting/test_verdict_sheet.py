@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from scipy.stats import t
 from support.databases import RunDatabase, experiment, paper
@@ -55,21 +57,21 @@ def test_a_claim_counts_once_and_not_if_it_cannot_fail(database):
 
 
 def test_a_dot_is_the_difference_in_tolerances_with_its_90_percent_interval(database):
-    """The tolerance is 2 % of 0.25, that is 0.005."""
+    """The tolerance is a factor of 1.5. The values are 1.5, 1.5² and 1.5³ times the printed number."""
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
-    values = [0.26, 0.27, 0.25]
+    values = [0.375, 0.5625, 0.84375]
     for seed, value in enumerate(values):
         database.run(rnn, seed, test=[1.0, value])
     (dot,) = dots([database.view(paper(rnn))])
-    assert dot.offset == pytest.approx(2.0)
-    half = t.ppf(0.95, 2) * 0.01 / 3**0.5 / 0.005
+    assert dot.offset == pytest.approx(math.log(sum(values) / 3 / 0.25) / math.log(1.5))
+    half = t.ppf(0.95, 2) / 3**0.5
     assert (dot.low, dot.high) == pytest.approx((2 - half, 2 + half))
     assert not dot.is_single
 
 
 def test_one_seed_is_a_hollow_dot_without_an_interval(database):
     rnn = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
-    database.run(rnn, 0, test=[1.0, 0.24])
+    database.run(rnn, 0, test=[1.0, 0.25 / 1.5**2])
     (dot,) = dots([database.view(paper(rnn))])
     assert dot.is_single
     assert (dot.low, dot.high) == (None, None)
@@ -82,7 +84,7 @@ def test_one_seed_is_a_hollow_dot_without_an_interval(database):
         ([], "none"),
         ([0.25], "partial"),
         ([0.25, 0.251, 0.2505], "agree"),
-        ([0.3, 0.301, 0.302], "fails"),
+        ([0.6, 0.601, 0.602], "fails"),
     ],
 )
 def test_the_matrix_says_where_a_table_stands(database, values, standing):

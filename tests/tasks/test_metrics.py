@@ -18,7 +18,7 @@ from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
 from orthobench.reporting.figures import learning_curves, pareto
 from orthobench.reporting.html import write_html
-from orthobench.reporting.pages import leaderboard
+from orthobench.reporting.pages import group_of, leaderboard
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.styles import Styles
 from orthobench.store import MetricRow, Status, open_store
@@ -77,6 +77,38 @@ def test_measured_beside_printed(database, value, verdict):
         database.run(ran, seed, test=[0.1, value, 0.2])
     (cell,) = database.view(paper(ran)).artifacts[0].table.cells
     assert (cell.words, cell.measured.value) == (verdict, pytest.approx(value))  # the rule selects the highest value
+
+
+@pytest.mark.parametrize(
+    ("printed", "values", "words", "group"),
+    [
+        (1.0, [1.0, 1.0, 1.0], "agrees, at the ceiling", "at_limit"),
+        (0.996, [0.996, 0.996, 0.9961], "agrees, at the ceiling", "at_limit"),
+        (0.99, [0.99, 0.99, 0.9901], "agrees", "agree"),
+        (0.27, [0.27, 0.27, 0.2701], "agrees, at chance", "at_limit"),
+        (0.29, [0.29, 0.29, 0.2901], "agrees", "agree"),
+        (1.0, [0.6, 0.61, 0.6], "differs, worse, at the ceiling", "worse"),
+        (1.0, [1.0], "undecided, at the ceiling", "undecided"),
+    ],
+)
+def test_a_number_that_a_broken_model_reaches_is_marked_and_counted_apart(
+    tmp_path, plugin, printed, values, words, group
+):
+    """The fraction by chance is 0.2 here. A tenth of the way from there to 1 is 0.28."""
+    plugin.write_text(PLUGIN.replace('of the sums"', 'of the sums", is_fraction=True'))
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        view = _view_of(RunDatabase(store, [plugin]), printed, values)
+    (cell,) = view.artifacts[0].table.cells
+    assert (cell.words, group_of(cell)) == (words, group)
+    assert view.verdicts[group] == 1
+    assert view.compared == (group != "at_limit")
+
+
+def _view_of(database, printed, values):
+    ran = balanced("rnn", "last", [Printed(metric="balance", value=printed)])
+    for seed, value in enumerate(values):
+        database.run(ran, seed, test=[0.5, value])
+    return database.view(paper(ran))
 
 
 def test_ranks_claims_and_figures(database, tmp_path):
