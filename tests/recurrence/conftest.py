@@ -223,6 +223,12 @@ def distances(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[st
 
 
 @pytest.fixture(scope="session")
+def case_named() -> Callable[[str], Case]:
+    cases = {case.name: case for case in _cases()}
+    return cases.__getitem__
+
+
+@pytest.fixture(scope="session")
 def evaluate() -> Callable[..., dict[str, Tensor]]:
     return run
 
