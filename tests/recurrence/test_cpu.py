@@ -348,6 +348,13 @@ def test_derivatives_are_as_accurate_as_torchs(name: str, block: int | None) -> 
         assert float((own - others).mean().abs()) <= 0.02 * worst + 2e-7, low  # one factor's rounding is 1e-7
 
 
+@pytest.mark.usefixtures("lesser_machine")
+def test_functions_of_lesser_machines_are_as_accurate() -> None:
+    test_functions_are_accurate()
+    for block in (None, 0, 2):
+        test_derivatives_are_as_accurate_as_torchs("lstm", block)
+
+
 def test_a_long_saturated_sequence_has_torchs_accuracy() -> None:
     """The derivatives of thousands of saturated steps, times large states, are added up in dL/dW."""
     generator = torch.Generator().manual_seed(0)

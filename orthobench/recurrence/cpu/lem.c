@@ -78,7 +78,7 @@ INLINE vf lem_differentiate(const struct step *s, int64_t row, int64_t part, int
     prefetch(state_before, before);
     for (int i = 0; i < 2 && p->dx; i++) prefetch(p->dx + here + i * n, 4 * before);
     store_dz(s, row, here, at, by_length * (candidate - load(state_before, count)) * (1.0f - gate), count);
-    store_dz(s, row, here + n, at + n, by_length * (1.0f - candidate * candidate), count);
+    store_dz(s, row, here + n, at + n, by_length * tangent_slope(candidate), count);
     return (1.0f - length) * g;
 }
 

@@ -195,7 +195,7 @@ INLINE void finish_backward(const int exponential_forget, const struct slstm *p,
             const vf parts[] = {
                 by_write + (one - share) * rest,
                 exponential_forget ? faded : faded * load(saved + d, count),
-                write * dc * (one - z * z),
+                write * dc * tangent_slope(z),
                 dh * h * (one - o),
             };
             for (int k = 0; k < 4; k++) {
