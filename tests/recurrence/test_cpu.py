@@ -59,6 +59,12 @@ def test_sizes_around_the_vector_width(case: Any, agree: Any, n: int) -> None:
     agree(cpu, case, case.arguments(3, 15, n, next(seeds)), torch.float32, case.tolerance)
 
 
+def test_rows_of_a_second_block(case: Any, agree: Any) -> None:
+    """The loops run blocks of rows one after another, here the last of them with fewer rows."""
+    seeds = (seed for seed in range(100) if case.margin(case.arguments(3, 131, 18, seed)) > 1e-6)
+    agree(cpu, case, case.arguments(3, 131, 18, next(seeds)), torch.float32, case.tolerance)
+
+
 @pytest.mark.usefixtures("lesser_machine")
 def test_lesser_machines(case: Any, agree: Any) -> None:
     assert native.kernels().vector_length() < 16
