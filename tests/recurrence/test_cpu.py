@@ -242,13 +242,13 @@ def test_an_infinity_anywhere_gives_what_the_definition_gives(case: Any, call: A
     if case.has_memory:
         pytest.skip("the corrections of a chunk are taken from each other, infinity from infinity")
     arguments = cast(case.arguments(4, 3, 18, 0), torch.float32)
-    for place, argument in enumerate(arguments):
+    for index, argument in enumerate(arguments):
         if not isinstance(argument, Tensor):
             continue
         for at in {7 % argument.numel(), argument.numel() * 2 // 3, argument.numel() - 2}:
             spoiled = list(arguments)
-            spoiled[place] = argument.clone()
-            spoiled[place].view(-1)[at] = value
+            spoiled[index] = argument.clone()
+            spoiled[index].view(-1)[at] = value
             with torch.no_grad():
                 (actual, states), (expected, ends) = (module.run(call(case, spoiled)) for module in (cpu, reference))
             torch.testing.assert_close(actual, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
@@ -257,9 +257,9 @@ def test_an_infinity_anywhere_gives_what_the_definition_gives(case: Any, call: A
 
 def test_an_infinite_state_has_the_gradients_of_the_definition(evaluate: Any, case_named: Any) -> None:
     """The gates of LEM go on multiplying, where a difference from the state would be NaN."""
-    for place in (2, 3):
+    for index in (2, 3):
         arguments = cast(case_named("lem").arguments(4, 3, 18, 0), torch.float32)
-        arguments[place][1, 5] = torch.inf
+        arguments[index][1, 5] = torch.inf
         actual, expected = (evaluate(module, case_named("lem"), arguments) for module in (cpu, reference))
         for name, exact in expected.items():
             assert torch.equal(actual[name].isfinite(), exact.isfinite()), name

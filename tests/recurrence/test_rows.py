@@ -88,19 +88,19 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 def in_operation(name: str, arguments: Sequence[Any]) -> tuple[Function, list[Tensor]]:
     """An operation as a function of its tensors: x, the weight, the state and the parameters."""
-    places = [k for k, argument in enumerate(arguments) if isinstance(argument, Tensor)]
+    indices = [k for k, argument in enumerate(arguments) if isinstance(argument, Tensor)]
     operation: Any = getattr(operations, name)
     width = len(operation.states)
 
     def function(*tensors: Tensor) -> list[Tensor]:
         full = list(arguments)
-        for place, tensor in zip(places, tensors, strict=True):
-            full[place] = tensor
+        for index, tensor in zip(indices, tensors, strict=True):
+            full[index] = tensor
         x, weight, *rest = full
         y, final = operation(x, weight, tuple(rest[:width]), None, *rest[width:])
         return [y, *final]
 
-    return function, [arguments[place] for place in places]
+    return function, [arguments[index] for index in indices]
 
 
 def projected(function: Function, inputs: int, x: Tensor, *others: Tensor) -> tuple[Function, list[Tensor]]:

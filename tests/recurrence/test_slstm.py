@@ -201,12 +201,12 @@ def test_refuses_other_heads(heads: int, message: str) -> None:
 def test_an_infinity_gives_what_the_definition_gives(exponential: bool) -> None:
     """An infinite gate or stabiliser has the weight exp(inf - inf), NaN; an infinite normaliser divides to 0."""
     problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(4, 3, 1, 18, exponential, False, seed=6)]
-    spots = [(0, block * 18 + 5 + 72) for block in range(4)] + [(place, 7) for place in range(1, 6)]
-    for place, at in spots:
+    spots = [(0, block * 18 + 5 + 72) for block in range(4)] + [(index, 7) for index in range(1, 6)]
+    for index, at in spots:
         for value in (float("inf"), float("-inf")):
             spoiled = list(problem)
-            spoiled[place] = problem[place].clone()
-            spoiled[place].view(-1)[at] = value
+            spoiled[index] = problem[index].clone()
+            spoiled[index].view(-1)[at] = value
             with torch.no_grad():
                 (actual, states), (expected, ends) = (run(module, spoiled) for module in (cpu, reference))
             torch.testing.assert_close(actual, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
