@@ -391,3 +391,24 @@ def test_shapes_that_do_not_fit_are_refused_in_one_line(x):
         layer(x, torch.zeros(1, B, N))
     with pytest.raises(UsageError, match=r"packed inputs \[2, 2\] should have 3 features"):
         layer(pack_sequence([torch.zeros(2, 2)]))
+
+
+@each_layer
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_bad_sequence_leaves_the_others_alone(name, value):
+    """Outputs, states and gradients of the inputs of the other sequences keep every bit."""
+    bad, others = 1, [0, 2, 3, 4]
+    results = []
+    for spoiled in (False, True):
+        layer = LAYERS[name](M, 8, generator=generator())  # less than a vector
+        inputs = torch.randn(T, 5, M, generator=generator(1))
+        if spoiled:
+            inputs[2, bad, 1] = value
+        output, state = layer(inputs.requires_grad_())
+        way = torch.randn(output.shape, generator=generator(2))
+        (gradient,) = torch.autograd.grad(output, inputs, way)
+        results.append([output.detach(), gradient, *(each.detach() for each in tensors(state))])
+    clean, spoiled = results
+    assert not spoiled[0][:, bad].isfinite().all() or value == float("inf")
+    for actual, expected in zip(spoiled, clean, strict=True):
+        assert torch.equal(actual[:, others], expected[:, others])

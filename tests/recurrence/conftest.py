@@ -223,6 +223,12 @@ def distances(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> dict[st
 
 
 @pytest.fixture(scope="session")
+def case_named() -> Callable[[str], Case]:
+    cases = {case.name: case for case in _cases()}
+    return cases.__getitem__
+
+
+@pytest.fixture(scope="session")
 def evaluate() -> Callable[..., dict[str, Tensor]]:
     return run
 
@@ -245,6 +251,36 @@ def agree() -> Callable[..., None]:
         assert not wrong, wrong
 
     return check
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _trusted_kernels() -> None:
+    """Fail unless every C kernel agrees with its definition.
+
+    A public function falls back to torch where its kernel disagrees. A test of it would then compare torch with torch.
+    """
+    if not native.missing():
+        failed = [name for name, agrees in native.verdicts().items() if not agrees]
+        assert not failed, f"these C kernels disagree with their definition: {', '.join(failed)}"
+
+
+@pytest.fixture
+def runs_in_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail unless the passes over float32 of the test run in C, and not in torch, their fallback."""
+    if native.missing():
+        pytest.skip("no C compiler")
+    serves, answers = native.serves, []
+
+    def noting(name: str, *tensors: Tensor | None) -> bool:
+        answer = serves(name, *tensors)
+        if any(tensor is not None and tensor.dtype is torch.float32 for tensor in tensors):
+            answers.append(answer)
+        return answer
+
+    monkeypatch.setattr(native, "serves", noting)
+    yield
+    assert answers, "the test calls no pass over float32 that a C kernel could serve"
+    assert all(answers), "a pass over float32 ran in torch"
 
 
 @pytest.fixture(scope="session", autouse=True)

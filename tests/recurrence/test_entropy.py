@@ -22,6 +22,7 @@ def outcome(logits: torch.Tensor, targets: torch.Tensor, weight: float) -> list[
 
 
 # Rows and classes: single ones, remainders of a vector of rows, and several parts of the sum.
+@pytest.mark.usefixtures("runs_in_c")
 @pytest.mark.parametrize(("shape", "weight"), [((1, 1), 1.0), ((5, 3, 9), 1.0), ((33, 50), 0.5), ((700, 20, 10), 1.0)])
 def test_is_that_of_float64(shape: tuple[int, ...], weight: float) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -85,7 +85,7 @@ def agree(sizes: tuple[int, ...], gate: str | int) -> None:
         assert float((actual.double() - truth).norm()) <= 2e-6 * (float(truth.norm()) + truth.numel() ** 0.5), name
 
 
-@pytest.mark.usefixtures("restored_threads")
+@pytest.mark.usefixtures("restored_threads", "runs_in_c")
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("sizes", SIZES)
@@ -94,8 +94,7 @@ def test_kernels_are_the_definition(sizes: tuple[int, ...], gate: str | int, cou
     agree(sizes, gate)
 
 
-@in_c
-@pytest.mark.usefixtures("lesser_machine")
+@pytest.mark.usefixtures("lesser_machine", "runs_in_c")
 @pytest.mark.parametrize("gate", GATES)
 def test_lesser_machines(gate: str | int) -> None:
     agree((9, 2, 3, 21), gate)

@@ -57,7 +57,7 @@ def arguments_of(shape: tuple[int, ...]) -> tuple[list[Tensor], list[Tensor], Te
     return [x, skip, v], [v, values], way
 
 
-@pytest.mark.usefixtures("restored_threads")
+@pytest.mark.usefixtures("restored_threads", "runs_in_c")
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_are_the_equations(shape: tuple[int, ...], count: int) -> None:
@@ -67,7 +67,7 @@ def test_are_the_equations(shape: tuple[int, ...], count: int) -> None:
     assert_is(gated_sum, by_gated_sum, second, way)
 
 
-@pytest.mark.usefixtures("lesser_machine")
+@pytest.mark.usefixtures("lesser_machine", "runs_in_c")
 @pytest.mark.parametrize("shape", SHAPES[1:3])
 def test_lesser_machines(shape: tuple[int, ...]) -> None:
     first, second, way = arguments_of(shape)
@@ -88,7 +88,7 @@ def test_threads_change_no_number(restored_threads: None) -> None:
         assert all(map(torch.equal, result, results[0]))
 
 
-@pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+@pytest.mark.usefixtures("runs_in_c")
 def test_large_results_go_around_the_caches() -> None:
     """The results of more numbers than a cache holds are those of their rows in parts."""
     first, second, _ = arguments_of((70_000, 16))

@@ -30,6 +30,7 @@ def _part_of_larger(tensor: Tensor) -> Tensor:
 LAYOUTS = [_same, _transposed, _part_of_larger]
 
 
+@pytest.mark.usefixtures("runs_in_c")
 @pytest.mark.parametrize("right_layout", LAYOUTS)
 @pytest.mark.parametrize("left_layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 40, 7), (70, 33, 130)])

@@ -8,8 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orthobench.recurrence import project
+from orthobench.recurrence.cpu import native
+
+in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 
 
+@in_c
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 30), st.integers(1, 9), st.integers(1, 40), st.integers(1, 60), st.booleans(), st.booleans())
 def test_is_linear(steps: int, batch: int, m: int, n: int, has_bias: bool, batch_first: bool) -> None:
@@ -22,13 +26,15 @@ def test_is_linear(steps: int, batch: int, m: int, n: int, has_bias: bool, batch
     for function, dtype in ((project, torch.float32), (torch.nn.functional.linear, torch.float64)):
         tensors = [t.detach().to(dtype).requires_grad_() for t in (inputs, weight, bias) if t is not None]
         x = function(*tensors)
+        assert function is not project or "Project" in type(x.grad_fn).__name__  # by the kernel, not by torch
         x.backward(way.to(dtype))
         results.append([x.detach(), *(t.grad for t in tensors)])
     for actual, expected in zip(*results, strict=True):
         torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.usefixtures("restored_threads", "no_cache")
+@in_c
+@pytest.mark.usefixtures("restored_threads", "no_cache", "runs_in_c")
 @pytest.mark.parametrize(("m", "n"), [(70, 96), (33, 9), (9, 130)])
 def test_rows_in_many_blocks(m: int, n: int) -> None:
     torch.manual_seed(0)

@@ -195,3 +195,19 @@ def test_refuses_other_heads(heads: int, message: str) -> None:
         run(reference, [*problem[:7], heads])
     with pytest.raises(ValueError, match="heads=4 should divide the 6 features"):
         run(reference, [problem[0], problem[1][:, :1], *problem[2:7], 4])
+
+
+@pytest.mark.parametrize("exponential", [False, True])
+def test_an_infinity_gives_what_the_definition_gives(exponential: bool) -> None:
+    """An infinite gate or stabiliser has the weight exp(inf - inf), NaN; an infinite normaliser divides to 0."""
+    problem = [a.float() if isinstance(a, Tensor) else a for a in arguments(4, 3, 1, 18, exponential, False, seed=6)]
+    spots = [(0, block * 18 + 5 + 72) for block in range(4)] + [(index, 7) for index in range(1, 6)]
+    for index, at in spots:
+        for value in (float("inf"), float("-inf")):
+            spoiled = list(problem)
+            spoiled[index] = problem[index].clone()
+            spoiled[index].view(-1)[at] = value
+            with torch.no_grad():
+                (actual, states), (expected, ends) = (run(module, spoiled) for module in (cpu, reference))
+            torch.testing.assert_close(actual, expected, equal_nan=True, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(states, ends, equal_nan=True, rtol=1e-4, atol=1e-4)

@@ -53,7 +53,7 @@ INLINE struct derivative differentiate(const int kind, vf g, vf a, vf bias, cons
     switch (kind) {
         case IDENTITY: return (struct derivative){g, g};
         case TANH: {
-            const vf d = g * (1.0f - a * a);
+            const vf d = g * tangent_slope(a);
             return (struct derivative){d, d};
         }
         case RELU: {

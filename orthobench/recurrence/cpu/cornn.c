@@ -49,7 +49,7 @@ static void cornn_finish_backward(const struct step *shared, int64_t row, int ro
         load_saved(s, row + i, 1, 1, col, &a);
         const vf force = p->step_size * dz;
         prefetch(p->dx + here, before);
-        store(p->dx + here, force * (1.0f - a * a), count);
+        store(p->dx + here, force * tangent_slope(a), count);
         store(s->direct + local, dy - p->frequency * force, count);
         store(s->cell + local, dz - p->damping * force, count);
     }

@@ -12,7 +12,7 @@ INLINE vf activated(const int kind, vf z) {
 
 /* g times the activation's slope where its value is h. */
 INLINE vf through(const int kind, vf h, vf g) {
-    return kind == RECTIFIED ? select_lanes(h <= 0, (vf){0}, g) : kind == TANGENT ? g * (1.0f - h * h) : g;
+    return kind == RECTIFIED ? select_lanes(h <= 0, (vf){0}, g) : kind == TANGENT ? g * tangent_slope(h) : g;
 }
 
 INLINE void forward(const int kind, const int per_step, int64_t first, int64_t last, int64_t steps, int64_t batch,

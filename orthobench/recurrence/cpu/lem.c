@@ -4,6 +4,12 @@
  * packed_candidate z. */
 #include "weight_sums.h"
 
+/* The next state, as the definition has it: with the difference of candidate and state, infinity would become NaN. */
+INLINE vf lem_step(const struct problem *p, vf state, vf gate, vf candidate) {
+    const vf length = p->step_size * gate;
+    return (1.0f - length) * state + length * candidate;
+}
+
 static void lem_finish_z(const struct step *shared, int64_t row, int rows, int64_t col, int vecs, const float *block) {
     COPY_STEP(shared);
     const struct problem *p = s->p;
@@ -22,7 +28,7 @@ static void lem_finish_z(const struct step *shared, int64_t row, int rows, int64
         const vf z = load(s->prev_cell + (row + i) * n + col, count);
         const int64_t out = offset(s, row + i, n) + col;
         prefetch(p->c + out, p->batch * n);
-        store(p->c + out, z + p->step_size * parts[0] * (parts[1] - z), count);
+        store(p->c + out, lem_step(p, z, parts[0], parts[1]), count);
     }
 }
 
@@ -40,7 +46,7 @@ static void lem_finish_y(const struct step *shared, int64_t row, int rows, int64
             const vf y = load(s->prev + (row + i) * n + at, count);
             const int64_t out = offset(s, row + i, n) + at;
             prefetch(p->h + out, p->batch * n);
-            store(p->h + out, y + p->step_size * gate * (candidate - y), count);
+            store(p->h + out, lem_step(p, y, gate, candidate), count);
         }
 }
 
@@ -68,12 +74,12 @@ INLINE vf lem_differentiate(const struct step *s, int64_t row, int64_t part, int
     const int64_t n = p->features, before = -p->batch * n, at = part * n + col, here = offset(s, row, 4 * n) + at;
     vf saved[2];
     load_saved(s, row, 2, 4, part * padded(n) + col, saved);
-    const vf gate = saved[0], candidate = saved[1], by_length = p->step_size * gate * g;
+    const vf gate = saved[0], candidate = saved[1], length = p->step_size * gate, by_length = length * g;
     prefetch(state_before, before);
     for (int i = 0; i < 2 && p->dx; i++) prefetch(p->dx + here + i * n, 4 * before);
     store_dz(s, row, here, at, by_length * (candidate - load(state_before, count)) * (1.0f - gate), count);
-    store_dz(s, row, here + n, at + n, by_length * (1.0f - candidate * candidate), count);
-    return g - by_length;
+    store_dz(s, row, here + n, at + n, by_length * tangent_slope(candidate), count);
+    return (1.0f - length) * g;
 }
 
 static void lem_finish_backward_y(const struct step *shared, int64_t row, int rows, int64_t col, int vecs,

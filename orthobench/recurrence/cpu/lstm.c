@@ -47,7 +47,7 @@ static void lstm_finish_backward(const struct step *shared, int64_t row, int row
             for (int gate = 0; gate < 4 && p->dx; gate++) prefetch(p->dx + here + gate * n, 4 * before);
             const vf input = gates[0], forget = gates[1], g = gates[2], output = gates[3];
             const vf squashed = hyperbolic_tangent(load(p->c + offset(s, row + i, n) + at, count));
-            dc += dh * output * (1.0f - squashed * squashed);
+            dc += dh * output * tangent_slope(squashed);
             if (s->squares) {
                 *(vf *)(s->squares + (row + i) * VL) += dh * dh;
                 *(vf *)(s->cell_squares + (row + i) * VL) += dc * dc;
@@ -55,7 +55,7 @@ static void lstm_finish_backward(const struct step *shared, int64_t row, int row
             const vf dz[] = {
                 dc * g * input * (1.0f - input),
                 dc * load(s->prev_cell + local, count) * forget * (1.0f - forget),
-                dc * input * (1.0f - g * g),
+                dc * input * tangent_slope(g),
                 dh * squashed * output * (1.0f - output),
             };
             for (int gate = 0; gate < 4; gate++) store_dz(s, row + i, here + gate * n, at + gate * n, dz[gate], count);

@@ -46,7 +46,8 @@ INLINE void forward(const int gates, const int positive, int64_t first, int64_t 
             const int64_t wide = gates * row * width + col;
             for (int gate = 0; gate < gates; gate++) prefetch(x_t + wide + gate * width, gates * size);
             const unit u = gates_of(gates, positive, x_t + wide, bias + col, width, count);
-            store(h_t + at, u.value + u.keep * (load(before + at, count) - u.value), count);
+            /* With the difference of the two, infinity would become NaN. */
+            store(h_t + at, u.keep * load(before + at, count) + (1.0f - u.keep) * u.value, count);
         })
     }
 }

@@ -112,9 +112,11 @@ INLINE void forward(const int nv, const struct mlstm *p, int64_t row, int64_t he
     *m = c->m[last - first - 1];
 }
 
-/* Copies a row's state to the memories of its heads, or with `out` back. */
+/* Copies a row's state to the memories of its heads, or with `out` back. What pads a memory is 0 again: a NaN or an
+ * infinity of the row before would stay there. */
 static void copy_state(const int out, const struct mlstm *p, float *state, float *memories) {
     const int64_t d = p->size, length = padded(d), heads = p->heads;
+    if (!out) memset(memories, 0, (size_t)(heads * mlstm_memory(d)) * 4);
     for (int64_t head = 0; head < heads; head++, memories += mlstm_memory(d)) {
         for (int64_t j = 0; j <= d; j++) {
             float *const from = state + (head * (d + 1) + j) * d, *const to = memories + (j < d ? j : length) * length;

@@ -204,7 +204,7 @@ static void gated_finish_backward(const struct step *shared, int64_t row, int ro
             load_saved(s, row + i, 2, 2, at, parts);
             const vf a = parts[0], gate = parts[1];
             g *= p->step_size;
-            const vf dcandidate = g * gate * (1.0f - a * a), dgate = g * a * gate * (1.0f - gate);
+            const vf dcandidate = g * gate * tangent_slope(a), dgate = g * a * gate * (1.0f - gate);
             store(p->dx + here, dcandidate, count);
             store(p->dx + here + n, dgate, count);
             store(p->dmixed + offset(s, row + i, n) + at, dcandidate + dgate, count);
@@ -260,7 +260,7 @@ static void lipschitz_finish_backward(const struct step *shared, int64_t row, in
             prefetch(p->dmixed + here, before);
             g *= p->step_size;
             store(p->dmixed + here, g, count);
-            store(p->dx + here, g * (1.0f - a * a), count);
+            store(p->dx + here, g * tangent_slope(a), count);
         }
 }
 

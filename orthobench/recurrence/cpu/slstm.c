@@ -3,6 +3,7 @@
  * The caller gives each thread a range of batch rows, and no thread waits. Tensors are contiguous and time major. A
  * head has d = features / heads units. Its weights are a matrix [4 d, d] of its own, with the gates i, f, z, o one
  * after another. So dL/dz of a row is [heads, 4, d] here, and x and dx are [4, features] as the caller has them. */
+#include <float.h>
 #include <math.h>
 
 #include "products.h"
@@ -52,6 +53,9 @@ INLINE vi first_lanes(int count) {
 
 /* ---------------------------------------------------------------- forward */
 
+/* 1 / n, and 0 of infinity. */
+INLINE vf inverse_of(vf n) { return reciprocal(clamp(n, -FLT_MAX, FLT_MAX)); }
+
 struct gates { vf decay, closing, z, o; };
 
 /* One step of some units from their pre-activations. Of the factors exp(log f' + m_{t-1} - m_t) and exp(i - m_t) one is
@@ -62,13 +66,13 @@ INLINE struct gates advance(const int exponential_forget, const vf *raw, vf *c, 
     const vf faded = *m + log_forget, difference = faded - raw[0];
     const vi input_wins = (*n == 0) | (difference <= 0);
     const vf other = exponential(select_lanes(input_wins, at_most(difference, LARGEST_EXPONENT), -difference));
-    const vf one = splat(1.0f), keep = select_lanes(input_wins, other, one);
-    const vf write = select_lanes(input_wins, one, other);
-    gate.decay = select_lanes(input_wins, other, -other);
     *m = select_lanes(input_wins, raw[0], faded);
+    const vf one = 1.0f + (*m - *m); /* exp(m - m), which is NaN of an infinite m */
+    const vf keep = select_lanes(input_wins, other, one), write = select_lanes(input_wins, one, other);
+    gate.decay = select_lanes(input_wins, other, -other);
     *c = keep * *c + write * gate.z;
     *n = keep * *n + write;
-    *h = gate.o * *c * reciprocal(*n);
+    *h = gate.o * *c * inverse_of(*n);
     return gate;
 }
 
@@ -173,7 +177,7 @@ INLINE void finish_backward(const int exponential_forget, const struct slstm *p,
             if (p->grad_h) __builtin_prefetch(arriving + place - step);
             const vf c = load(c_at, count), n = load(n_at, count), h = load(p->h + here, count);
             const vf coded = load(saved, count), z = load(saved + 2 * d, count), o = load(saved + 3 * d, count);
-            const vf scaled = dh * reciprocal(load(p->n + here, count));
+            const vf scaled = dh * inverse_of(load(p->n + here, count));
             const vf dc = load(p->dc0 + place, count) + scaled * o, dn = load(p->dn0 + place, count) - scaled * h;
             if (ring->squares) {
                 const vf parts[] = {dh, dc, dn};
@@ -191,7 +195,7 @@ INLINE void finish_backward(const int exponential_forget, const struct slstm *p,
             const vf parts[] = {
                 by_write + (one - share) * rest,
                 exponential_forget ? faded : faded * load(saved + d, count),
-                write * dc * (one - z * z),
+                write * dc * tangent_slope(z),
                 dh * h * (one - o),
             };
             for (int k = 0; k < 4; k++) {
