@@ -199,7 +199,7 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
     groups, u = fields.get("groups"), fields.get("u")
     problem = _Problem(steps, batch, features, 0 if u is None else u.shape[-1])
     if stopwatch.is_recording() and fields.get("dweights") is not None:
-        fields["weight_time"] = torch.zeros(2, dtype=torch.int64)
+        fields["weight_time"] = torch.zeros(2, dtype=torch.int64, device="cpu")
     for name, value in fields.items():
         setattr(problem, name, value.data_ptr() if isinstance(value, Tensor) else value)
     packed: Tensor = fields["packed"]

@@ -43,7 +43,7 @@ class Scan:
 
 def _latest(h: Tensor) -> Tensor:
     """Return memory for the last step's result, in blocks of whole vectors."""
-    return torch.empty(h.shape[1], native.padded(h.shape[2]))
+    return h.new_empty(h.shape[1], native.padded(h.shape[2]))
 
 
 def _run(function: str, h: Tensor, arguments: Arguments, *tensors: Tensor | None) -> None:
