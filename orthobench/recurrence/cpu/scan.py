@@ -61,7 +61,7 @@ def run_blocks(function: str, h: Tensor, sizes: tuple[int, ...], *tensors: Tenso
     """
     steps, batch, width = h.shape
     kernel = getattr(native.kernels(), function)
-    pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+    pointers = [native.pointer(tensor) for tensor in tensors]
 
     def task(first: int, last: int) -> Callable[[], None]:
         return lambda: kernel(first, last, steps, batch, width, *sizes, *pointers)
