@@ -46,9 +46,9 @@ def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projecti
         `[T, B, n]`.
     """
     if isinstance(gate, Projection):
-        tensors, layout = (gate.inputs, gate.weight, gate.bias), "... n, d, ... m, n m, n"
+        layout, tensors = "... n, d, ... m, n m, n", [gate.inputs, gate.weight, gate.bias]
     else:
-        tensors, layout = (gate,), "... n, d, ... n"
+        layout, tensors = "... n, d, ... n", [gate]
     if native.serves("head_norm", layout, y, weight, *tensors) and y.shape[-1] % len(weight) == 0:
         return in_c(y, weight, epsilon, gate)
     return in_pytorch(y, weight, epsilon, gate)

@@ -76,7 +76,18 @@ def unusable(name: str) -> str | None:
     """
     if reason := missing():
         return reason
-    return f"the C kernels of {name} failed their comparison with the reference" if name in _failures() else None
+    return _failure(name) if name in _failures() else None
+
+
+@functools.cache
+def _failure(name: str) -> str:
+    """Return what is wrong with the C kernels of an operation whose comparison failed."""
+    try:
+        if build.build().library.uncompiled:
+            _comparisons()[name]()
+    except build.AbsentError as error:
+        return f"the C kernels of {name} are missing: {error}"
+    return f"the C kernels of {name} failed their comparison with the reference"
 
 
 def serves(name: str, layout: str, *tensors: Tensor | None) -> bool:
@@ -156,7 +167,13 @@ def verdicts() -> dict[str, bool]:
 
 @functools.cache
 def _failures() -> frozenset[str]:
-    return build.build().failures(_comparisons())
+    def agrees(comparison: Callable[[], bool]) -> bool:
+        try:
+            return comparison()
+        except build.AbsentError:
+            return False
+
+    return build.build().failures({name: functools.partial(agrees, each) for name, each in _comparisons().items()})
 
 
 def _comparisons() -> dict[str, Callable[[], bool]]:
@@ -167,7 +184,7 @@ def _comparisons() -> dict[str, Callable[[], bool]]:
 
 
 @functools.cache
-def kernels() -> ctypes.CDLL:
+def kernels() -> build.Library:
     """Return the library for this machine; the first call builds it.
 
     Raises:
@@ -176,7 +193,7 @@ def kernels() -> ctypes.CDLL:
     return load()
 
 
-def load(*flags: str) -> ctypes.CDLL:
+def load(*flags: str) -> build.Library:
     """Load the kernels with their signatures, built with these additional compiler flags.
 
     Raises:
@@ -189,7 +206,7 @@ def load(*flags: str) -> ctypes.CDLL:
         raise build.BuildError(f"the compiled library has other functions than native.py declares: {error}") from error
 
 
-def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+def _declared(library: build.Library) -> build.Library:
     size, pointer = ctypes.c_int64, ctypes.c_void_p
     library.problem_size.restype = library.vector_length.restype = size
     if library.problem_size() != ctypes.sizeof(_Problem):
