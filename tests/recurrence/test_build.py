@@ -408,6 +408,7 @@ def test_code_that_others_may_have_written_is_not_loaded(
     shutil.copytree(filled[0], cache)
     before = only_object(cache).stat()
     reason = harm(cache).strip()
+    monkeypatch.setattr(build, "_compile", lambda *arguments: shutil.copy(only_object(filled[0]), arguments[-1]))
     loaded: list[str] = []
     original = build.Library
     monkeypatch.setattr(build, "Library", lambda path: (loaded.append(path), original(path))[1])
@@ -426,7 +427,14 @@ def test_code_that_others_may_have_written_is_not_loaded(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
-def test_a_new_folder_is_the_users_own_whatever_the_umask(cache: Path) -> None:
+def test_a_new_folder_is_the_users_own_whatever_the_umask(
+    cache: Path, filled: tuple[Path, Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiled(compiler: list[str], flags: tuple[str, ...], target: Path) -> None:
+        shutil.copyfile(only_object(filled[0]), target)
+        target.chmod(0o777)
+
+    monkeypatch.setattr(build, "_compile", compiled)
     umask = os.umask(0)
     try:
         made = build.build()
@@ -453,11 +461,12 @@ import logging
 logging.basicConfig(format="%(levelname)s %(message)s")
 import torch
 from orthobench.diagnosis import kernels
-from orthobench.recurrence import layer_norm, lstm, slstm
+from orthobench.recurrence import lstm, slstm
 from orthobench.recurrence.cpu import native
 print(sorted(name for name, agrees in native.verdicts().items() if not agrees))
 x, w, state = torch.ones(3, 2, 16), torch.ones(16, 4), torch.ones(2, 4)
 print(lstm.chosen_backend(x, w), slstm.chosen_backend(x, w))
+lstm(x, w, 2 * (state,))
 slstm(x, w, 4 * (state,))
 print(*(f"{each.subject}: {each.text}" for each in kernels.self_tests() if each.level == "action"), sep="\\n")
 """
@@ -475,7 +484,10 @@ def outcome_of(program: str, cache: Path, **environment: str) -> tuple[list[str]
 
 @pytest.mark.parametrize(
     ("file", "names"),
-    [("slstm.c", ["slstm"]), ("convolution.c", ["delta_rule", "selective_scan", "short_convolution"])],
+    [
+        ("slstm.c", ["slstm"]),
+        ("weight_sums.c", ["gated_recurrence", "gru", "lem", "lipschitz", "lstm", "readout", "recurrence"]),
+    ],
 )
 def test_a_file_that_does_not_compile_takes_only_its_own_operations(
     file: str, names: list[str], tmp_path: Path
@@ -484,12 +496,13 @@ def test_a_file_that_does_not_compile_takes_only_its_own_operations(
     for _ in range(2):  # built, and from the cache
         lines, log = outcome_of(BROKEN, tmp_path / "cache", CC=compiler)
         assert lines[0] == str(names)
-        assert lines[1] == f"cpu {'reference' if file == 'slstm.c' else 'cpu'}"
+        assert lines[1] == " ".join("reference" if name in names else "cpu" for name in ("lstm", "slstm"))
         assert [line.partition(":")[0] for line in lines[2:]] == [f"C kernels of {name}" for name in names]
         assert all(f"{file} does not compile: {file}:1:" in line and "error" in line for line in lines[2:])
         warnings = [line for line in log if line.startswith("WARNING")]
-        assert len(warnings) == (file == "slstm.c")
-        assert all(f"the C kernels of slstm are missing: {file} does not compile" in line for line in warnings)
+        assert len(warnings) == 1
+        assert f"the C kernels of {'slstm' if 'slstm' in names else 'lstm'} are missing:" in warnings[0]
+        assert f"{file} does not compile" in warnings[0]
 
 
 def test_a_file_that_all_need_leaves_no_kernels(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -504,7 +517,7 @@ def test_a_file_that_all_need_leaves_no_kernels(tmp_path: Path, cache: Path, mon
 OTHER_SOURCES = """
 for argument in "$@"; do
     shift
-    case $argument in *.c) argument={folder}/$(basename "$argument");; esac
+    case $argument in */cpu/*.c) argument={folder}/$(basename "$argument");; esac
     set -- "$@" "$argument"
 done
 exec cc "$@" -O0

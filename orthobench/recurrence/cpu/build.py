@@ -454,7 +454,7 @@ def _first_error(text: str) -> str:
     """Return the compiler's first line about an error, without the folder."""
     lines = text.strip().splitlines() or ["the compiler says nothing"]
     line = next((line for line in lines if "error" in line), lines[-1])
-    return line.replace(f"{Path(__file__).parent}{os.sep}", "")[:300]
+    return re.sub(r"\S*[/\\](?=\w+\.[ch]:)", "", line)[:300]
 
 
 def _reasons(failed: Mapping[str, str]) -> str:
