@@ -72,6 +72,21 @@ class Library(ctypes.CDLL):
         reasons: dict[str, str] = json.loads(ctypes.string_at(ctypes.addressof(start)))
         return reasons
 
+    def require(self, *names: str) -> None:
+        """Check that the library has functions that all operations need.
+
+        Raises:
+            AbsentError: the file of one of them did not compile.
+            AttributeError: one is missing.
+        """
+        for name in names:
+            try:
+                self[name]
+            except AttributeError:
+                if self.uncompiled:
+                    raise AbsentError(_reasons(self.uncompiled)) from None
+                raise
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)

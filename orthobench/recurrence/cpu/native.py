@@ -211,6 +211,7 @@ def _declared(library: build.Library) -> build.Library:
     library.problem_size.restype = library.vector_length.restype = size
     if library.problem_size() != ctypes.sizeof(_Problem):
         raise build.BuildError("dense.h and native.py disagree about struct problem")
+    library.require("pack", "weight_gradient", "add_parts")
     for op in ("recurrence", "gated", "lstm", "gru", "cornn", "lem", "lipschitz"):
         for direction in ("forward", "backward"):
             getattr(library, f"{op}_{direction}").argtypes = (ctypes.POINTER(_Problem), size, size)
