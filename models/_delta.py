@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
-from orthobench.matrices.initial import torch_linear_
+from orthobench.matrices.initial import as_parameter, torch_linear_
 from orthobench.model import Count, Model, ModelSettings, Signature, State
 from orthobench.recurrence import (
     Convolution,
@@ -104,9 +104,9 @@ class DeltaModel(Model):
         if settings.has_decay:
             self.decay_weight = drawn(m, heads, m)
             rate, step = torch.rand(2, heads, generator=generator, dtype=torch.float64)
-            self.decay_rate = nn.Parameter((16 * rate).clamp(min=1e-6).log().float())
+            self.decay_rate = as_parameter((16 * rate).clamp(min=1e-6).log())
             step = (math.log(1e-3) + step * math.log(100)).exp()
-            self.decay_bias = nn.Parameter((step + torch.log(-torch.expm1(-step))).float())
+            self.decay_bias = as_parameter(step + torch.log(-torch.expm1(-step)))
         self.gate_weight = drawn(m, n, m) if settings.output_gate else None
         self.norm_weight = nn.Parameter(torch.ones(settings.head_size))
         self.mixing_weight = drawn(n, n, n)

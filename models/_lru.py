@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.complex_form import interleaved
+from orthobench.matrices.initial import as_parameter
 from orthobench.model import Count, Model, ModelSettings, OptimizerName, ParameterGroup, Positive, Signature, State
 from orthobench.recurrence import GradientTrace, diagonal_recurrence, project
 
@@ -44,9 +45,9 @@ class DiagonalLRU(Model):
         n = settings.hidden_size
         area, turn = torch.rand(2, n, generator=generator, dtype=torch.float64)
         squared_modulus = settings.r_min**2 + area * (settings.r_max**2 - settings.r_min**2)
-        self.nu = nn.Parameter((-0.5 * squared_modulus.log()).log().float())
-        self.theta = nn.Parameter((settings.theta_max * turn).log().float())
-        self.gain = nn.Parameter((0.5 * torch.log1p(-squared_modulus)).float())
+        self.nu = as_parameter((-0.5 * squared_modulus.log()).log())
+        self.theta = as_parameter((settings.theta_max * turn).log())
+        self.gain = as_parameter(0.5 * torch.log1p(-squared_modulus))
         # Complex unit j has rows 2j and 2j+1 of B; of C, columns 2j and 2j+1 are Re C and -Im C, which make Re(C s).
         self.input_weight = normal(2 * n, d, variance=1 / (2 * d), generator=generator)
         self.state_weight = normal(d, 2 * n, variance=1 / n, generator=generator)

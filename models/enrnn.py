@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
-from orthobench.matrices.initial import half_circle_angles
+from orthobench.matrices.initial import as_parameter, half_circle_angles
 from orthobench.matrices.skew import block_rotation_entries
 from orthobench.matrices.spectral_radius import spectral_radius
 from orthobench.model import Count, Positive, Signature
@@ -91,13 +91,13 @@ class ENRNN(PlainRNN):
         q = settings.hidden_size - s
         self.epsilon = settings.epsilon
         self.activation = _ACTIVATIONS[settings.activation]
-        self.skew_entries = nn.Parameter(block_rotation_entries(_half_circle(q, generator), q).float())
+        self.skew_entries = as_parameter(block_rotation_entries(_half_circle(q, generator), q))
         self.register_buffer("signs", minus_ones_last(q, int(settings.negative_ones)))
         # Rotations by angles in (0, pi / 2) times moduli in (-1, 1), one of each for two units; an odd unit comes last
         # (D-09).
         rotation = scaled_cayley(block_rotation_entries(_half_circle(s, generator), s), torch.ones(s))
         moduli = torch.empty((s + 1) // 2, dtype=torch.float64).uniform_(-1, 1, generator=generator)
-        self.short_weight = nn.Parameter((rotation * moduli.repeat_interleave(2)[:s]).float())
+        self.short_weight = as_parameter(rotation * moduli.repeat_interleave(2)[:s])
         self.coupling_weight = None
         if settings.coupling:
             self.coupling_weight = nn.Parameter(torch.empty(q, s))

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from orthobench.matrices.exponential import exponential
-from orthobench.matrices.initial import exponential_angles, torch_linear_
+from orthobench.matrices.initial import as_parameter, exponential_angles, torch_linear_
 from orthobench.matrices.skew import block_rotation_entries
 from orthobench.model import Count, OptimizerName, OutputBias, Positive, Signature
 from orthobench.recurrence import MODRELU
@@ -53,7 +53,7 @@ class EXPRNN(PlainRNN):
         super().__init__(settings, signature, generator)
         n = settings.hidden_size
         angles = exponential_angles(settings.initialization, n, generator)
-        self.skew_entries = nn.Parameter(block_rotation_entries(angles, n).float())
+        self.skew_entries = as_parameter(block_rotation_entries(angles, n))
         nn.init.kaiming_normal_(self.input_weight, nonlinearity="relu", generator=generator)
         nn.init.uniform_(self.bias, -0.01, 0.01, generator=generator)
         if not signature.output_size:

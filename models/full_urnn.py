@@ -20,9 +20,10 @@ from typing import Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from orthobench.matrices.complex_form import as_complex, as_real
+from orthobench.matrices.initial import as_parameter
 from orthobench.matrices.unitary_chain import draw_unitary_chain, unitary_chain_matrix
 from orthobench.model import Count, Positive, Signature
 
@@ -57,7 +58,7 @@ class FullURNN(URNNBase):
         self.gradient = settings.gradient
         phases, reflections, permutation = draw_unitary_chain(settings.hidden_size, generator)
         start = unitary_chain_matrix(phases.double(), reflections.double(), permutation)
-        self.recurrent_weight = nn.Parameter(as_real(start).float().contiguous())
+        self.recurrent_weight = as_parameter(as_real(start).contiguous())
 
     def unitary(self) -> Tensor:
         return as_complex(self.recurrent_weight)

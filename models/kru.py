@@ -20,6 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.complex_form import as_complex, as_real, complex_states, interleaved
+from orthobench.matrices.initial import as_parameter
 from orthobench.model import Count, ModelSettings, Signature
 from orthobench.recurrence import Multiply
 
@@ -77,7 +78,7 @@ class KRU(ComplexRNN):
         self.penalty_weight = settings.penalty_weight
         self.bias = nn.Parameter(torch.zeros(settings.hidden_size), requires_grad=settings.bias)
         self.start = None
-        self.factors = nn.ParameterList(as_real(_haar(size, generator)).float() for size in settings.sizes())
+        self.factors = nn.ParameterList(as_parameter(as_real(_haar(size, generator))) for size in settings.sizes())
 
     def complex_factors(self) -> list[Tensor]:
         """Return W_1, ..., W_F, complex `[P_f, P_f]`."""

@@ -29,7 +29,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
-from orthobench.matrices.initial import torch_linear_
+from orthobench.matrices.initial import as_parameter, torch_linear_
 from orthobench.model import Count, Model, ModelSettings, OptimizerName, Signature, State
 from orthobench.recurrence import (
     Convolution,
@@ -101,8 +101,8 @@ class Mamba(Model):
         shortest, longest = math.log(_SHORTEST_STEP), math.log(_LONGEST_STEP)
         logarithm = torch.empty(width, dtype=torch.float64).uniform_(shortest, longest, generator=generator)
         step = logarithm.exp()
-        self.step_bias = nn.Parameter((step + torch.log(-torch.expm1(-step))).float())  # softplus gives the step
-        units = torch.arange(1, settings.state_size + 1, dtype=torch.float32)
+        self.step_bias = as_parameter(step + torch.log(-torch.expm1(-step)))  # softplus gives the step
+        units = torch.arange(1, settings.state_size + 1, dtype=torch.get_default_dtype())
         self.rates = nn.Parameter(units.log()[:, None].repeat(1, width))  # a [N, width]
         self.feedthrough = nn.Parameter(torch.ones(width))
         self.mixing_weight = drawn(width, n, width)

@@ -22,7 +22,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from orthobench.matrices.exponential import exponential
-from orthobench.matrices.initial import exponential_angles
+from orthobench.matrices.initial import as_parameter, exponential_angles
 from orthobench.matrices.skew import block_rotation_entries
 from orthobench.model import OptimizerName, OutputBias, ParameterGroup, Positive, Signature
 from orthobench.recurrence import MODRELU
@@ -76,7 +76,7 @@ class NNRNN(PlainRNN):
         n = settings.hidden_size
         self.modulus_penalty, self.triangle_decay = settings.modulus_penalty, settings.triangle_decay
         angles = exponential_angles(settings.initialization, n, generator)
-        self.skew_entries = nn.Parameter(block_rotation_entries(angles, n).float())
+        self.skew_entries = as_parameter(block_rotation_entries(angles, n))
         self.rotations = nn.Parameter(torch.empty(n // 2).uniform_(0, 6.28, generator=generator))
         self.moduli = nn.Parameter(torch.ones(n // 2))
         rows, columns = torch.triu_indices(n, n, offset=1)

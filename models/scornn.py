@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from orthobench.matrices.cayley import minus_ones_last, scaled_cayley
-from orthobench.matrices.initial import half_circle_angles
+from orthobench.matrices.initial import as_parameter, half_circle_angles
 from orthobench.matrices.skew import band_entries, block_rotation_entries, from_band
 from orthobench.model import Count, Signature
 from orthobench.recurrence import MODRELU, RELU, TANH
@@ -82,9 +82,9 @@ class ScoRNN(PlainRNN):
         s = torch.tan(half_circle_angles(n, generator) / 2)
         if settings.initialization == "zeros":
             s = torch.zeros_like(s)
-        upper = block_rotation_entries(s, n).float()
+        upper = block_rotation_entries(s, n)
         self.bandwidth = settings.bandwidth
-        self.skew_entries = nn.Parameter(upper if self.bandwidth is None else band_entries(upper, n, self.bandwidth))
+        self.skew_entries = as_parameter(upper if self.bandwidth is None else band_entries(upper, n, self.bandwidth))
         self.register_buffer("signs", minus_ones_last(n, int(settings.negative_ones)))
 
     def weight(self) -> Tensor:

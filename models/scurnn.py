@@ -21,7 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from orthobench.matrices.initial import half_circle_angles
+from orthobench.matrices.initial import as_parameter, half_circle_angles
 from orthobench.matrices.unitary_cayley import unitary_cayley
 from orthobench.model import Count, OptimizerName, ParameterGroup, Positive, Signature
 
@@ -60,7 +60,7 @@ class ScuRNN(ComplexRNN):
         entries = torch.zeros(n, n, dtype=torch.float64)
         even = torch.arange(0, 2 * (n // 2), 2)
         entries[even, even + 1] = -torch.tan(angles / 2)  # A is real at the start: see `skew_hermitian`
-        self.skew_entries = nn.Parameter(entries.float())
+        self.skew_entries = as_parameter(entries)
         self.phases = nn.Parameter(torch.empty(n).uniform_(0, 2 * math.pi, generator=generator))
         self.start = nn.Parameter(torch.empty(2 * n).uniform_(-0.01, 0.01, generator=generator))
 

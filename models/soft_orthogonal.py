@@ -25,6 +25,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from orthobench.matrices.initial import as_parameter
 from orthobench.model import OptimizerName, ParameterGroup, Positive, Signature
 from orthobench.recurrence import IDENTITY, TANH
 
@@ -90,10 +91,10 @@ class SoftOrthogonal(PlainRNN):
         else:
             drawn.normal_(generator=generator)
         left, values, right = torch.linalg.svd(drawn)
-        self.left, self.right = nn.Parameter(left.float()), nn.Parameter(right.mT.float())
+        self.left, self.right = as_parameter(left), as_parameter(right.mT)
         self.spectrum: nn.Parameter | None = None
         if self.margin is None:
-            self.spectrum = nn.Parameter(values.float() if settings.initialization == "glorot" else torch.ones(n))
+            self.spectrum = as_parameter(values if settings.initialization == "glorot" else torch.ones(n))
         elif self.margin > 0:
             self.spectrum = nn.Parameter(torch.zeros(n))
         if settings.trained_start:

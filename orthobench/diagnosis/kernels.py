@@ -25,6 +25,9 @@ def caches() -> Iterator[Finding]:
         yield Finding(section, "folder", str(error), Level.ACTION, otherwise)
         return
     yield folder_finding(section, "folder", folder, otherwise)
+    if reason := build.distrust(folder):
+        text = f"not used for compiled kernels: {reason}"
+        yield Finding(section, "owner", text, Level.ACTION, f"{build.UNTRUSTED_FIX}: else each process compiles again")
     if folder.is_dir():
         files = [file for file in folder.rglob("*") if file.is_file()]
         objects = sum(file.suffix == ".so" for file in files)
@@ -72,7 +75,7 @@ def self_tests(retest: bool = False) -> Iterator[Finding]:
             if passed:
                 yield Finding(section, f"C kernels of {name}", "agree with the reference")
             else:
-                text = "differ from the reference, which serves in their place"
+                text = f"{native.unusable(name)}; PyTorch serves in their place"
                 fix = "try another compiler ($CC), and report this with its version"
                 yield Finding(section, f"C kernels of {name}", text, Level.ACTION, fix)
     if torch.cuda.is_available():

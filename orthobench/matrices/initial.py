@@ -6,7 +6,12 @@ import math
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+
+def as_parameter(start: Tensor) -> nn.Parameter:
+    """Return a start as a parameter of torch's default type, as `torch.nn` has it, whatever type it was computed in."""
+    return nn.Parameter(start.to(torch.get_default_dtype()))
 
 
 @torch.no_grad()

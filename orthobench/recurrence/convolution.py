@@ -17,6 +17,7 @@ from torch.nn.functional import silu
 from orthobench.recurrence import stopwatch
 from orthobench.recurrence.cpu import native, threads, workspace
 
+_TAPS = 8  # the kernel has no more
 _SMALL = 1 << 15  # numbers; below, starting a thread costs more than it saves
 
 
@@ -31,11 +32,14 @@ def short_convolution(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tens
 
     Returns:
         y `[T, B, n]`.
+
+    Raises:
+        ValueError: `before` has another number of steps.
     """
     tensors = (inputs, weight, before, bias)
-    if len(weight) > 8 or not native.serves("short_convolution", *tensors):
-        return in_pytorch(*tensors)
-    return in_c(*tensors)
+    if native.serves("short_convolution", "T B n, taps n, taps-1 B n, n", *tensors) and len(weight) <= _TAPS:
+        return in_c(*tensors)
+    return in_pytorch(*tensors)
 
 
 def in_c(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -47,6 +51,8 @@ def in_c(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = N
 
 def in_pytorch(inputs: Tensor, weight: Tensor, before: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return the convolution by operations of torch: the definition."""
+    if len(before) != len(weight) - 1:
+        raise ValueError(f"{len(weight)} taps need {len(weight) - 1} inputs before the first step, not {len(before)}")
     steps, padded = len(inputs), torch.cat((before, inputs))
     terms = [w * padded[i : i + steps] for i, w in enumerate(weight.unbind(0))]
     total = torch.stack(terms).sum(0)
@@ -81,7 +87,7 @@ def _run(function: str, inputs: Tensor, taps: int, *tensors: Tensor | None) -> N
     """Run one pass over all steps, the blocks of features split over the threads, which changes no number."""
     steps, batch, width = inputs.shape
     kernel = getattr(native.kernels(), function)
-    pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+    pointers = [native.pointer(tensor) for tensor in tensors]
 
     def task(first: int, last: int) -> Callable[[], None]:
         return lambda: kernel(first, last, steps, batch, width, taps, *pointers)

@@ -28,9 +28,13 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
     Raises:
         IndexError: a target is outside of the classes.
+        ValueError: the shapes do not fit.
     """
+    if targets.shape != logits.shape[:-1]:
+        raise ValueError(f"targets {list(targets.shape)} should be {list(logits.shape[:-1])}, as the logits' rows")
     logits, targets = logits.flatten(0, -2), targets.flatten()
-    if not native.serves("cross_entropy", logits):
+    fit = targets.dtype is torch.int64 and targets.device == logits.device
+    if not (fit and native.serves("cross_entropy", "rows classes", logits)):
         return torch.nn.functional.cross_entropy(logits, targets)
     result: Tensor = _CrossEntropy.apply(logits, targets)
     return result
@@ -55,7 +59,7 @@ def mean(logits: Tensor, targets: Tensor, gradient: Tensor | None) -> float:
     (rows, classes), kernel = logits.shape, native.kernels().cross_entropy
     parts = threads.ranges(rows, -(-logits.numel() // _PART))
     sums = [0.0] * len(parts)
-    pointers = (logits.data_ptr(), targets.data_ptr(), None if gradient is None else gradient.data_ptr())
+    pointers = (native.pointer(logits), native.pointer(targets, torch.int64), native.pointer(gradient))
 
     def task(part: int, first: int, last: int) -> Callable[[], None]:
         def run() -> None:

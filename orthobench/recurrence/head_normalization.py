@@ -45,10 +45,13 @@ def head_norm(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projecti
     Returns:
         `[T, B, n]`.
     """
-    inputs = gate.inputs if isinstance(gate, Projection) else gate
-    if not native.serves("head_norm", y, weight, inputs):
-        return in_pytorch(y, weight, epsilon, gate)
-    return in_c(y, weight, epsilon, gate)
+    if isinstance(gate, Projection):
+        layout, tensors = "... n, d, ... m, n m, n", [gate.inputs, gate.weight, gate.bias]
+    else:
+        layout, tensors = "... n, d, ... n", [gate]
+    if native.serves("head_norm", layout, y, weight, *tensors) and y.shape[-1] % len(weight) == 0:
+        return in_c(y, weight, epsilon, gate)
+    return in_pytorch(y, weight, epsilon, gate)
 
 
 def in_c(y: Tensor, weight: Tensor, epsilon: float, gate: Tensor | Projection | None = None) -> Tensor:
@@ -112,11 +115,11 @@ def _run(function: str, epsilon: float, tensors: dict[str, Tensor | None], sums:
     assert weight is not None
     size, n = len(weight), y.shape[-1]
     inputs = gate.shape[-1] if gate is not None and tensors["gate_weight"] is not None else 0
-    shared = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
+    shared = {name: native.pointer(tensor) for name, tensor in tensors.items()}
     kernel = getattr(native.kernels(), function)
 
     def task(part: int, first: int, last: int) -> Callable[[], None]:
-        own = {name: parts[part].data_ptr() for name, parts in sums.items()}
+        own = {name: native.pointer(parts[part]) for name, parts in sums.items()}
         problem = Problem(n // size, size, inputs, epsilon, **shared, **own)
         return lambda: kernel(ctypes.byref(problem), first, last)
 

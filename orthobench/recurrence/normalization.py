@@ -31,7 +31,7 @@ def layer_norm(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     Returns:
         `[..., n]`.
     """
-    if not native.serves("layer_norm", inputs, weight, bias):
+    if not native.serves("layer_norm", "... n, n, n", inputs, weight, bias):
         return torch.nn.functional.layer_norm(inputs, weight.shape, weight, bias, _EPSILON)
     result: Tensor = _LayerNorm.apply(inputs, weight, bias)
     return result
@@ -57,7 +57,7 @@ def in_c(inputs: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     width, kernel = inputs.shape[-1], native.kernels().normalize_forward
     rows = inputs.numel() // width
     out, scales = workspace.take(*inputs.shape), inputs.new_empty(rows, 2)
-    pointers = [tensor.data_ptr() for tensor in (inputs, weight, bias, scales, out)]
+    pointers = [native.pointer(tensor) for tensor in (inputs, weight, bias, scales, out)]
 
     def task(first: int, last: int) -> Callable[[], None]:
         return lambda: kernel(first, last, rows, width, _EPSILON, *pointers)
@@ -70,10 +70,10 @@ def gradients(inputs: Tensor, weight: Tensor, scales: Tensor, gradient: Tensor) 
     """Return dL/d(inputs), dL/dw and dL/db from dL/d(output) `[..., n]`, all contiguous."""
     width, kernel = inputs.shape[-1], native.kernels().normalize_backward
     rows, dx, sums = inputs.numel() // width, workspace.take(*inputs.shape), inputs.new_zeros(_PARTS, 2, width)
-    pointers = [tensor.data_ptr() for tensor in (inputs, weight, scales, gradient, dx)]
+    pointers = [native.pointer(tensor) for tensor in (inputs, weight, scales, gradient, dx)]
 
     def task(part: int, first: int, last: int) -> Callable[[], None]:
-        return lambda: kernel(first, last, rows, width, *pointers, *(each.data_ptr() for each in sums[part]))
+        return lambda: kernel(first, last, rows, width, *pointers, *map(native.pointer, sums[part]))
 
     threads.run([task(part, *range_) for part, range_ in enumerate(threads.ranges(rows, _PARTS))])
     dweight, dbias = native.total(sums)

@@ -30,7 +30,7 @@ def skip_gelu(x: Tensor, skip: Tensor, v: Tensor) -> Tensor:
     Returns:
         `[..., n]`.
     """
-    if not native.serves("pointwise", x, skip, v):
+    if not native.serves("pointwise", "... n, n, ... n", x, skip, v):
         return gelu(x + skip * v)
     result: Tensor = _SkipGelu.apply(x.contiguous(), skip.contiguous(), v.contiguous())
     return result
@@ -46,7 +46,7 @@ def gated_sum(base: Tensor, values: Tensor) -> Tensor:
     Returns:
         `[..., n]`.
     """
-    if not native.serves("pointwise", base, values):
+    if not native.serves("pointwise", "... n, ... 2n", base, values):
         a, g = values.chunk(2, dim=-1)
         return base + a * g.sigmoid()
     result: Tensor = _GatedSum.apply(base.contiguous(), values.contiguous())
@@ -90,10 +90,10 @@ class _GatedSum(Function):
 def _run(function: str, rows: Tensor, sums: Tensor | None, *tensors: Tensor) -> None:
     """Run a kernel on the rows `[..., n]` of its tensors, a part of which has its own of the `sums`."""
     width, kernel = rows.shape[-1], getattr(native.kernels(), function)
-    count, pointers = rows.numel() // width, [tensor.data_ptr() for tensor in tensors]
+    count, pointers = rows.numel() // width, [native.pointer(tensor) for tensor in tensors]
 
     def task(part: int, first: int, last: int) -> Callable[[], None]:
-        own = [] if sums is None else [sums[part].data_ptr()]
+        own = [] if sums is None else [native.pointer(sums[part])]
         return lambda: kernel(first, last, count, width, *pointers, *own)
 
     threads.run([task(part, *range_) for part, range_ in enumerate(threads.ranges(count, _PARTS))])

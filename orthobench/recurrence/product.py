@@ -14,7 +14,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
         left: `[p, q]`.
         right: `[q, r]`.
     """
-    if not native.serves("project", left, right):
+    if not native.serves("project", "p q, q r", left, right):
         return left.detach() @ right.detach()
     packed = native.pack_transposed(right.detach())
     return native.linear(left.detach().contiguous(), packed, None, left.new_empty(len(left), right.shape[1]))

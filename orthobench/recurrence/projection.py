@@ -29,7 +29,7 @@ def project(inputs: Tensor, weight: Tensor, bias: Tensor | None = None, part: st
     Returns:
         x `[T, B, n]`; for inputs of another number of axes as `torch.nn.functional.linear`.
     """
-    if inputs.dim() != 3 or not native.serves("project", inputs, weight, bias):
+    if not native.serves("project", "T B m, n m, n", inputs, weight, bias):
         return torch.nn.functional.linear(inputs, weight, bias)
     with stopwatch.part(part):
         result: Tensor = _Project.apply(inputs, weight, bias, part)
@@ -46,6 +46,7 @@ class _Project(Function):
         if inputs.shape[-1] == 1:  # pixel by pixel: a product with one column would be slower
             bias = x.new_zeros(weight.shape[0]) if bias is None else bias
             return torch.addcmul(bias, inputs, weight[:, 0], out=x)
+        bias = None if bias is None else bias.contiguous()
         return native.linear(inputs.contiguous(), native.pack(weight.contiguous()), bias, x)
 
     @staticmethod

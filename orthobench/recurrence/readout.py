@@ -35,7 +35,7 @@ def read(states: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     Returns:
         y `[T, B, p]`, or `[..., p]`.
     """
-    if not _is_in_c(weight, bias) or not _is_output_of_a_loop(states):
+    if not (_is_in_c(weight, bias) and states.shape[-1:] == weight.shape[1:] and _is_output_of_a_loop(states)):
         return project(states, weight, bias, part=stopwatch.READOUT)
     return joined(states, weight, bias)
 
@@ -64,7 +64,7 @@ def reading(weight: Tensor, bias: Tensor) -> AbstractContextManager[None]:
 
 def _is_in_c(weight: Tensor, bias: Tensor) -> bool:
     """Return whether a loop in C may make an output map with these tensors, in value and gradient."""
-    return torch.is_grad_enabled() and native.serves("readout", weight, bias)
+    return torch.is_grad_enabled() and native.serves("readout", "p n, p", weight, bias)
 
 
 def _is_output_of_a_loop(states: Tensor) -> bool:

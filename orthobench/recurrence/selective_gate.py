@@ -15,6 +15,7 @@ from torch.nn.functional import silu
 from orthobench.recurrence import dispatch
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
 from orthobench.recurrence.cpu import backend as cpu
+from orthobench.recurrence.cpu import native
 from orthobench.recurrence.operations import selective_scan
 from orthobench.recurrence.projection import project
 from orthobench.recurrence.trace import GradientTrace
@@ -44,7 +45,7 @@ def gated_scan(
         o `[T, B, D]`, and the final state `[B, N * D]`.
     """
     call = selective_scan.call(x, weight, state, trace, **parameters)
-    if dispatch.choose(call) == "cpu":
+    if dispatch.choose(call) == "cpu" and _fits(x, skip, gate):
         return dispatch.run(replace(call, parameters={**call.parameters, "skip": skip, **_gate(call, gate)}))
     inputs = dispatch.resolved(x)
     y, final = dispatch.run(replace(call, x=inputs))
@@ -55,6 +56,14 @@ def in_pytorch(y: Tensor, x: Tensor, skip: Tensor, z: Tensor | None) -> Tensor:
     """Return (y + D o x) o silu(z) by operations of torch: the definition."""
     y = y + skip * x
     return y if z is None else y * silu(z)
+
+
+def _fits(x: Inputs, skip: Tensor, gate: Projection | None) -> bool:
+    """Return whether the kernel for the CPU takes the skip and the gate."""
+    z = x if gate is None else gate
+    tensors = (None, None, None) if gate is None else (gate.inputs, gate.weight, gate.bias)
+    fit = z.shape == x.shape and skip.shape == x.shape[-1:]
+    return fit and native.serves("selective_scan", "D, ... m, D m, D", skip, *tensors)
 
 
 def _gate(call: Call, gate: Projection | None) -> dict[str, Tensor]:

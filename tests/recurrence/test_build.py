@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from orthobench.diagnosis import Level
+from orthobench.diagnosis import kernels as diagnosis
 from orthobench.recurrence.cpu import build, native
 
 pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
@@ -349,12 +351,173 @@ def test_a_filled_cache_needs_no_lock(
     assert not caplog.records
 
 
+# ---------------------------------------------------------------------- folders that others can write to
+
+
+def open_folder(cache: Path) -> str:
+    (cache / "recurrence").chmod(0o777)
+    return f"other users can write to {cache}/recurrence "
+
+
+def open_to_the_group(cache: Path) -> str:
+    (cache / "recurrence").chmod(0o770)
+    return f"other users can write to {cache}/recurrence "
+
+
+def open_parent(cache: Path) -> str:
+    cache.chmod(0o777)
+    return f"other users can write to {cache} "
+
+
+def open_object(cache: Path) -> str:
+    only_object(cache).chmod(0o777)
+    return f"other users can write to {only_object(cache)} "
+
+
+def open_record(cache: Path) -> str:
+    record = build.CacheEntry(only_object(cache)).record
+    record.chmod(0o666)
+    return f"other users can write to {record} "
+
+
+def foreign_object(cache: Path) -> str:
+    os.chown(only_object(cache), 1000, 1000)
+    return f"{only_object(cache)} belongs to another user (uid 1000) "
+
+
+def foreign_folder(cache: Path) -> str:
+    for path in (cache, *cache.rglob("*")):
+        os.chown(path, 1000, 1000)
+    return f"{cache} belongs to another user (uid 1000) "
+
+
+@pytest.mark.skipif(os.name != "posix", reason="owners and modes are POSIX's")
+@pytest.mark.parametrize(
+    "harm",
+    [open_folder, open_to_the_group, open_parent, open_object, open_record, foreign_object, foreign_folder],
+)
+def test_code_that_others_may_have_written_is_not_loaded(
+    harm: Callable[[Path], str],
+    cache: Path,
+    filled: tuple[Path, Outcome],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if harm.__name__.startswith("foreign") and os.geteuid():
+        pytest.skip("only root gives files away")
+    shutil.copytree(filled[0], cache)
+    before = only_object(cache).stat()
+    reason = harm(cache).strip()
+    monkeypatch.setattr(build, "_compile", lambda *arguments: shutil.copy(only_object(filled[0]), arguments[-1]))
+    loaded: list[str] = []
+    original = build.Library
+    monkeypatch.setattr(build, "Library", lambda path: (loaded.append(path), original(path))[1])
+    with caplog.at_level(logging.WARNING, "orthobench.recurrence"):
+        made = build.build()
+    assert made.entry is None
+    assert [Path(path).parent.parent for path in loaded] != [cache]
+    assert native._declared(made.library).vector_length() > 0
+    assert only_object(cache).stat().st_mtime_ns == before.st_mtime_ns
+    (warning,) = [record.message for record in caplog.records]
+    assert reason in warning
+    assert "set $ORTHOBENCH_CACHE" in warning
+    finding = {each.subject: each for each in diagnosis.caches()}["owner"]
+    assert finding.level is Level.ACTION
+    assert reason in finding.text
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+def test_a_new_folder_is_the_users_own_whatever_the_umask(
+    cache: Path, filled: tuple[Path, Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiled(compiler: list[str], flags: tuple[str, ...], target: Path) -> None:
+        shutil.copyfile(only_object(filled[0]), target)
+        target.chmod(0o777)
+
+    monkeypatch.setattr(build, "_compile", compiled)
+    umask = os.umask(0)
+    try:
+        made = build.build()
+        assert made.entry is not None
+        assert made.failures({"lstm": lambda: True}) == frozenset()
+    finally:
+        os.umask(umask)
+    assert build.distrust(cache) is None
+    assert {path.stat().st_mode & 0o777 for path in (cache, cache / "recurrence")} == {0o700}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
+def test_a_folder_within_a_shared_one_is_used(cache: Path, filled: tuple[Path, Outcome]) -> None:
+    shutil.copytree(filled[0], cache)
+    cache.chmod(0o1777)  # as /tmp
+    assert build.build().entry is not None
+    assert "owner" not in {each.subject for each in diagnosis.caches()}
+
+
+# ---------------------------------------------------------------------- files that do not compile
+
+BROKEN = """
+import logging
+logging.basicConfig(format="%(levelname)s %(message)s")
+import torch
+from orthobench.diagnosis import kernels
+from orthobench.recurrence import lstm, slstm
+from orthobench.recurrence.cpu import native
+print(sorted(name for name, agrees in native.verdicts().items() if not agrees))
+x, w, state = torch.ones(3, 2, 16), torch.ones(16, 4), torch.ones(2, 4)
+print(lstm.chosen_backend(x, w), slstm.chosen_backend(x, w))
+lstm(x, w, 2 * (state,))
+slstm(x, w, 4 * (state,))
+print(*(f"{each.subject}: {each.text}" for each in kernels.self_tests() if each.level == "action"), sep="\\n")
+"""
+
+
+def outcome_of(program: str, cache: Path, **environment: str) -> tuple[list[str], list[str]]:
+    """Return the lines of a program's output and of its log."""
+    surroundings = {**os.environ, "OMP_NUM_THREADS": "1", "ORTHOBENCH_CACHE": str(cache), **environment}
+    run = subprocess.run(
+        [sys.executable, "-c", program], env=surroundings, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines(), run.stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [
+        ("slstm.c", ["slstm"]),
+        ("linear.c", ["project", "readout"]),
+    ],
+)
+def test_a_file_that_does_not_compile_takes_only_its_own_operations(
+    file: str, names: list[str], tmp_path: Path
+) -> None:
+    compiler = broken_compiler(tmp_path, file)
+    for _ in range(2):  # built, and from the cache
+        lines, log = outcome_of(BROKEN, tmp_path / "cache", CC=compiler)
+        assert lines[0] == str(names)
+        assert lines[1] == " ".join("reference" if name in names else "cpu" for name in ("lstm", "slstm"))
+        assert [line.partition(":")[0] for line in lines[2:]] == [f"C kernels of {name}" for name in names]
+        assert all(f"{file} does not compile: {file}:1:" in line and "error" in line for line in lines[2:])
+        warnings = [line for line in log if line.startswith("WARNING")]
+        assert len(warnings) == ("slstm" in names)
+        assert all(f"the C kernels of slstm are missing: {file} does not compile" in line for line in warnings)
+
+
+@pytest.mark.parametrize("file", ["dense.c", "weight_sums.c"])
+@pytest.mark.usefixtures("cache")
+def test_a_file_that_all_need_leaves_no_kernels(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", broken_compiler(tmp_path, file))
+    with pytest.raises(build.BuildError, match=rf"{file} does not compile: {file}:1:.*error"):
+        native.load()
+
+
 # ---------------------------------------------------------------------- wrong kernels, and the record of them
 
 OTHER_SOURCES = """
 for argument in "$@"; do
     shift
-    case $argument in *.c) argument={folder}/$(basename "$argument");; esac
+    case $argument in */cpu/*.c) argument={folder}/$(basename "$argument");; esac
     set -- "$@" "$argument"
 done
 exec cc "$@" -O0
@@ -370,6 +533,14 @@ def patched_compiler(folder: Path, old: str, new: str) -> str:
     for file, text in texts.items():
         (sources / file.name).write_text(text.replace(old, new))
     return script(folder / "fakecc", OTHER_SOURCES.format(folder=sources))
+
+
+def broken_compiler(folder: Path, file: str) -> str:
+    """A compiler that finds an error in one file."""
+    compiler = patched_compiler(folder, "#include", "#include")
+    source = folder / "patched" / file
+    source.write_text("int error = ;\n" + source.read_text())
+    return compiler
 
 
 def test_kernels_that_disagree_are_not_used(tmp_path: Path, filled: tuple[Path, Outcome]) -> None:

@@ -1,7 +1,10 @@
 """Compile the C back end on first use, into the user's cache folder.
 
-Beside the shared object is a record: a SHA-256 of the object and the verdict, then the verdict of the comparison with
-the reference. An object without a valid record is compiled again, so damaged code is never loaded.
+Next to the shared object is a record: a SHA-256 of the object and the verdict, then the verdict of the comparison with
+the reference. An object without a valid record is compiled again, so damaged code is never loaded. The record is no
+signature: a folder that another user can write to is not used.
+
+A file that does not compile takes only the operations away that need it. The library names it, with the reason.
 """
 
 from __future__ import annotations
@@ -9,11 +12,14 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import json
 import logging
 import os
 import platform
+import re
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -21,6 +27,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import filelock
 
@@ -33,6 +40,10 @@ _PENDING, _COMPARED = "comparing", "compared"  # the words of a verdict
 _COMPILERS = 4  # at a time: with more, the longest file alone takes the time
 _ATTEMPTS = 2  # comparisons that may end with the death of their process
 
+_FOLDER = "recurrence"  # of the cache folder
+_UNCOMPILED = "uncompiled"  # the name of the text in a library that has the files that did not compile
+UNTRUSTED_FIX = "remove the folder, or set $ORTHOBENCH_CACHE to one that only you can write to"
+
 _logger = logging.getLogger("orthobench.recurrence")
 
 
@@ -40,11 +51,83 @@ class BuildError(Exception):
     """There is no compiler, or it failed."""
 
 
+class AbsentError(BuildError):
+    """A function is missing, since its file does not compile; the message has the reason."""
+
+
+class UntrustedError(Exception):
+    """Another user could have written the code in the cache folder; the message says how."""
+
+
+class Library(ctypes.CDLL):
+    """A shared object. Functions of files that did not compile raise `AbsentError` when they are called."""
+
+    @functools.cached_property
+    def uncompiled(self) -> dict[str, str]:
+        """The reasons of the files that did not compile, by name."""
+        try:
+            start = ctypes.c_char.in_dll(self, _UNCOMPILED)
+        except ValueError:
+            return {}
+        reasons: dict[str, str] = json.loads(ctypes.string_at(ctypes.addressof(start)))
+        return reasons
+
+    def require(self, *names: str) -> None:
+        """Check that the library has functions that all operations need.
+
+        Raises:
+            AbsentError: the file of one of them did not compile.
+            AttributeError: one is missing.
+        """
+        for name in names:
+            try:
+                self[name]
+            except AttributeError:
+                if self.uncompiled:
+                    raise AbsentError(_reasons(self.uncompiled)) from None
+                raise
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__") or not self.uncompiled:
+                raise
+
+        def absent(*arguments: Any) -> Any:
+            raise AbsentError(_reasons(self.uncompiled))
+
+        setattr(self, name, absent)
+        return absent
+
+
 def cache_folder() -> Path:
     """Return $ORTHOBENCH_CACHE, or the user's cache folder."""
     if folder := os.environ.get("ORTHOBENCH_CACHE"):
         return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orthobench"
+
+
+def distrust(cache: Path) -> str | None:
+    """Return the reason why another user may have written the compiled kernels in a cache folder, or None.
+
+    Their folder and its files should belong to this user or to root, and be writable by nobody else. The cache folder
+    around it may be shared, as /tmp is, if only owners can rename what is in it.
+    """
+    if os.name != "posix":
+        return None
+    folder = cache / _FOLDER
+    for path in (cache, folder, *folder.glob("*.so"), *folder.glob("*.sha256")):
+        try:
+            found = path.stat()
+        except OSError:  # it is not there, or cannot be read either
+            continue
+        if found.st_uid not in (0, os.geteuid()):
+            return f"{path} belongs to another user (uid {found.st_uid})"
+        is_shared = path == cache and (found.st_mode & stat.S_ISVTX or not found.st_mode & stat.S_IWOTH)
+        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_shared:
+            return f"other users can write to {path}"
+    return None
 
 
 @dataclass(frozen=True)
@@ -90,7 +173,7 @@ class CacheEntry:
 class Build:
     """A loaded shared object and its cache entry; None if the cache folder cannot be used."""
 
-    library: ctypes.CDLL
+    library: Library
     entry: CacheEntry | None
 
     def failures(self, comparisons: Mapping[str, Callable[[], bool]]) -> frozenset[str]:
@@ -132,7 +215,7 @@ def _failures(comparisons: Mapping[str, Callable[[], bool]]) -> frozenset[str]:
 def build(*extra_flags: str) -> Build:
     """Load the compiled back end, and build it if the cache lacks it; `extra_flags` end the command line.
 
-    If the cache folder cannot be used, the library is built for this process alone, and a warning says so.
+    If the cache folder cannot be used or trusted, the library is built for this process alone, and a warning says so.
 
     Raises:
         BuildError: it cannot be built or loaded.
@@ -140,32 +223,47 @@ def build(*extra_flags: str) -> Build:
     compiler = find_compiler()
     name = f"{_key(compiler, extra_flags)}.so"
     try:
-        entry = CacheEntry(cache_folder() / "recurrence" / name)
+        entry = CacheEntry(cache_folder() / _FOLDER / name)
         return Build(_cached_library(compiler, extra_flags, entry), entry)
     except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
-        _logger.warning(
-            "the compiled CPU kernels cannot be cached (%s): each process compiles them again; "
-            "set $ORTHOBENCH_CACHE to a folder that can be written",
-            error,
-        )
+        _warn_of_no_cache(str(error), "set $ORTHOBENCH_CACHE to a folder that can be written")
+    except UntrustedError as error:
+        _warn_of_no_cache(f"{error}, and what they write there would run as you", UNTRUSTED_FIX)
     try:
         with tempfile.TemporaryDirectory(prefix="orthobench-", ignore_cleanup_errors=True) as folder:
             shared_object = Path(folder, name)
             _compile(compiler, extra_flags, shared_object)
-            return Build(ctypes.CDLL(str(shared_object)), None)
+            return Build(Library(str(shared_object)), None)
     except OSError as error:
         raise BuildError(str(error)) from error
 
 
-def _cached_library(compiler: list[str], extra_flags: tuple[str, ...], entry: CacheEntry) -> ctypes.CDLL:
-    """Load the object of an entry; build it if it is missing, damaged or does not load."""
+def _warn_of_no_cache(reason: str, fix: str) -> None:
+    _logger.warning(
+        "the compiled CPU kernels cannot be cached (%s): each process compiles them again; %s; "
+        "orthobench doctor shows the folder",
+        *(reason, fix),
+    )
+
+
+def _cached_library(compiler: list[str], extra_flags: tuple[str, ...], entry: CacheEntry) -> Library:
+    """Load the object of an entry; build it if it is missing, damaged or does not load.
+
+    Raises:
+        BuildError: it cannot be built or loaded.
+        OSError: the folder cannot be read or written.
+        UntrustedError: another user may have written the files.
+    """
     is_loadable = True
+    if reason := distrust(entry.shared_object.parents[1]):
+        raise UntrustedError(reason)
     if entry.verdict() is not None:
         try:
-            return ctypes.CDLL(str(entry.shared_object))
+            return Library(str(entry.shared_object))
         except OSError:
             is_loadable = False
-    entry.shared_object.parent.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(entry.shared_object.parents[:2]):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with entry.lock():
         if not is_loadable or entry.verdict() is None:
             partial = entry.shared_object.with_suffix(".partial")
@@ -176,7 +274,7 @@ def _cached_library(compiler: list[str], extra_flags: tuple[str, ...], entry: Ca
                 partial.unlink(missing_ok=True)
             entry.write("")
         try:
-            return ctypes.CDLL(str(entry.shared_object))
+            return Library(str(entry.shared_object))
         except OSError as error:
             raise BuildError(str(error)) from error
 
@@ -186,7 +284,8 @@ def _digest(content: bytes, verdict: bytes) -> bytes:
 
 
 def _install(partial: Path, target: Path) -> None:
-    """Rename a file durably: content and new name survive a loss of power."""
+    """Rename a file durably: content and new name survive a loss of power. Only its owner may write to it."""
+    partial.chmod(partial.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
     with partial.open("rb+") as stream:
         os.fsync(stream.fileno())
     partial.replace(target)
@@ -279,30 +378,99 @@ def _compile(compiler: list[str], extra_flags: tuple[str, ...], target: Path) ->
         BuildError: the compiler fails, or its output does not load.
     """
     _logger.info("compiling the CPU kernels with %s (about ten seconds)", compiler[0])
-    for native in _NATIVE:
-        run = _compile_and_link([*compiler, *_FLAGS, *native, *extra_flags], target)
-        if run.returncode == 0:
-            break
-    else:
-        raise BuildError(f"{compiler[0]} failed: {run.stderr.strip()[-500:]}")
+    with tempfile.TemporaryDirectory(dir=target.parent, ignore_cleanup_errors=True) as folder:
+        builds: list[_Objects] = []
+        for native in _NATIVE:
+            builds.append(_compile_all([*compiler, *_FLAGS, *native, *extra_flags], Path(folder, str(len(builds)))))
+            if not builds[-1].failed:
+                break
+        failed = _link(min(builds, key=lambda each: len(each.failed)), target)
     if not target.is_file():
         raise BuildError(f"{compiler[0]} reported success but wrote no file")
     trial = _run(sys.executable, "-I", "-c", _TRIAL, str(target))
     if trial.returncode:
         lines = trial.stderr.strip().splitlines() or [f"the loading process ended with {trial.returncode}"]
+        if failed:
+            raise BuildError(_reasons(failed))
         raise BuildError(f"{compiler[0]} reported success but wrote no library that loads: {lines[-1][-500:]}")
 
 
-def _compile_and_link(command: list[str], target: Path) -> subprocess.CompletedProcess[str]:
-    """Compile each source by a process of its own and link the objects; return the first that fails, or the linker."""
-    with (
-        tempfile.TemporaryDirectory(dir=target.parent, ignore_cleanup_errors=True) as folder,
-        ThreadPoolExecutor(min(_COMPILERS, os.cpu_count() or 1)) as pool,
-    ):
-        objects = [str(Path(folder, f"{source.stem}.o")) for source in _SOURCES]
+@dataclass(frozen=True)
+class _Objects:
+    """The files that one command compiled.
 
-        def compile_one(source: Path, output: str) -> subprocess.CompletedProcess[str]:
-            return _run(*command, "-c", str(source), "-o", output)
+    Attributes:
+        command: the compiler with its flags.
+        folder: has the objects.
+        compiled: the names of the files that have objects.
+        failed: what the compiler says about the others.
+    """
 
-        failed = [run for run in pool.map(compile_one, _SOURCES, objects) if run.returncode]
-        return failed[0] if failed else _run(*command, "-shared", *objects, "-o", str(target), "-lm")
+    command: list[str]
+    folder: Path
+    compiled: list[str]
+    failed: dict[str, str]
+
+
+def _compile_all(command: list[str], folder: Path) -> _Objects:
+    """Compile each source by a process of its own."""
+    folder.mkdir()
+
+    def compile_one(source: Path) -> subprocess.CompletedProcess[str]:
+        return _run(*command, "-c", str(source), "-o", str(folder / f"{source.stem}.o"))
+
+    with ThreadPoolExecutor(min(_COMPILERS, os.cpu_count() or 1)) as pool:
+        runs = dict(zip((source.name for source in _SOURCES), pool.map(compile_one, _SOURCES), strict=True))
+    compiled = [name for name, run in runs.items() if not run.returncode]
+    return _Objects(command, folder, compiled, {name: run.stderr for name, run in runs.items() if run.returncode})
+
+
+def _link(objects: _Objects, target: Path) -> dict[str, str]:
+    """Link the objects that need no file that did not compile; return the reasons of all other files.
+
+    Raises:
+        BuildError: the linker fails, or no file compiled.
+    """
+    command, linked = objects.command, list(objects.compiled)
+    if not linked:
+        raise BuildError(f"{command[0]} failed: {next(iter(objects.failed.values())).strip()[-500:]}")
+    failed = {name: f"{_first_error(text)} ({command[0]})" for name, text in objects.failed.items()}
+    while linked:
+        files = [str(objects.folder / f"{Path(name).stem}.o") for name in linked]
+        if failed:
+            files += [
+                _compiled_text(objects, json.dumps(failed)),
+                *(["-Wl,-z,defs"] if sys.platform == "linux" else []),
+            ]
+        run = _run(*command, "-shared", *files, "-o", str(target), "-lm")
+        if not run.returncode:
+            return failed
+        # The linker names the objects that need a function which is not there.
+        needing = [name for name in linked if re.search(rf"(?<!\w){Path(name).stem}\.o\b", run.stderr)]
+        if not failed or not needing:
+            raise BuildError(f"{command[0]} failed: {run.stderr.strip()[-500:]}")
+        failed |= dict.fromkeys(needing, "it needs a file that does not compile")
+        linked = [name for name in linked if name not in needing]
+    raise BuildError(_reasons(failed))
+
+
+def _compiled_text(objects: _Objects, text: str) -> str:
+    """Compile a file that has the text `uncompiled` alone; return the object."""
+    source = objects.folder / "absent.c"
+    source.write_text(f"const char {_UNCOMPILED}[] = {{{', '.join(map(str, (*text.encode(), 0)))}}};\n")
+    output = source.with_suffix(".o")
+    run = _run(*objects.command, "-c", str(source), "-o", str(output))
+    if run.returncode:
+        raise BuildError(f"{objects.command[0]} failed: {run.stderr.strip()[-500:]}")
+    return str(output)
+
+
+def _first_error(text: str) -> str:
+    """Return the compiler's first line about an error, without the folder."""
+    lines = text.strip().splitlines() or ["the compiler says nothing"]
+    line = next((line for line in lines if "error" in line), lines[-1])
+    return re.sub(r"\S*[/\\](?=\w+\.[ch]:)", "", line)[:300]
+
+
+def _reasons(failed: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} does not compile: {reason}" for name, reason in failed.items())

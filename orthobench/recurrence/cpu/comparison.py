@@ -30,7 +30,7 @@ from orthobench.recurrence.activations import IDENTITY, LEAKY_RELU, MODRELU, REL
 from orthobench.recurrence.call import Call, Convolution, Inputs, Projection, Result
 from orthobench.recurrence.comparison import distance, evaluate, normal
 from orthobench.recurrence.cpu import backend as cpu
-from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cpu import native, workspace
 from orthobench.recurrence.memory_layout import memory_blocks
 from orthobench.recurrence.operation import Operation
 
@@ -199,7 +199,7 @@ def _projection_agrees() -> bool:
     """Return whether the products of `project` agree, and those of its gradients."""
     dx, inputs = normal(_STEPS, _BATCH, _FEATURES, seed=0), normal(_STEPS, _BATCH, 5, seed=1)
     weight, bias = normal(_FEATURES, 5, seed=2), normal(_FEATURES, seed=3)
-    x, dinputs = torch.empty(dx.shape), torch.empty(inputs.shape)
+    x, dinputs = workspace.take(*dx.shape), workspace.take(*inputs.shape)
     native.linear(inputs.float(), native.pack(weight.float()), bias.float(), x)
     native.linear(dx.float(), native.pack_transposed(weight.float()), None, dinputs)
     dweight = native.weight_gradient(dx.float(), inputs.float(), None)
@@ -275,8 +275,8 @@ def _head_norm_agrees() -> bool:
 
 def _entropy_agrees() -> bool:
     """Return whether the cross-entropy and its gradient agree."""
-    logits, gradient = normal(_BATCH, _FEATURES, seed=0).requires_grad_(), torch.empty(_BATCH, _FEATURES)
-    targets = torch.arange(_BATCH)
+    logits, gradient = normal(_BATCH, _FEATURES, seed=0).requires_grad_(), workspace.take(_BATCH, _FEATURES)
+    targets = torch.arange(_BATCH, device="cpu")
     loss = torch.nn.functional.cross_entropy(logits, targets)
     (expected,) = torch.autograd.grad(loss, logits)
     actual = entropy.mean(logits.detach().float(), targets, gradient)

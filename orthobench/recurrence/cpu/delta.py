@@ -133,7 +133,7 @@ def _inputs(x: Tensor, arguments: Arguments) -> dict[str, Tensor | None]:
 
 def _run(function: str, sizes: dict[str, Any], tensors: dict[str, Tensor | None]) -> None:
     """Run one direction over all steps, the heads of all rows split over the threads."""
-    pointers = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
+    pointers = {name: native.pointer(tensor) for name, tensor in tensors.items()}
     units = sizes["batch"] * sizes["heads"]
     work = sizes["steps"] * units * sizes["keys"] * sizes["values"] * sizes["factors"]
     parts = threads.ranges(units, torch.get_num_threads() if work > _SMALL else 1)

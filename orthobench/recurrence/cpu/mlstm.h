@@ -39,18 +39,9 @@ INLINE int64_t chunk_end(const struct mlstm *p, int64_t first) {
 
 /* Lane j of the first vector: the sum of neighbours 2j and 2j + 1 of both, one after the other. */
 INLINE vf neighbours(vf a, vf b) {
-#if defined(__GNUC__) && !defined(__clang__)
     vi even;
     for (int lane = 0; lane < VL; lane++) even[lane] = 2 * lane;
-    return __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, even + 1);
-#else
-    vf sums;
-    for (int lane = 0; lane < VL / 2; lane++) {
-        sums[lane] = a[2 * lane] + a[2 * lane + 1];
-        sums[lane + VL / 2] = b[2 * lane] + b[2 * lane + 1];
-    }
-    return sums;
-#endif
+    return shuffle(a, b, even) + shuffle(a, b, even + 1);
 }
 
 /* Lane j: the sum of row j's lanes. */

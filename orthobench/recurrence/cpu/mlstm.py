@@ -119,7 +119,7 @@ def _packed_transposed(weight: Tensor, heads: int, size: int) -> Tensor:
 def _run(direction: str, arguments: Arguments, y: Tensor, tensors: Mapping[str, Tensor | None]) -> None:
     """Run one direction over all steps, the batch rows split over the threads."""
     tensors = {**tensors, "gates": arguments.weight, "start": arguments.state[0]}
-    pointers = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
+    pointers = {name: native.pointer(tensor) for name, tensor in tensors.items()}
     (steps, batch, _), (heads, size, blocks) = y.shape, _sizes(arguments)
     u, du, groups = tensors.get("u"), tensors.get("du"), native.row_groups(batch)
     problem = Problem(

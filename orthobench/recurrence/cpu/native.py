@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -75,18 +76,84 @@ def unusable(name: str) -> str | None:
     """
     if reason := missing():
         return reason
-    return f"the C kernels of {name} failed their comparison with the reference" if name in _failures() else None
+    return _failure(name) if name in _failures() else None
 
 
-def serves(name: str, *tensors: Tensor | None) -> bool:
+@functools.cache
+def _failure(name: str) -> str:
+    """Return what is wrong with the C kernels of an operation whose comparison failed."""
+    try:
+        if build.build().library.uncompiled:
+            _comparisons()[name]()
+    except build.AbsentError as error:
+        return f"the C kernels of {name} are missing: {error}"
+    return f"the C kernels of {name} failed their comparison with the reference"
+
+
+def serves(name: str, layout: str, *tensors: Tensor | None) -> bool:
     """Return whether the C kernels of `project` or its like serve these tensors; None counts as no tensor.
 
-    They serve float32 on the CPU, with elements, unless operations of torch serve alone.
+    They serve float32 on the CPU, with elements, unless operations of torch serve alone. The kernels trust their sizes,
+    so tensors of other shapes go to torch, which says what is wrong, or broadcasts.
+
+    Args:
+        name: the name of the comparison of the kernels.
+        layout: the axes of each tensor; a size has the same name everywhere. "T B m, n m, 2n" stands for `[T, B, m]`,
+            `[n, m]` and `[2n]`; "... n" has any number of axes before the last, the same ones everywhere.
+        tensors: in the order of the layout, in any strides.
     """
     present = [each for each in tensors if each is not None]
-    fit = all(each.device.type == "cpu" and each.dtype is torch.float32 and each.numel() for each in present)
-    in_torch = backends.in_torch()
-    return fit and not in_torch and not unusable(name)
+    fit = all(each.is_cpu and each.dtype is torch.float32 and each.numel() for each in present)
+    return fit and _fits(layout, tensors) and not backends.in_torch() and not unusable(name)
+
+
+def _fits(layout: str, tensors: Sequence[Tensor | None]) -> bool:
+    """Return whether the tensors have the layout's shapes; see `serves`."""
+    sizes: dict[str, Any] = {}
+    for axes, tensor in zip(_axes(layout), tensors, strict=True):
+        if tensor is None:
+            continue
+        shape: tuple[int, ...] = tuple(tensor.shape)
+        if axes[0][1] == "...":
+            axes, leading = axes[1:], shape[: 1 - len(axes)]
+            if sizes.setdefault("...", leading) != leading:
+                return False
+            shape = shape[len(leading) :]
+        if len(shape) != len(axes):
+            return False
+        for (factor, name, shift), length in zip(axes, shape, strict=True):
+            if length != factor * sizes.setdefault(name, (length - shift) // factor) + shift:
+                return False
+    return True
+
+
+@functools.cache
+def _axes(layout: str) -> list[list[tuple[int, str, int]]]:
+    """Return the axes of each tensor of a layout: a factor, the size's name and what is added."""
+    axes = []
+    for tensor in layout.split(","):
+        parts = [re.fullmatch(r"(\d*)(\w+|\.\.\.)(-\d+)?", axis) for axis in tensor.split()]
+        axes.append([(int(part[1] or 1), part[2], int(part[3] or 0)) for part in parts if part is not None])
+    return axes
+
+
+def pointer(tensor: Tensor | None, dtype: torch.dtype = torch.float32, strided: bool = False) -> int | None:
+    """Return the address of a tensor that a kernel reads or writes, or None, which is NULL.
+
+    Args:
+        tensor: contiguous, unless the kernel is told its strides.
+        dtype: the type of the kernel's argument.
+        strided: whether the kernel is told the strides.
+
+    Raises:
+        TypeError: the kernel would read or write other memory than the tensor's.
+    """
+    if tensor is None:
+        return None
+    if tensor.dtype is not dtype or not tensor.is_cpu or not (strided or tensor.is_contiguous()):
+        given = f"{tensor.dtype} on {tensor.device} with strides {tensor.stride()}"
+        raise TypeError(f"a C kernel takes contiguous {dtype} on the CPU, not {given}")
+    return tensor.data_ptr()
 
 
 def verdicts() -> dict[str, bool]:
@@ -100,7 +167,13 @@ def verdicts() -> dict[str, bool]:
 
 @functools.cache
 def _failures() -> frozenset[str]:
-    return build.build().failures(_comparisons())
+    def agrees(comparison: Callable[[], bool]) -> bool:
+        try:
+            return comparison()
+        except build.AbsentError:
+            return False
+
+    return build.build().failures({name: functools.partial(agrees, each) for name, each in _comparisons().items()})
 
 
 def _comparisons() -> dict[str, Callable[[], bool]]:
@@ -111,7 +184,7 @@ def _comparisons() -> dict[str, Callable[[], bool]]:
 
 
 @functools.cache
-def kernels() -> ctypes.CDLL:
+def kernels() -> build.Library:
     """Return the library for this machine; the first call builds it.
 
     Raises:
@@ -120,7 +193,7 @@ def kernels() -> ctypes.CDLL:
     return load()
 
 
-def load(*flags: str) -> ctypes.CDLL:
+def load(*flags: str) -> build.Library:
     """Load the kernels with their signatures, built with these additional compiler flags.
 
     Raises:
@@ -133,11 +206,12 @@ def load(*flags: str) -> ctypes.CDLL:
         raise build.BuildError(f"the compiled library has other functions than native.py declares: {error}") from error
 
 
-def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+def _declared(library: build.Library) -> build.Library:
     size, pointer = ctypes.c_int64, ctypes.c_void_p
     library.problem_size.restype = library.vector_length.restype = size
     if library.problem_size() != ctypes.sizeof(_Problem):
         raise build.BuildError("dense.h and native.py disagree about struct problem")
+    library.require("pack", "weight_gradient", "add_parts")
     for op in ("recurrence", "gated", "lstm", "gru", "cornn", "lem", "lipschitz"):
         for direction in ("forward", "backward"):
             getattr(library, f"{op}_{direction}").argtypes = (ctypes.POINTER(_Problem), size, size)
@@ -199,9 +273,10 @@ def loop(function: str, settings: Mapping[str, int | float] | None = None, **fie
     groups, u = fields.get("groups"), fields.get("u")
     problem = _Problem(steps, batch, features, 0 if u is None else u.shape[-1])
     if stopwatch.is_recording() and fields.get("dweights") is not None:
-        fields["weight_time"] = torch.zeros(2, dtype=torch.int64)
+        fields["weight_time"] = torch.zeros(2, dtype=torch.int64, device="cpu")
     for name, value in fields.items():
-        setattr(problem, name, value.data_ptr() if isinstance(value, Tensor) else value)
+        dtype = torch.int64 if name == "weight_time" else torch.float32
+        setattr(problem, name, pointer(value, dtype) if isinstance(value, Tensor) else value)
     packed: Tensor = fields["packed"]
     count = torch.get_num_threads() if steps * packed.numel() * batch > _SMALL else 1
     if 4 * packed.numel() <= _CACHED:
@@ -267,7 +342,7 @@ def _packed(weight: Tensor, n: int, depth: int, output_stride: int, input_stride
     library = kernels()
     width = -(-n // library.vector_length()) * library.vector_length()
     packed = workspace.take(width * gates * depth)
-    library.pack(packed.data_ptr(), weight.data_ptr(), n, depth, output_stride, input_stride, gates)
+    library.pack(pointer(packed), pointer(weight, strided=True), n, depth, output_stride, input_stride, gates)
     return packed
 
 
@@ -276,7 +351,7 @@ def linear(rows: Tensor, packed: Tensor, bias: Tensor | None, out: Tensor) -> Te
     library = kernels()
     depth, n = rows.shape[-1], out.shape[-1]
     count = rows.numel() // depth
-    pointers = (rows.data_ptr(), packed.data_ptr(), None if bias is None else bias.data_ptr(), out.data_ptr())
+    pointers = (pointer(rows), pointer(packed), pointer(bias), pointer(out))
 
     def task(first: int, last: int) -> Callable[[], None]:
         return lambda: library.linear(first, last, count, depth, n, *pointers)
@@ -317,10 +392,9 @@ def outer_sums(dz: Tensor, states: Tensor, initial: Tensor | None, inputs: Tenso
 
         def run() -> None:
             if library.weight_gradient(
-                *(first, last, shift, stop - start, n, m, source.data_ptr(), row_length, states.data_ptr()),
-                None if initial is None else initial.data_ptr(),
-                None if inputs is None else inputs.data_ptr(),
-                target.data_ptr(),
+                *(first, last, shift, stop - start, n, m, pointer(source, strided=True), row_length, pointer(states)),
+                *(pointer(initial), pointer(inputs)),
+                pointer(target, strided=True),
             ):
                 raise MemoryError("weight_gradient")
 
@@ -354,5 +428,5 @@ def joined_sums(parts: Tensor) -> Tensor:
 def total(per_row: Tensor) -> Tensor:
     """Return the sum over the batch of `[B, n]`, always in the same order."""
     total = per_row.new_empty(per_row.shape[1:])
-    kernels().add_parts(per_row.shape[0], total.numel(), per_row.data_ptr(), total.data_ptr())
+    kernels().add_parts(per_row.shape[0], total.numel(), pointer(per_row), pointer(total))
     return total

@@ -43,7 +43,7 @@ class Scan:
 
 def _latest(h: Tensor) -> Tensor:
     """Return memory for the last step's result, in blocks of whole vectors."""
-    return torch.empty(h.shape[1], native.padded(h.shape[2]))
+    return h.new_empty(h.shape[1], native.padded(h.shape[2]))
 
 
 def _run(function: str, h: Tensor, arguments: Arguments, *tensors: Tensor | None) -> None:
@@ -61,7 +61,7 @@ def run_blocks(function: str, h: Tensor, sizes: tuple[int, ...], *tensors: Tenso
     """
     steps, batch, width = h.shape
     kernel = getattr(native.kernels(), function)
-    pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
+    pointers = [native.pointer(tensor) for tensor in tensors]
 
     def task(first: int, last: int) -> Callable[[], None]:
         return lambda: kernel(first, last, steps, batch, width, *sizes, *pointers)

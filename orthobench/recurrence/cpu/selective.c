@@ -162,8 +162,8 @@ static void lane_sums(const struct halves *halves, const vf *from, int64_t count
         for (int level = 0; level < LEVELS; level++)
 #pragma GCC unroll 8
             for (int j = 0; j < VL >> (level + 1); j++)
-                v[j] = __builtin_shuffle(v[2 * j], v[2 * j + 1], halves->low[level])
-                       + __builtin_shuffle(v[2 * j], v[2 * j + 1], halves->high[level]);
+                v[j] = shuffle(v[2 * j], v[2 * j + 1], halves->low[level])
+                       + shuffle(v[2 * j], v[2 * j + 1], halves->high[level]);
         memcpy(to + i, v, sizeof(vf));
     }
 }

@@ -141,7 +141,7 @@ def _run(
     weight = {"weight": arguments.weight} if mapped is None else {"weight": mapped, "map": arguments.weight}
     by_name = {**tensors, **_vectors(parameters), **weight, "x": x}
     by_name |= {name: parameters.get(name) for name in ("before", "gate")}
-    pointers = {name: tensor.data_ptr() for name, tensor in by_name.items() if tensor is not None}
+    pointers = {name: native.pointer(tensor) for name, tensor in by_name.items()}
     width, rank = parameters["step_weight"].shape
     size, groups, taps = parameters["state_size"], native.row_groups(batch), by_name["convolution"]
     problem = Problem(

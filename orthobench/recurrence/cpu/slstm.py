@@ -101,7 +101,7 @@ def _packed(rows: Tensor) -> Tensor:
 
 def _run(function: str, arguments: Arguments, **tensors: Any) -> None:
     """Run one direction over all steps, the batch rows split over the threads and into blocks."""
-    pointers = {name: tensor.data_ptr() for name, tensor in tensors.items() if tensor is not None}
+    pointers = {name: native.pointer(tensor) for name, tensor in tensors.items()}
     h, c, u = tensors["h"], tensors["c"], tensors.get("u")
     steps, batch, features = h.shape
     stride = batch * features if len(c) == steps else 0

@@ -103,6 +103,17 @@ INLINE vf select_lanes(vi condition, vf yes, vf no) { return (vf)((condition & (
 /* `value` where the condition holds, else 0. */
 INLINE vf mask(vi condition, vf value) { return (vf)(condition & (vi)value); }
 
+/* Lane i: lane `from[i]` of a, and of b from VL on. Clang's builtin takes constant lanes alone. */
+INLINE vf shuffle(vf a, vf b, vi from) {
+#if defined(__clang__)
+    vf result;
+    for (int lane = 0; lane < VL; lane++) result[lane] = from[lane] < VL ? a[from[lane]] : b[from[lane] - VL];
+    return result;
+#else
+    return __builtin_shuffle(a, b, from);
+#endif
+}
+
 INLINE vf magnitude(vf x) { return (vf)((vi)x & 0x7fffffff); }
 
 INLINE vf relu(vf x) { return select_lanes(x < 0, (vf){0}, x); }

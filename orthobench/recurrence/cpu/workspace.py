@@ -32,7 +32,7 @@ class Workspace:
         """Return an uninitialised contiguous float32 tensor of this shape, aligned to 64 bytes."""
         size = 4 * math.prod(shape)
         if size < _POOLED_FROM:
-            return torch.empty(shape)
+            return torch.empty(shape, dtype=torch.float32, device="cpu")  # not torch's defaults, which programs set
         buffer = self._buffer(size)
         start = -buffer.ctypes.data % 64
         # torch keeps this new array object until the storage dies, which returns the buffer.

@@ -177,7 +177,7 @@ def _drift(run: Run, n: int, batch: int, device: torch.device) -> Outcome:
     weight = torch.linalg.qr(comparison.normal(n, n, seed=0)).Q.float().to(device)
     start = comparison.normal(batch, n, seed=1).float().to(device)
     pieces = 10
-    x, h = torch.zeros(DRIFT_STEPS // pieces, batch, n, device=device), start
+    x, h = start.new_zeros(DRIFT_STEPS // pieces, batch, n), start
     with torch.no_grad():
         for _ in range(pieces):
             _, (h,) = run(operations.recurrence.call(x, weight, (h,), None, IDENTITY))
@@ -198,14 +198,14 @@ def examples(device: torch.device) -> list[Call]:
     batch = 128
 
     def make(operation: Operation[...], n: int, *parameters: Any) -> Call:
-        x = torch.empty(1, batch, operation.gates * n, device=device)
-        weight = torch.empty(operation.rows * n, operation.sources * n, device=device)
-        state = tuple(torch.empty(batch, n, device=device) for _ in operation.states)
+        x = empty(1, batch, operation.gates * n)
+        weight = empty(operation.rows * n, operation.sources * n)
+        state = tuple(empty(batch, n) for _ in operation.states)
         return operation.call(x, weight, state, None, *parameters)
 
-    bias = functools.partial(torch.empty, device=device)
+    empty = functools.partial(torch.empty, dtype=torch.float32, device=device)
     return [
-        *(make(operations.recurrence, n, MODRELU, bias(n)) for n in (60, 116, 170, 232, 360, 1030)),
+        *(make(operations.recurrence, n, MODRELU, empty(n)) for n in (60, 116, 170, 232, 360, 1030)),
         *(make(operations.recurrence, n, TANH) for n in (60, 116, 170, 232, 360, 1030)),
         *(make(operations.gated_recurrence, n, 0.1) for n in (60, 116, 170, 232, 360)),
         *(make(operations.lstm, n) for n in (60, 128, 256, 512)),

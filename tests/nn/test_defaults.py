@@ -1,0 +1,81 @@
+"""Torch's default type and device belong to the program around a layer: they change no result of a built layer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import orthobench.nn
+
+LAYERS = {name: getattr(orthobench.nn, name) for name in orthobench.nn.__all__ if name != "RecurrentLayer"}
+
+# Another process, since numbers that are written past the end of a tensor may end it.
+PROGRAM = """
+import copy, sys
+import torch
+import orthobench.nn
+from orthobench.recurrence.cpu import comparison, native
+
+torch.set_num_threads(1)
+layers = {name: getattr(orthobench.nn, name) for name in orthobench.nn.__all__ if name != "RecurrentLayer"}
+x = torch.randn(7, 4, 3, generator=torch.Generator().manual_seed(1))
+
+
+def results(layer):
+    layer = copy.deepcopy(layer)
+    inputs = x.clone().requires_grad_()
+    outputs, state = layer(inputs)
+    state = state if isinstance(state, tuple) else (state,)
+    torch.autograd.backward([outputs, *state], [each.detach().cos() for each in (outputs, *state)])
+    return [outputs, *state, inputs.grad, *(parameter.grad for parameter in layer.parameters())]
+
+
+built = {name: layer(3, 16, generator=torch.Generator().manual_seed(0)) for name, layer in layers.items()}
+if sys.argv[1] == "meta":
+    torch.set_default_device("meta")
+else:
+    torch.set_default_dtype(getattr(torch, sys.argv[1]))
+found = {}
+for name, layer in built.items():
+    try:
+        found[name] = results(layer)
+    except Exception as error:
+        print(name, error)
+if native.missing() is None:
+    print(*(f"comparison of {name}\\n" for name, agrees in comparison.comparisons().items() if not agrees()), end="")
+torch.set_default_dtype(torch.float32)
+torch.set_default_device("cpu")
+for name, tensors in found.items():
+    if not all(
+        (actual is None and expected is None) or torch.equal(actual, expected)
+        for actual, expected in zip(tensors, results(built[name]), strict=True)
+    ):
+        print(name, "differs")
+"""
+
+
+@pytest.mark.parametrize("default", ["float64", "bfloat16", "float16", "meta"])
+def test_every_layer_computes_the_same_under_another_default(default):
+    command = [sys.executable, "-c", PROGRAM, default]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_built_under_a_default_of_float64_has_its_type(name):
+    torch.set_default_dtype(torch.float64)
+    try:
+        layer = LAYERS[name](3, 16, num_layers=2, generator=torch.Generator().manual_seed(0))
+        x = torch.randn(7, 4, 3, generator=torch.Generator().manual_seed(1))
+        tensors = [*layer.parameters(), *(buffer for buffer in layer.buffers() if buffer.is_floating_point())]
+        assert {tensor.dtype for tensor in tensors} == {torch.float64}
+        outputs, _ = layer(x)
+        outputs.square().sum().backward()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert outputs.dtype == torch.float64
+    outputs, exact = layer.float()(x.float())[0], outputs
+    torch.testing.assert_close(outputs, exact.float(), rtol=1e-4, atol=1e-4)

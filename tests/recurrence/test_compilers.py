@@ -1,0 +1,101 @@
+"""Other compilers than GCC, other processors than x86, and GCC's AddressSanitizer read the C files too."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orthobench.recurrence.cpu import build
+
+SOURCES = sorted(Path(build.__file__).parent.glob("*.c"))
+COMPARISON = """
+from orthobench.recurrence.cpu import build, native
+assert not build.build().library.uncompiled, build.build().library.uncompiled
+print(*sorted(name for name, agrees in native.verdicts().items() if not agrees))
+"""
+SANITIZED = """
+import sys
+import torch
+from orthobench.recurrence.cpu import comparison, native
+
+library = native.load("-mno-avx512f", "-fsanitize=address", "-fno-omit-frame-pointer", "-O1")
+native.kernels = lambda: library
+if sys.argv[1] == "planted":  # a bias of one number for five features, with a stride of 0
+    bias = torch.ones(1).expand(5)
+    rows, packed, out = torch.ones(3, 2, 4), native.pack(torch.ones(5, 4)), torch.empty(3, 2, 5)
+    pointer = native.pointer
+    native.pointer = lambda tensor, *others: pointer(tensor, *others, strided=True)
+    native.linear(rows, packed, bias, out)
+else:
+    print(*(name for name, agrees in comparison.comparisons().items() if not agrees()))
+"""
+
+
+def run_python(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    surroundings = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=590, check=False)
+
+
+@pytest.mark.parametrize("compiler", ["clang", "clang -march=native", "aarch64-linux-gnu-gcc"])
+def test_other_compilers_accept_every_file(compiler: str) -> None:
+    command = compiler.split()
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    if "-march=native" in command and platform.machine() != "x86_64":
+        pytest.skip("clang knows -march=native on x86")
+    for source in SOURCES:  # one by one: clang takes the next file's types for the last one's
+        check = [*command, "-std=gnu11", "-fsyntax-only", str(source)]
+        run = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
+        assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
+def test_all_kernels_of_clang_agree_with_the_reference(tmp_path: Path) -> None:
+    compiler = tmp_path / "clang"
+    compiler.write_text('#!/bin/sh\nexec clang "$@" -O1\n')
+    compiler.chmod(0o755)
+    run = run_python(COMPARISON, CC=str(compiler), ORTHOBENCH_CACHE=str(tmp_path / "cache"))
+    assert (run.returncode, run.stdout.strip()) == (0, ""), run.stderr
+
+
+@pytest.fixture(scope="module")
+def sanitizer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a process whose memory AddressSanitizer watches. AVX-512's masked loads are not watched."""
+    if platform.machine() != "x86_64" or shutil.which("gcc") is None:
+        pytest.skip("GCC's AddressSanitizer on x86-64 is needed")
+    found = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    library = Path(found.stdout.strip())
+    if not library.is_absolute():
+        pytest.skip("libasan is not installed")
+    folder = tmp_path_factory.mktemp("sanitized")
+    compiler = folder / "gcc"
+    compiler.write_text('#!/bin/sh\nunset LD_PRELOAD\nexec gcc "$@"\n')  # the compiler's own memory is not watched
+    compiler.chmod(0o755)
+    return {
+        "CC": str(compiler),
+        "LD_PRELOAD": str(library.resolve()),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "ORTHOBENCH_CACHE": str(folder / "cache"),
+    }
+
+
+@pytest.mark.slow
+def test_no_kernel_reads_or_writes_other_memory(sanitizer: dict[str, str]) -> None:
+    run = run_python(SANITIZED, "all", **sanitizer)
+    assert (run.returncode, run.stdout.strip()) == (0, ""), run.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_the_sanitizer_sees_a_kernel_that_reads_behind_a_tensor(sanitizer: dict[str, str]) -> None:
+    run = run_python(SANITIZED, "planted", **sanitizer)
+    assert run.returncode != 0
+    assert "heap-buffer-overflow" in run.stderr
+    assert "in linear" in run.stderr
