@@ -137,8 +137,8 @@ def pesq(reference: Samples, estimate: Samples) -> float:
     The library returns the listening quality of P.862.1, y = 0.999 + 4 / (1 + exp(4.6607 - 1.4945 x)). The papers'
     program prints x, as this function does.
 
-    Its native code has a table of 50 utterances and writes beyond it. Somewhat longer recordings get wrong scores, which
-    become nan here. From about three minutes on the process may die: call it in a process of its own.
+    Its native code has a table of 50 utterances and writes beyond it. With a few more the scores are wrong, and become
+    nan here. With about 60, some three minutes of sentences, the process dies: call it in a process of its own.
     """
     import pesq as p862
 

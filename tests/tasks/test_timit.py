@@ -182,7 +182,7 @@ def test_the_real_sample(real_data):
 
 def run_timit(tmp_path, folder, *settings):
     """Run a small network in a process, and return its run, the values of its last rows and what it printed."""
-    options = ["audio=" + folder, "epochs=1", "hidden_size=4", "batch_size=5", "evaluation_batch_size=1", *settings]
+    options = ["audio=" + folder, "epochs=1", "hidden_size=4", "batch_size=10", "evaluation_batch_size=1", *settings]
     command = [sys.executable, "-m", "orthobench", "run", "timit", "lstm", "--db", "r.db"]
     command += [word for option in options for word in ("-s", option)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -209,9 +209,7 @@ def test_a_recording_of_five_minutes_ends_no_run(folder, tmp_path):
 def test_a_silent_reconstruction_ends_no_run(folder, tmp_path):
     for file in Path(folder).iterdir():  # quiet, so that one step of 300 dB leads to silence
         soundfile.write(file, 0.002 * speech(1.0), 8000)
-    run, values, done = run_timit(
-        tmp_path, folder, "optimizer=adam", "learning_rate=300", "batch_size=10", "diverged_above=none"
-    )
+    run, values, done = run_timit(tmp_path, folder, "optimizer=adam", "learning_rate=300", "diverged_above=none")
     assert (done.returncode, run.status) == (0, "finished"), done.stderr
     assert np.isnan(values["pesq"])
     assert values["segsnr_db"] == pytest.approx(0, abs=0.01)
