@@ -103,7 +103,7 @@ def test_numbers_that_are_not_finite_arrive(kind, location, tmp_path, tiny):
     sent = read_back(kind, location, config.spec.key)
     assert sent.status == "diverged"
     assert sent.points.keys() == points.keys()
-    for at, value in points.items():
+    for at, value in held(kind, points).items():
         largest = math.inf if kind != "mlflow" else 1.7976931348623157e308
         assert repr(sent.points[at]) == repr(max(-largest, min(largest, value)) if value == value else value)
 
