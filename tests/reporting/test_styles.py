@@ -137,11 +137,8 @@ def report(folder, models):
     """The condition of a database with a run of each model."""
     with open_store(str(folder / "made.db"), create=True) as store:
         for number, model in enumerate(models):
-            if model in MODELS:
-                add_run(store, model)
-            else:
-                key = add_run(store, "rnn", settings={"hidden_size": str(200 + number)})
-                store.update(store.find(key).id, {"model": model})
+            key = add_run(store, "rnn", settings={"hidden_size": str(200 + number)})
+            store.update(store.find(key).id, {"model": model})
         (condition,) = collect(store)
     assert len(condition.variants) == len(models)
     return condition
