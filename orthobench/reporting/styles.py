@@ -131,8 +131,8 @@ def _all_styles() -> Iterator[Style]:
     for turn in range(len(PALETTE)):
         for symbols in (ALL_SYMBOLS[len(SYMBOLS) :], SYMBOLS):
             for group, dash in enumerate(DASHES):
-                for place, symbol in enumerate(symbols):
-                    yield Style(PALETTE[(place - group + turn) % len(PALETTE)], dash, symbol)
+                for column, symbol in enumerate(symbols):
+                    yield Style(PALETTE[(column - group + turn) % len(PALETTE)], dash, symbol)
 
 
 def _next(own: Style, taken: Iterable[Style]) -> Style:

@@ -70,7 +70,7 @@ def export(store: Store, runs: Sequence[Run], folder: Path, form: Format, vector
 def as_csv(frame: pandas.DataFrame) -> str:
     """Return a table as CSV, in which no spreadsheet finds a formula."""
     texts = frame.select_dtypes(exclude=["number", "bool", "datetime"])
-    return frame.assign(**{name: texts[name].map(_inert) for name in texts}).to_csv(index=False)
+    return frame.assign(**{str(name): texts[name].map(_inert) for name in texts}).to_csv(index=False)
 
 
 def _inert(value: Any) -> Any:

@@ -125,8 +125,8 @@ def mlflow(tmp_path_factory) -> Iterator[str]:
     if not all(find_spec(name) for name in ("flask", "flask_cors", "aiohttp")):
         pytest.skip("the package mlflow with its server is not installed")
     folder = tmp_path_factory.mktemp("mlflow")
-    place = ["--backend-store-uri", f"sqlite:///{folder}/m.db", "--default-artifact-root", str(folder / "artifacts")]
-    with server("mlflow", "server", "--workers", "1", *place) as address:
+    storage = ["--backend-store-uri", f"sqlite:///{folder}/m.db", "--default-artifact-root", str(folder / "artifacts")]
+    with server("mlflow", "server", "--workers", "1", *storage) as address:
         ask(f"{address}/api/2.0/mlflow/experiments/search", {"max_results": 1})
         yield address
 
