@@ -46,7 +46,7 @@ class SitePage:
 def page_names(locations: Sequence[str]) -> list[str]:
     """Return a name for each database's page: its file's name without folder and ending, or the server's database.
 
-    Equal names get a number, in the order of the databases; names that differ in case alone are equal, as they are to
+    Equal names get a number, in the order of the databases. Names that differ in case alone are equal, as they are to
     the file systems of macOS and Windows. Names have letters, digits, dots and hyphens.
     """
     names: list[str] = []

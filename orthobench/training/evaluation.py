@@ -120,7 +120,7 @@ class Evaluator:
         try:
             return self.task.final_metrics(self.trainer.model, watched), ""
         except Exception as error:
-            if error in stops or lacks_memory(error):  # elsewhere the memory may do: the run goes on from here
+            if error in stops or lacks_memory(error):  # on another machine the resumed run may fit
                 raise
             problem = f"the final metrics failed: {one_line(error)}"
             _logger.warning("run %s: %s", self.trainer.config.spec.key, problem)

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 import pytest
-from support.destinations import held, stored
+from support.destinations import as_sent, stored
 from support.records import make_run_record
 
 import orthobench as ob
@@ -45,7 +45,7 @@ def database(tmp_path_factory) -> str:
 def series(store, kind: str, key: str) -> dict[str, list[tuple[int, float]]]:
     """The curves of a run in the database, as this destination holds them."""
     curves: dict[str, list[tuple[int, float]]] = {}
-    for (name, iteration), value in held(kind, stored(store, key)).items():
+    for (name, iteration), value in as_sent(kind, stored(store, key)).items():
         curves.setdefault(name, []).append((iteration, value))
     return {name: sorted(points) for name, points in curves.items()}
 

@@ -30,7 +30,7 @@ def read_back(kind: str, location: Path, key: str) -> Held:
     return {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}[kind](location, key)
 
 
-def held(kind: str, points: dict[KEY_OF_POINT, float]) -> dict[KEY_OF_POINT, float]:
+def as_sent(kind: str, points: dict[KEY_OF_POINT, float]) -> dict[KEY_OF_POINT, float]:
     """The numbers as this destination holds them: TensorBoard in float32."""
     return {at: float(np.float32(value)) for at, value in points.items()} if kind == "tensorboard" else points
 

@@ -145,8 +145,8 @@ def test_a_process_that_dies_in_them_keeps_the_weights_and_trains_no_iteration_a
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     first = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert first.returncode == -signal.SIGKILL, first.stderr
-    kept = kept_tensors(tmp_path)
-    assert {name.partition(".")[2] for name in kept} == {"best.safetensors", "last.safetensors", "state.safetensors"}
+    tensors = kept_tensors(tmp_path)
+    assert {name.partition(".")[2] for name in tensors} == {"best.safetensors", "last.safetensors", "state.safetensors"}
     with open_store(str(tmp_path / "r.db")) as store:
         (run,) = store.runs()
         rows = [(row.split, row.name, row.iteration, row.value) for row in store.metrics([run.id])]
@@ -160,4 +160,4 @@ def test_a_process_that_dies_in_them_keeps_the_weights_and_trains_no_iteration_a
         starts = connection.execute("SELECT iteration FROM segment ORDER BY iteration").fetchall()
     assert starts == [(0,), (12,)]
     assert sorted(more) == sorted([*rows, ("test", "end", 12, 7.0)])
-    assert kept_tensors(tmp_path) == kept
+    assert kept_tensors(tmp_path) == tensors
