@@ -13,9 +13,11 @@ import math
 import multiprocessing
 import os
 import signal
+import threading
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,7 @@ from scipy.signal import cheby2, lfilter, sosfilt
 
 from orthobench.audio.files import RATE, Samples, read
 from orthobench.audio.spectra import Features, rebuild, stft
+from orthobench.errors import one_line
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +38,9 @@ _SMOOTHING, _HANGOVER = 0.03, 0.2  # seconds, P.56
 _THRESHOLDS = 20  # each has half the power of the previous threshold
 _CUTOFF = 200.0  # Hz, where the high-pass is down by 0.25 dB
 _STOPBAND_EDGE = 0.39787  # of the cutoff, where the analogue prototype (Chebyshev II, order 5) is down by 50 dB
+_BEST_PESQ = 4.5
+_SURELY_FITS = 20 * RATE
+"""Samples that hold no more than P.862's 50 utterances: it takes 0.2 s of speech, and joins over gaps of 0.2 s."""
 
 
 def segmental_snr(reference: Samples, estimate: Samples) -> float:
@@ -47,7 +53,7 @@ def segmental_snr(reference: Samples, estimate: Samples) -> float:
 
 
 def segment_snrs(reference: Samples, estimate: Samples) -> NDArray[np.float64]:
-    """Return the SNR of each 10 ms segment in dB, `[(L - 2) // 80]`.
+    """Return the SNR of each 10 ms segment in dB, `[(L - 2) // 80]`; nan where a sample is nan.
 
     The noise is the least over shifts of up to a sample: at -1, 0 and 1, and at the minimum of the parabola
     through these, if it lies between them. The first and last sample only serve the alignment.
@@ -66,7 +72,7 @@ def segment_snrs(reference: Samples, estimate: Samples) -> NDArray[np.float64]:
     bottom = still - np.divide(slope**2, 4 * curvature, out=np.zeros(count), where=between)
     noise = np.maximum(np.minimum.reduce((bottom, before, after)), 0)
     power = energies(inner)
-    snr = np.full(count, _SNR_BOUND)
+    snr = np.full(count, np.nan)
     both = (noise > 0) & (power > 0)
     snr[both] = 10 * np.log10(power[both] / noise[both])
     snr[power == 0] = -_SNR_BOUND
@@ -80,6 +86,8 @@ def active_speech(samples: Samples) -> NDArray[np.bool_]:
     A sample is active if the envelope with hangover is within 15.9 dB of the active level.
     """
     edge = RATE / math.pi * math.atan(_STOPBAND_EDGE * math.tan(math.pi * _CUTOFF / RATE))  # by the bilinear transform
+    if len(samples) == 0:
+        return np.zeros(0, dtype=bool)
     filtered = sosfilt(cheby2(5, 50, edge, "highpass", output="sos", fs=RATE), samples)
     pole = math.exp(-1 / (_SMOOTHING * RATE))
     envelope = lfilter([(1 - pole) ** 2], [1, -2 * pole, pole**2], np.abs(filtered))
@@ -113,6 +121,8 @@ def stoi(reference: Samples, estimate: Samples) -> float:
     """Return the short-time objective intelligibility, at most 1; nan for less than 0.4 s of speech."""
     import pystoi
 
+    if len(reference) < RATE * 0.4 or _is_silent(reference):
+        return math.nan
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="Not enough STFT frames", category=RuntimeWarning)
         try:
@@ -122,27 +132,57 @@ def stoi(reference: Samples, estimate: Samples) -> float:
 
 
 def pesq(reference: Samples, estimate: Samples) -> float:
-    """Return the P.862 score, at most 4.5; nan without an utterance or for less than 0.25 s of speech.
+    """Return the P.862 score, at most 4.5; nan for silence, less than 0.25 s of speech, or more than 50 utterances.
 
     The library returns the listening quality of P.862.1, y = 0.999 + 4 / (1 + exp(4.6607 - 1.4945 x)). The papers'
     program prints x, as this function does.
+
+    Its native code has a table of 50 utterances and writes beyond it. With a few more the scores are wrong, and become
+    nan here. With about 60, some three minutes of sentences, the process dies: call it in a process of its own.
     """
     import pesq as p862
 
+    if _is_silent(estimate):
+        return math.nan
     try:
-        mapped = p862.pesq(RATE, reference, estimate, "nb")
+        if len(reference) > _SURELY_FITS and _overflows(reference):
+            return math.nan
+        return _p862_score(reference, estimate)
     except (p862.NoUtterancesError, p862.BufferTooShortError):
         return math.nan
+
+
+def _p862_score(reference: Samples, estimate: Samples) -> float:
+    import pesq as p862
+
+    mapped = p862.pesq(RATE, reference, estimate, "nb")
     return (4.6607 - math.log(4 / (mapped - 0.999) - 1)) / 1.4945
+
+
+def _overflows(reference: Samples) -> bool:
+    """Return whether the table of utterances is too small for a reference.
+
+    Two utterances too many overwrite the mode, which changes the best score, that of a recording compared with itself.
+    An utterance is added, the loudest 20 ms again and again, so that a single one too many is enough.
+    """
+    loudest = int(np.argmax(np.abs(reference[: -RATE // 50])))
+    utterance = np.tile(reference[loudest : loudest + RATE // 50], 30)
+    longer = np.concatenate((reference, np.zeros(RATE // 2), utterance, np.zeros(RATE // 2)))
+    return abs(_p862_score(longer, longer) - _BEST_PESQ) > 1e-3
+
+
+def _is_silent(samples: Samples) -> bool:
+    """Return whether nothing is left of the samples in the libraries' float32, or a sample is nan."""
+    return not np.abs(samples).max(initial=0.0).astype(np.float32) > 0
 
 
 def quality(reference: Samples, estimate: Samples) -> dict[str, float]:
     """Return all three measures by their metric names; nan for a measure that is undefined."""
-    return {
-        "segsnr_db": segmental_snr(reference, estimate),
-        "stoi": stoi(reference, estimate),
-        "pesq": pesq(reference, estimate),
-    }
+    return {name: measure(reference, estimate) for name, measure in MEASURES.items()}
+
+
+MEASURES: dict[str, Callable[[Samples, Samples], float]] = {"segsnr_db": segmental_snr, "stoi": stoi, "pesq": pesq}
+"""The measures by their metric names."""
 
 
 def quality_of_predictions(
@@ -150,32 +190,75 @@ def quality_of_predictions(
 ) -> dict[str, float]:
     """Return the mean quality of speech rebuilt from predictions, computed with a process for each core.
 
+    A measure that fails for a file, or whose process dies, is nan for this file alone. A warning counts these files.
+
     Args:
         predictions: the argument `predicted` of `rebuild`, for each file.
         report: called after each file with the numbers of finished files and of all files.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # Spawned, because forking a process with threads or a GPU context is not safe.
-    pool = ProcessPoolExecutor(min(cores, len(files)), multiprocessing.get_context("spawn"), _ignore_interrupts)
-    measurements: list[dict[str, float]] = []
+    measurements: list[dict[str, float | str]] = []
+    isolated = _Isolated()
+    threads = ThreadPoolExecutor(min(cores, len(files)))
     try:
-        for measured in pool.map(_quality_of_prediction, files, predictions):
+        for measured in threads.map(isolated.measure, files, predictions):
             measurements.append(measured)
             report(len(measurements), len(files))
     finally:
-        pool.shutdown(cancel_futures=True)
-    means = {}
-    for name in measurements[0]:
-        values = [measured[name] for measured in measurements if not math.isnan(measured[name])]
-        if undefined := len(measurements) - len(values):
-            log.warning("%s is not defined for %d of %d files", name, undefined, len(measurements))
-        means[name] = math.fsum(values) / len(values) if values else math.nan
-    return means
+        threads.shutdown(cancel_futures=True)
+        isolated.close()
+    return {name: _mean(name, [measured[name] for measured in measurements], files) for name in MEASURES}
 
 
-def _quality_of_prediction(file: Path, predicted: Features) -> dict[str, float]:
+def _mean(name: str, values: Sequence[float | str], files: Sequence[Path]) -> float:
+    """Return the mean of the defined values of a measure, and warn of the others: nan, or why the measure failed."""
+    numbers = [value for value in values if not isinstance(value, str) and not math.isnan(value)]
+    if undefined := len(values) - len(numbers):
+        failures = [f"; {file.name}: {why}" for file, why in zip(files, values, strict=True) if isinstance(why, str)]
+        more = f"; and {len(failures) - 3} more" if len(failures) > 3 else ""
+        listed = "".join(failures[:3]) + more
+        log.warning("%s is not defined for %d of %d files%s", name, undefined, len(values), listed)
+    return math.fsum(numbers) / len(numbers) if numbers else math.nan
+
+
+class _Isolated:
+    """Measures files in processes, one for each thread that calls it. A process that dies is replaced."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._pools: list[ProcessPoolExecutor] = []
+
+    def measure(self, file: Path, predicted: Features) -> dict[str, float | str]:
+        """Return every measure of a file: its value, or why it failed."""
+        return {name: self._value(name, file, predicted) for name in MEASURES}
+
+    def close(self) -> None:
+        """End the processes."""
+        for pool in self._pools:
+            pool.shutdown()
+
+    def _value(self, name: str, file: Path, predicted: Features) -> float | str:
+        try:
+            return self._pool().submit(_value_of_prediction, name, file, predicted).result()
+        except BrokenProcessPool:
+            self._own.pool = None
+            return "its process died"
+        except Exception as error:
+            return one_line(error)
+
+    def _pool(self) -> ProcessPoolExecutor:
+        if getattr(self._own, "pool", None) is None:
+            # Spawned, because forking a process with threads or a GPU context is not safe.
+            pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _ignore_interrupts)
+            self._own.pool = pool
+            self._pools.append(pool)
+        own: ProcessPoolExecutor = self._own.pool
+        return own
+
+
+def _value_of_prediction(name: str, file: Path, predicted: Features) -> float:
     estimate, reference = rebuild(predicted, stft(read(file)))
-    return quality(reference, estimate)
+    return MEASURES[name](reference, estimate)
 
 
 def _ignore_interrupts() -> None:

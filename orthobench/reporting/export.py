@@ -21,6 +21,7 @@ from orthobench.reporting.pages import PaperView, distinguishing_values, full_ti
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.views import load_views
 from orthobench.store import Store
+from orthobench.store.export import as_csv
 from orthobench.store.strict_json import dumps
 
 Format = Literal["csv", "json", "markdown", "latex"]
@@ -273,12 +274,7 @@ def write(form: Format, tables: Sequence[Sheet]) -> str:
 
 def _csv(tables: Sequence[Sheet]) -> str:
     records = [record for sheet in tables for record in sheet.records]
-    return pd.DataFrame(records, dtype=object).map(_inert).to_csv(index=False)
-
-
-def _inert(value: Any) -> Any:
-    """Return text that no spreadsheet takes for a formula; other values unchanged."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    return as_csv(pd.DataFrame(records, dtype=object))
 
 
 def _json(tables: Sequence[Sheet]) -> str:

@@ -37,6 +37,8 @@ PANEL_HEIGHT = 2.0
 """Inches, axes and words included."""
 LEGEND_LINE = 0.17
 """Inches for one line of the legend."""
+BELOW_LEGEND = 0.05
+"""Inches below the legend: Plotly cuts the descenders of its last line."""
 PNG_SCALE = 600 / PIXELS
 """PNG has 600 dots an inch."""
 
@@ -151,7 +153,7 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
             if own.get("type") == "log":  # Plotly writes powers of ten a quarter larger
                 update(tickfont_size=TEXT / 1.25, row=row, col=column)
     lines = sum(len(name) + 6 for name in names) * 0.062 / inches + 1 if names else 0
-    height = rows * PANEL_HEIGHT + lines * LEGEND_LINE
+    height = rows * PANEL_HEIGHT + lines * LEGEND_LINE + BELOW_LEGEND
     whole.update_layout(
         template="none",
         width=round(inches * PIXELS),
@@ -164,7 +166,7 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
         legend={
             "orientation": "h",
             "yref": "container",
-            "y": 0,
+            "y": BELOW_LEGEND / height,
             "yanchor": "bottom",
             "xref": "container",
             "x": 0,

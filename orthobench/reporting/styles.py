@@ -7,8 +7,8 @@ between colours for normal sight, for protanopia, deuteranopia and tritanopia, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from orthobench.analysis.conditions import Condition, VariantData
 
@@ -53,24 +53,30 @@ class Style:
 
 
 class Styles:
-    """A style for every model: that of its rank in `MODELS`, and for other models the ranks that follow."""
+    """A style for every model of a report: shipped models have that of their rank in `MODELS`, others one of the rest.
+
+    A model from outside takes a colour and dash that no other model of the report has, as long as there are some. No
+    two models share colour, dash and symbol up to 432 models.
+    """
 
     def __init__(self, conditions: Sequence[Condition]) -> None:
         models = {variant.run.model for condition in conditions for variant in condition.variants}
-        ranked = (*MODELS, *sorted(models - set(MODELS)))
-        self._ranks = {model: rank for rank, model in enumerate(ranked)}
+        shipped = _shipped()
+        self._styles = {model: shipped[model] for model in MODELS if model in models}
+        for model in sorted(models - set(MODELS)):
+            self._styles[model] = _other(self._styles.values(), shipped.values())
+        self._styles = shipped | self._styles
         self._lines: dict[int, tuple[Condition, dict[tuple[str, int], Style]]] = {}
 
     def of_model(self, model: str) -> Style:
         """Return a model's style."""
-        group, number = divmod(self._ranks[model], len(PALETTE))
-        return Style(PALETTE[number], DASHES[group % len(DASHES)], SYMBOLS[(number + group) % len(SYMBOLS)])
+        return self._styles[model]
 
     def of(self, condition: Condition, variant: VariantData, part: int = 0) -> Style:
         """Return the style of a variant's line under a condition.
 
         The first line of a model's first variant has the model's style. All others take a free pair of dash and
-        symbol, and keep its colour where there are several models. Pairs repeat only beyond 72 lines.
+        symbol, and keep its colour where there are several models. Beyond 72 lines pairs repeat, in other colours.
 
         Args:
             part: the number of the variant's line, below `PARTS`: matrices and states have a line each.
@@ -88,19 +94,60 @@ class Styles:
             if variant.run.model not in first:
                 first.add(variant.run.model)
                 styles[variant.label, 0] = self.of_model(variant.run.model)
-        taken = {(style.dash, style.symbol) for style in styles.values()}
         for part in range(PARTS):
             for variant in condition.variants:
-                if (variant.label, part) in styles:
-                    continue
-                if len(taken) == len(DASHES) * len(ALL_SYMBOLS):
-                    taken.clear()
-                own = self.of_model(variant.run.model)
-                look = next(look for look in _looks(own) if look not in taken)
-                taken.add(look)
-                turn = len(styles) if is_alone else 0
-                styles[variant.label, part] = Style(PALETTE[(own.number + turn) % len(PALETTE)], *look)
+                if (variant.label, part) not in styles:
+                    own = self.of_model(variant.run.model)
+                    turn = len(styles) if is_alone else 0
+                    color = PALETTE[(own.number + turn) % len(PALETTE)]
+                    styles[variant.label, part] = _next(replace(own, color=color), styles.values())
         return styles
+
+
+def _shipped() -> dict[str, Style]:
+    """Return the styles of the shipped models: every pair of a dash and a filled symbol once."""
+    styles = {}
+    for rank, model in enumerate(MODELS):
+        group, number = divmod(rank, len(PALETTE))
+        styles[model] = Style(PALETTE[number], DASHES[group], SYMBOLS[(number + group) % len(SYMBOLS)])
+    return styles
+
+
+def _other(present: Iterable[Style], shipped: Iterable[Style]) -> Style:
+    """Return a style that no shipped and no present model has; without one left, the first one again."""
+    present, shipped = list(present), set(shipped)
+    lines = {(style.color, style.dash) for style in present}
+    looks = {(style.dash, style.symbol) for style in (*present, *shipped)}
+    free = [style for style in _all_styles() if style not in shipped and style not in present] or [*_all_styles()]
+
+    def shared(style: Style) -> tuple[bool, bool]:
+        return (style.color, style.dash) in lines, (style.dash, style.symbol) in looks
+
+    return min(free, key=shared)  # the first one of the best
+
+
+def _all_styles() -> Iterator[Style]:
+    """Yield every style once, by sets in which each pair of dash and symbol occurs once."""
+    for turn in range(len(PALETTE)):
+        for symbols in (ALL_SYMBOLS[len(SYMBOLS) :], SYMBOLS):
+            for group, dash in enumerate(DASHES):
+                for column, symbol in enumerate(symbols):
+                    yield Style(PALETTE[(column - group + turn) % len(PALETTE)], dash, symbol)
+
+
+def _next(own: Style, taken: Iterable[Style]) -> Style:
+    """Return a style of this colour with a free pair of dash and symbol, else any free style of all colours."""
+    taken = set(taken)
+    looks = {(style.dash, style.symbol) for style in taken}
+    for look in _looks(own):
+        if look not in looks:
+            return Style(own.color, *look)
+    for turn in range(len(PALETTE)):
+        color = PALETTE[(own.number + turn) % len(PALETTE)]
+        for look in _looks(own):
+            if (style := Style(color, *look)) not in taken:
+                return style
+    return own
 
 
 def _looks(own: Style) -> Iterator[tuple[str, str]]:

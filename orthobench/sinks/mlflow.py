@@ -26,6 +26,7 @@ STATES = {
 }
 """MLflow's state by a run's status; all other runs are FAILED, and the tag `orthobench.status` says how."""
 
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # else each run's end prints two lines
 for _logger in ("mlflow", "alembic", "urllib3.connectionpool"):
     logging.getLogger(_logger).setLevel(logging.ERROR)  # the caller reports what fails, in one line
 

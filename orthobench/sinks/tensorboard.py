@@ -1,4 +1,7 @@
-"""Runs as TensorBoard shows them: one folder a run, named by its key, with event files of `torch.utils.tensorboard`."""
+"""Runs as TensorBoard shows them: one folder a run, named by its key, with event files of `torch.utils.tensorboard`.
+
+The numbers are float32: TensorBoard's default loader drops every scalar of another type.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tensorboard.backend.event_processing.event_accumulator import TENSORS, EventAccumulator
 from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.plugins.hparams import api_pb2, metadata
@@ -38,7 +42,7 @@ class TensorBoard:
         earlier = _own_files(folder)
         if earlier:
             sent, content = _read(folder)
-            if sent is not None and equal(sent, points):
+            if sent is not None and equal(sent, {at: _storable(value) for at, value in points.items()}):
                 same = content == record.content()
                 return TensorBoardRun(folder, Change.UNCHANGED if same else Change.CONTINUED, record, same)
         writer = TensorBoardRun(folder, Change.REPLACED if earlier else Change.ADDED, record, False)
@@ -79,7 +83,7 @@ class TensorBoardRun:
         started = self.record.started_at.replace(tzinfo=UTC).timestamp()
         now = time.time() if self.record.is_running else started
         for (name, iteration), value in points.items():
-            writer.add_scalar(name, value, iteration, walltime=now, new_style=True, double_precision=True)
+            writer.add_scalar(name, value, iteration, walltime=now, new_style=True)
         writer.flush()
 
     def end(self, record: RunRecord) -> None:
@@ -99,6 +103,12 @@ def _session_end(is_finished: bool) -> Summary:
     plugin = SummaryMetadata.PluginData(plugin_name=metadata.PLUGIN_NAME, content=content)
     name = metadata.SESSION_END_INFO_TAG
     return Summary(value=[Summary.Value(tag=name, metadata=SummaryMetadata(plugin_data=plugin))])
+
+
+def _storable(value: float) -> float:
+    """Return a value as the event files hold it: in float32, where a number too large is infinite."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
 
 
 def _own_files(folder: Path) -> list[Path]:

@@ -16,11 +16,13 @@ from orthobench.errors import UsageError
 from orthobench.papers import find_paper
 from orthobench.reporting.contents import Contents
 from orthobench.store.atomic import storage_error, write_bytes
-from orthobench.store.overwrite import refuse_file
+from orthobench.store.overwrite import START, refuse_file
 from orthobench.version import __version__
 
 MARK = "orthobench-site.json"
 """The file by which a folder is known as a site that this command made."""
+OWN = b"<title>orthobench "
+"""The start of the title that every page has by which this command knows it."""
 INDEX, NO_JEKYLL = "index.html", ".nojekyll"
 _PAGE = re.compile(r"[\w-][\w.-]*\.html")
 GROUPS = {
@@ -50,23 +52,26 @@ class SitePage:
 def page_names(locations: Sequence[str]) -> list[str]:
     """Return a name for each database's page: its file's name without folder and ending, or the server's database.
 
-    Equal names get a number, in the order of the databases. Names have letters, digits, dots and hyphens.
+    Equal names get a number, in the order of the databases. Names that differ in case alone are equal, as they are to
+    the file systems of macOS and Windows. Names have letters, digits, dots and hyphens.
     """
     names: list[str] = []
+    taken: set[str] = set()
     for location in locations:
         last = re.split(r"[/\\]", location.partition("?")[0].rstrip("/"))[-1]
         stem = last.removesuffix(Path(last).suffix) if "://" not in location or "." in last else last
         base = re.sub(r"[^\w.-]+", "-", stem, flags=re.ASCII).strip("-.") or "results"
-        base = f"{base}-results" if base == "index" else base
+        base = f"{base}-results" if base.casefold() == "index" else base
         name, number = base, 2
-        while name in names:
+        while name.casefold() in taken:
             name, number = f"{base}-{number}", number + 1
         names.append(name)
+        taken.add(name.casefold())
     return names
 
 
 def check_folder(folder: Path) -> list[str]:
-    """Return the pages that an earlier call made in this folder.
+    """Return the pages that an earlier call made in this folder; what only its mark says to be a page is none.
 
     Raises:
         UsageError: the path is a file, or a folder with files that this command did not make; it stays as it is.
@@ -76,7 +81,8 @@ def check_folder(folder: Path) -> list[str]:
         if not folder.exists() or not any(folder.iterdir()):
             return []
         pages = json.loads((folder / MARK).read_text("utf-8"))["pages"]
-        return [name for name in pages if isinstance(name, str) and _PAGE.fullmatch(name) and name != INDEX]
+        named = [name for name in pages if isinstance(name, str) and _PAGE.fullmatch(name) and name != INDEX]
+        return [name for name in named if not _is_foreign(folder / name)]
     except FileNotFoundError:
         raise UsageError(
             f"{folder} has files that `orthobench publish` did not make, so it is left as it is: name another folder"
@@ -85,17 +91,45 @@ def check_folder(folder: Path) -> list[str]:
         raise UsageError(f"{folder / MARK} cannot be read ({error}): name another folder") from error
 
 
+def _is_foreign(file: Path) -> bool:
+    """Return whether a file has a content that this command did not write."""
+    if not file.is_file():
+        return file.exists() or file.is_symlink()
+    with file.open("rb") as stream:
+        start = stream.read(START)
+    return bool(start) and OWN not in start
+
+
+def _refuse_foreign(folder: Path, names: Sequence[str]) -> None:
+    """Refuse to replace pages that this command did not write.
+
+    Raises:
+        UsageError: a page of this name is not by this command; it stays as it is.
+    """
+    for name in names:
+        try:
+            foreign = _is_foreign(folder / name)
+        except OSError as error:
+            raise UsageError(f"{folder / name} cannot be read: {error.strerror}: name another folder") from error
+        if foreign:
+            raise UsageError(
+                f"{folder / name} is not by `orthobench publish`, so it is left as it is: rename it, or name another "
+                "folder"
+            )
+
+
 def write_site(folder: Path, pages: Sequence[SitePage]) -> list[Path]:
     """Write or renew a site, and return its pages, the index first. Pages of databases that are left out go.
 
     Each file is replaced whole.
 
     Raises:
-        UsageError: the folder has other files, as for `check_folder`.
+        UsageError: the folder has other files, as for `check_folder`, or a page would replace one of them.
         StorageError: a file cannot be written.
     """
     earlier = check_folder(folder)
     names = [page.file for page in pages]
+    _refuse_foreign(folder, [INDEX, *names])
     index = (
         _environment()
         .get_template("index.html.j2")

@@ -67,9 +67,26 @@ def export(store: Store, runs: Sequence[Run], folder: Path, form: Format, vector
     return written
 
 
+def as_csv(frame: pandas.DataFrame) -> str:
+    """Return a table as CSV, in which no spreadsheet finds a formula."""
+    texts = frame.select_dtypes(exclude=["number", "bool", "datetime"])
+    return frame.assign(**{str(name): texts[name].map(_inert) for name in texts}).to_csv(index=False)
+
+
+def _inert(value: Any) -> Any:
+    """Return text that no spreadsheet takes for a formula; numbers written as text and other values unchanged."""
+    if not isinstance(value, str) or value[:1] not in ("=", "+", "-", "@", "\t", "\r"):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
+
+
 def _write(frame: pandas.DataFrame, file: Path, form: Format) -> None:
     if form == "csv":
-        frame.to_csv(file, index=False)
+        file.write_text(as_csv(frame), "utf-8", newline="")
     elif form == "json":
         records = frame.astype(object).where(frame.notna(), None).to_dict("records")
         file.write_text(dumps(records, indent=1, default=str), "utf-8")

@@ -92,8 +92,7 @@ def evaluate(
         measured = {("test", name): value for name, value in evaluator.measure(task.test, scores=scores).items()}
         if task.validation is not None:
             measured |= {("valid", name): value for name, value in evaluator.measure(task.validation).items()}
-        trainer.model.eval()
-        final = task.final_metrics(trainer.model, lambda done, total: None)
+        final, _ = evaluator.measure_final(lambda done, total: None)
     measured |= {("test", name): value for name, value in final.items()}
     metrics = [
         EvaluatedMetric(split, name, value, (stored or {}).get((split, name)), evaluator.baselines.get(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from orthobench import environment
+from orthobench.errors import one_line
 from orthobench.model import State
 from orthobench.probe import Probe, ProbeContext
 from orthobench.recurrence.cpu import workspace
@@ -18,7 +20,10 @@ from orthobench.task import Batch, Split
 from orthobench.training.batches import as_stream
 from orthobench.training.by_length import ScoresByLength, length_vectors
 from orthobench.training.events import Evaluation, RunProgress
+from orthobench.training.size import lacks_memory
 from orthobench.training.trainer import Trainer, backend_names
+
+_logger = logging.getLogger("orthobench")
 
 
 class Evaluator:
@@ -95,6 +100,31 @@ class Evaluator:
         model.train()
         workspace.release()
         return self.task.summarise({name: float(total) / weight for name, (total, weight) in totals.items()})
+
+    def measure_final(self, report: Callable[[int, int], None]) -> tuple[dict[str, float], str]:
+        """Return the task's final metrics, and why they are missing where they fail, or "".
+
+        They come after all training, so a failure costs them alone: a warning says so. Exceptions of `report` pass, and
+        so does a lack of memory.
+        """
+        stops: list[BaseException] = []
+
+        def watched(done: int, total: int) -> None:
+            try:
+                report(done, total)
+            except BaseException as error:
+                stops.append(error)
+                raise
+
+        self.trainer.model.eval()
+        try:
+            return self.task.final_metrics(self.trainer.model, watched), ""
+        except Exception as error:
+            if error in stops or lacks_memory(error):  # on another machine the resumed run may fit
+                raise
+            problem = f"the final metrics failed: {one_line(error)}"
+            _logger.warning("run %s: %s", self.trainer.config.spec.key, problem)
+            return {}, problem
 
     def divergence(self, evaluation: Evaluation) -> str:
         """Return why and when the model has diverged; "" if it has not.

@@ -20,6 +20,7 @@ import torch
 
 from orthobench.errors import StorageError
 from orthobench.store import MetricRow, Status, WeightsRow
+from orthobench.task import Task
 from orthobench.training.checkpoint import Checkpoints
 from orthobench.training.evaluation import Evaluator
 from orthobench.training.events import EventSink, RunEnd, RunStart, Tee
@@ -176,23 +177,30 @@ class TrainingLoop:
         return self.evaluator.divergence(evaluation)
 
     def _finish(self) -> None:
-        """Measure the final metrics and end the run."""
+        """Keep the weights, measure the final metrics and end the run.
+
+        The final metrics may end the process: what the training made is stored before them.
+        """
         trainer = self.trainer
-        with trainer.timer("test"):
-            trainer.timer.phase = "final metrics"
-            trainer.model.eval()
-            metrics = trainer.task.final_metrics(trainer.model, self._on_final_metrics)
+        weights = self._storing(lambda: self.keeper.keep(trainer, finished=True))
+        metrics: dict[str, float] = {}
+        problem = ""
+        if type(trainer.task).final_metrics is not Task.final_metrics:
+            self._save()
+            with trainer.timer("test"):
+                trainer.timer.phase = "final metrics"
+                metrics, problem = self.evaluator.measure_final(self._on_final_metrics)
         iteration = trainer.state.iteration
         epoch = iteration // trainer.iterations_per_epoch
         rows = [MetricRow("test", name, epoch, iteration, value) for name, value in metrics.items()]
-        weights = self._storing(lambda: self.keeper.keep(trainer, finished=True))
-        self.end(Status.FINISHED, self._why_over(), rows, weights)
+        message = "; ".join(part for part in (self._why_over(), problem) if part)
+        self.end(Status.FINISHED, message or None, rows, weights)
 
-    def _why_over(self) -> str | None:
-        """Return at which iteration the task was solved; None where the run has all its iterations."""
+    def _why_over(self) -> str:
+        """Return at which iteration the task was solved; "" where the run has all its iterations."""
         trainer = self.trainer
         if not trainer.state.solved or trainer.state.iteration == trainer.total_iterations:
-            return None
+            return ""
         return f"solved at iteration {trainer.state.iteration}: {self.evaluator.metric} reached solved_at"
 
     def _storing(self, keep: Callable[[], T]) -> T:

@@ -129,6 +129,40 @@ def test_what_is_not_defined_is_nan():
     assert math.isnan(stoi(short, short))
     assert math.isnan(pesq(short, short))
     assert math.isnan(pesq(np.zeros(8000), 0.1 * speech(1.0)))
+    for size in (0, 5, 200):
+        assert all(math.isnan(value) for value in quality(short[:size], short[:size]).values()), size
+
+
+def test_silence_has_no_score():
+    """Without reference nothing can be intelligible; a silent estimate is heard, and PESQ divides by its maximum."""
+    samples, silence = speech(1.0), np.zeros(8000)
+    for estimate in (samples, silence):
+        assert all(math.isnan(value) for value in quality(silence, estimate).values())
+    silent = quality(samples, silence)
+    assert math.isnan(silent["pesq"])
+    assert silent["segsnr_db"] == 0
+    assert silent["stoi"] == pytest.approx(0, abs=1e-6)
+    assert math.isnan(pesq(samples, 1e-320 * samples))
+
+
+def test_an_estimate_that_is_no_number_is_not_the_best():
+    samples = speech(1.0)
+    estimate = samples.copy()
+    estimate[4000] = np.nan
+    assert all(math.isnan(value) for value in quality(samples, estimate).values())
+
+
+def utterances(count):
+    return np.concatenate([np.concatenate((speech(0.7, number), np.zeros(3000))) for number in range(count)])
+
+
+def test_more_utterances_than_the_table_of_pesq_holds_have_no_score():
+    """The native code writes the 51st beyond its table: its score of a recording with itself was 4.68 from 52 on."""
+    samples = utterances(52)
+    assert pesq(samples[: len(utterances(50))], samples[: len(utterances(50))]) == pytest.approx(4.5, abs=1e-4)
+    for count in (51, 52):
+        part = samples[: len(utterances(count))]
+        assert math.isnan(pesq(part, part)), count
 
 
 @pytest.mark.slow
@@ -150,6 +184,23 @@ def test_files_are_measured_in_processes_of_their_own(tmp_path):
     for name, mean in means.items():
         assert mean == pytest.approx(np.mean([scores[name] for scores in single]))
     assert 0.5 < means["stoi"] < 1
+
+
+@pytest.mark.slow
+def test_a_dead_process_and_an_exception_cost_one_measure_of_one_file(tmp_path, caplog):
+    files = write_speech(tmp_path, 4)
+    soundfile.write(files[1], utterances(300), 8000)  # PESQ dies
+    soundfile.write(files[2], speech(1.0, 2), 8000)
+    predictions = [log_magnitude(stft(read(file)))[1:] for file in files]
+    files[2].write_bytes(b"no recording any more")
+    reports = []
+    means = quality_of_predictions(files, predictions, lambda *report: reports.append(report))
+    assert reports == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    others = [quality(*rebuild(predictions[k], stft(read(files[k])))[::-1]) for k in (0, 3)]
+    assert means["pesq"] == pytest.approx(np.mean([scores["pesq"] for scores in others]))
+    assert means["stoi"] == pytest.approx(1, abs=1e-3)
+    assert "segsnr_db is not defined for 1 of 4 files; 02.wav: " in caplog.text
+    assert "pesq is not defined for 2 of 4 files; 01.wav: its process died; 02.wav: " in caplog.text
 
 
 @pytest.mark.slow

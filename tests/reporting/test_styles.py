@@ -10,10 +10,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 from support.databases import RunDatabase, experiment
+from support.pages import add_run
 
 from orthobench.analysis.conditions import collect
 from orthobench.plugins import Catalog
 from orthobench.reporting.drawing import GREY
+from orthobench.reporting.figures import learning_curves
+from orthobench.reporting.images import WIDTHS, compose
 from orthobench.reporting.styles import DARK_PALETTE, MODELS, PALETTE, PARTS, Styles
 from orthobench.store import open_store
 
@@ -128,3 +131,53 @@ def test_variants_of_a_model_and_their_gates_differ(tmp_path):
     assert {line.color for line in lines} == {styles.of_model(model).color for model in ("rnn", "lstm")}
     many = replace(condition, variants=[replace(condition.variants[0], label=str(i)) for i in range(100)])
     assert len({styles.of(many, variant) for variant in many.variants}) >= 72
+
+
+def report(folder, models):
+    """The condition of a database with a run of each model."""
+    with open_store(str(folder / "made.db"), create=True) as store:
+        for number, model in enumerate(models):
+            key = add_run(store, "rnn", settings={"hidden_size": str(200 + number)})
+            store.update(store.find(key).id, {"model": model})
+        (condition,) = collect(store)
+    assert len(condition.variants) == len(models)
+    return condition
+
+
+@pytest.mark.parametrize("plugins", [1, 12, 24, 100])
+def test_all_models_of_a_figure_differ(tmp_path, plugins):
+    """Those from outside too, though the shipped ones have every pair of a dash and a filled symbol."""
+    condition = report(tmp_path, [*MODELS, *(f"my_cell_{number:03}" for number in range(plugins))])
+    styles = Styles([condition])
+    lines = {variant.run.model: styles.of(condition, variant) for variant in condition.variants}
+    assert len(set(lines.values())) == len(lines)
+    assert all(lines[model] == Styles([]).of_model(model) == styles.of_model(model) for model in MODELS)
+    parts = [styles.of(condition, variant, part) for variant in condition.variants for part in range(PARTS)]
+    assert len(set(parts)) == min(len(parts), 6 * 72)
+
+
+def test_models_from_outside_have_colours_and_dashes_of_their_own(tmp_path):
+    condition = report(tmp_path, ["lstm", "scornn", *(f"mine_{number}" for number in range(12))])
+    styles = Styles([condition])
+    lines = [styles.of(condition, variant) for variant in condition.variants]
+    assert len({(line.color, line.dash) for line in lines}) == len(lines)
+    assert len({(line.dash, line.symbol) for line in lines}) == len(lines)
+
+
+def test_the_lines_of_the_tutorial_differ_on_the_page_and_in_print(tmp_path):
+    condition = report(tmp_path, ["my_cell", "scornn", "lstm"])
+    figure = learning_curves(condition, Styles([condition]))
+    for drawn in (figure.to_plotly(), compose([("", figure)], 6.75)):
+        traces = [trace for trace in drawn.data if trace.name and trace.mode and "lines" in trace.mode]
+        looks = {trace.legendgroup or trace.name: (trace.line.color, trace.line.dash) for trace in traces}
+        assert len(looks) >= 3
+        models = {name: look for name, look in looks.items() if name.split()[0] in ("my_cell", "scornn", "lstm")}
+        assert len(models) == len(set(models.values())) == 3
+
+
+def test_a_legend_has_room_for_its_descenders(tmp_path):
+    condition = report(tmp_path, ["gated_ortho", "scornn", "lstm"])
+    figure = learning_curves(condition, Styles([condition]))
+    for inches in WIDTHS:
+        layout = compose([("", figure)], inches).layout
+        assert layout.legend.y * layout.height >= 4

@@ -90,6 +90,30 @@ def test_a_forged_mark_removes_no_other_file(databases, orthobench, tmp_path):
     assert (folder / "index.html").exists()
 
 
+def test_a_forged_mark_removes_no_page_of_another_hand(databases, orthobench, tmp_path):
+    folder = tmp_path / "site"
+    orthobench("publish", "site", *databases)
+    (folder / "notes.html").write_text("<!doctype html><title>Notes</title>")
+    (folder / MARK).write_text(json.dumps({"pages": ["notes.html", "first.html"]}))
+    assert orthobench("publish", "site", "first.db").code == 0
+    assert (folder / "notes.html").read_text() == "<!doctype html><title>Notes</title>"
+
+
+@pytest.mark.parametrize("name", ["first.html", "index.html"])
+def test_a_page_of_another_hand_is_not_replaced(databases, orthobench, tmp_path, name):
+    folder = tmp_path / "site"
+    assert orthobench("publish", "site", databases[1]).code == 0
+    (folder / name).write_text("<!doctype html><title>Mine</title>")
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    done = orthobench("publish", "site", "first.db")
+    assert (done.code, done.err) == (
+        2,
+        f"error: site/{name} is not by `orthobench publish`, so it is left as it is: rename it, or name another "
+        "folder\n",
+    )
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -103,6 +127,10 @@ def test_a_wrong_database_writes_nothing(databases, orthobench, tmp_path, words,
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert message in done.err
     assert not (tmp_path / "site").exists()
+
+
+def test_names_that_differ_in_case_alone_are_two_files():
+    assert page_names(["r.db", "R.db", "Index.db"]) == ["r", "R-2", "Index-results"]
 
 
 def test_names_of_pages():

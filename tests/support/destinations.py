@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 KEY_OF_POINT = tuple[str, int]
 
 
@@ -28,8 +30,13 @@ def read_back(kind: str, location: Path, key: str) -> Held:
     return {"tensorboard": _tensorboard, "mlflow": _mlflow, "wandb": _wandb}[kind](location, key)
 
 
+def as_sent(kind: str, points: dict[KEY_OF_POINT, float]) -> dict[KEY_OF_POINT, float]:
+    """The numbers as this destination holds them: TensorBoard in float32."""
+    return {at: float(np.float32(value)) for at, value in points.items()} if kind == "tensorboard" else points
+
+
 def stored(store, key: str) -> dict[KEY_OF_POINT, float]:
-    """The points that a destination should hold, by the rows of the database."""
+    """The points of the rows of the database."""
     run = store.find(key)
     points = {}
     for row in store.metrics([run.id]):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from orthobench.tasks.timit import Timit, TimitSettings
-from support.speech import write_speech, write_timit_sample
+from support.speech import speech, write_speech, write_timit_sample
 
 from orthobench.audio.files import read
 from orthobench.audio.spectra import log_magnitude, stft
@@ -176,3 +180,39 @@ def test_the_real_sample(real_data):
     said = batch.inputs[:, :, 40:50][batch.inputs[:, :, 40:50] > -50]
     assert -45 < said.mean() < -25
     assert said.max() < 42.2  # 20 log10(128), a full-scale sine
+
+
+def run_timit(tmp_path, folder, *settings):
+    """Run a small network in a process, and return its run, the values of its last rows and what it printed."""
+    options = ["audio=" + folder, "epochs=1", "hidden_size=4", "batch_size=10", "evaluation_batch_size=1", *settings]
+    command = [sys.executable, "-m", "orthobench", "run", "timit", "lstm", "--db", "r.db"]
+    command += [word for option in options for word in ("-s", option)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    with open_store(str(tmp_path / "r.db")) as store:
+        (run,) = store.runs()
+        values = {row.name: row.value for row in store.metrics([run.id], iteration=run.iterations)}
+    return run, values, done
+
+
+@pytest.mark.slow
+def test_a_recording_of_five_minutes_ends_no_run(folder, tmp_path):
+    """P.862's native code dies of it, and takes its process along."""
+    sentences = [np.concatenate((speech(1.0, number), np.zeros(4000))) for number in range(200)]
+    soundfile.write(speech_folder(Path(folder)).test[0], np.concatenate(sentences), 8000)
+    run, values, done = run_timit(tmp_path, folder)
+    assert (done.returncode, run.status) == (0, "finished"), done.stderr
+    assert np.isnan(values["pesq"])
+    assert np.isfinite([values["mse_padded"], values["segsnr_db"], values["stoi"]]).all()
+    assert "pesq is not defined for 1 of 1 files; 11.wav: its process died" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_silent_reconstruction_ends_no_run(folder, tmp_path):
+    for file in Path(folder).iterdir():  # quiet, so that one step of 300 dB leads to silence
+        soundfile.write(file, 0.002 * speech(1.0), 8000)
+    run, values, done = run_timit(tmp_path, folder, "optimizer=adam", "learning_rate=300", "diverged_above=none")
+    assert (done.returncode, run.status) == (0, "finished"), done.stderr
+    assert np.isnan(values["pesq"])
+    assert values["segsnr_db"] == pytest.approx(0, abs=0.01)
+    assert "pesq is not defined for 1 of 1 files" in done.stderr

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+
 import pytest
 import torch
 from orthobench.tasks.adding import Adding
+from safetensors.torch import load_file
 
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -28,6 +37,12 @@ class Concluding(Adding):
         return {"at_the_end": 7.0}
 
 
+class Failing(Concluding):
+    def final_metrics(self, model, report):
+        super().final_metrics(model, report)
+        raise ValueError("cannot convert")
+
+
 class Watching(EventSink):
     stop_at: int | None = None
 
@@ -43,10 +58,10 @@ class Watching(EventSink):
 
 @pytest.fixture
 def run(tmp_path, tiny):
-    config = resolve(Catalog(), "adding", "rnn", tiny)
-    object.__setattr__(config, "task_class", Concluding)
+    resolved = resolve(Catalog(), "adding", "rnn", tiny)
 
-    def carry_out(observer, should_stop=lambda: False):
+    def carry_out(observer, should_stop=lambda: False, task=Concluding):
+        config = replace(resolved, task_class=task)
         with open_store(str(tmp_path / "r.db"), create=True) as store:
             folder = CheckpointFolder(tmp_path / "c", config.spec.key)
             try:
@@ -75,3 +90,74 @@ def test_a_stop_in_between_loses_no_iteration(run):
     again = Watching()
     assert run(again) == (Status.FINISHED, [(12, 7.0)])
     assert again.iterations == []
+
+
+def test_a_failure_costs_the_final_metrics_alone(run, tmp_path, caplog):
+    observer = Watching()
+    assert run(observer, task=Failing) == (Status.FINISHED, [])
+    assert "the final metrics failed: ValueError: cannot convert" in caplog.text
+    with open_store(str(tmp_path / "r.db")) as store:
+        (record,) = store.runs()
+        assert record.message == "the final metrics failed: ValueError: cannot convert"
+        assert record.final_value is not None
+        assert max(row.iteration for row in store.metrics([record.id])) == 12
+    calls = Concluding.calls
+    assert run(Watching(), task=Failing) == (Status.FINISHED, [])
+    assert Concluding.calls == calls
+
+
+def test_an_exception_of_a_receiver_ends_the_run(run):
+    """It is no failure of the metrics: a closed connection to a worker's parent, for example."""
+    with pytest.raises(ConnectionResetError):
+        run(Broken())
+
+
+class Broken(Watching):
+    def on_final_metrics(self, done, total):
+        raise ConnectionResetError
+
+
+PLUGIN = """
+import os, pathlib, signal
+from orthobench.tasks.adding import Adding as Base
+
+class Dying(Base):
+    metrics = (*Base.metrics, Base.metrics[0].__class__("end", "max"))
+
+    def final_metrics(self, model, report):
+        if not pathlib.Path("again").exists():
+            pathlib.Path("again").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"end": 7.0}
+"""
+
+
+def kept_tensors(folder):
+    """Return the tensors of every kept file as lists."""
+    files = folder.rglob("*.safetensors")
+    return {file.name: {name: part.tolist() for name, part in load_file(file).items()} for file in files}
+
+
+def test_a_process_that_dies_in_them_keeps_the_weights_and_trains_no_iteration_again(tmp_path, tiny_options):
+    (tmp_path / "dying.py").write_text(PLUGIN)
+    words = ["run", "dying", "rnn", "--plugin", "dying.py", *tiny_options, "--keep-weights", "both", "--db", "r.db"]
+    command = [sys.executable, "-m", "orthobench", *words]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    first = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert first.returncode == -signal.SIGKILL, first.stderr
+    tensors = kept_tensors(tmp_path)
+    assert {name.partition(".")[2] for name in tensors} == {"best.safetensors", "last.safetensors", "state.safetensors"}
+    with open_store(str(tmp_path / "r.db")) as store:
+        (run,) = store.runs()
+        rows = [(row.split, row.name, row.iteration, row.value) for row in store.metrics([run.id])]
+    assert max(iteration for _, _, iteration, _ in rows) == 12
+    second = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert second.returncode == 0, second.stderr
+    with open_store(str(tmp_path / "r.db")) as store:
+        (run,) = store.runs(status=Status.FINISHED)
+        more = [(row.split, row.name, row.iteration, row.value) for row in store.metrics([run.id])]
+    with closing(sqlite3.connect(tmp_path / "r.db")) as connection:
+        starts = connection.execute("SELECT iteration FROM segment ORDER BY iteration").fetchall()
+    assert starts == [(0,), (12,)]
+    assert sorted(more) == sorted([*rows, ("test", "end", 12, 7.0)])
+    assert kept_tensors(tmp_path) == tensors
