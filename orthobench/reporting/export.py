@@ -273,7 +273,10 @@ def _csv(tables: Sequence[Sheet]) -> str:
 
 def _inert(value: Any) -> Any:
     """Return text that no spreadsheet takes for a formula; other values unchanged."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+    if not isinstance(value, str):
+        return value
+    text = re.sub(r"\r\n?", "\n", value)  # the writer quotes no \r, after which a reader would begin a row
+    return f"'{text}" if value[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
 def _json(tables: Sequence[Sheet]) -> str:
