@@ -19,7 +19,7 @@ SOURCES = (
     "benchmarks/*.py", "website/[!p]*.py", "tests/mutants.py",
     "tests/store/keep_schema.py", "ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/check.md",
 )  # fmt: skip
-"""Files that name paths of the checkout. The changelog and reports speak of earlier ones, `website/pages.py` of pages."""
+"""Files that name paths. The changelog and reports speak of earlier ones, website/pages.py of pages."""
 
 
 def files() -> list[Path]:
@@ -28,8 +28,8 @@ def files() -> list[Path]:
 
 def exists(name: str) -> bool:
     """Return whether a path or a pattern has a file; models and tasks are packaged inside `orthobench`."""
-    places = [name, re.sub(r"^orthobench/(?=models/|tasks/)", "", name)]
-    return any(any(ROOT.glob(place.rstrip("/"))) for place in places)
+    paths = [name, re.sub(r"^orthobench/(?=models/|tasks/)", "", name)]
+    return any(any(ROOT.glob(path.rstrip("/"))) for path in paths)
 
 
 @pytest.mark.parametrize("file", files(), ids=lambda file: file.relative_to(ROOT).as_posix())
@@ -40,8 +40,8 @@ def test_every_path_that_is_named_exists(file):
 
 def test_every_source_is_there_and_paths_are_found():
     assert [pattern for pattern in SOURCES if not any(ROOT.glob(pattern))] == []
-    found = NAMED.findall((ROOT / ".ci" / "run").read_text("utf-8"))
-    assert len([name for name in found if name.startswith("tests/")]) > 20
+    named = NAMED.findall((ROOT / ".ci" / "run").read_text("utf-8"))
+    assert len([name for name in named if name.startswith("tests/")]) > 20
     assert not exists("tests/report")
     assert not exists("tests/gate/*.nothing")
 

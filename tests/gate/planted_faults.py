@@ -489,7 +489,7 @@ def main() -> None:
         if caught(targets):
             sys.exit(f"the {name} do not pass without a fault: {' '.join(targets)}")
     missed: dict[str, list[str]] = {name: [] for name, _ in catchers}
-    asked = dict.fromkeys(missed, 0)
+    planted = dict.fromkeys(missed, 0)
     for number, fault in enumerate(faults, start=1):
         start = time.monotonic()
         file = COPY / path_in_copy(fault.file)
@@ -505,7 +505,7 @@ def main() -> None:
             if not targets:
                 verdicts.append(f"{name} not asked")
                 continue
-            asked[name] += 1
+            planted[name] += 1
             seen = caught(targets)
             verdicts.append(f"{name} {'caught' if seen else 'MISSED'}")
             if not seen:
@@ -516,7 +516,7 @@ def main() -> None:
             flush=True,
         )
     for name, names in missed.items():
-        print(f"{name}: {asked[name] - len(names)} of {asked[name]} caught; missed: {', '.join(names) or 'none'}")
+        print(f"{name}: {planted[name] - len(names)} of {planted[name]} caught; missed: {', '.join(names) or 'none'}")
 
 
 TARGETS = {"tests": "tests", "gate": "runs"}

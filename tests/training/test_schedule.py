@@ -269,10 +269,10 @@ def test_an_embedding_below_another_module_is_exempt_and_a_name_like_it_is_not(t
     config = resolve(Catalog([file]), "adding", "nested", settings)
     trained = Trainer(config, Adding(config.task_settings, 0, CPU), CPU)
     trained.advance()
-    found = decays(trained)
-    assert found["below.embedding"] == (0.3 if exempt == "none" else 0.0)
-    assert found["below.embedding_scale"] == 0.3
-    assert found["input_weight"] == 0.3
+    decay_by_name = decays(trained)
+    assert decay_by_name["below.embedding"] == (0.3 if exempt == "none" else 0.0)
+    assert decay_by_name["below.embedding_scale"] == 0.3
+    assert decay_by_name["input_weight"] == 0.3
 
 
 def test_a_group_with_another_optimiser_is_not_decayed(tiny):
