@@ -486,7 +486,7 @@ def main() -> None:
     copy_checkout(COPY)
     for name, caught in catchers:
         targets = tuple(dict.fromkeys(target for fault in faults for target in getattr(fault, TARGETS[name])))
-        if caught(targets):
+        if targets and caught(targets):  # a check without a name would be of every run
             sys.exit(f"the {name} do not pass without a fault: {' '.join(targets)}")
     missed: dict[str, list[str]] = {name: [] for name, _ in catchers}
     planted = dict.fromkeys(missed, 0)
