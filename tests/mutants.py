@@ -28,7 +28,7 @@ ROOMS = {
     "models": ["orthobench/models/*.py"],
     "report": ["orthobench/reporting/*.py"],
 }
-TESTS = ["tests/matrices", "tests/models", "tests/papers/test_sizes.py", "tests/report", "tests/training"]
+TESTS = ["tests/matrices", "tests/models", "tests/papers/test_sizes.py", "tests/reporting", "tests/training"]
 CONFIG = """
 [tool.mutmut]
 source_paths = ["orthobench"]

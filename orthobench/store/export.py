@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -75,12 +76,15 @@ def as_csv(frame: pandas.DataFrame) -> str:
 
 def _inert(value: Any) -> Any:
     """Return text that no spreadsheet takes for a formula; numbers written as text and other values unchanged."""
-    if not isinstance(value, str) or value[:1] not in ("=", "+", "-", "@", "\t", "\r"):
+    if not isinstance(value, str):
         return value
+    text = re.sub(r"\r\n?", "\n", value)  # to_csv quotes no \r, after which a reader would begin a row
+    if value[:1] not in ("=", "+", "-", "@", "\t", "\r"):
+        return text
     try:
         float(value)
     except ValueError:
-        return f"'{value}"
+        return f"'{text}"
     return value
 
 

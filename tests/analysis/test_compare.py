@@ -28,6 +28,27 @@ def test_paired_p_is_the_share_of_sign_changes_as_far_out():
     assert "exact" in result.test
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "lower"),
+    [
+        ([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0], 0.5),  # two ties, one pair each way
+        ([1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 3.0, 4.0, 5.0, 4.0], 0.7),  # (3 + 1/2) / 5
+        ([math.inf, 0.1, math.inf], [math.inf, 0.2, math.inf], 2 / 3),  # two runs without a value are a tie
+        ([0.3, 0.3], [0.3, 0.3], 0.5),
+    ],
+)
+def test_a_tie_is_half_a_lead_for_either_side(first, second, lower):
+    assert compare_paired(first, second).first_lower == pytest.approx(lower)
+    assert compare_paired(second, first).first_lower == pytest.approx(1 - lower)
+
+
+def test_a_tie_of_independent_runs_is_half_a_lead_for_either_side():
+    """Of six pairs two are ties, and the first leads in three: (3 + 2/2) / 6."""
+    first, second = [1.0, 2.0], [2.0, 1.0, 3.0]
+    assert compare_unpaired(first, second).first_lower == pytest.approx(4 / 6)
+    assert compare_unpaired(second, first).first_lower == pytest.approx(2 / 6)
+
+
 def test_the_paired_test_is_wilcoxons():
     """Without ties and zeros the test of signed ranks is Wilcoxon's, of which scipy knows the distribution."""
     rng = np.random.default_rng(3)

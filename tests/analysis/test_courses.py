@@ -44,6 +44,26 @@ def test_a_seed_that_drops_out_is_told_where_it_does():
     assert loss.outcome == Status.DIVERGED
 
 
+@pytest.mark.parametrize("status", ["finished", "diverged", "interrupted"])
+def test_an_iteration_at_which_a_living_seed_was_not_evaluated_is_left_out(status):
+    """The second seed ends at 7 with the lowest value: a median of it alone would be a dip that no seed has."""
+    data = rows({0: 4.0, 5: 2.0, 10: 1.0}, {0: 2.0, 5: 1.0, 7: 0.1}, {0: 6.0, 5: 3.0, 10: 3.0})
+    curve = course(data, runs("finished", status, "finished"))
+    np.testing.assert_array_equal(curve.x, [0, 5, 10])
+    np.testing.assert_array_equal(curve.median, [4.0, 2.0, 2.0])
+    np.testing.assert_array_equal(curve.low, [2.0, 1.0, 1.0])
+    np.testing.assert_array_equal(curve.high, [6.0, 3.0, 3.0])
+    (loss,) = curve.losses
+    assert (loss.iteration, loss.left) == (5, 2)
+
+
+def test_an_iteration_of_the_only_living_seed_is_shown():
+    """The first seed goes on alone, on a grid of its own: nobody else could have been evaluated at 8."""
+    curve = course(rows({0: 4.0, 5: 2.0, 8: 1.0}, {0: 2.0, 5: 1.0}), runs("finished", "diverged"))
+    np.testing.assert_array_equal(curve.x, [0, 5, 8])
+    np.testing.assert_array_equal(curve.median, [3.0, 1.5, 1.0])
+
+
 @pytest.mark.parametrize(
     ("status", "words"), [("diverged", "diverged"), ("interrupted", "interrupted"), ("running", "still running")]
 )

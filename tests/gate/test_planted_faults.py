@@ -8,6 +8,9 @@ from support.checkout import ROOT
 
 from orthobench.gate.baseline import read_baseline
 
+UNSEEN_BY_THE_GATE = {"mean over the padding as well", "tolerance of exact runs in the metric's unit"}
+"""No built-in task reads the mean of the states; and a gate that is wrong cannot be its own judge."""
+
 
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
 def test_a_fault_has_its_text_its_tests_and_its_runs(fault):
@@ -17,7 +20,7 @@ def test_a_fault_has_its_text_its_tests_and_its_runs(fault):
         file, _, name = target.partition("::")
         assert f"def {name or 'test_'}" in (ROOT / file).read_text("utf-8")
     assert set(fault.runs) <= {run.name for run in read_baseline(ROOT / "checks" / "baseline.toml").run if run.exact}
-    assert fault.runs
+    assert fault.runs or fault.name in UNSEEN_BY_THE_GATE
 
 
 def test_the_faults_are_distinct():

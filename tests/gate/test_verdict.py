@@ -108,17 +108,20 @@ def test_seeds_with_equal_values_are_worse():
     assert verdict(checked(), others).verdict == "same"
 
 
+@pytest.mark.parametrize("before", [1.0, 1600.0, 2e-4, -20.0])
 @pytest.mark.parametrize(
-    ("value", "expected"), [(1.0009, "same"), (1.0011, "worse"), (0.9991, "same"), (0.9989, "inconclusive")]
+    ("factor", "expected"), [(1.0009, "same"), (1.0011, "worse"), (0.9991, "same"), (0.9989, "inconclusive")]
 )
-def test_on_another_machine_exact_values_agree_within_the_tolerance(value, expected):
-    run = checked([1.0], exact=True, tolerance=1e-3, seeds=(0,))
+def test_on_another_machine_exact_values_agree_within_the_tolerance(before, factor, expected):
+    """A share of the value's size: of 1600 1.6 may change, of 2e-4 2e-7."""
+    run = checked([before], exact=True, tolerance=1e-3, seeds=(0,))
+    value = before + abs(before) * (factor - 1)
     other = {0: SeedResult({("mse", "final"): value}, facts={**FACTS, "threads": 64})}
     finding = verdict(run, other)
     assert finding.verdict == expected
     if expected == "same":
         assert finding.reason == "within 0.001 of another kind of machine; seed 0: threads 2, now 64"
-    assert verdict(run, now(1.0 + 1e-15)).verdict == "worse"
+    assert verdict(run, now(before + abs(before) * 1e-15)).verdict == "worse"
 
 
 def test_skipped_runs_pass_and_a_check_of_skipped_runs_alone_is_undecided():

@@ -94,6 +94,29 @@ def test_the_tolerance_of_a_negative_number_is_positive():
     assert (target.margin, target.units(-1.96), target.low) == (pytest.approx(0.04), pytest.approx(1.0), -math.inf)
 
 
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ([-2.01, -2.0, -1.99], "agrees"),
+        ([-2.5, -2.51, -2.5], "differs, worse"),
+        ([-1.5, -1.51, -1.5], "differs, better"),
+    ],
+)
+def test_a_negative_print_has_a_margin_on_both_sides(database, values, verdict):
+    """A segmental SNR below 0 dB: the tolerance is 2 % of 2 dB."""
+    decibels = Metric("segsnr_db", "max", "dB", "segmental SNR")
+    rnn_experiment = experiment("rnn", "final", [Printed(metric=decibels.name, value=-2.0)])
+    for seed, value in enumerate(values):
+        database.run(rnn_experiment, seed, test=[1.0, 0.9])
+        (run,) = (run for run in database.store.runs() if run.seed == seed)
+        database.store.log(run.id, [MetricRow("test", decibels.name, 2, 40, value)], [], {})
+        database.store.update(run.id, {"metrics": run.metrics | {decibels.name: decibels.record()}})
+    table_cell = cell(database.view(paper(rnn_experiment)))
+    assert table_cell.words == verdict
+    within = sum(abs(value + 2.0) <= 0.04 for value in values)
+    assert f"{within} of 3 seeds within the tolerance" in table_cell.reason
+
+
 def test_what_is_not_measured_says_how(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.25)])
     table_cell = cell(database.view(paper(rnn_experiment)))
@@ -190,6 +213,39 @@ def test_a_choice_by_test_is_told_with_the_value_at_the_best_validation(database
     assert "chosen by test; without validation" in measured_text(cell(database.view(paper(lstm_experiment))))
 
 
+def test_each_number_of_a_papers_sheet_is_that_of_its_cell(database):
+    """Each rule selects another evaluation, and the sheet has the mean over the seeds of each in its own column."""
+    rnn_experiment = experiment("rnn", "best_test", [Printed(metric="mse", value=0.1, error=0.01)])
+    curves = [[0.5, 0.1, 0.3, 0.4], [0.5, 0.2, 0.36, 0.6], [0.5, 0.12, 0.33, 0.5], [0.5, 0.18, 0.41, 0.7]]
+    for seed, test in enumerate(curves):
+        database.run(rnn_experiment, seed, test=test, valid=[0.6, 0.2, 0.05, 0.3])
+    database.run(rnn_experiment, 4, test=[0.5, 0.45], status=Status.DIVERGED)
+    (sheet,) = sheets(database.view(paper(rnn_experiment, artifacts=[Artifact(name="table 1", title="t")])))
+    expected = {
+        "printed": 0.1,
+        "printed_error": 0.01,
+        "measured": 0.15,
+        "measured_half_width": 3.182446 * math.sqrt(0.0068 / 3 / 4),  # Student's t with three degrees of freedom
+        "final": 0.55,
+        "at_best_validation": 0.35,
+        "difference": 0.05,
+        "median": 0.18,  # with the diverged run, which is the worst
+        "median_low": 0.1,
+        "seeds": 4,
+        "diverged": 1,
+        "solved": 0,
+        "parameters": "",
+    }
+    (record,) = sheet.records
+    assert record["median_high"] == math.inf
+    assert {name: record[name] for name in expected} == pytest.approx(expected)
+    (row,) = json.loads(write("json", [sheet]))[0]["rows"]
+    assert {name: row[name] for name in expected} == pytest.approx(expected)
+    (text,) = csv.DictReader(io.StringIO(write("csv", [sheet])))
+    numbers = {name: float(text[name]) for name, value in expected.items() if not isinstance(value, str)}
+    assert numbers == pytest.approx({name: expected[name] for name in numbers})
+
+
 def test_runs_of_different_back_ends_are_not_pooled_without_a_word(database):
     rnn_experiment = experiment("rnn", "last", [Printed(metric="mse", value=0.1)])
     for seed in range(2):
@@ -280,6 +336,16 @@ def test_mistakes_are_told(orthobench, tmp_path, arguments, message):
     outcome = orthobench("report", *arguments)
     assert outcome.code == 2
     assert message in outcome.err
+
+
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r"])
+def test_no_text_of_a_csv_is_a_formula(first):
+    """A spreadsheet evaluates a cell that begins with one of these characters, a number apart."""
+    records = [{"text": f"{first}1+1", "later": f"1{first}=1", "number": -1.5, "nothing": None}]
+    header, *rows = csv.reader(io.StringIO(write("csv", [Sheet("t", records, [], [])]), newline=""))
+    assert header == ["text", "later", "number", "nothing"]
+    shown = first.replace("\r", "\n")  # inside quotes, so that it ends no row
+    assert rows == [[f"'{shown}1+1", f"1{shown}=1", "-1.5", ""]]
 
 
 def test_exports_escape(database):

@@ -119,6 +119,19 @@ def test_every_choice_of_generators_generates_the_group(name):
         assert generated(tested.table, list(tested.generators[:fewer])) != set(range(tested.order))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_generators_come_first_and_the_identity_last(name):
+    """D-54: the order decides which words a run with `generators=k` has."""
+    tested = group(name)
+    whole, least = tested.tokens(tested.order), len(tested.generators)
+    assert whole[:least] == list(tested.generators)
+    assert whole[least:-1] == sorted(set(range(1, tested.order)) - set(tested.generators))
+    assert whole[-1] == 0
+    for count in range(1, tested.order + 1):
+        assert tested.tokens(count) == whole[:count]
+        assert (0 in tested.tokens(count)) == (count == tested.order)
+
+
 def elements(name: str) -> list:
     """The elements by their numbers, as objects that know nothing of a table."""
     if name == "Z60":

@@ -15,7 +15,7 @@ from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.task import TrainingSettings
-from orthobench.training.schedule import learning_rate
+from orthobench.training.schedule import learning_rate, warmup_iterations
 from orthobench.training.trainer import Trainer
 
 
@@ -59,6 +59,17 @@ def test_closed_form():
     assert rates == pytest.approx(expected)
     assert course(4, rate=1.0, warmup=2) == [0.0, 0.5, 1.0, 1.0]
     assert course(4) == [2e-3] * 4
+
+
+@pytest.mark.parametrize(
+    ("warmup", "total", "expected"),
+    [(0.1, 25, 2), (0.1, 29, 2), (0.1, 30, 3), (0.055, 99, 5), (0.3, 3, 0), (0.999, 10, 9), (7, 25, 7), (0.0, 25, 0)],
+)
+def test_a_share_of_warm_up_is_rounded_down(warmup, total, expected):
+    training = TrainingSettings.read({"warmup": warmup})
+    assert warmup_iterations(total, training) == expected
+    rates = course(total, rate=1.0, warmup=warmup)
+    assert rates == [k / expected for k in range(expected)] + [1.0] * (total - expected)
 
 
 def test_no_rate_rises_to_the_final_one():
@@ -145,6 +156,123 @@ def test_adamw_is_torchs(tiny, exempt, free):
         reference.step()
         for name, twin in twins.items():
             torch.testing.assert_close(names[name], twin, msg=name)
+
+
+SCHEDULES = {
+    "constant": {},
+    "warm-up": {"warmup": "3"},
+    "cosine": {"schedule": "cosine", "final_rate": "1e-5"},
+    "warm-up and cosine": {"warmup": "0.3", "schedule": "cosine", "final_share": "0.1"},
+    "decay": {"learning_rate_decay": "0.5"},
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("exempt", ["none", "embedding", "vectors"])
+@pytest.mark.parametrize("recurrent", [{}, {"recurrent_optimizer": "adamw", "recurrent_learning_rate": "1e-3"}])
+def test_every_group_of_parameters_has_the_rate_of_the_step(tiny, schedule, exempt, recurrent):
+    """adamw keeps exempt parameters in a group of their own, which follows the schedule as well."""
+    settings = {"optimizer": "adamw", "learning_rate": "1e-2", "weight_decay": "0.1", "decay_exempt": exempt}
+    trained = make("scornn", tiny | settings | {"embedding_size": "3"} | recurrent | SCHEDULES[schedule])
+    groups = [group for optimizer in trained.optimizers for group in optimizer.param_groups]
+    assert sum(len(group["params"]) for group in groups) == len(list(trained.model.parameters()))
+    adamw = [optimizer for optimizer in trained.optimizers if isinstance(optimizer, torch.optim.AdamW)]
+    assert len(adamw) == 1 + bool(recurrent)
+    assert any(len(optimizer.param_groups) == 2 for optimizer in adamw) == (exempt != "none")
+    steps = trained.total_iterations
+    for iteration in range(steps):
+        decays = trained.training.learning_rate_decay ** (iteration // trained.iterations_per_epoch)
+        expected = [
+            learning_rate(group.learning_rate, iteration, steps, trained.training) * decays for group in trained.groups
+        ]
+        trained.advance()
+        for rate, optimizer in zip(expected, trained.optimizers, strict=True):
+            rates = [group["lr"] for group in optimizer.param_groups]
+            assert rates == pytest.approx([rate] * len(rates), rel=1e-12, abs=1e-15), f"{schedule}, {iteration}"
+
+
+@pytest.mark.parametrize("exempt", ["embedding", "vectors"])
+def test_adamw_with_exempt_parameters_is_torchs_under_a_schedule(tiny, exempt):
+    """Each parameter is a group of torch's with the rate of the step, written out: warm-up of 3, cosine to a tenth."""
+    settings = tiny | {"optimizer": "adamw", "weight_decay": "0.3", "decay_exempt": exempt, "embedding_size": "3"}
+    trained = make(
+        "rnn",
+        settings | {"learning_rate": "0.05", "warmup": "3", "schedule": "cosine", "final_share": "0.1"},
+    )
+    total, names = trained.total_iterations, dict(trained.model.named_parameters())
+    free = {name for name, value in names.items() if name == "embedding" or (exempt == "vectors" and value.dim() < 2)}
+    twins = {name: torch.nn.Parameter(parameter.detach().clone()) for name, parameter in names.items()}
+    reference = torch.optim.AdamW(
+        [{"params": [twin], "weight_decay": 0.0 if name in free else 0.3} for name, twin in twins.items()], lr=0.05
+    )
+    for i in range(total):
+        trained.advance()
+        share = i / 3 if i < 3 else 0.1 + 0.45 * (1 + math.cos(math.pi * (i - 3) / (total - 3)))
+        for group in reference.param_groups:
+            group["lr"] = 0.05 * share
+        for name, twin in twins.items():
+            twin.grad = names[name].grad.clone()
+        reference.step()
+        for name, twin in twins.items():
+            torch.testing.assert_close(names[name], twin, msg=f"{name} at {i}")
+
+
+NESTED = """
+import torch
+from torch import nn
+from orthobench.models.rnn import RNN
+
+
+class Nested(RNN):
+    version = 1
+    title = "RNN with an embedding below another module"
+
+    def __init__(self, settings, signature, generator):
+        super().__init__(settings, signature, generator)
+        self.below = nn.Module()
+        self.below.embedding = nn.Parameter(torch.eye(signature.input_size))
+        self.below.embedding_scale = nn.Parameter(torch.eye(signature.input_size))
+
+    def states(self, inputs, state, trace):
+        x = inputs @ self.below.embedding @ self.below.embedding_scale
+        return super().states(x, state, trace)
+"""
+
+
+def decays(trained: Trainer) -> dict[str, float]:
+    """The weight decay that each parameter has in its optimiser's group."""
+    names = {id(parameter): name for name, parameter in trained.model.named_parameters()}
+    groups = [group for optimizer in trained.optimizers for group in optimizer.param_groups]
+    return {names[id(parameter)]: group["weight_decay"] for group in groups for parameter in group["params"]}
+
+
+@pytest.mark.parametrize("exempt", ["none", "embedding", "vectors"])
+@pytest.mark.parametrize(
+    "stack",
+    [{}, {"layers": "2"}, {"layers": "2", "block": "residual", "block_size": "6"}],
+    ids=["one", "two", "blocks"],
+)
+def test_what_is_exempt_in_a_stack(tiny, exempt, stack):
+    settings = {"optimizer": "adamw", "weight_decay": "0.3", "decay_exempt": exempt, "embedding_size": "3"}
+    trained = make("rnn", tiny | settings | stack)
+    for name, decay in decays(trained).items():
+        is_vector = trained.model.get_parameter(name).dim() < 2
+        is_free = (exempt != "none" and name == "embedding") or (exempt == "vectors" and is_vector)
+        assert decay == (0.0 if is_free else 0.3), name
+
+
+@pytest.mark.parametrize("exempt", ["none", "embedding", "vectors"])
+def test_an_embedding_below_another_module_is_exempt_and_a_name_like_it_is_not(tiny, tmp_path, exempt):
+    file = tmp_path / "nested.py"
+    file.write_text(NESTED)
+    settings = tiny | {"optimizer": "adamw", "weight_decay": "0.3", "decay_exempt": exempt}
+    config = resolve(Catalog([file]), "adding", "nested", settings)
+    trained = Trainer(config, Adding(config.task_settings, 0, CPU), CPU)
+    trained.advance()
+    decay_by_name = decays(trained)
+    assert decay_by_name["below.embedding"] == (0.3 if exempt == "none" else 0.0)
+    assert decay_by_name["below.embedding_scale"] == 0.3
+    assert decay_by_name["input_weight"] == 0.3
 
 
 def test_a_group_with_another_optimiser_is_not_decayed(tiny):
