@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -134,6 +136,12 @@ def _explain(problem: Any) -> str:
     if not problem["loc"]:
         return str(message)
     return f"{problem['loc'][0]}={problem['input']}: {message[0].lower()}{message[1:]}"
+
+
+def digest(value: Any) -> str:
+    """Return the name of a JSON value: 16 hexadecimal digits."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def merged_settings(spec: Mapping[str, Any]) -> dict[str, Any]:

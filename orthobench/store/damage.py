@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from sqlalchemy import Connection, Engine, Table, event, inspect, select, text
+from sqlalchemy import Column, Connection, Engine, Table, event, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from orthobench.errors import DamagedError
@@ -133,10 +134,10 @@ def faults_in(
     unreadable: dict[str, dict[int, str]] = {}
     for table in Base.metadata.sorted_tables:
         chosen = tables is None or table.name in tables
-        on_server = connection.dialect.name != "sqlite" and table is not Run.__table__
-        if on_server or not (chosen or table.name == Environment.__tablename__):
+        columns = _readable_columns(connection, table)
+        if not columns or not (chosen or table.name == Environment.__tablename__):
             continue
-        found = unreadable[table.name] = dict(_unreadable(connection, table, limit))
+        found = unreadable[table.name] = dict(_unreadable(connection, table, columns, limit))
         for row, parent in _orphans(connection, table):
             found.setdefault(row, f"its {parent} is missing")
         if lost := unreadable.get(Environment.__tablename__) if "environment_id" in table.columns else None:
@@ -147,27 +148,45 @@ def faults_in(
                 yield Fault(table.name, row, _row_name(connection, table, row), reason)
 
 
-def _unreadable(connection: Connection, table: Table, limit: int | None) -> Iterator[tuple[int, str]]:
-    """Yield the number of each row that cannot be read, with the reason."""
-    number, count = _number(connection), 0
+def _readable_columns(connection: Connection, table: Table) -> list[Column[Any]]:
+    """Return the columns to check: those of a file, whose schema may be older, or those of a server's runs."""
+    if connection.dialect.name != "sqlite":
+        return list(table.columns) if table is Run.__table__ else []
     stored = _stored_columns(connection, table)
-    columns = [column for column in table.columns if column.name in stored]
-    if not columns:
-        return
+    return [column for column in table.columns if column.name in stored]
 
-    def read(first: int, last: int) -> None:
-        for row in connection.execute(select(*columns).where(text(f"{number} BETWEEN {first} AND {last}"))).mappings():
-            if table is Run.__table__:
-                _read(dict(row))
 
-    query = f'SELECT {number} FROM "{table.name}" ORDER BY 1'
+def _unreadable(
+    connection: Connection, table: Table, columns: Sequence[Column[Any]], limit: int | None
+) -> Iterator[tuple[int, str]]:
+    """Yield the number of each row that cannot be read, with the reason."""
+    query, count = f'SELECT {number_column(connection)} FROM "{table.name}" ORDER BY 1', 0
     rows: Sequence[int] = connection.exec_driver_sql(query).scalars().all()
+    read = partial(_read_rows, connection, table, columns)
     for start in range(0, len(rows), ROWS_AT_ONCE):
         for fault in _searched(read, rows[start : start + ROWS_AT_ONCE]):
             yield fault
             count += 1
             if limit is not None and count > limit:
                 return
+
+
+def row_problem(connection: Connection, table: Table, row: int) -> str | None:
+    """Return why a row cannot be read; None if it can. Rows that it refers to are not looked for."""
+    read = partial(_read_rows, connection, table, _readable_columns(connection, table))
+    return next((reason for _, reason in _searched(read, [row])), None)
+
+
+def _read_rows(connection: Connection, table: Table, columns: Sequence[Column[Any]], first: int, last: int) -> None:
+    """Read the rows of these numbers.
+
+    Raises:
+        Exception: any of `UNEXPECTED`, or DamagedError; one cannot be read.
+    """
+    range_ = text(f"{number_column(connection)} BETWEEN {first} AND {last}")
+    for row in connection.execute(select(*columns).where(range_)).mappings():
+        if table is Run.__table__:
+            _read(dict(row))
 
 
 def _searched(read: Callable[[int, int], None], rows: Sequence[int]) -> Iterator[tuple[int, str]]:
@@ -194,7 +213,7 @@ def _printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(text.split()))[:200]
 
 
-def _number(connection: Connection) -> str:
+def number_column(connection: Connection) -> str:
     """Return the name of the column that numbers a table's rows."""
     return "rowid" if connection.dialect.name == "sqlite" else "id"
 
@@ -209,7 +228,7 @@ def _orphans(connection: Connection, table: Table) -> Iterator[tuple[int, str]]:
 def _rows_of_environments(connection: Connection, table: Table, environments: Collection[int]) -> Sequence[int]:
     """Return the numbers of the rows that refer to one of these environments."""
     numbers = ", ".join(map(str, environments))
-    query = f'SELECT {_number(connection)} FROM "{table.name}" WHERE environment_id IN ({numbers})'
+    query = f'SELECT {number_column(connection)} FROM "{table.name}" WHERE environment_id IN ({numbers})'
     return connection.exec_driver_sql(query).scalars().all()
 
 
