@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.errors import UsageError, unknown
+from orthobench.execution.arguments import checked
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Weights, open_store
 from orthobench.store.backup import back_up_beside
@@ -57,7 +58,8 @@ RUN_COLUMNS = (
 METRIC_COLUMNS = ("run", "split", "name", "epoch", "iteration", "value")
 
 
-def open_results(db: str | None = None) -> Results:
+@checked()
+def open_results(db: str | Path | None = None) -> Results:
     """Open a database of runs to read.
 
     Args:
@@ -69,7 +71,8 @@ def open_results(db: str | None = None) -> Results:
     return Results(named_or_default(db, writes=False))
 
 
-def repair(db: str | None = None, *, dry_run: bool = False) -> Repaired:
+@checked()
+def repair(db: str | Path | None = None, *, dry_run: bool = False) -> Repaired:
     """Mend or remove the rows of a database that cannot be read, after a copy; all other rows stay as they are.
 
     Readers leave such rows out with a warning. `Repaired.rows` has a line for each one, and `Repaired.copy` the path
@@ -109,6 +112,7 @@ class Results:
         """Close the database."""
         self.store.close()
 
+    @checked(task=None, model=None, seed=None)
     def runs(
         self,
         where: Sequence[str] = (),
@@ -275,6 +279,7 @@ class Results:
         target, keys = parse_target(to), list(self._keys(runs).values())
         return export(self.store, self.store.runs(keys=keys), target, status_in(self.store, self.db))
 
+    @checked()
     def weights(
         self, where: Sequence[str] = (), *, kinds: Sequence[str] | None = None, older_than: float | None = None
     ) -> list[tuple[Run, Weights]]:

@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from orthobench.cli import completion
-
-LARGEST_SEED = 2**32 - 1
+from orthobench.execution import LARGEST_SEED as LARGEST_SEED
 
 DEFAULT_DATABASE = "results.db"
 
@@ -66,11 +65,12 @@ CheckpointEvery = Annotated[
 
 def _check_tags(tags: list[str] | None) -> list[str]:
     from orthobench.errors import UsageError
+    from orthobench.execution.arguments import check_tag
 
-    for tag in tags or ():
-        if not tag.strip() or "," in tag or not tag.isprintable() or len(tag) > 64:
-            raise UsageError(f"--tag {tag!r}: a tag is a word or a few, of up to 64 characters and without commas")
-    return list(dict.fromkeys(tag.strip() for tag in tags or ()))
+    try:
+        return list(dict.fromkeys(map(check_tag, tags or ())))
+    except ValueError as error:
+        raise UsageError(f"--tag {error}") from error
 
 
 Tags = Annotated[
