@@ -77,7 +77,9 @@ class Checkpoints(ABC):
             state = _read(content)
             if state is None:
                 _logger.warning(
-                    "run %s: its checkpoint %s is damaged and removed; the one before is tried", self.key, name
+                    "run %s: its checkpoint %s is damaged and removed: it goes on from the one before, or begins anew",
+                    self.key,
+                    name,
                 )
             elif state["logged"] <= logged:
                 yield state
