@@ -205,6 +205,33 @@ def test_no_damage_ends_a_command_with_a_traceback(orthobench, sound, tmp_path, 
     attack(orthobench, sound, tmp_path, tiny_options, seed, 4)
 
 
+@pytest.mark.parametrize("seed", [125, 139, 167, 181])
+def test_no_damage_that_once_failed_does_so_again(orthobench, sound, tmp_path, tiny_options, seed):
+    """A run without settings in `show`, and a copy of a database that lacks a table."""
+    attack(orthobench, sound, tmp_path, tiny_options, seed, len(COMMANDS) + 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "damaged"),
+    [
+        (b"CREATE TABLE metric (", b"CREATE TABLE m\xfftric ("),
+        (b"tablemetricmetric", b"tablem\xfftricm\xfftric"),
+        (b"peak_memory INTEGER", b"peak_m\xffmory INTEGER"),
+        (b"indexix_run_task", b"indexix_\xffun_task"),
+    ],
+)
+def test_a_schema_that_is_not_utf_8_is_damage(orthobench, sound, tmp_path, text, damaged):
+    content = sound.read_bytes()
+    assert content.count(text) == 1
+    (tmp_path / "results.db").write_bytes(content.replace(text, damaged))
+    for command in (("ls",), ("db", "info"), ("db", "repair"), ("db", "export", "out"), ("db", "upgrade")):
+        done = orthobench(*command)
+        check_line(done, str(command))
+        assert done.code == 2, command
+        assert done.err.startswith("error: results.db is damaged: "), command
+        assert done.err.endswith("; restore a backup\n"), command
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 240))
 def test_no_damage_of_many_ends_a_command_with_a_traceback(orthobench, sound, tmp_path, tiny_options, seed):
