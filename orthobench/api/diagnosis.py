@@ -31,7 +31,7 @@ def doctor(db: str | Path | None = None, *, data_folder: Path | None = None, ret
     from orthobench.diagnosis import examine
 
     with use_data_folder(data_folder):
-        return examine(db, retest)
+        return examine(None if db is None else str(db), retest)
 
 
 def gpu_report(

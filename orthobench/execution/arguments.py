@@ -44,7 +44,7 @@ def _whole(value: Any) -> Any:
         if isinstance(value, Integral):
             return int(value)
         if isinstance(value, Real) and float(value).is_integer():
-            return int(value)
+            return int(float(value))
     raise ValueError("no whole number")
 
 
