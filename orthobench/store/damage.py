@@ -137,14 +137,14 @@ def faults_in(
         columns = _readable_columns(connection, table)
         if not columns or not (chosen or table.name == Environment.__tablename__):
             continue
-        found = unreadable[table.name] = dict(_unreadable(connection, table, columns, limit))
+        faults = unreadable[table.name] = dict(_unreadable(connection, table, columns, limit))
         for row, parent in _orphans(connection, table):
-            found.setdefault(row, f"its {parent} is missing")
+            faults.setdefault(row, f"its {parent} is missing")
         if lost := unreadable.get(Environment.__tablename__) if "environment_id" in table.columns else None:
             for row in _rows_of_environments(connection, table, lost):
-                found.setdefault(row, "its environment cannot be read")
+                faults.setdefault(row, "its environment cannot be read")
         if chosen:
-            for row, reason in found.items():
+            for row, reason in faults.items():
                 yield Fault(table.name, row, _row_name(connection, table, row), reason)
 
 

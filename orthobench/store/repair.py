@@ -150,10 +150,10 @@ def _mended(connection: Connection, table: Table, row: int) -> dict[str, Any]:
     if not changes:
         return {}
     here = text(f"{number_column(connection)} = {row}")
-    kept = {"updated_at": Run.updated_at} if table is Run.__table__ else {}
+    same = {"updated_at": Run.updated_at} if table is Run.__table__ else {}
     savepoint = connection.begin_nested()
     try:
-        connection.execute(update(table).where(here).values(kept | changes))
+        connection.execute(update(table).where(here).values(same | changes))
         helps = row_problem(connection, table, row) is None
     except SQLAlchemyError:  # another run has this key
         helps = False
