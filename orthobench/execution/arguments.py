@@ -78,11 +78,18 @@ def _seeds(value: Any) -> Any:
     return tuple(dict.fromkeys(TypeAdapter(tuple[SEED, ...]).validate_python(_listed(value))))
 
 
-def _location(value: Any) -> Any:
+def _database(value: Any) -> Any:
+    """Return a location as text; the store explains what is wrong with an empty one."""
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
-    if isinstance(value, str) and value.strip():
+    if isinstance(value, str):
         return value
+    raise ValueError("no location")
+
+
+def _location(value: Any) -> Any:
+    if _database(value).strip():
+        return _database(value)
     raise ValueError("no location")
 
 
@@ -125,6 +132,7 @@ _TRUTH = Annotated[bool, BeforeValidator(_truth)]
 _NAME = Annotated[str, Field(strict=True, min_length=1)]
 _NAMES = Annotated[tuple[Annotated[str, Field(strict=True)], ...], BeforeValidator(_listed)]
 _LOCATION = Annotated[Any, BeforeValidator(_location)]
+_DATABASE = Annotated[Any, BeforeValidator(_database)]
 _FILE = Annotated[Any, BeforeValidator(_file)]
 _FILES = Annotated[tuple[_FILE, ...], BeforeValidator(_listed)]
 _MAPPING = Annotated[Any, BeforeValidator(_mapping)]
@@ -150,8 +158,8 @@ ARGUMENTS: dict[str, Kind] = {
         Annotated[Any, BeforeValidator(_seeds)],
         f"a number of seeds of at least 1, or a list of whole numbers from 0 to {LARGEST_SEED}",
     ),
-    "db": (_LOCATION, "a file or an SQLAlchemy URL"),
-    "databases": (Annotated[tuple[_LOCATION, ...], BeforeValidator(_listed)], "a database, or a list of them"),
+    "db": (_DATABASE, "a file or an SQLAlchemy URL"),
+    "databases": (Annotated[tuple[_DATABASE, ...], BeforeValidator(_listed)], "a database, or a list of them"),
     "settings": A_MAPPING,
     "grid": (_MAPPING, "a dictionary of lists by setting, such as {'learning_rate': [1e-3, 1e-4]}"),
     "options": (Annotated[Any, BeforeValidator(_options)], "ExecutionOptions(...)"),
