@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -141,6 +143,12 @@ def _explain(problem: Any) -> str:
     return f"{problem['loc'][0]}={problem['input']}: {message[0].lower()}{message[1:]}"
 
 
+def digest(value: Any) -> str:
+    """Return the name of a JSON value: 16 hexadecimal digits."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 def merged_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the task, the model and training of a run's spec, by name."""
     return {**spec["task_settings"], **spec["model_settings"], **spec["training"]}
@@ -192,16 +200,16 @@ _READERS: dict[type, TypeAdapter[Any]] = {kind: TypeAdapter(kind) for kind in (b
 """By type, what reads the values of a setting of this type. A truth value is also an int, so its type is the first."""
 
 
-def check_tag(tag: str) -> str:
-    """Return a tag without the blanks around it.
+def check_tag(tag: Any) -> str:
+    """Return a tag without the spaces around it.
 
     Raises:
-        UsageError: the tag is empty, is too long, has a comma or a control character, or is the word for no tag.
+        ValueError: the tag is empty, is too long, has a comma or a control character, or is the word for no tag.
     """
-    if not tag.strip() or "," in tag or not tag.isprintable() or len(tag) > 64:
-        raise UsageError(f"--tag {tag!r}: a tag is a word or a few, of up to 64 characters and without commas")
+    if not isinstance(tag, str) or not tag.strip() or "," in tag or not tag.isprintable() or len(tag) > 64:
+        raise ValueError(f"{tag!r:.80}: a tag is a word or a few, of up to 64 characters and without commas")
     if is_none(tag.strip()):
-        raise UsageError(f"--tag {tag}: this word selects runs without a tag; choose another tag")
+        raise ValueError(f"{tag}: this word selects runs without a tag; choose another tag")
     return tag.strip()
 
 

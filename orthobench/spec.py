@@ -6,8 +6,6 @@ the plugins' defaults.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -18,7 +16,7 @@ from orthobench.model import Model, ModelSettings
 from orthobench.papers import Experiment, experiments
 from orthobench.plugins import Catalog, Plugin, Sources
 from orthobench.probe import Probe
-from orthobench.settings import SHORT_NAMES, Preset, Settings, identity, merged_settings, same
+from orthobench.settings import SHORT_NAMES, Preset, Settings, digest, identity, merged_settings, same
 from orthobench.task import Task, TrainingSettings
 
 
@@ -100,12 +98,6 @@ class RunConfig:
 
     def with_seed(self, seed: int) -> RunConfig:
         return replace(self, spec=self.spec.with_seed(seed))
-
-
-def digest(value: Any) -> str:
-    """Return the name of a JSON value: 16 hexadecimal digits."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def resolve(

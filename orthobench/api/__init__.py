@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orthobench.api.diagnosis import doctor, gpu_report
     from orthobench.api.papers import SmallResult, StudyResult, reproduce, reproduce_file, reproduce_small, study
     from orthobench.api.reports import compare, report
-    from orthobench.api.results import Results, open_results
+    from orthobench.api.results import Results, open_results, repair
     from orthobench.api.runs import run, sweep, sweep_file, tune
     from orthobench.api.site import publish, serve
     from orthobench.api.trained import evaluate, export, load_model
@@ -58,6 +58,7 @@ __all__ = [
     "load_model",
     "open_results",
     "publish",
+    "repair",
     "report",
     "reproduce",
     "reproduce_file",
@@ -76,7 +77,7 @@ NAMES = {
     "api.diagnosis": ("doctor", "gpu_report"),
     "api.papers": ("SmallResult", "StudyResult", "reproduce", "reproduce_file", "reproduce_small", "study"),
     "api.reports": ("compare", "report"),
-    "api.results": ("Results", "open_results"),
+    "api.results": ("Results", "open_results", "repair"),
     "api.runs": ("run", "sweep", "sweep_file", "tune"),
     "api.site": ("publish", "serve"),
     "api.trained": ("evaluate", "export", "load_model"),

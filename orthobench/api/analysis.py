@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from orthobench import environment
 from orthobench.errors import MissingDataError, UsageError
+from orthobench.execution.arguments import A_COUNT, checked
 from orthobench.execution.display import Display
 from orthobench.execution.job import Ending, Job
 from orthobench.execution.open import open_session
@@ -81,13 +82,14 @@ class CheckResult:
         return lines
 
 
+@checked(seeds=A_COUNT)
 def check(
     baseline: str | Path = "checks/baseline.toml",
     *,
     only: Sequence[str] = (),
     seeds: int | None = None,
     first_seed: int | None = None,
-    db: str | None = None,
+    db: str | Path | None = None,
     db_only: bool = False,
     for_update: bool = False,
     fail_on_speed: bool = False,
@@ -177,7 +179,7 @@ def _without_data(
 
 @contextmanager
 def _check_session(
-    db: str | None, db_only: bool, options: ExecutionOptions, display: Display | None
+    db: str | Path | None, db_only: bool, options: ExecutionOptions, display: Display | None
 ) -> Iterator[tuple[Store, Session | None]]:
     """Open the database, and a session unless nothing trains. Without a name the database is temporary."""
     if db_only:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from orthobench.errors import UsageError, unknown
+from orthobench.execution.arguments import checked
 from orthobench.papers.citations import cited, references
 from orthobench.plugins import Catalog, PluginKind
 from orthobench.settings import merged_settings
@@ -17,7 +18,8 @@ from orthobench.version import __version__
 KINDS: tuple[PluginKind, ...] = ("model", "task")
 
 
-def cite(*names: str, db: str | None = None, plugins: Sequence[Path] = ()) -> list[str]:
+@checked()
+def cite(*names: str, db: str | Path | None = None, plugins: Sequence[Path] = ()) -> list[str]:
     """Return the BibTeX entries of the papers behind models, tasks and runs, each entry once.
 
     A run brings the papers of its model, task and data set, and an entry of the version of orthobench that trained it.

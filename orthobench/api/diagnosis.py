@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench.data import use_data_folder
+from orthobench.execution.arguments import checked
 
 if TYPE_CHECKING:
     from orthobench.diagnosis import Diagnosis
 
 
-def doctor(db: str | None = None, *, data_folder: Path | None = None, retest: bool = False) -> Diagnosis:
+@checked()
+def doctor(db: str | Path | None = None, *, data_folder: Path | None = None, retest: bool = False) -> Diagnosis:
     """Examine versions, devices, compilers, caches, back ends, kernels, the data folder and the database.
 
     Kernels that were not compared with the reference yet are compared, which takes seconds on the CPU and some minutes
@@ -29,7 +31,7 @@ def doctor(db: str | None = None, *, data_folder: Path | None = None, retest: bo
     from orthobench.diagnosis import examine
 
     with use_data_folder(data_folder):
-        return examine(db, retest)
+        return examine(None if db is None else str(db), retest)
 
 
 def gpu_report(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orthobench import environment
 from orthobench.api.runs import seed_list, train, with_jobs
 from orthobench.errors import UsageError
+from orthobench.execution.arguments import A_MAPPING, checked
 from orthobench.execution.display import Display
 from orthobench.execution.open import open_session
 from orthobench.execution.options import ExecutionOptions
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from orthobench.papers import Artifact, Paper
 
 
+@checked(where=A_MAPPING)
 def reproduce(
     paper: str,
     *,
@@ -37,7 +39,7 @@ def reproduce(
     where: Mapping[str, Any] | None = None,
     scale: float = 1.0,
     seeds: int | Sequence[int] = 1,
-    db: str | None = None,
+    db: str | Path | None = None,
     jobs: int | None = None,
     options: ExecutionOptions | None = None,
     dry_run: bool = False,
@@ -64,10 +66,11 @@ def reproduce(
     return train(runs, db, options, dry_run, display)
 
 
+@checked()
 def reproduce_file(
     path: Path,
     *,
-    db: str | None = None,
+    db: str | Path | None = None,
     jobs: int | None = None,
     options: ExecutionOptions | None = None,
     dry_run: bool = False,
@@ -112,11 +115,12 @@ class SmallResult:
         return all(result.holds is True for result in self.claim_results)
 
 
+@checked()
 def reproduce_small(
     paper: str | None = None,
     *,
     seeds: int | Sequence[int] = 1,
-    db: str | None = None,
+    db: str | Path | None = None,
     jobs: int | None = None,
     options: ExecutionOptions | None = None,
     dry_run: bool = False,
@@ -169,13 +173,14 @@ class StudyResult:
     page: Path | None
 
 
+@checked()
 def study(
     name: str,
     *,
     preset: Preset = "paper",
     seeds: int | Sequence[int] = 1,
     out: Path | None = None,
-    db: str | None = None,
+    db: str | Path | None = None,
     jobs: int | None = None,
     options: ExecutionOptions | None = None,
     dry_run: bool = False,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from orthobench.api.results import Results
+from orthobench.execution.arguments import checked
 from orthobench.training.locks import status_in
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @overload
 def report(
-    results: Results | str,
+    results: Results | str | Path,
     out: str | Path | None = None,
     *,
     form: Literal["html"] = "html",
@@ -33,7 +34,7 @@ def report(
 
 @overload
 def report(
-    results: Results | str,
+    results: Results | str | Path,
     out: str | Path | None = None,
     *,
     form: ReportFormat,
@@ -46,8 +47,9 @@ def report(
 ) -> Path | list[Path] | str: ...
 
 
+@checked()
 def report(
-    results: Results | str,
+    results: Results | str | Path,
     out: str | Path | None = None,
     *,
     form: ReportFormat = "html",
@@ -96,8 +98,9 @@ def report(
     return written[0] if isinstance(written, list) and form not in ("svg", "png", "pdf") else written
 
 
+@checked()
 def compare(
-    results: Results | str,
+    results: Results | str | Path,
     *selections: str,
     value: Literal["end", "final", "best"] = "end",
     paired: bool | None = None,
@@ -130,10 +133,10 @@ def compare(
 
 
 @contextmanager
-def _opened(results: Results | str) -> Iterator[Results]:
+def _opened(results: Results | str | Path) -> Iterator[Results]:
     """Open a database given by its name."""
     if isinstance(results, Results):
         yield results
     else:
-        with Results(results) as opened:
+        with Results(str(results)) as opened:
             yield opened

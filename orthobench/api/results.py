@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from orthobench.errors import UsageError, unknown
+from orthobench.execution.arguments import checked
 from orthobench.settings import merged_settings
 from orthobench.store import Run, Weights, open_store
-from orthobench.store.backup import back_up
+from orthobench.store.backup import back_up_beside
 from orthobench.store.by_length import read_by_length
 from orthobench.store.default import named_or_default
 from orthobench.store.location import sqlite_file
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from orthobench.sinks.export import Exported
+    from orthobench.store.repair import Repaired
 
     Runs = pd.DataFrame | Run | str | Sequence[Run] | Sequence[str] | None
 
@@ -56,7 +58,8 @@ RUN_COLUMNS = (
 METRIC_COLUMNS = ("run", "split", "name", "epoch", "iteration", "value")
 
 
-def open_results(db: str | None = None) -> Results:
+@checked()
+def open_results(db: str | Path | None = None) -> Results:
     """Open a database of runs to read.
 
     Args:
@@ -66,6 +69,26 @@ def open_results(db: str | None = None) -> Results:
         UsageError: there is no such database, or it needs an upgrade.
     """
     return Results(named_or_default(db, writes=False))
+
+
+@checked()
+def repair(db: str | Path | None = None, *, dry_run: bool = False) -> Repaired:
+    """Mend or remove the rows of a database that cannot be read, after a copy; all other rows stay as they are.
+
+    Readers leave such rows out with a warning. `Repaired.rows` has a line for each one, and `Repaired.copy` the path
+    of the database before. The same command trains a removed run again.
+
+    Args:
+        db: as for `open_results`.
+        dry_run: change nothing; the result has what would be done.
+
+    Raises:
+        UsageError: there is no such database.
+        StorageError: its file itself is damaged, so that only a backup helps, or the copy cannot be written.
+    """
+    from orthobench.store.repair import repair
+
+    return repair(named_or_default(db, writes=False), dry_run)
 
 
 class Results:
@@ -89,6 +112,7 @@ class Results:
         """Close the database."""
         self.store.close()
 
+    @checked(task=None, model=None, seed=None)
     def runs(
         self,
         where: Sequence[str] = (),
@@ -231,8 +255,7 @@ class Results:
             for key in keys.values():
                 locks.enter_context(lock(self.store, checkpoints_at(root, key)))
             if file is not None:
-                copy = file.with_name(f"{file.name}.backup-{utc_now():%Y%m%dT%H%M%S%f}")
-                back_up(file, copy)
+                copy = back_up_beside(file)
             for number, key in keys.items():
                 weights = self.store.weights([number])
                 self.store.delete(number)
@@ -256,6 +279,7 @@ class Results:
         target, keys = parse_target(to), list(self._keys(runs).values())
         return export(self.store, self.store.runs(keys=keys), target, status_in(self.store, self.db))
 
+    @checked()
     def weights(
         self, where: Sequence[str] = (), *, kinds: Sequence[str] | None = None, older_than: float | None = None
     ) -> list[tuple[Run, Weights]]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from orthobench.data import use_data_folder
 from orthobench.errors import UsageError
+from orthobench.execution.arguments import A_COUNT, checked
 from orthobench.execution.display import Display
 from orthobench.execution.open import open_session
 from orthobench.execution.options import ExecutionOptions
@@ -34,13 +35,14 @@ A text has the command line's notation: `{"hidden_size": "128..512:x2"}`.
 """
 
 
+@checked()
 def run(
     task: str,
     model: str,
     *,
     preset: Preset = "paper",
     seed: int = 0,
-    db: str | None = None,
+    db: str | Path | None = None,
     force: bool = False,
     extend: bool = False,
     settings: Mapping[str, Any] | None = None,
@@ -80,6 +82,7 @@ def run(
         return trained
 
 
+@checked()
 def sweep(
     task: str,
     models: str | Sequence[str],
@@ -89,7 +92,7 @@ def sweep(
     settings: Mapping[str, Any] | None = None,
     match_parameters: int | str | None = None,
     preset: Preset = "paper",
-    db: str | None = None,
+    db: str | Path | None = None,
     jobs: int | None = None,
     options: ExecutionOptions | None = None,
     dry_run: bool = False,
@@ -122,11 +125,12 @@ def sweep(
     return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes, grid_runs.requests)
 
 
+@checked(seeds=A_COUNT)
 def sweep_file(
     path: Path,
     *,
     seeds: int | None = None,
-    db: str | None = None,
+    db: str | Path | None = None,
     jobs: int | None = None,
     options: ExecutionOptions | None = None,
     dry_run: bool = False,
@@ -149,13 +153,14 @@ def sweep_file(
         file.models,
         file.overrides(),
         file.axes(),
-        range(seeds or file.seeds),
+        range(file.seeds if seeds is None else seeds),
         file.preset,
         file.match_parameters,
     )
     return train(grid_runs.runs, db, options, dry_run, display, grid_runs.sizes, grid_runs.requests)
 
 
+@checked()
 def tune(
     task: str,
     models: str | Sequence[str],
@@ -166,7 +171,7 @@ def tune(
     settings: Mapping[str, Any] | None = None,
     match_parameters: int | str | None = None,
     preset: Preset = "paper",
-    db: str | None = None,
+    db: str | Path | None = None,
     jobs: int | None = None,
     options: ExecutionOptions | None = None,
     dry_run: bool = False,
@@ -211,7 +216,7 @@ def tune(
 
 def train(
     runs: Sequence[SweepRun],
-    db: str | None,
+    db: str | Path | None,
     options: ExecutionOptions,
     dry_run: bool,
     display: Display | None,
@@ -258,7 +263,7 @@ def seed_list(seeds: int | Sequence[int]) -> Sequence[int]:
     Raises:
         UsageError: there is no seed.
     """
-    listed = range(seeds) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
+    listed = range(seeds) if isinstance(seeds, int) else seeds
     if not listed:
         raise UsageError(f"seeds={seeds} should name at least one seed")
     return listed

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orthobench.errors import UsageError
+from orthobench.execution.arguments import checked
 from orthobench.store.default import named_or_default
 from orthobench.store.location import is_same
 from orthobench.store.merge import reading
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from orthobench.site.serve import Server
 
 
+@checked()
 def publish(
     folder: str | Path, databases: Sequence[str], *, where: Sequence[str] = (), **conditions: Any
 ) -> list[Path]:
@@ -54,8 +56,11 @@ def publish(
     return write_site(Path(folder), pages)
 
 
+@checked()
 @contextmanager
-def serve(db: str | None = None, *, port: int = 8765, where: Sequence[str] = (), **conditions: Any) -> Iterator[Server]:
+def serve(
+    db: str | Path | None = None, *, port: int = 8765, where: Sequence[str] = (), **conditions: Any
+) -> Iterator[Server]:
     """Open a server of a database's page on 127.0.0.1, which its `serve_forever()` runs; the database is only read.
 
     Args:

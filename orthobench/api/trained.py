@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orthobench.api.results import Results
 from orthobench.data import use_data_folder
 from orthobench.errors import UsageError
+from orthobench.execution.arguments import checked
 from orthobench.store import Run
 from orthobench.store.default import named_or_default
 from orthobench.training.devices import BackendName, DeviceName, pick_device
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from orthobench.trained.load import TrainedModel, WhichWeights
 
 
+@checked()
 def load_model(
     run: Run | str | Path,
-    db: str | None = None,
+    db: str | Path | None = None,
     *,
     weights: WhichWeights | None = None,
     device: DeviceName = "cpu",
@@ -45,12 +47,13 @@ def load_model(
         return trained
 
 
+@checked()
 def evaluate(
     run: Run | str | Path,
     settings: Mapping[str, Any] | None = None,
     *,
     seed: int | None = None,
-    db: str | None = None,
+    db: str | Path | None = None,
     weights: WhichWeights | None = None,
     device: DeviceName = "cpu",
     backend: BackendName = "auto",
@@ -82,6 +85,7 @@ def evaluate(
         return measure(trained, settings, seed, backend, stored)
 
 
+@checked()
 def export(
     run: Run | str | Path,
     file: str | Path,
@@ -89,7 +93,7 @@ def export(
     *,
     steps: int | None = None,
     batch: int | None = None,
-    db: str | None = None,
+    db: str | Path | None = None,
     weights: WhichWeights | None = None,
     plugins: Sequence[Path] = (),
     data_folder: Path | None = None,
@@ -118,7 +122,7 @@ def export(
 @contextmanager
 def _loaded(
     run: Run | str | Path,
-    db: str | None,
+    db: str | Path | None,
     weights: WhichWeights | None,
     device: DeviceName,
     plugins: Sequence[Path],

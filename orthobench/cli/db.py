@@ -1,4 +1,4 @@
-"""`orthobench db`: inspect, upgrade, copy, merge and export the database."""
+"""`orthobench db`: inspect, upgrade, repair, copy, merge and export the database."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ app = typer.Typer(
     callback=print_help,
     invoke_without_command=True,
     rich_markup_mode=None,
-    help="Inspect, upgrade, copy, merge or export the database.",
+    help="Inspect, upgrade, repair, copy, merge or export the database.",
 )
 
 
@@ -39,6 +39,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from orthobench.store.describe import describe
     from orthobench.store.location import sqlite_file
     from orthobench.store.open import HEAD, make_engine
+    from orthobench.store.sqlite import summary
     from orthobench.training.checkpoint import checkpoint_root
     from orthobench.training.locks import current_status
     from orthobench.weights.copy import is_elsewhere
@@ -79,7 +80,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
         for machine in content.machines:
             parts = [machine["accelerator"], machine["cpu"], f"{machine['cores']} cores", machine["platform"]]
             typer.echo(f"machine: {', '.join(filter(None, parts))}: {machine['runs']} runs")
-        typer.echo(f"integrity: {'; '.join(content.problems) or 'ok'}")
+        typer.echo(f"integrity: {summary(content.problems) or 'ok'}")
     if content.problems:
         raise typer.Exit(1)
 
@@ -88,15 +89,15 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
 def upgrade(db: Database = DEFAULT_DATABASE) -> None:
     """Upgrade the schema to the newest version. The old file is kept as a backup beside it."""
     from orthobench.errors import without_passwords
-    from orthobench.store import open_store
+    from orthobench.store import Store, open_store
+    from orthobench.store.damage import refuse
     from orthobench.store.describe import describe
     from orthobench.store.location import sqlite_file
-    from orthobench.store.open import HEAD, backup_of
-    from orthobench.store.sqlite import damaged
+    from orthobench.store.open import HEAD, backup_of, make_engine
 
     content = describe(db)
-    if content.problems:
-        raise damaged(db, *content.problems)
+    with Store(make_engine(db)) as store:
+        refuse(store.engine)
     open_store(db).close()
     if content.schema == HEAD:
         typer.echo(f"{without_passwords(db)} has schema {HEAD} already")
@@ -104,6 +105,31 @@ def upgrade(db: Database = DEFAULT_DATABASE) -> None:
         file = sqlite_file(db)
         old = f"; the old one is {backup_of(file, content.schema)}" if file else ""
         typer.echo(f"{without_passwords(db)}: schema {content.schema} -> {HEAD}{old}")
+
+
+@app.command(cls=Command)
+def repair(
+    db: Database = DEFAULT_DATABASE,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the rows, and change nothing.")] = False,
+) -> None:
+    """Mend or remove rows that cannot be read. The old file is kept as a backup beside it.
+
+    A row is mended where its right values follow from others. A run that cannot be mended is removed with its rows, and
+    the same command trains it again.
+    """
+    from orthobench.api import repair as repair_rows
+    from orthobench.errors import without_passwords
+
+    repaired, shown = repair_rows(db, dry_run=dry_run), without_passwords(db)
+    for row in repaired.rows:
+        typer.echo(row)
+    if not repaired.rows:
+        typer.echo(f"{shown} has no broken rows: nothing is changed")
+        return
+    mended = sum(row.changes is not None for row in repaired.rows)
+    would = "would be " if dry_run else ""
+    copy = f"; {repaired.copy} is the database before" if repaired.copy else ""
+    typer.echo(f"{shown}: {would}mended: {mended} rows, {would}removed: {len(repaired.rows) - mended}{copy}")
 
 
 @app.command(cls=Command)
@@ -166,12 +192,11 @@ def merge(
     """
     from orthobench.errors import UsageError, without_passwords
     from orthobench.store import open_store
-    from orthobench.store.damage import problems_of
+    from orthobench.store.damage import refuse
     from orthobench.store.location import is_same
     from orthobench.store.merge import merge as merge_store
     from orthobench.store.merge import reading
     from orthobench.store.open import check_writable
-    from orthobench.store.sqlite import damaged
     from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
     from orthobench.training.locks import is_locked
     from orthobench.weights.copy import copy_weights
@@ -184,9 +209,8 @@ def merge(
     with ExitStack() as opened:
         # Open all sources first: a wrong last name must not leave a half-merged database.
         stores = [opened.enter_context(reading(location)) for location in sources]
-        for location, source in zip(sources, stores, strict=True):
-            if problems := problems_of(source.engine):
-                raise damaged(location, *problems)
+        for source in stores:
+            refuse(source.engine)
         store = opened.enter_context(open_store(db, create=True))
         for location, source in zip(sources, stores, strict=True):
             result = merge_store(source, store, lambda key: is_locked(store, checkpoints_at(root, key)))

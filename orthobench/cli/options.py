@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from orthobench.cli import completion
-
-LARGEST_SEED = 2**32 - 1
+from orthobench.execution import LARGEST_SEED as LARGEST_SEED
 
 DEFAULT_DATABASE = "results.db"
 
@@ -65,9 +64,13 @@ CheckpointEvery = Annotated[
 
 
 def _check_tags(tags: list[str] | None) -> list[str]:
+    from orthobench.errors import UsageError
     from orthobench.settings import check_tag
 
-    return list(dict.fromkeys(map(check_tag, tags or ())))
+    try:
+        return list(dict.fromkeys(map(check_tag, tags or ())))
+    except ValueError as error:
+        raise UsageError(f"--tag {error}") from error
 
 
 Tags = Annotated[

@@ -21,7 +21,8 @@ from orthobench.execution.job import Job, Outcome, SinkFactory, attempt
 from orthobench.execution.serial import SerialExecutor
 from orthobench.recurrence.cuda.occupancy import runs_at_once
 from orthobench.recurrence.meeting import Meeting
-from orthobench.spec import RunConfig, digest
+from orthobench.settings import digest
+from orthobench.spec import RunConfig
 from orthobench.store import Store
 
 GroupSize = int | Literal["auto"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 import torch
 
@@ -33,7 +34,7 @@ from orthobench.weights.folder import weights_folder
 
 @contextmanager
 def open_session(
-    database: str | None,
+    database: str | Path | None,
     options: ExecutionOptions,
     display: Display | None = None,
     dry_run: bool = False,

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from orthobench.errors import UsageError
+from orthobench.execution.arguments import OPTIONS, read
 from orthobench.execution.groups import GroupSize
-from orthobench.settings import check_tag
 from orthobench.sinks.targets import Target, parse_target
 from orthobench.training.devices import BackendName, DeviceName
 from orthobench.training.graph import GraphMode
-from orthobench.training.keep import KEEP_WEIGHTS, KeepWeights
+from orthobench.training.keep import KeepWeights
 from orthobench.training.loop import OnDivergence
 
 
 @dataclass(frozen=True)
 class ExecutionOptions:
-    """Where and how runs train.
+    """Where and how runs train. A single text or path in place of a list counts as a list of one.
 
     Attributes:
         device: "auto" is CUDA where it is available.
@@ -46,7 +46,7 @@ class ExecutionOptions:
         profile: estimate runs without similar ones in the database from a few of their steps.
 
     Raises:
-        UsageError: the options contradict each other.
+        UsageError: a value is invalid, or the options contradict each other.
     """
 
     device: DeviceName = "auto"
@@ -72,8 +72,10 @@ class ExecutionOptions:
     log_to: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
-        if self.keep_weights not in KEEP_WEIGHTS:
-            raise UsageError(f"keep_weights='{self.keep_weights}' is not known: give {', '.join(KEEP_WEIGHTS)}")
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if value is not None or option.default is not None:
+                object.__setattr__(self, option.name, read(option.name, value, OPTIONS))
         if self.executor not in ("local", "ray", "slurm") and not self.executor.startswith("ray://"):
             raise UsageError(f"executor '{self.executor}' is not known: give local, ray, ray://host:10001, or slurm")
         if self.executor == "local" and self.threads is not None:
@@ -86,8 +88,6 @@ class ExecutionOptions:
                 f"-j 0 is for runs in this process (jobs=0): leave it out with --executor {self.executor}, or give a "
                 "limit"
             )
-        for tag in self.tags:
-            check_tag(tag)
         self._check_gpu_batch()
         if self.executor != "slurm" and (self.slurm or self.group_minutes is not None):
             raise UsageError("--slurm and --group-minutes are for --executor slurm (slurm=, group_minutes=)")

@@ -26,8 +26,8 @@ from orthobench.planning.objective import Median, best_so_far, objective_values,
 from orthobench.planning.plan import SweepRun
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
-from orthobench.settings import SHORT_NAMES, Preset, Settings
-from orthobench.spec import RunConfig, digest, resolve
+from orthobench.settings import SHORT_NAMES, Preset, Settings, digest
+from orthobench.spec import RunConfig, resolve
 from orthobench.store import MetricValue, Run, Status, Store
 from orthobench.task import Task, TrainingSettings
 

@@ -11,6 +11,7 @@ from orthobench.store.atomic import replacing, storage_error, unwritable
 from orthobench.store.connect import connect
 from orthobench.store.damage import integrity_problems
 from orthobench.store.sqlite import damaged, translated_errors
+from orthobench.store.tables import utc_now
 
 
 def back_up(file: Path, copy: Path, *, locked: bool = False) -> None:
@@ -46,6 +47,18 @@ def back_up(file: Path, copy: Path, *, locked: bool = False) -> None:
         raise already_there(copy) from error
     except OSError as error:
         raise storage_error(copy, error) from error
+
+
+def back_up_beside(file: Path) -> Path:
+    """Copy a SQLite database to a new file beside it, named after the time; return the copy.
+
+    Raises:
+        DamagedError: the database is damaged.
+        StorageError: the copy cannot be written; no partial copy stays.
+    """
+    copy = file.with_name(f"{file.name}.backup-{utc_now():%Y%m%dT%H%M%S%f}")
+    back_up(file, copy)
+    return copy
 
 
 def already_there(copy: Path) -> UsageError:

@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import func, select, type_coerce
+from sqlalchemy import and_, func, select, type_coerce
+from sqlalchemy.orm import Session
 from sqlalchemy.types import NullType
 
+from orthobench.errors import DamagedError
+from orthobench.store.damage import UNEXPECTED
 from orthobench.store.reader import Reader
 from orthobench.store.tables import MetricValue
 
@@ -42,25 +45,40 @@ class MetricColumns:
 def metric_columns(store: Reader, run_ids: Sequence[int]) -> MetricColumns:
     """Return the metric values of these runs; values that are not finite are restored from their `kind`.
 
+    Rows with a value of another type than its column, which SQLite allows, are left out with a warning.
+    """
+    with store.snapshot() as session:
+        try:
+            return _read(session, run_ids, [])
+        except (*UNEXPECTED, DamagedError):
+            broken = store.broken_rows(session.connection(), MetricValue)
+            if not broken:
+                raise
+            return _read(session, run_ids, broken)
+
+
+def _read(session: Session, run_ids: Sequence[int], broken: Sequence[int]) -> MetricColumns:
+    """Return the metric values of these runs without the broken rows.
+
     Raises:
-        ValueError: a value is of another type than its column, which SQLite allows.
+        ValueError: a value is of another type than its column.
     """
     series = (MetricValue.run_id, MetricValue.split, MetricValue.name)
-    chosen = MetricValue.run_id.in_(run_ids)
+    chosen = and_(MetricValue.run_id.in_(run_ids), MetricValue.id.not_in(broken))
     counts = select(*_unchecked(*series), func.count()).where(chosen).group_by(*series).order_by(*series)
     values = select(*_unchecked(MetricValue.iteration, MetricValue.value, MetricValue.kind))
     values = values.where(chosen).order_by(*series, MetricValue.iteration)
     iterations, numbers = [np.zeros(0, int)], [np.zeros(0)]
-    with store.snapshot() as session:
-        run, split, name, lengths = _columns(session.execute(counts).all(), SERIES_TYPES)
-        for rows in session.connection().execute(values).partitions(ROWS_AT_ONCE):
-            iteration, value, kind = _columns(rows, VALUE_TYPES)
-            numbers.append(np.array(value, dtype=float))  # NaN for None
-            if any(kind):
-                for row, (number, word) in enumerate(zip(value, kind, strict=True)):
-                    if number is None and word:
-                        numbers[-1][row] = float(word)
-            iterations.append(np.array(iteration))
+    connection = session.connection()
+    run, split, name, lengths = _columns(connection.execute(counts).all(), SERIES_TYPES)
+    for rows in connection.execute(values).partitions(ROWS_AT_ONCE):
+        iteration, value, kind = _columns(rows, VALUE_TYPES)
+        numbers.append(np.array(value, dtype=float))  # NaN for None
+        if any(kind):
+            for row, (number, word) in enumerate(zip(value, kind, strict=True)):
+                if number is None and word:
+                    numbers[-1][row] = float(word)
+        iterations.append(np.array(iteration))
     splits, split_codes = _codes(split)
     names, name_codes = _codes(name)
     runs, of_split, of_name = (np.repeat(np.array(column, int), lengths) for column in (run, split_codes, name_codes))

@@ -1,20 +1,24 @@
 """Checks for damage of a database.
 
 SQLite notices damage of its pages. It notices neither a changed text or number nor a value of another type. The types
-of the columns refuse these (see `orthobench.store.types`), and `problems_of` reads every row.
+of the columns refuse these (see `orthobench.store.types`), and a run's record is checked when it is loaded. Such a
+broken row is a `Fault`: readers leave it out with a warning (`orthobench.store.reader`), and `orthobench db repair`
+mends or removes it (`orthobench.store.repair`). `problems_of` reads every row.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from sqlalchemy import Connection, Engine, RowMapping, Table, inspect, select, text
+from sqlalchemy import Column, Connection, Engine, Table, event, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from orthobench.errors import DamagedError
@@ -22,8 +26,8 @@ from orthobench.metric import Metric
 from orthobench.settings import merged_settings
 from orthobench.store.connect import connect
 from orthobench.store.result import Status
-from orthobench.store.sqlite import SHOWN_PROBLEMS, damaged, primary_code, translated_errors
-from orthobench.store.tables import Base, Run
+from orthobench.store.sqlite import RESTORE, SHOWN_PROBLEMS, damaged, primary_code, repair_of, translated_errors
+from orthobench.store.tables import Base, Environment, Run
 
 CHECK_SECONDS = 5.0
 """The longest check of a file before it is written to; of a larger file a part is checked."""
@@ -35,7 +39,25 @@ UNEXPECTED = (
 )
 """Errors that a damaged value may raise anywhere."""
 
+ROWS_AT_ONCE = 256
+"""Rows that are read at once where a table is searched for broken ones."""
+MOST_FAULTS = 1000
+"""Broken rows of a table up to which readers leave them out; a table with more is refused."""
+
 _checked: set[tuple[int, int]] = set()  # files that this process has checked, by device and number
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A row that cannot be read: its table and number, its name for the user, and the reason."""
+
+    table: str
+    row: int
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
 
 
 @contextmanager
@@ -58,25 +80,165 @@ def explain(engine: Engine, error: BaseException | None) -> None:
     Raises:
         DamagedError: the file is damaged.
     """
-    if isinstance(error, UNEXPECTED) and (problems := problems_of(engine)):
-        raise damaged(_name(engine), *problems) from error
+    if isinstance(error, UNEXPECTED):
+        refuse(engine, error)
+
+
+def refuse(engine: Engine, cause: BaseException | None = None) -> None:
+    """Refuse a SQLite file that is damaged or has broken rows; the error says which of the two, and the fix.
+
+    Raises:
+        DamagedError: it is.
+    """
+    damages, faults = _examined(engine)
+    if damages or faults:
+        location = database_name(engine)
+        fix = RESTORE if damages else repair_of(location)
+        raise damaged(location, *damages, *map(str, faults), fix=fix) from cause
 
 
 def problems_of(engine: Engine) -> list[str]:
     """Return the faults of a SQLite file, by reading every row; a server checks its own files."""
+    damages, faults = _examined(engine)
+    return [*damages, *map(str, faults)]
+
+
+def _examined(engine: Engine) -> tuple[list[str], list[Fault]]:
+    """Return what SQLite finds in its file, and the broken rows."""
     if engine.dialect.name != "sqlite":
-        return []
+        return [], []
     try:
         with engine.connect() as connection:
-            damages = connection.execute(text("PRAGMA integrity_check")).scalars().all()
-            orphans = connection.execute(text("PRAGMA foreign_key_check")).all()
-            return [
-                *(str(line) for line in damages if line != "ok"),
-                *([f"{len(orphans)} rows refer to a missing run or environment"] if orphans else []),
-                *_row_problems(connection),
-            ]
+            lines = connection.execute(text("PRAGMA integrity_check")).scalars().all()
+            damages = [str(line) for line in lines if line != "ok"]
+            return damages, list(faults_in(connection))
     except DamagedError as error:
-        return [_problem(error)]
+        return [_problem(error)], []
+    except UnicodeDecodeError as error:
+        return [str(error)], []
+
+
+def faults_in(
+    connection: Connection, tables: Collection[str] | None = None, limit: int | None = MOST_FAULTS
+) -> Iterator[Fault]:
+    """Yield the broken rows of these tables, or of all: those that cannot be read or refer to a row that is missing.
+
+    A row whose run is broken follows that run and is not listed. On a server, only runs are checked.
+
+    Args:
+        limit: of each table, yield one more than this number at most; None for all.
+
+    Raises:
+        DamagedError: SQLite cannot read its file.
+    """
+    unreadable: dict[str, dict[int, str]] = {}
+    for table in Base.metadata.sorted_tables:
+        chosen = tables is None or table.name in tables
+        columns = _readable_columns(connection, table)
+        if not columns or not (chosen or table.name == Environment.__tablename__):
+            continue
+        faults = unreadable[table.name] = dict(_unreadable(connection, table, columns, limit))
+        for row, parent in _orphans(connection, table):
+            faults.setdefault(row, f"its {parent} is missing")
+        if lost := unreadable.get(Environment.__tablename__) if "environment_id" in table.columns else None:
+            for row in _rows_of_environments(connection, table, lost):
+                faults.setdefault(row, "its environment cannot be read")
+        if chosen:
+            for row, reason in faults.items():
+                yield Fault(table.name, row, _row_name(connection, table, row), reason)
+
+
+def _readable_columns(connection: Connection, table: Table) -> list[Column[Any]]:
+    """Return the columns to check: those of a file, whose schema may be older, or those of a server's runs."""
+    if connection.dialect.name != "sqlite":
+        return list(table.columns) if table is Run.__table__ else []
+    stored = _stored_columns(connection, table)
+    return [column for column in table.columns if column.name in stored]
+
+
+def _unreadable(
+    connection: Connection, table: Table, columns: Sequence[Column[Any]], limit: int | None
+) -> Iterator[tuple[int, str]]:
+    """Yield the number of each row that cannot be read, with the reason."""
+    query, count = f'SELECT {number_column(connection)} FROM "{table.name}" ORDER BY 1', 0
+    rows: Sequence[int] = connection.exec_driver_sql(query).scalars().all()
+    read = partial(_read_rows, connection, table, columns)
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        for fault in _searched(read, rows[start : start + ROWS_AT_ONCE]):
+            yield fault
+            count += 1
+            if limit is not None and count > limit:
+                return
+
+
+def row_problem(connection: Connection, table: Table, row: int) -> str | None:
+    """Return why a row cannot be read; None if it can. Rows that it refers to are not looked for."""
+    read = partial(_read_rows, connection, table, _readable_columns(connection, table))
+    return next((reason for _, reason in _searched(read, [row])), None)
+
+
+def _read_rows(connection: Connection, table: Table, columns: Sequence[Column[Any]], first: int, last: int) -> None:
+    """Read the rows of these numbers.
+
+    Raises:
+        Exception: any of `UNEXPECTED`, or DamagedError; one cannot be read.
+    """
+    range_ = text(f"{number_column(connection)} BETWEEN {first} AND {last}")
+    for row in connection.execute(select(*columns).where(range_)).mappings():
+        if table is Run.__table__:
+            _read(dict(row))
+
+
+def _searched(read: Callable[[int, int], None], rows: Sequence[int]) -> Iterator[tuple[int, str]]:
+    """Yield the rows that cannot be read, by halving the ranges that fail.
+
+    Raises:
+        DamagedError: SQLite cannot read its file.
+    """
+    try:
+        read(rows[0], rows[-1])
+    except (*UNEXPECTED, DamagedError) as error:
+        if isinstance(error, DamagedError) and primary_code(error.__cause__):
+            raise
+        if len(rows) > 1:
+            middle = len(rows) // 2
+            yield from _searched(read, rows[:middle])
+            yield from _searched(read, rows[middle:])
+        else:
+            yield rows[0], _printable(_problem(error) if isinstance(error, DamagedError) else str(error))
+
+
+def _printable(text: str) -> str:
+    """Return a text of a damaged file as one line for a terminal."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(text.split()))[:200]
+
+
+def number_column(connection: Connection) -> str:
+    """Return the name of the column that numbers a table's rows."""
+    return "rowid" if connection.dialect.name == "sqlite" else "id"
+
+
+def _orphans(connection: Connection, table: Table) -> Iterator[tuple[int, str]]:
+    """Yield the number of each row that refers to a missing row, and the table of that one."""
+    if connection.dialect.name == "sqlite":
+        for _, row, parent, _ in connection.exec_driver_sql(f'PRAGMA foreign_key_check("{table.name}")').all():
+            yield row, parent
+
+
+def _rows_of_environments(connection: Connection, table: Table, environments: Collection[int]) -> Sequence[int]:
+    """Return the numbers of the rows that refer to one of these environments."""
+    numbers = ", ".join(map(str, environments))
+    query = f'SELECT {number_column(connection)} FROM "{table.name}" WHERE environment_id IN ({numbers})'
+    return connection.exec_driver_sql(query).scalars().all()
+
+
+def _row_name(connection: Connection, table: Table, row: int) -> str:
+    """Return the name of a row for the user: a run's key, or the row's number."""
+    if table is Run.__table__ and connection.dialect.name == "sqlite":
+        key = connection.exec_driver_sql(f"SELECT CAST(key AS BLOB) FROM run WHERE rowid = {row}").scalar()
+        if shown := _printable(bytes(key or b"").decode(errors="replace")):
+            return f"run {shown[:40]}"
+    return f"row {row} of table {table.name}"
 
 
 def check_tables(engine: Engine, location: str) -> None:
@@ -148,41 +310,40 @@ def _checked_by(file: Path, check: str, seconds: float = float("inf"), immutable
 
 def _problem(error: DamagedError) -> str:
     """Return the problem in an error of this package."""
-    return str(error).partition(" is damaged: ")[2].removesuffix("; restore a backup") or str(error)
+    return str(error).partition(" is damaged: ")[2].removesuffix(f"; {RESTORE}") or str(error)
 
 
-def _row_problems(connection: Connection) -> Iterator[str]:
-    """Yield a line for each table with a value that cannot be read."""
-    for table in Base.metadata.sorted_tables:
-        stored = _stored_columns(connection, table)
-        columns = [column for column in table.columns if column.name in stored]
-        try:
-            for row in connection.execute(select(*columns)).mappings() if columns else ():
-                if table is Run.__table__:
-                    _read(row)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            yield f"table {table.name}: {error}"
-
-
-def _read(run: RowMapping) -> None:
+def _read(run: Mapping[str, Any]) -> None:
     """Read all values of a run that other values depend on.
+
+    Args:
+        run: columns by name; a brief list lacks some.
 
     Raises:
         ValueError: one cannot be read.
     """
-    column: dict[str, Any] = dict(run)
     try:
-        Status(column["status"])
-        merged_settings(column["spec"])
-        sum(column["seconds"].values())
+        Status(run["status"])
+        merged_settings(run["spec"])
+        sum(run.get("seconds", {}).values())
         for name in ("task", "model", "task_version", "model_version", "seed"):
-            column["spec"][name]
-        for name, record in (column.get("metrics") or {}).items():
+            run["spec"][name]
+        for name, record in (run.get("metrics") or {}).items():
             Metric.read(name, record)
+    except KeyError as error:
+        raise ValueError(f"it has no {error}") from error
     except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise ValueError(f"run {column.get('key')}: {type(error).__name__}: {error}") from error
+        raise ValueError(str(error)) from error
+    if run["iterations_per_epoch"] < 1:
+        raise ValueError(f"{run['iterations_per_epoch']} iterations per epoch")
 
 
-def _name(engine: Engine) -> str:
+@event.listens_for(Run, "load")
+def _check_loaded(run: Run, _: object) -> None:
+    """Refuse a broken run wherever one is loaded, so that no command reads it by halves."""
+    _read(vars(run))
+
+
+def database_name(engine: Engine) -> str:
     """Return the path of an engine's file as the user gave it, or whole for an immutable file."""
     return unquote((engine.url.database or "").removeprefix("file:"))

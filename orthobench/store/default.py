@@ -28,9 +28,9 @@ def default_database(writes: bool) -> str:
     return OWN
 
 
-def named_or_default(db: str | None, writes: bool) -> str:
+def named_or_default(db: str | Path | None, writes: bool) -> str:
     """Return the named database, or the default one for None; `writes` is that of `default_database`."""
-    return default_database(writes) if db is None else db
+    return default_database(writes) if db is None else str(db)
 
 
 def is_protected(file: Path) -> bool:

@@ -23,7 +23,7 @@ from orthobench.errors import DamagedError, UsageError, shell_command
 from orthobench.store.atomic import name_new, unwritable
 from orthobench.store.backup import already_there, back_up, row_counts
 from orthobench.store.connect import connect
-from orthobench.store.damage import integrity_problems
+from orthobench.store.damage import check_tables, integrity_problems
 from orthobench.store.location import sqlite_file
 from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
 from orthobench.store.result import Status
@@ -88,7 +88,7 @@ def copy_to_file(location: str, copy: Path) -> None:
         raise UsageError(f"{copy} cannot be created: there is no folder {copy.parent}")
     file = sqlite_file(location)
     if file is not None:
-        make_engine(location).dispose()  # refuses a file that is no database
+        _check_tables(location)
         back_up(file, copy)
         return
     with TemporaryDirectory(dir=copy.parent) as folder:
@@ -105,6 +105,21 @@ def copy_to_file(location: str, copy: Path) -> None:
             name_new(part, copy)
         except FileExistsError as error:
             raise already_there(copy) from error
+
+
+def _check_tables(location: str) -> None:
+    """Refuse a file that is no database, or lacks a table or column of this program's schema.
+
+    Raises:
+        UsageError: it is no database.
+        DamagedError: something is missing.
+    """
+    engine = make_engine(location)
+    try:
+        if reach(engine, location, lambda: schema(engine, location)) == HEAD:
+            check_tables(engine, location)
+    finally:
+        engine.dispose()
 
 
 def merge(source: Store, target: Store, is_locked: Callable[[str], bool] = lambda key: False) -> Merged:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, inspect, text
@@ -26,11 +26,14 @@ from orthobench.store.network import refuse_network
 from orthobench.store.server import DRIVER_ARGUMENTS, Server
 from orthobench.store.sqlite import damaged, prepare, translated_errors
 from orthobench.store.store import Store
+from orthobench.store.strict_json import loads
 
 VERSION_TABLE = "orthobench_version"
 REVISIONS = sorted(file.stem[1:5] for file in Path(__file__).with_name("migrations").joinpath("versions").glob("v*.py"))
 """The revisions of the schema: migrations are named v0001_first.py and so on."""
 HEAD = REVISIONS[-1]
+SERVER_ARGUMENTS: dict[str, Any] = {"pool_pre_ping": True, "connect_args": DRIVER_ARGUMENTS}
+"""With `pool_pre_ping`, a connection that died in the pool is replaced before it is used."""
 
 T = TypeVar("T")
 
@@ -151,8 +154,7 @@ def make_engine(location: str, *, create: bool = False) -> Engine:
             url = url.set(database=f"file:{quote(str(file.absolute()))}", query={"uri": "true", "immutable": "1"})
     server = url.get_backend_name() == "postgresql"
     try:
-        # A connection that died in the pool is replaced before it is used.
-        engine = create_engine(url, pool_pre_ping=True, connect_args=DRIVER_ARGUMENTS) if server else create_engine(url)
+        engine = create_engine(url, json_deserializer=loads, **(SERVER_ARGUMENTS if server else {}))
     except ImportError as error:
         fix = "pip install -e '.[postgresql]' in the checkout" if server else "use SQLite or PostgreSQL"
         raise UsageError(f"database {location} needs a driver that is not installed: {fix}") from error

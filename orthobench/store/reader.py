@@ -1,21 +1,37 @@
-"""Reads of a database. Every method is one transaction; its rows are plain records."""
+"""Reads of a database. Every method is one transaction; its rows are plain records.
+
+A row that cannot be read never hides the others: it is left out, with one warning that names it and the fix.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
-from sqlalchemy import Engine, func, select
-from sqlalchemy.orm import Session, defer, lazyload, selectinload, subqueryload
+from sqlalchemy import Connection, Engine, Result, event, func, literal_column, select
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    ORMExecuteState,
+    Session,
+    defer,
+    lazyload,
+    selectinload,
+    subqueryload,
+    with_loader_criteria,
+)
 
-from orthobench.errors import UsageError
-from orthobench.store.damage import explain, explained
+from orthobench.errors import DamagedError, UsageError
+from orthobench.store.damage import MOST_FAULTS, UNEXPECTED, Fault, database_name, explain, explained, faults_in
 from orthobench.store.server import Server
-from orthobench.store.tables import Benchmark, MetricValue, Run, Segment, Source, Tag, Trace, Weights
+from orthobench.store.sqlite import damaged, repair_of, summary
+from orthobench.store.tables import Base, Benchmark, MetricValue, Run, Segment, Source, Tag, Trace, Weights
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class Reader:
@@ -24,6 +40,7 @@ class Reader:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.server = Server(engine) if engine.dialect.name == "postgresql" else None
+        self._warned: set[Fault] = set()  # broken rows that the user knows of
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +86,45 @@ class Reader:
         except BaseException:
             session.close()
             raise
+        event.listen(session, "do_orm_execute", self._without_broken_rows)
         return session
+
+    def _without_broken_rows(self, state: ORMExecuteState) -> Result[Any] | None:
+        """Return a query's result without the rows that cannot be read."""
+        if not state.is_select:
+            return None
+        try:
+            return _whole(state.invoke_statement())
+        except (*UNEXPECTED, DamagedError):
+            froms = {*state.statement.get_final_froms(), *(mapper.local_table for mapper in state.all_mappers)}  # type: ignore[attr-defined]
+            tables = [mapper.class_ for mapper in Base.registry.mappers if mapper.local_table in froms]
+            broken = {each: self.broken_rows(state.session.connection(), each) for each in tables}
+            if not any(broken.values()):
+                raise
+        criteria = [
+            with_loader_criteria(table, _number(table, state).not_in(rows), include_aliases=True)
+            for table, rows in broken.items()
+            if rows
+        ]
+        statement = state.statement.options(*criteria)
+        return _whole(state.invoke_statement(statement, execution_options={"populate_existing": True}))
+
+    def broken_rows(self, connection: Connection, table: type[DeclarativeBase]) -> list[int]:
+        """Return the numbers of a table's rows that cannot be read, and warn of those that the user does not know of.
+
+        Raises:
+            DamagedError: SQLite cannot read its file, or too many rows are broken.
+        """
+        location = database_name(self.engine)
+        faults = list(faults_in(connection, [table.__tablename__]))
+        if len(faults) > MOST_FAULTS:
+            raise damaged(location, *map(str, faults), fix=repair_of(location))
+        if new := [fault for fault in faults if fault not in self._warned]:
+            self._warned.update(new)
+            count = "1 row is" if len(new) == 1 else f"{len(new)} rows are"
+            rows = summary(list(map(str, new)))
+            logger.warning("%s: %s broken and left out (%s); %s", location, count, rows, repair_of(location))
+        return [fault.row for fault in faults]
 
     def _with_retries(self, work: Callable[[], T]) -> T:
         return work() if self.server is None else self.server.with_retries(work)
@@ -237,3 +292,23 @@ class Reader:
             query = query.where(Benchmark.name == name)
         with self._read() as session:
             return list(session.scalars(query))
+
+
+def _number(table: type[DeclarativeBase], state: ORMExecuteState) -> Any:
+    """Return the column that numbers a table's rows."""
+    on_server = state.session.get_bind().dialect.name != "sqlite"
+    return literal_column(f"{table.__tablename__}.{'id' if on_server else 'rowid'}")
+
+
+def _whole(result: Result[Any]) -> Result[Any]:
+    """Return a result whose rows are all read and checked.
+
+    Raises:
+        ValueError: a row cannot be read.
+    """
+    frozen = result.freeze()
+    for row in frozen.data:
+        for value in row if isinstance(row, tuple) else (row,):
+            if isinstance(value, Run) and vars(value).get("environment", value) is None:
+                raise ValueError(f"the environment of run {value.key} is missing")
+    return frozen()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ DAMAGE_WORDS = re.compile(
 )
 """Messages without a code of their own that show tables other than this package makes."""
 SHOWN_PROBLEMS = 3
+RESTORE = "restore a backup"
 
 logger = logging.getLogger(__name__)
 
@@ -84,12 +85,22 @@ def primary_code(error: BaseException | None) -> int:
     return getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
 
 
-def damaged(location: object, *problems: str) -> DamagedError:
-    """Return the error for a damaged database; its line has the first problems."""
+def damaged(location: object, *problems: str, fix: str = RESTORE) -> DamagedError:
+    """Return the error for a damaged database; its line has the first problems and the fix."""
+    return DamagedError(f"{location} is damaged: {summary(problems)}; {fix}")
+
+
+def repair_of(location: object) -> str:
+    """Return the fix for a database with broken rows."""
+    return f"`orthobench db repair --db {location}` mends or removes them"
+
+
+def summary(problems: Sequence[str]) -> str:
+    """Return the first problems as one line."""
     words = [" ".join(problem.split())[:200] for problem in problems[:SHOWN_PROBLEMS]]
     if len(problems) > SHOWN_PROBLEMS:
         words.append(f"{len(problems) - SHOWN_PROBLEMS} more")
-    return DamagedError(f"{location} is damaged: {'; '.join(words)}; restore a backup")
+    return "; ".join(words)
 
 
 def translated(file: Path, error: BaseException, read: Path | None = None) -> OrthobenchError | None:

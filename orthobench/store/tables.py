@@ -18,7 +18,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from orthobench.metric import Goal, Metric
 from orthobench.store.result import Status, seconds_per_epoch
-from orthobench.store.types import FloatArray, JsonObject, Number, Text, WholeNumber
+from orthobench.store.types import FloatArray, JsonObject, NotFinite, Number, Text, WholeNumber
 
 
 def utc_now() -> datetime:
@@ -209,7 +209,7 @@ class MetricValue(Base):
     epoch: Mapped[int]
     iteration: Mapped[int]
     value: Mapped[float | None]
-    kind: Mapped[str | None]
+    kind: Mapped[str | None] = mapped_column(NotFinite)
 
 
 class Trace(Base):

@@ -46,6 +46,19 @@ class Text(String):
         return _TEXT
 
 
+class NotFinite(Text):
+    """The word for a number that is not finite: nan, inf or -inf."""
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
+        return _not_finite
+
+
+def _not_finite(word: Any) -> Any:
+    if word is None or word in ("nan", "inf", "-inf"):
+        return word
+    raise ValueError(f"{word!r:.40} is not nan, inf or -inf")
+
+
 class JsonObject(TypeDecorator[dict[str, Any]]):
     """A JSON object; null is stored as null."""
 

@@ -8,6 +8,7 @@ locked a removed file would not exclude the next one.
 from __future__ import annotations
 
 import io
+import logging
 import os
 import shutil
 import zipfile
@@ -23,6 +24,8 @@ from orthobench.errors import RunLockedError, StorageError, UsageError
 from orthobench.store.atomic import storage_error, write_bytes
 from orthobench.store.location import sqlite_file
 from orthobench.store.remote import RemoteFolder
+
+_logger = logging.getLogger(__name__)
 
 NEWEST, PREVIOUS = "checkpoint.pt", "checkpoint.before.pt"
 GUARD = ".guard"
@@ -72,7 +75,13 @@ class Checkpoints(ABC):
             if content is None:
                 continue
             state = _read(content)
-            if state is not None and state["logged"] <= logged:
+            if state is None:
+                _logger.warning(
+                    "run %s: its checkpoint %s is damaged and removed: it goes on from the one before, or begins anew",
+                    self.key,
+                    name,
+                )
+            elif state["logged"] <= logged:
                 yield state
             self._remove(name)
 
@@ -169,11 +178,17 @@ class CheckpointFolder(Checkpoints):
             return path.read_bytes()
         except FileNotFoundError:
             return None
+        except IsADirectoryError:
+            return b""
         except PermissionError as error:
             raise UsageError(f"checkpoint {path} cannot be read: {error.strerror}; make it readable") from error
 
     def _remove(self, name: str) -> None:
-        (self.folder / name).unlink()
+        path = self.folder / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 class RemoteCheckpoints(Checkpoints):
@@ -280,4 +295,4 @@ def _read(content: bytes) -> dict[str, Any] | None:
         state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception:  # a damaged file raises nearly any error; the previous checkpoint may be usable
         return None
-    return state if isinstance(state, dict) and "logged" in state else None
+    return state if isinstance(state, dict) and type(state.get("logged")) is int else None

@@ -80,11 +80,11 @@ def test_damage_is_told(orthobench, database):
         connection.commit()
     shown = orthobench("db", "info")
     assert shown.code == 1
-    assert shown.out.splitlines()[-1] == (
-        "integrity: 3 rows refer to a missing run or environment"
-    )  # two runs and a benchmark
+    last = shown.out.splitlines()[-1]
+    assert last.startswith("integrity: row 1 of table benchmark: its environment is missing; run ")
+    assert last.count(": its environment is missing") == 3  # a benchmark and two runs
     upgraded = orthobench("db", "upgrade")
-    assert (upgraded.code, "results.db is damaged: 3 rows refer to" in upgraded.err) == (2, True)
+    assert (upgraded.code, "results.db is damaged: row 1 of table benchmark: " in upgraded.err) == (2, True)
 
 
 def test_upgrade(orthobench, old):

@@ -19,7 +19,7 @@ from orthobench.planning.match import Counter
 from orthobench.planning.search import Search, Trial
 from orthobench.planning.space import Space
 from orthobench.plugins import Catalog
-from orthobench.spec import digest
+from orthobench.settings import digest
 from orthobench.store import open_store
 
 pytest.importorskip("optuna", reason="optuna is not installed")

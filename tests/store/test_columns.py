@@ -54,12 +54,17 @@ def test_a_row_between_the_two_queries_changes_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("column", "value"), [("value", "text"), ("iteration", 1.5), ("name", 3)])
-def test_a_value_of_another_type_is_refused(tmp_path, column, value):
+def test_a_row_with_a_value_of_another_type_is_left_out(tmp_path, caplog, column, value):
     file = tmp_path / "results.db"
     with open_store(str(file), create=True) as store:
         key = add_run(store)
         with closing(sqlite3.connect(file)) as connection, connection:
+            (count,) = connection.execute("select count(*) from metric").fetchone()
             connection.execute("pragma ignore_check_constraints = on")
             connection.execute(f"update metric set {column} = ? where id = 1", (b"x" if column == "name" else value,))
-        with pytest.raises(Exception, match=r"not of its column's type|damaged"):
-            metric_columns(store, [store.find(key).id])
+        run_id = store.find(key).id
+        rows = store.metric_values([run_id])
+        assert list(metric_columns(store, [run_id]).iteration) == [row[4] for row in rows]
+        assert len(rows) == count - 1
+    assert len(caplog.messages) == 1
+    assert "1 row is broken and left out (row 1 of table metric: " in caplog.messages[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -34,6 +35,10 @@ COMMANDS = [
     ("db", "merge", "sound.db"),
     ("db", "export", "exported"),
 ]
+LEFT_OUT = re.compile(
+    r"results\.db: \d+ rows? (is|are) broken and left out \((run|row) .+\); "
+    r"`orthobench db repair --db results\.db` mends or removes them"
+)
 WRONG = [
     "UPDATE run SET status = 'finishee'",
     "UPDATE run SET status = X'ff01'",
@@ -200,6 +205,33 @@ def test_no_damage_ends_a_command_with_a_traceback(orthobench, sound, tmp_path, 
     attack(orthobench, sound, tmp_path, tiny_options, seed, 4)
 
 
+@pytest.mark.parametrize("seed", [125, 139, 167, 181])
+def test_no_damage_that_once_failed_does_so_again(orthobench, sound, tmp_path, tiny_options, seed):
+    """A run without settings in `show`, and a copy of a database that lacks a table."""
+    attack(orthobench, sound, tmp_path, tiny_options, seed, len(COMMANDS) + 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "damaged"),
+    [
+        (b"CREATE TABLE metric (", b"CREATE TABLE m\xfftric ("),
+        (b"tablemetricmetric", b"tablem\xfftricm\xfftric"),
+        (b"peak_memory INTEGER", b"peak_m\xffmory INTEGER"),
+        (b"indexix_run_task", b"indexix_\xffun_task"),
+    ],
+)
+def test_a_schema_that_is_not_utf_8_is_damage(orthobench, sound, tmp_path, text, damaged):
+    content = sound.read_bytes()
+    assert content.count(text) == 1
+    (tmp_path / "results.db").write_bytes(content.replace(text, damaged))
+    for command in (("ls",), ("db", "info"), ("db", "repair"), ("db", "export", "out"), ("db", "upgrade")):
+        done = orthobench(*command)
+        check_line(done, str(command))
+        assert done.code == 2, command
+        assert done.err.startswith("error: results.db is damaged: "), command
+        assert done.err.endswith("; restore a backup\n"), command
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 240))
 def test_no_damage_of_many_ends_a_command_with_a_traceback(orthobench, sound, tmp_path, tiny_options, seed):
@@ -207,17 +239,20 @@ def test_no_damage_of_many_ends_a_command_with_a_traceback(orthobench, sound, tm
 
 
 @pytest.mark.parametrize("statement", WRONG)
-def test_a_value_that_cannot_be_read_is_damage(orthobench, sound, tmp_path, statement):
-    """`db export` reads every value; `db info` or it names the damage."""
+def test_a_value_that_cannot_be_read_is_damage(orthobench, sound, tmp_path, caplog, statement):
+    """`db export` reads every value; it and `db info` name the damage with its fix."""
     shutil.copy(sound, tmp_path / "results.db")
     execute(tmp_path / "results.db", statement)
-    exported, info = orthobench("db", "export", "out"), orthobench("db", "info")
+    exported, info = orthobench("db", "export", "out", "--vectors"), orthobench("db", "info")
     for done in (exported, info):
         check_line(done, statement)
-    assert exported.code == 2 or info.code != 0
-    if exported.code == 2:
+    if caplog.messages:
+        assert all(LEFT_OUT.fullmatch(line) for line in caplog.messages)
+    elif exported.code == 2:
         assert "results.db is damaged: " in exported.err
         assert exported.err.endswith("; restore a backup\n")
+    else:
+        assert info.code != 0
     merged = orthobench("db", "merge", "results.db", "--db", "merged.db")
     assert merged.code == 2, statement
     assert not (tmp_path / "merged.db").exists()

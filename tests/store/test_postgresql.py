@@ -91,7 +91,9 @@ def test_processes_that_make_the_same_database_at_once_make_one(postgres):
 
 
 def test_what_is_written_comes_back(store):
-    run = start(store, spec={"note": "ü"})
+    run = start(store)
+    spec = run.spec
+    assert spec["note"] == ["ü", None, 0.1]
     values = [0.1, math.nan, math.inf, -math.inf]
     store.log(run.id, [point(i, v) for i, v in enumerate(values)], [TraceRow("g", 0, 0, [0.5, math.inf])], {})
     store.update(run.id, {"peak_memory": 2**40})
@@ -101,7 +103,7 @@ def test_what_is_written_comes_back(store):
     assert stored[2:] == [math.inf, -math.inf]
     assert list(store.traces([run.id])[0].values) == [0.5, math.inf]
     again = store.get("k")
-    assert (again.peak_memory, again.spec, again.environment.facts) == (2**40, {"note": "ü"}, {"cpu": "x"})
+    assert (again.peak_memory, again.spec, again.environment.facts) == (2**40, spec, {"cpu": "x"})
     store.rewind(run.id, 1, "t")
     assert [row.iteration for row in store.metrics([run.id])] == [0, 1]
     store.delete(run.id)

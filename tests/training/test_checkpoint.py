@@ -53,19 +53,25 @@ DAMAGE = {
     "garbage": lambda path: path.write_bytes(os.urandom(5000)),
     "one bit": flip_a_bit_of_a_weight,
     "something else": lambda path: torch.save({"iteration": 3}, path),
+    "a text for its iteration": lambda path: torch.save({"logged": "2"}, path),
+    "None for its iteration": lambda path: torch.save({"logged": None}, path),
+    "a folder": lambda path: (path.unlink(), path.mkdir(), (path / "note").write_text("x")),
     "code": lambda path: torch.save({"logged": 2, "attack": Attack(path.with_name("executed"))}, path),
     "a pickle": lambda path: path.write_bytes(pickle.dumps(Attack(path.with_name("executed")))),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_checkpoint_is_never_taken_and_never_replaces_a_good_one(folder, damage):
+def test_a_damaged_checkpoint_is_never_taken_and_never_replaces_a_good_one(folder, caplog, damage):
     folder.save(state(1))
     folder.save(state(2))
     assert folder.load(2)["logged"] == 2
     DAMAGE[damage](folder.folder / NEWEST)
     loaded = folder.load(2)
     assert loaded["logged"] == 1
+    assert [line.partition(" is ")[2] for line in caplog.messages] == [
+        "damaged and removed: it goes on from the one before, or begins anew"
+    ]
     assert torch.equal(loaded["weights"], state(1)["weights"])
     assert (loaded["pair"], loaded["none"]) == ((0.5, 1), None)
     assert not (folder.folder / "executed").exists()

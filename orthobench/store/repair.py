@@ -1,0 +1,316 @@
+"""Repair of a database with broken rows: a row is mended where its right values follow from others, else removed.
+
+A run's spec gives the columns that name the run, and its metric rows give its final and its best value. A value that
+tells nothing of the result, such as the message, may be lost. An environment that cannot be read keeps its runs, and
+its facts are unknown from then on. All other broken rows are removed with the rows that follow them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Column, Connection, Table, bindparam, delete, func, insert, select, text, update
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.types import NullType
+
+from orthobench.errors import DamagedError, UsageError
+from orthobench.metric import Metric
+from orthobench.settings import digest
+from orthobench.store.backup import back_up_beside
+from orthobench.store.damage import UNEXPECTED, faults_in, integrity_problems, number_column, row_problem
+from orthobench.store.location import sqlite_file
+from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
+from orthobench.store.sqlite import damaged
+from orthobench.store.strict_json import loads
+from orthobench.store.tables import Base, Environment, MetricValue, Run, utc_now
+
+KEY = re.compile("[0-9a-f]{16}")
+UNKNOWN: dict[str, Any] = {
+    **dict.fromkeys(("python", "platform", "cpu"), "unknown"),
+    **dict.fromkeys(("commit", "cores", "threads", "memory", "accelerator", "cuda")),
+    "dirty": False,
+    "packages": {},
+}
+"""The facts of an environment whose own are lost."""
+RESULTS = ("final_value", "best_value", "best_iteration")
+WORDS = {"nan": "nan", "inf": "inf", "+inf": "inf", "infinity": "inf", "-inf": "-inf", "-infinity": "-inf"}
+"""Numbers that are not finite, by their spellings."""
+
+
+@dataclass(frozen=True)
+class RepairedRow:
+    """A broken row: its name, what was wrong, and what was done.
+
+    Attributes:
+        changes: the new values of a mended row, by column; None for a row that was removed.
+        followers: the number of rows that were removed with it.
+    """
+
+    name: str
+    reason: str
+    changes: Mapping[str, Any] | None
+    followers: int = 0
+
+    def __str__(self) -> str:
+        if self.changes is None:
+            rows = f", with {self.followers} rows that follow it" if self.followers else ""
+            return f"{self.name}: {self.reason}: removed{rows}"
+        return f"{self.name}: {self.reason}: mended, {', '.join(f'{n} = {v!r:.60}' for n, v in self.changes.items())}"
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """The result of a repair: the broken rows, and the copy of the database made before.
+
+    Attributes:
+        copy: None where nothing was changed, and for a server's database.
+    """
+
+    rows: Sequence[RepairedRow]
+    copy: Path | None = None
+
+
+def repair(location: str, dry_run: bool = False) -> Repaired:
+    """Mend or remove the broken rows of a database, in one transaction after a copy; all other rows stay as they are.
+
+    A second repair changes nothing. Checkpoints and kept weights of removed runs stay.
+
+    Args:
+        dry_run: only return what would be done.
+
+    Raises:
+        UsageError: there is no such database, or its schema is not this program's.
+        DamagedError: SQLite finds its file itself damaged: only a backup helps.
+        StorageError: the copy cannot be written; then nothing is changed.
+    """
+    file = sqlite_file(location)
+    _check(location, file, dry_run)
+    copy = None
+    with (
+        open_store(location) as store,
+        store.engine.connect().execution_options(writes=True) as connection,
+        connection.begin() as transaction,
+    ):
+        if not any(faults_in(connection)):
+            return Repaired([])
+        if file is not None and not dry_run:
+            copy = back_up_beside(file)
+        rows = list(_repaired(connection))
+        if left := list(faults_in(connection)):
+            raise damaged(location, *map(str, left))
+        if dry_run:
+            transaction.rollback()
+    return Repaired(rows, copy)
+
+
+def _check(location: str, file: Path | None, dry_run: bool) -> None:
+    """Refuse a database that cannot be repaired.
+
+    Raises:
+        UsageError: its schema is older, and would be upgraded by a dry run.
+        DamagedError: SQLite finds the file damaged.
+    """
+    engine = make_engine(location)
+    try:
+        version = reach(engine, location, lambda: schema(engine, location))
+    finally:
+        engine.dispose()
+    if file is not None and (problems := integrity_problems(file)):
+        raise damaged(location, *problems)
+    if dry_run and version is not None and version < HEAD:
+        raise UsageError(
+            f"{location} has the older schema {version}: run `orthobench db upgrade --db {location}` first"
+        )
+
+
+def _repaired(connection: Connection) -> Iterator[RepairedRow]:
+    """Mend or remove the broken rows, parents first, and yield what was done."""
+    for table in Base.metadata.sorted_tables:
+        for fault in list(faults_in(connection, [table.name], limit=None)):
+            here = text(f"{number_column(connection)} = {fault.row}")
+            if changes := _mended(connection, table, fault.row):
+                yield RepairedRow(fault.name, fault.reason, changes)
+            else:
+                followers = _followers(connection, table, fault.row)
+                connection.execute(delete(table).where(here))
+                yield RepairedRow(fault.name, fault.reason, None, followers)
+
+
+def _mended(connection: Connection, table: Table, row: int) -> dict[str, Any]:
+    """Mend a row, and return the changes; nothing where that does not help."""
+    changes = _changes(connection, table, row)
+    if not changes:
+        return {}
+    here = text(f"{number_column(connection)} = {row}")
+    same = {"updated_at": Run.updated_at} if table is Run.__table__ else {}
+    savepoint = connection.begin_nested()
+    try:
+        connection.execute(update(table).where(here).values(same | changes))
+        helps = row_problem(connection, table, row) is None
+    except SQLAlchemyError:  # another run has this key
+        helps = False
+    if helps:
+        savepoint.commit()
+        return changes
+    savepoint.rollback()
+    return {}
+
+
+def _changes(connection: Connection, table: Table, row: int) -> dict[str, Any]:
+    """Return new values of a row's broken columns, where they follow from other values or may be lost."""
+    stored = _stored(connection, table, row)
+    broken = [column for column in table.columns if not _is_readable(connection, column, row)]
+    changes: dict[str, Any] = {
+        column.name: None for column in broken if column.nullable and column.name not in (*RESULTS, "value", "kind")
+    }
+    if table is Environment.__table__:
+        facts = {} if "facts" not in {column.name for column in broken} else {"facts": UNKNOWN}
+        return changes | {"digest": f"unknown-{row}"} | facts
+    if "run_id" in table.columns and _is_orphan(connection, Run, stored["run_id"]):
+        return {}
+    if "environment_id" in table.columns and _is_orphan(connection, Environment, stored["environment_id"]):
+        changes["environment_id"] = _unknown_environment(connection)
+    if table is MetricValue.__table__:
+        changes |= _not_finite(stored)
+    if table is Run.__table__:
+        names = {column.name for column in broken}
+        changes |= _from_spec(stored) | _times(stored, names)
+        changes |= {name: {} for name in ("seconds", "baselines") if name in names or not _holds_numbers(stored[name])}
+        if not _holds_metrics(stored["metrics"]):
+            changes["metrics"] = None
+        if names.intersection(RESULTS):
+            changes |= _results(connection, row, stored)
+    return changes
+
+
+def _stored(connection: Connection, table: Table, row: int) -> dict[str, Any]:
+    """Return a row as the database has it, without any check; text that is not UTF-8 has surrogates."""
+    with _lenient(connection):
+        query = f'SELECT * FROM "{table.name}" WHERE {number_column(connection)} = {row}'
+        return dict(connection.exec_driver_sql(query).mappings().one())
+
+
+@contextmanager
+def _lenient(connection: Connection) -> Iterator[None]:
+    """Read text that is not UTF-8 until the context ends."""
+    driver = connection.connection.driver_connection
+    if not isinstance(driver, sqlite3.Connection):
+        yield
+        return
+    driver.text_factory = lambda content: content.decode(errors="surrogateescape")
+    try:
+        yield
+    finally:
+        driver.text_factory = str
+
+
+def _is_readable(connection: Connection, column: Column[Any], row: int) -> bool:
+    """Return whether one value of a row can be read."""
+    try:
+        connection.execute(select(column).where(text(f"{number_column(connection)} = {row}"))).all()
+    except (*UNEXPECTED, DamagedError):
+        return False
+    return True
+
+
+def _is_orphan(connection: Connection, parent: type[Run | Environment], number: Any) -> bool:
+    """Return whether there is no run or environment of this number."""
+    known = select(func.count()).select_from(parent).where(parent.id == bindparam("id", type_=NullType()))
+    return not connection.execute(known, {"id": number}).scalar()
+
+
+def _unknown_environment(connection: Connection) -> int:
+    """Return the number of the environment whose facts are lost, inserted if it is new."""
+    known = connection.execute(select(Environment.id).where(Environment.digest == "unknown")).scalar()
+    if known is not None:
+        return known
+    added = connection.execute(insert(Environment).values(digest="unknown", facts=UNKNOWN)).inserted_primary_key
+    return int(added[0])  # type: ignore[index]
+
+
+def _not_finite(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return value and kind of a metric row whose value is a word for a number that is not finite."""
+    value = stored["value"]
+    if isinstance(value, str) and (word := WORDS.get(value.strip().lower())):
+        return {"value": None, "kind": word}
+    return {"kind": None} if isinstance(value, (int, float)) and stored["kind"] is not None else {}
+
+
+def _from_spec(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a run that follow from its spec, if another column confirms the spec."""
+    try:
+        spec = loads(stored["spec"]) if isinstance(stored["spec"], (str, bytes)) else stored["spec"]
+        key = digest(spec)
+        columns = {name: spec[name] for name in ("task", "model", "seed")}
+        columns["variant"] = digest({name: value for name, value in spec.items() if name != "seed"})
+        task = {"task": spec["task"], "settings": spec["task_settings"], "version": spec["task_version"]}
+        columns["condition"] = digest(task)
+    except UNEXPECTED:
+        return {}
+    if stored["key"] != key:
+        if columns["variant"] != stored["variant"] or KEY.fullmatch(str(stored["key"])):
+            return {}
+        columns["key"] = key
+    return {name: value for name, value in columns.items() if stored[name] != value}
+
+
+def _times(stored: Mapping[str, Any], broken: Collection[str]) -> dict[str, Any]:
+    """Return the times of a run, of which an unreadable one is replaced by the other, or by now."""
+    names = {"created_at", "updated_at"}
+    readable = [stored[name] for name in sorted(names) if name not in broken]
+    now = datetime.fromisoformat(readable[0]) if readable and isinstance(readable[0], str) else utc_now()
+    return dict.fromkeys(sorted(names.intersection(broken)), now)
+
+
+def _holds_numbers(value: Any) -> bool:
+    """Return whether a stored JSON value is an object of numbers."""
+    try:
+        sum((loads(value) if isinstance(value, (str, bytes)) else value).values())
+    except UNEXPECTED:
+        return False
+    return True
+
+
+def _holds_metrics(value: Any) -> bool:
+    """Return whether a stored JSON value declares metrics, or is null."""
+    try:
+        for name, record in ((loads(value) if isinstance(value, (str, bytes)) else value) or {}).items():
+            Metric.read(name, record)
+    except UNEXPECTED:
+        return False
+    return True
+
+
+def _results(connection: Connection, row: int, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's final and best value from its tests; nothing if one of these rows is broken, too."""
+    query = select(MetricValue.iteration, MetricValue.value, MetricValue.kind).order_by(MetricValue.iteration)
+    query = query.where(MetricValue.run_id == row, MetricValue.split == "test", MetricValue.name == stored["metric"])
+    try:
+        tests = connection.execute(query).all()
+        sign = Metric(stored["metric"], stored["goal"]).sign
+    except (*UNEXPECTED, DamagedError):
+        return {}
+    finite = [test for test in tests if test.value is not None and math.isfinite(test.value)]
+    if not finite:
+        return dict.fromkeys(RESULTS)
+    best = min(finite, key=lambda test: sign * test.value)
+    return {"final_value": tests[-1].value, "best_value": best.value, "best_iteration": best.iteration}
+
+
+def _followers(connection: Connection, table: Table, row: int) -> int:
+    """Return the number of rows that are removed with a run."""
+    if table is not Run.__table__:
+        return 0
+    children = [each for each in Base.metadata.sorted_tables if "run_id" in each.columns]
+    return sum(
+        connection.execute(select(func.count()).select_from(each).where(each.c.run_id == row)).scalar_one()
+        for each in children
+    )

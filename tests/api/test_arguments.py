@@ -1,0 +1,176 @@
+"""Arguments of the Python API: a wrong value gets one line with the fix, before anything is stored."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import orthobench as ob
+from orthobench.api.results import Results
+from orthobench.execution.arguments import ARGUMENTS, CHOICES, OPTIONS
+
+TINY = {"sequence_length": 10, "hidden_size": 4, "train_size": 40, "test_size": 20, "epochs": 1, "batch_size": 10}
+SEEDS_WRONG = [1.5, True, -1, "12", "3", 2**32, None, float("nan"), float("inf"), [1], np.float64(0.5), np.bool_(True)]
+WRONG: dict[str, list[Any]] = {
+    "task": [3, "", ["adding"]],
+    "model": [3, "", ["rnn"]],
+    "models": [3, [3], {"rnn": 1}],
+    "seed": SEEDS_WRONG,
+    "first_seed": [wrong for wrong in SEEDS_WRONG if wrong is not None],
+    "seeds": [0, -1, 1.5, True, "12", "3", [0.5], [True], ["3"], [-1], [2**32], {0: 1}, np.array([0.5])],
+    "preset": ["quik", "", 3],
+    "db": [3, b"r.db"],
+    "databases": [3, [3]],
+    "settings": ["hidden_size=4", 3, [("hidden_size", 4)]],
+    "grid": ["hidden_size=4", 3, ["hidden_size"]],
+    "where": [3, [3]],
+    "only": [3, [3]],
+    "trials": [0, -1, 1.5, "10", True],
+    "jobs": [-1, 1.5, "2", True],
+    "options": [{"device": "cpu"}, "cpu"],
+    "plugins": [3, [3], [""], {"a": 1}],
+    "device": ["gpu", "cuda:0", "cuda:1", "cpuu", 0],
+    "backend": ["gpu", "", 3],
+    "data_folder": [3, ""],
+    **{name: ["no", 1, 0] for name in ("force", "extend", "dry_run", "prune", "db_only", "for_update")},
+    **{name: ["no", 1, 0] for name in ("fail_on_speed", "retest")},
+}
+"""Wrong values by the argument's name. None is right where it is the default."""
+OPTIONS_WRONG: dict[str, list[Any]] = {
+    **{name: WRONG[name] for name in ("device", "backend", "jobs", "plugins", "data_folder")},
+    "cuda_graph": ["yes", True],
+    "executor": ["", 3, "locl"],
+    "gpu_share": [0, 1.5, "2", True],
+    "gpu_batch": [0, 1.5, "all", True],
+    "threads": [0, 1.5, "2"],
+    "slurm": [3, [3]],
+    "group_minutes": ["60", 0, True],
+    "checkpoint_every": [-1, "30", float("nan"), float("inf"), True],
+    "on_divergence": ["stopp", "", None],
+    "tags": [3, [3], "a,b", ["", "a"], "x" * 65, "a\nb"],
+    "checkpoints": [3, ""],
+    "keep_weights": ["bst", True],
+    "weights": [3, ""],
+    "budget": [-1, "8h", float("nan")],
+    "profile": ["no", 1],
+    "log_to": [3, [3]],
+}
+
+
+def _needs(call: Any, name: str) -> bool:
+    """Return whether None is no value of an argument."""
+    return inspect.signature(call).parameters[name].default is not None
+
+
+FUNCTIONS = {name: getattr(ob, name) for name in ob.__all__ if inspect.isfunction(getattr(ob, name))}
+CASES = [
+    (function, name, value)
+    for function, call in FUNCTIONS.items()
+    for name in inspect.signature(call).parameters
+    for value in WRONG.get(name, ())
+    if (function, name) != ("reproduce", "where") and (value is not None or _needs(call, name))
+]
+REQUIRED = {
+    "task": "adding",
+    "model": "rnn",
+    "models": "rnn",
+    "grid": {"hidden_size": [4]},
+    "paper": "helfrich2018",
+    "name": "orthogonality",
+    "results": "r.db",
+    "folder": "page",
+    "databases": ["r.db"],
+    "run": "abc",
+    "form": "safetensors",
+    "path": Path("sweep.toml"),
+    "file": "out.safetensors",
+}
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_every_argument_that_has_a_kind_is_tried():
+    """A new argument needs wrong values here, and a function that takes one is checked."""
+    assert ARGUMENTS.keys() | {"preset", "device", "backend"} == WRONG.keys()
+    assert OPTIONS.keys() | (CHOICES.keys() - {"preset"}) == OPTIONS_WRONG.keys()
+    tried = {name for _, name, _ in CASES}
+    assert tried == WRONG.keys()
+
+
+@pytest.mark.parametrize(("function", "name", "value"), CASES, ids=repr)
+def test_a_wrong_argument_is_one_line_with_the_fix(tmp_path, function, name, value):
+    parameters = inspect.signature(FUNCTIONS[function]).parameters
+    arguments = {
+        each: REQUIRED[each]
+        for each, parameter in parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    }
+    with pytest.raises(ob.UsageError) as caught:
+        FUNCTIONS[function](**arguments | {name: value})
+    line = str(caught.value)
+    assert "\n" not in line
+    assert line.startswith((f"{name}=", f"unknown {name} ")), line
+    assert any(word in line for word in (": give ", ": did you mean ", ": known: ")), line
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in OPTIONS_WRONG.items() for value in values], ids=repr
+)
+def test_a_wrong_option_is_one_line_with_the_fix(name, value):
+    with pytest.raises(ob.UsageError) as caught:
+        ob.ExecutionOptions(**{name: value})
+    line = str(caught.value)
+    assert "\n" not in line
+    assert name in line or name.replace("_", "-") in line, line
+
+
+def test_the_nearest_choice_is_named():
+    with pytest.raises(ob.UsageError, match=r"^unknown preset 'quik': did you mean quick\?$"):
+        ob.run("adding", "rnn", preset="quik")  # type: ignore[arg-type]
+    with pytest.raises(ob.UsageError, match=r"^unknown on_divergence 'stopp': did you mean stop\?$"):
+        ob.ExecutionOptions(on_divergence="stopp")  # type: ignore[arg-type]
+    with pytest.raises(ob.UsageError, match=r"give device='cuda', and choose the GPU by .*CUDA_VISIBLE_DEVICES=1$"):
+        ob.ExecutionOptions(device="cuda:1")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", [1, 1.0, np.int64(1), np.uint8(1), np.float64(1.0), np.array([1])[0]], ids=repr)
+def test_a_whole_number_of_any_type_is_a_seed(seed):
+    assert ob.sweep("adding", "rnn", seeds=[seed], settings=TINY, dry_run=True).plan.runs[0].config.spec.seed == 1
+
+
+def test_numpy_seeds_train_the_runs_of_pythons(tmp_path):
+    """The database is a path; the seeds come from numpy and pandas."""
+    import pandas as pd
+
+    db = tmp_path / "r.db"
+    first = ob.run("adding", "rnn", db=db, seed=np.int64(2), settings=TINY)
+    column = pd.DataFrame({"seed": [2.0, None]}).dropna()["seed"]
+    again = ob.sweep("adding", "rnn", db=db, seeds=column, settings=TINY, jobs=0)
+    assert [run.key for run in again.runs] == [first.key]
+    assert type(first.spec["seed"]) is int
+    with ob.open_results(db) as results:
+        assert list(results.runs("seed=2").seed) == [2]
+        assert list(results.runs(seed=[2, 3]).seed) == [2]
+
+
+def test_a_single_text_counts_as_a_list_of_one(tmp_path):
+    options = ob.ExecutionOptions(tags="abc", plugins="x.py", log_to=())  # type: ignore[arg-type]
+    assert (options.tags, options.plugins) == (("abc",), (Path("x.py"),))
+    assert ob.ExecutionOptions(tags=["b", "a", "b"]).tags == ("b", "a")  # type: ignore[arg-type]
+    with pytest.raises(ob.UsageError, match=r"x\.py"):
+        ob.run("adding", "rnn", options=options, settings=TINY)
+
+
+def test_the_methods_of_results_take_conditions():
+    """Names of columns are conditions there, and may be lists."""
+    parameters = inspect.signature(Results.runs).parameters
+    assert {"task", "model", "seed"} < parameters.keys()
