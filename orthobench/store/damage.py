@@ -21,6 +21,7 @@ from orthobench.errors import DamagedError
 from orthobench.metric import Metric
 from orthobench.settings import merged_settings
 from orthobench.store.connect import connect
+from orthobench.store.keys import check_key
 from orthobench.store.result import Status
 from orthobench.store.sqlite import SHOWN_PROBLEMS, damaged, primary_code, translated_errors
 from orthobench.store.tables import Base, Run
@@ -172,6 +173,7 @@ def _read(run: RowMapping) -> None:
     """
     column: dict[str, Any] = dict(run)
     try:
+        check_key(column["key"])
         Status(column["status"])
         merged_settings(column["spec"])
         sum(column["seconds"].values())
