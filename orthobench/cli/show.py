@@ -99,7 +99,7 @@ def command(
             console.print(records.cell(value), markup=False, soft_wrap=True)
     console.print("[bold]weights[/bold]" if weights else f"[bold]{'weights':<32}[/bold] none are kept")
     for kept_file in weights:
-        missing = "" if kept_file["exists"] else ", MISSING"
+        missing = ", MISSING" if kept_file["exists"] is False else ""
         size = f"iteration {kept_file['iteration']}, {kept_file['bytes']} bytes, sha256 {kept_file['sha256']}"
         console.print(f"    {kept_file['kind']:<28} {kept_file['file']}: {size}{missing}", markup=False, soft_wrap=True)
     if len(segments) > 1:
@@ -120,17 +120,17 @@ def _length_lines(measured: ByLength) -> Iterator[str]:
 
 
 def _weights_record(db: str, key: str, row: Weights) -> dict[str, Any]:
-    """Return a kept file with its whole path or URL, and whether it exists."""
-    from orthobench.errors import UsageError
-    from orthobench.weights.folder import find
+    """Return a kept file with its whole path or URL, and whether it exists; None for a URL, which is not opened."""
+    from orthobench.errors import UsageError, without_passwords
+    from orthobench.weights.folder import exists, find
 
     try:
         folder, name = find(db, key, row)
-        file, exists = folder.shown(name), folder.exists(name)
+        file = folder.shown(name)
     except UsageError:
-        file, exists = row.path, False
+        file = without_passwords(row.path)
     names = ("kind", "iteration", "bytes", "sha256")
-    return {"file": file, "exists": exists} | {name: getattr(row, name) for name in names}
+    return {"file": file, "exists": exists(db, key, row)} | {name: getattr(row, name) for name in names}
 
 
 def _segment(segment: Segment) -> dict[str, Any]:

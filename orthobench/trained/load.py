@@ -76,18 +76,26 @@ class TrainedModel:
 
 
 def load_run(
-    store: Store, database: str, run: Run, which: WhichWeights | None, device: torch.device, catalog: Catalog
+    store: Store,
+    database: str,
+    run: Run,
+    which: WhichWeights | None,
+    device: torch.device,
+    catalog: Catalog,
+    place: str | None = None,
 ) -> TrainedModel:
     """Return the model of a stored run.
 
     Args:
         which: None: the best weights if they are kept, else the last ones.
+        place: the folder or URL of weights that the command names; no other URL is opened.
 
     Raises:
-        UsageError: the run keeps no such weights, or its file is missing, cut off, changed or of another model.
+        UsageError: the run keeps no such weights, or its file is missing, cut off, changed, of another model or at
+            another URL.
     """
     record = choose(run, store.weights([run.id]), which)
-    content = read(database, run.key, record)
+    content = read(database, run.key, record, place)
     trained = load_content(content, record.path, device, catalog)
     if trained.key != run.key:
         raise UsageError(f"weights {record.path} are of run {trained.key}, not of run {run.key}: {BROKEN}")

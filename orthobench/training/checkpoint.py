@@ -21,7 +21,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from orthobench.errors import RunLockedError, StorageError, UsageError
+from orthobench.errors import RunLockedError, UsageError
 from orthobench.store.atomic import storage_error, write_bytes
 from orthobench.store.keys import as_name
 from orthobench.store.location import sqlite_file
