@@ -225,7 +225,8 @@ def drop_weights(
 ) -> None:
     """Remove kept weights of runs that meet all filters, and their records. The runs' results stay.
 
-    Files elsewhere than beside the database stay, too, unless --weights-at names their place. `orthobench ls --help` explains the filters.
+    Files elsewhere than beside the database stay, too, unless --weights-at names their place.
+    `orthobench ls --help` explains the filters.
     """
     from rich.filesize import decimal
 
