@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
+from pydantic import BaseModel, NonNegativeInt, ValidationError
 from torch import Tensor
 
 from orthobench.errors import UsageError
@@ -17,10 +18,15 @@ from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, Weights
 from orthobench.task import Task
+from orthobench.training.size import build_without_memory
 from orthobench.weights.content import BROKEN, SUFFIX, Content, decode
 from orthobench.weights.folder import read
 
 WhichWeights = Literal["best", "last"]
+LEAST_ROOM = 1 << 30
+"""Bytes that a model may always take."""
+UNEXPECTED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
+"""Errors that the settings of a damaged file may raise in the code of a model."""
 
 
 @dataclass
@@ -150,29 +156,77 @@ def load_content(content: bytes, name: str, device: torch.device, catalog: Catal
         UsageError: the content is cut off, is not of a model, or the run's plugins differ here.
     """
     decoded = decode(content, name)
-    spec, signature = _described(decoded, name)
-    config = resolve_again(catalog, spec)
-    model = config.model_class.build(config.model_settings, signature, torch.Generator())
+    facts = _described(decoded, name)
     try:
+        config = resolve_again(catalog, facts.spec)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
+    try:
+        _check_shapes(decoded, config, facts.signature, name)
+        model = config.model_class.build(config.model_settings, facts.signature, torch.Generator())
         model.load_state_dict(decoded.tensors)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"weights {name} are not of this {spec.model}: {BROKEN} ({reason})") from error
+    except UNEXPECTED as error:
+        reason = " ".join(str(error).split())[:400]
+        raise UsageError(f"weights {name} are not of this {facts.spec.model}: {BROKEN} ({reason})") from error
     model.to(device).eval()
-    facts = decoded.facts
-    return TrainedModel(model, config, signature, facts["kind"], facts["iteration"], device, content)
+    return TrainedModel(model, config, facts.signature, facts.kind, facts.iteration, device, content)
 
 
-def _described(decoded: Content, name: str) -> tuple[RunSpec, Signature]:
-    """Return the run and the signature of a file of weights."""
-    facts: dict[str, Any] = decoded.facts
-    if facts.get("kind") == "state":
+class _Facts(BaseModel):
+    """The facts of a file of weights, with their types."""
+
+    key: str
+    kind: Literal["best", "last"]
+    iteration: NonNegativeInt
+    spec: RunSpec
+    signature: Signature
+
+
+def _described(decoded: Content, name: str) -> _Facts:
+    """Return the facts of a file of weights.
+
+    Raises:
+        UsageError: one is missing or of another type, or the run's settings have another key.
+    """
+    if decoded.facts.get("kind") == "state":
         raise UsageError(f"{name} is a training state: give the file of the best or the last weights")
     try:
-        spec, signature = RunSpec(**facts["spec"]), Signature(**facts["signature"])
-        known = facts["key"] == spec.key and isinstance(facts["iteration"], int)
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"{name} lacks facts of its run ({error}): {BROKEN}") from error
+        facts = _Facts.model_validate(decoded.facts)
+        known = facts.key == facts.spec.key
+    except ValidationError as error:
+        reasons = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
+        raise UsageError(f"{name} lacks facts of its run ({reasons}): {BROKEN}") from error
+    except (ValueError, TypeError, RecursionError) as error:  # settings that JSON cannot hold, such as NaN
+        raise UsageError(f"{name} has other settings than a run ({error}): {BROKEN}") from error
     if not known:
         raise UsageError(f"{name} names a run that its settings do not make: {BROKEN}")
-    return spec, signature
+    return facts
+
+
+def _check_shapes(decoded: Content, config: RunConfig, signature: Signature, name: str) -> None:
+    """Refuse tensors of other names or shapes than the model's, before the model takes memory.
+
+    Raises:
+        UsageError: they differ, or the sizes are too large for the file.
+    """
+    settings, elements = config.model_settings, sum(tensor.numel() for tensor in decoded.tensors.values())
+    sizes = [settings.hidden_size, settings.layers, signature.input_size, signature.output_size]
+    largest = max(sizes)
+    differ = f"weights {name} are not of this {config.spec.model}: {BROKEN}"
+    if min(sizes) < 1 or largest > elements:
+        raise UsageError(f"{differ} (the file has {elements} numbers for a model of size {largest})")
+    try:
+        model = build_without_memory(config.model_class, settings, signature)
+    except RuntimeError as error:  # the model computes with the values of its tensors
+        if 4 * settings.layers * largest**2 > max(LEAST_ROOM, 64 * elements):
+            raise UsageError(f"{differ} (the file has {elements} numbers for a model of size {largest})") from error
+        return
+    wanted = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
+    stored = {key: tuple(tensor.shape) for key, tensor in decoded.tensors.items()}
+    wrong = [
+        f"{key}: {stored.get(key, 'missing')} in the file, {wanted.get(key, 'missing')} in the model"
+        for key in sorted(wanted.keys() | stored.keys())
+        if wanted.get(key) != stored.get(key)
+    ]
+    if wrong:
+        raise UsageError(f"{differ} ({'; '.join(wrong[:3])})")

@@ -93,5 +93,5 @@ def _state(content: bytes, name: str) -> Checkpoint:
     decoded = decode(content, name)
     try:
         return Checkpoint.read(restore(decoded.facts["structure"], decoded.tensors))
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UsageError(f"{name} is no training state of this version: {BROKEN}") from error
