@@ -11,13 +11,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from urllib.parse import unquote
 
 from sqlalchemy import Connection, Engine, RowMapping, Table, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from orthobench.errors import DamagedError
+from orthobench.errors import DamagedError, UsageError
 from orthobench.metric import Metric
 from orthobench.settings import merged_settings
 from orthobench.store.connect import connect
@@ -117,6 +118,23 @@ def check_before_writing(file: Path) -> None:
     if problems := _checked_by(file, f"quick_check({SHOWN_PROBLEMS + 1})", seconds=CHECK_SECONDS):
         raise damaged(file, *problems)
     _checked.add((status.st_dev, status.st_ino))
+
+
+def refuse_triggers(engine: Engine) -> None:
+    """Refuse to write to a SQLite file with triggers: orthobench has none, and they would change what it writes.
+
+    Raises:
+        UsageError: it has one.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    with engine.connect() as connection:
+        name = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalar()
+    if name is not None:
+        raise UsageError(
+            f"{_name(engine)} has a trigger {str(name)[:40]!r} that orthobench did not make, and is not written to: copy "
+            f"its runs to a new database with `orthobench db merge {quote(_name(engine))} --db NEW.db`"
+        )
 
 
 def integrity_problems(file: Path, *, immutable: bool = False) -> list[str]:

@@ -132,7 +132,7 @@ def test_no_mutation_ends_in_another_error(content, tmp_path):
     """Deterministic mutations of bytes, most of them in the header, load or are refused in one line."""
     chance, file = random.Random(0), tmp_path / "crafted.safetensors"
     (length,) = struct.unpack_from("<Q", content)
-    refusals = 0
+    refusals: list[str] = []
     for number in range(MUTATIONS):
         mutated = bytearray(content)
         for _ in range(chance.randint(1, 3)):
@@ -152,7 +152,6 @@ def test_no_mutation_ends_in_another_error(content, tmp_path):
         try:
             ob.load_model(file)
         except UsageError as error:
-            refusals += 1
-            assert "crafted" in str(error)
-            assert "\n" not in str(error)
-    assert refusals > MUTATIONS // 2
+            refusals.append(str(error))
+    assert len(refusals) > MUTATIONS // 2
+    assert [line for line in refusals if "crafted" not in line or "\n" in line] == []
