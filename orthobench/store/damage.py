@@ -132,8 +132,8 @@ def refuse_triggers(engine: Engine) -> None:
         name = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalar()
     if name is not None:
         raise UsageError(
-            f"{_name(engine)} has a trigger {str(name)[:40]!r} that orthobench did not make, and is not written to: copy "
-            f"its runs to a new database with `orthobench db merge {quote(_name(engine))} --db NEW.db`"
+            f"{_name(engine)} has a trigger {str(name)[:40]!r} that orthobench did not make, and is not written to: "
+            f"copy its runs to a new database with `orthobench db merge {quote(_name(engine))} --db NEW.db`"
         )
 
 

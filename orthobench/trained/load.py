@@ -88,20 +88,20 @@ def load_run(
     which: WhichWeights | None,
     device: torch.device,
     catalog: Catalog,
-    place: str | None = None,
+    weights_at: str | None = None,
 ) -> TrainedModel:
     """Return the model of a stored run.
 
     Args:
         which: None: the best weights if they are kept, else the last ones.
-        place: the folder or URL of weights that the command names; no other URL is opened.
+        weights_at: the folder or URL of weights that the command names; no other URL is opened.
 
     Raises:
         UsageError: the run keeps no such weights, or its file is missing, cut off, changed, of another model or at
             another URL.
     """
     record = choose(run, store.weights([run.id]), which)
-    content = read(database, run.key, record, place)
+    content = read(database, run.key, record, weights_at)
     trained = load_content(content, record.path, device, catalog)
     if trained.key != run.key:
         raise UsageError(f"weights {record.path} are of run {trained.key}, not of run {run.key}: {BROKEN}")
@@ -221,12 +221,12 @@ def _check_shapes(decoded: Content, config: RunConfig, signature: Signature, nam
         if 4 * settings.layers * largest**2 > max(LEAST_ROOM, 64 * elements):
             raise UsageError(f"{differ} (the file has {elements} numbers for a model of size {largest})") from error
         return
-    wanted = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
+    expected = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
     stored = {key: tuple(tensor.shape) for key, tensor in decoded.tensors.items()}
     wrong = [
-        f"{key}: {stored.get(key, 'missing')} in the file, {wanted.get(key, 'missing')} in the model"
-        for key in sorted(wanted.keys() | stored.keys())
-        if wanted.get(key) != stored.get(key)
+        f"{key}: {stored.get(key, 'missing')} in the file, {expected.get(key, 'missing')} in the model"
+        for key in sorted(expected.keys() | stored.keys())
+        if expected.get(key) != stored.get(key)
     ]
     if wrong:
         raise UsageError(f"{differ} ({'; '.join(wrong[:3])})")

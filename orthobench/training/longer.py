@@ -31,14 +31,14 @@ def why_not_longer(config: RunConfig) -> str:
 
 
 def begin_longer(
-    config: RunConfig, store: Store, database: str, checkpoints: Checkpoints, place: str | None = None
+    config: RunConfig, store: Store, database: str, checkpoints: Checkpoints, weights_at: str | None = None
 ) -> Run | None:
     """Create a run from the longest shorter one with a kept state, and return that one; None without one.
 
     The caller has locked the run. A run that exists stays as it is.
 
     Args:
-        place: the folder or URL of weights that the command names; no other URL is opened.
+        weights_at: the folder or URL of weights that the command names; no other URL is opened.
 
     Raises:
         UsageError: the kept state is missing, cut off or changed.
@@ -50,7 +50,7 @@ def begin_longer(
     if chosen is None:
         return None
     shorter, record = chosen
-    state = _state(read(database, shorter.key, record, place), record.path)
+    state = _state(read(database, shorter.key, record, weights_at), record.path)
     columns = config.spec.record() | {
         "status": Status.INTERRUPTED,
         "message": None,

@@ -3,8 +3,8 @@
 The database records a file in the folder beside it by its name alone. So the weights are found after the database and
 this folder have moved or have new names. It records other files by their absolute path or URL.
 
-A record may come from another machine or a stranger. So no command opens a URL that it does not name itself, and none
-removes a file elsewhere than in the folder beside its database or at the place that it names.
+A record may come from another machine or a stranger. So a command opens only URLs that it names itself. It
+removes files only in the folder beside its database, or at the place that it names.
 """
 
 from __future__ import annotations
@@ -187,18 +187,18 @@ def exists(database: str, key: str, record: Weights) -> bool | None:
     return None if folder.is_remote else folder.exists(name)
 
 
-def read(database: str, key: str, record: Weights, place: str | None = None) -> bytes:
+def read(database: str, key: str, record: Weights, weights_at: str | None = None) -> bytes:
     """Return the content of a recorded file, whose hash is checked.
 
     Args:
-        place: the folder or URL of weights that the command names; no other URL is opened.
+        weights_at: the folder or URL of weights that the command names; no other URL is opened.
 
     Raises:
         UsageError: the file is missing, is cut off or was changed, cannot be read, or is at another URL.
     """
     folder, name = find(database, key, record)
     folder.check_url()
-    if folder.is_remote and not (place is not None and weights_folder(database, place).holds(folder)):
+    if folder.is_remote and not (weights_at is not None and weights_folder(database, weights_at).holds(folder)):
         raise UsageError(
             f"weights {folder.shown(name)} of run {key} are at a URL that this command does not name: if you trust it, "
             f"add --weights-at {quote(without_passwords(folder.root))}"
@@ -218,19 +218,19 @@ def read(database: str, key: str, record: Weights, place: str | None = None) -> 
     return content
 
 
-def remove(database: str, key: str, records: Iterable[Weights], place: str | None = None) -> None:
+def remove(database: str, key: str, records: Iterable[Weights], weights_at: str | None = None) -> None:
     """Remove recorded files of a run in the folder beside its database, or at the place that the command names.
 
     Files elsewhere may belong to the database from which this one was copied: they stay, and a line names each.
     Missing files are passed over.
 
     Args:
-        place: the folder or URL of weights that the command names.
+        weights_at: the folder or URL of weights that the command names.
 
     Raises:
         StorageError: a file cannot be removed.
     """
-    own = [weights_folder(database), *([] if place is None else [weights_folder(database, place)])]
+    own = [weights_folder(database), *([] if weights_at is None else [weights_folder(database, weights_at)])]
     for record in records:
         try:
             folder, name = find(database, key, record)

@@ -182,16 +182,16 @@ FORMS = [
 @pytest.mark.parametrize("words", [("delete", KEYS[0], "--yes"), ("db", "drop-weights", "--yes")])
 def test_a_strangers_record_removes_no_file_of_mine(orthobench, world, form, words, caplog):
     name = f"{KEYS[0]}.last.safetensors"
-    mine = world / "mine.db.weights" / name
-    mine.parent.mkdir()
-    mine.write_text("mine")
+    own_file = world / "mine.db.weights" / name
+    own_file.parent.mkdir()
+    own_file.write_text("mine")
     (world / "lk" / "s.db.weights").mkdir()
     path = form.format(root=world, file=name)
     with open_store("lk/s.db") as store:
         store.log(store.get(KEYS[0]).id, [], [], {}, weights=[WeightsRow("last", 10, path, "0" * 64, 4)])
     outcome = orthobench(*words, "--db", "lk/s.db")
     assert outcome.code == 0, outcome.err
-    assert mine.read_text() == "mine"
+    assert own_file.read_text() == "mine"
     assert "stays: " in caplog.text
 
 
