@@ -169,6 +169,17 @@ def identity(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if settings.get(name + CHECKSUM) is None}
 
 
+def run_names(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of a run by what they identify: `key`, its `variant` without the seed, and its `condition`.
+
+    A condition is the task with its settings and version. Runs whose metrics are comparable share it.
+    """
+    whole = {name: identity(value) if isinstance(value, Mapping) else value for name, value in spec.items()}
+    task = {"task": whole["task"], "settings": whole["task_settings"], "version": whole["task_version"]}
+    variant = {name: value for name, value in whole.items() if name != "seed"}
+    return {"key": digest(whole), "variant": digest(variant), "condition": digest(task)}
+
+
 def text(value: Any) -> str:
     """Return a setting's JSON value as the command line has it."""
     if isinstance(value, list):
@@ -227,7 +238,7 @@ def read_toml(file: Path, named: str = "") -> dict[str, Any]:
         return tomllib.loads(file.read_text("utf-8-sig"))
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also of a number of thousands of digits, and of deep nesting
         raise UsageError(f"{name} is not TOML: {error}") from error
 
 

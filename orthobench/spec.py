@@ -16,7 +16,7 @@ from orthobench.model import Model, ModelSettings
 from orthobench.papers import Experiment, experiments
 from orthobench.plugins import Catalog, Plugin, Sources
 from orthobench.probe import Probe
-from orthobench.settings import SHORT_NAMES, Preset, Settings, digest, identity, merged_settings, same
+from orthobench.settings import SHORT_NAMES, Preset, Settings, merged_settings, run_names, same
 from orthobench.task import Task, TrainingSettings
 
 
@@ -37,34 +37,33 @@ class RunSpec:
     seed: int
 
     @cached_property
+    def _names(self) -> dict[str, str]:
+        return run_names(asdict(self))
+
+    @property
     def key(self) -> str:
         """The run's name: 16 hexadecimal digits."""
-        return digest(self._identity())
+        return self._names["key"]
 
     @property
     def variant(self) -> str:
         """The run's name without its seed. Runs that differ in the seed alone share it."""
-        return digest({name: value for name, value in self._identity().items() if name != "seed"})
+        return self._names["variant"]
 
     @property
     def condition(self) -> str:
         """The name of the task and its settings. Runs whose metrics are comparable share it."""
-        return digest({"task": self.task, "settings": identity(self.task_settings), "version": self.task_version})
+        return self._names["condition"]
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of the task, the model and training, by name."""
         return merged_settings(vars(self))
 
-    def _identity(self) -> dict[str, Any]:
-        return {name: identity(value) if isinstance(value, dict) else value for name, value in asdict(self).items()}
-
     def record(self) -> dict[str, Any]:
         """Return the columns of the database's run record that follow from the spec."""
         return {
-            "key": self.key,
-            "variant": self.variant,
-            "condition": self.condition,
+            **self._names,
             "task": self.task,
             "model": self.model,
             "seed": self.seed,

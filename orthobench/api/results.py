@@ -230,13 +230,15 @@ class Results:
         table.attrs = {"metric": measured.metric, "trained": measured.trained}
         return table
 
-    def delete(self, runs: Runs) -> Path | None:
+    def delete(self, runs: Runs, *, weights_at: str | None = None) -> Path | None:
         """Delete runs with all their rows, checkpoints and weights; return the copy of the database made before.
 
-        The copy does not contain the weights.
+        The copy does not contain the weights. Weights elsewhere than in the folder beside the database stay, because
+        another database may record them, too; a warning names each file.
 
         Args:
             runs: None is no selection here.
+            weights_at: a folder or a URL whose weights are removed, too.
 
         Returns:
             The copy; None for a server's database, which has no copy.
@@ -260,7 +262,7 @@ class Results:
                 weights = self.store.weights([number])
                 self.store.delete(number)
                 checkpoints_at(root, key).clear()
-                remove_weights(self.db, key, weights)
+                remove_weights(self.db, key, weights, weights_at)
         return copy
 
     def export(self, to: str, runs: Runs = None) -> Exported:
@@ -311,15 +313,18 @@ class Results:
             if row.run_id in by_id and (kinds is None or row.kind in kinds)
         ]
 
-    def drop_weights(self, chosen: Sequence[tuple[Run, Weights]]) -> None:
-        """Remove kept files, such as those that `weights` returns; the runs' results stay.
+    def drop_weights(self, chosen: Sequence[tuple[Run, Weights]], *, weights_at: str | None = None) -> None:
+        """Remove kept files, such as those that `weights` returns, and their records; the runs' results stay.
+
+        Args:
+            weights_at: as for `delete`, which says which files stay.
 
         Raises:
             StorageError: a file cannot be removed.
         """
         for run, row in chosen:
             self.store.drop_weights(run.id, [row.kind])
-            remove_weights(self.db, run.key, [row])
+            remove_weights(self.db, run.key, [row], weights_at)
 
     def table(self, paper: str, name: str) -> pd.DataFrame:
         """Return a table of a paper, printed beside measured: one row per printed number.

@@ -27,6 +27,7 @@ def load_model(
     db: str | Path | None = None,
     *,
     weights: WhichWeights | None = None,
+    weights_at: str | None = None,
     device: DeviceName = "cpu",
     plugins: Sequence[Path] = (),
 ) -> TrainedModel:
@@ -36,6 +37,7 @@ def load_model(
         run: a record, a key or its first digits, or a file of weights.
         db: the database of the run; None for the default one. A file of weights needs none.
         weights: "best" or "last"; None: the best ones if they are kept.
+        weights_at: the URL of the weights, if the database records one; no other URL is opened.
         device: the device of the model.
         plugins: Python files with the run's task and model, if these are not built in.
 
@@ -43,7 +45,7 @@ def load_model(
         UsageError: the run is unknown, keeps no such weights, or their file is missing, cut off, changed or of another
             model.
     """
-    with _loaded(run, db, weights, device, plugins) as (trained, _):
+    with _loaded(run, db, weights, weights_at, device, plugins) as (trained, _):
         return trained
 
 
@@ -55,6 +57,7 @@ def evaluate(
     seed: int | None = None,
     db: str | Path | None = None,
     weights: WhichWeights | None = None,
+    weights_at: str | None = None,
     device: DeviceName = "cpu",
     backend: BackendName = "auto",
     plugins: Sequence[Path] = (),
@@ -65,7 +68,7 @@ def evaluate(
     Without other settings, on the same machine and device, the values are those that the run stored.
 
     Args:
-        run: as for `load_model`; `db`, `weights`, `device` and `plugins` likewise.
+        run: as for `load_model`; `db`, `weights`, `weights_at`, `device` and `plugins` likewise.
         settings: settings of the task in place of the run's, such as {"sequence_length": 400}.
         seed: the seed of the data in place of the run's.
         backend: the kernels of the recurrence.
@@ -77,7 +80,7 @@ def evaluate(
     from orthobench.trained.evaluate import evaluate as measure
     from orthobench.trained.evaluate import stored_metrics
 
-    with use_data_folder(data_folder), _loaded(run, db, weights, device, plugins) as (trained, opened):
+    with use_data_folder(data_folder), _loaded(run, db, weights, weights_at, device, plugins) as (trained, opened):
         stored = {}
         if opened is not None:
             results, record = opened
@@ -95,13 +98,14 @@ def export(
     batch: int | None = None,
     db: str | Path | None = None,
     weights: WhichWeights | None = None,
+    weights_at: str | None = None,
     plugins: Sequence[Path] = (),
     data_folder: Path | None = None,
 ) -> Exported:
     """Write the model of a run into a file, for other programs.
 
     Args:
-        run: as for `load_model`; `db`, `weights` and `plugins` likewise.
+        run: as for `load_model`; `db`, `weights`, `weights_at` and `plugins` likewise.
         file: the file; one of the same kind is replaced.
         form: "safetensors" for the weights, "onnx" or "pt2" for the program.
         steps: the number of time steps of the program; None for that of the task's test data.
@@ -115,7 +119,7 @@ def export(
     """
     from orthobench.trained.export import export as write
 
-    with use_data_folder(data_folder), _loaded(run, db, weights, "cpu", plugins) as (trained, _):
+    with use_data_folder(data_folder), _loaded(run, db, weights, weights_at, "cpu", plugins) as (trained, _):
         return write(trained, form, Path(file), steps=steps, batch=batch)
 
 
@@ -124,6 +128,7 @@ def _loaded(
     run: Run | str | Path,
     db: str | Path | None,
     weights: WhichWeights | None,
+    weights_at: str | None,
     device: DeviceName,
     plugins: Sequence[Path],
 ) -> Iterator[tuple[TrainedModel, tuple[Results, Run] | None]]:
@@ -140,4 +145,4 @@ def _loaded(
         return
     with Results(named_or_default(db, writes=False)) as results:
         record = results.store.get(run.key if isinstance(run, Run) else str(run))
-        yield load_run(results.store, results.db, record, weights, chosen, catalog), (results, record)
+        yield load_run(results.store, results.db, record, weights, chosen, catalog, weights_at), (results, record)

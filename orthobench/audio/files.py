@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 RATE = 8000
 """Samples per second of all speech after `read`."""
+RATES = range(1000, 768_001)
+"""Samples per second of files that `read` accepts; other rates are damage of the header."""
 
 _FULL_SCALE = 1 << 15
 
@@ -100,4 +102,11 @@ def _opened(path: Path) -> soundfile.SoundFile:
     if file.frames == 0:
         file.close()
         raise UsageError(f"{path} has no samples: replace it by a complete copy, or remove it")
+    if file.samplerate not in RATES:
+        rate = file.samplerate
+        file.close()
+        raise UsageError(
+            f"{path} has {rate} samples per second, beyond {RATES[0]} to {RATES[-1]}: its header is damaged, export it "
+            "again"
+        )
     return file

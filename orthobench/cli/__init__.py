@@ -38,6 +38,7 @@ from orthobench.cli import (
 from orthobench.cli.once import Command, Group
 from orthobench.cli.replaced import replacement
 from orthobench.errors import OrthobenchError, one_line, without_passwords
+from orthobench.execution.output import harmless_output
 from orthobench.execution.signals import stop_while_torch_is_loaded
 
 GROUPS = {
@@ -152,11 +153,16 @@ def main() -> None:
     # NumPy and SciPy, which slow down small products such as eigenvalues a hundred times.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("orthobench").setLevel(logging.INFO)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # an encoding without some letter never ends a command
             stream.reconfigure(errors=SPELLED)
+    with harmless_output():
+        _run_command()
+
+
+def _run_command() -> None:
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("orthobench").setLevel(logging.INFO)
     stop_while_torch_is_loaded()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:2])
     try:

@@ -104,7 +104,7 @@ def command(
     }
     console.print(tables.get(name, recurrence_table)(results))
     for line in notes(results):
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
 
 
 def recurrence_table(results: dict[str, Any]) -> Any:

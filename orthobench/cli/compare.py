@@ -81,19 +81,18 @@ def command(
 
 
 def _print(contrast: Contrast, p: float | None, value: str) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from orthobench.cli.contrasts import result_lines
     from orthobench.cli.records import console
 
     out = console()
-    table = Table("", escape(contrast.first.text), escape(contrast.second.text), box=None)
+    table = Table("", contrast.first.text, contrast.second.text, box=None)
     table.add_row("runs", *(", ".join(f"{n} {status}" for status, n in each.items()) for each in contrast.counts))
     table.add_row(f"{contrast.metric}, {value}, median", *("–" if m is None else str(m) for m in contrast.medians))
     for name, (left, right) in (contrast.settings | contrast.environment).items():
-        table.add_row(name, escape(left), escape(right))
+        table.add_row(name, left, right)
     out.print(table)
     for line in result_lines(contrast, p, value):
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
     out.print()

@@ -133,7 +133,6 @@ def _changes(changes: dict[str, tuple[str, str]]) -> str:
 
 
 def _print(compared: DatabaseComparison, names: Sequence[str], value: str) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from orthobench.cli.contrasts import result_lines
@@ -142,23 +141,23 @@ def _print(compared: DatabaseComparison, names: Sequence[str], value: str) -> No
     out = console()
     for match, p in zip(compared.matches, compared.adjusted(), strict=True):
         contrast = match.contrast
-        table = Table(escape(match.label), *map(escape, names), box=None)
+        table = Table(match.label, *names, box=None)
         table.add_row("runs", *(", ".join(f"{n} {status}" for status, n in each.items()) for each in contrast.counts))
         table.add_row(f"{contrast.metric}, {value}, median", *("–" if m is None else str(m) for m in contrast.medians))
         for name, (left, right) in (contrast.settings | contrast.environment).items():
-            table.add_row(name, escape(left), escape(right))
+            table.add_row(name, left, right)
         out.print(table)
-        out.print(f"{match.identical} of {len(match.seeds)} common seeds have the same run and number", markup=False)
+        out.print(f"{match.identical} of {len(match.seeds)} common seeds have the same run and number")
         for line in result_lines(contrast, p if len(compared.matches) > 1 else None, value):
-            out.print(line, markup=False, soft_wrap=True)
+            out.print(line, soft_wrap=True)
         out.print()
     for name, side in zip(names, compared.alone, strict=True):
         if side:
-            out.print(f"only in {name}:", markup=False)
+            out.print(f"only in {name}:")
         for lone in side:
-            out.print(f"  {_shown(lone)}", markup=False, soft_wrap=True)
+            out.print(f"  {_shown(lone)}", soft_wrap=True)
     if not compared.matches:
-        out.print("no settings are in both databases", markup=False)
+        out.print("no settings are in both databases")
 
 
 def _shown(lone: Lone) -> str:

@@ -11,7 +11,7 @@ import typer
 
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
 from orthobench.cli.once import Command, Group
-from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WrittenDatabase, print_help
+from orthobench.cli.options import DEFAULT_DATABASE, Database, Json, WeightsPlace, WrittenDatabase, print_help
 
 app = typer.Typer(
     cls=Group,
@@ -37,6 +37,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     from orthobench.store import Store
     from orthobench.store.default import is_protected
     from orthobench.store.describe import describe
+    from orthobench.store.keys import is_key
     from orthobench.store.location import sqlite_file
     from orthobench.store.open import HEAD, make_engine
     from orthobench.store.sqlite import summary
@@ -48,7 +49,9 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
     content, shown = describe(db), without_passwords(db)
     root = checkpoint_root(db)
     with Store(make_engine(db)) as store:
-        states = Counter(str(current_status(store, root, key, status)) for key, status in content.runs)
+        states = Counter(
+            str(current_status(store, root, key, status) if is_key(key) else status) for key, status in content.runs
+        )
         weights = store.weights() if "weights" in content.rows else []
     folders = sorted(
         {
@@ -243,10 +246,12 @@ def drop_weights(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the files, and remove nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove without a question.")] = False,
+    weights_at: WeightsPlace = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Remove kept weights of runs that meet all filters. The runs' results stay.
+    """Remove kept weights of runs that meet all filters, and their records. The runs' results stay.
 
+    Files elsewhere than beside the database stay, too, unless --weights-at names their place.
     `orthobench ls --help` explains the filters.
     """
     from rich.filesize import decimal
@@ -270,7 +275,7 @@ def drop_weights(
             return
         if not yes:
             typer.confirm(f"Remove these {total}?", abort=True)
-        results.drop_weights(chosen)
+        results.drop_weights(chosen, weights_at=weights_at)
     typer.echo(f"{total} removed")
 
 

@@ -8,7 +8,7 @@ import typer
 
 from orthobench.cli import completion
 from orthobench.cli.filters import NO_FILTERS, Filters, filtered
-from orthobench.cli.options import DEFAULT_DATABASE, Database
+from orthobench.cli.options import DEFAULT_DATABASE, Database, WeightsPlace
 
 
 @filtered()
@@ -20,10 +20,12 @@ def command(
     filters: Filters = NO_FILTERS,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs, and delete nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without a question.")] = False,
+    weights_at: WeightsPlace = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
     """Delete runs with all their rows, checkpoints and weights. Name the runs, or give filters that they must meet.
 
+    Weights elsewhere than beside the database stay, unless --weights-at names their place.
     A SQLite database is copied before; `orthobench ls --help` explains the filters.
     """
     from orthobench.analysis.selection import NoMatchError, select_runs
@@ -53,5 +55,5 @@ def command(
             return
         if not yes:
             typer.confirm(f"Delete these {len(chosen)} runs?", abort=True)
-        copy = results.delete(chosen)
+        copy = results.delete(chosen, weights_at=weights_at)
     typer.echo(f"{len(chosen)} runs deleted" + (f"; {copy} is the database before" if copy else ""))

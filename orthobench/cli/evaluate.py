@@ -18,6 +18,7 @@ from orthobench.cli.options import (
     Json,
     PluginFiles,
     TrainedRun,
+    WeightsPlace,
     Which,
 )
 
@@ -29,6 +30,7 @@ def command(
         int | None, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of the data [the run's].")
     ] = None,
     weights: Which = None,
+    weights_at: WeightsPlace = None,
     device: Device = "auto",
     backend: Backend = "auto",
     db: Database = DEFAULT_DATABASE,
@@ -50,6 +52,7 @@ def command(
         seed=seed,
         db=db,
         weights=weights,
+        weights_at=weights_at,
         device=device,
         backend=backend,
         plugins=tuple(plugin or ()),

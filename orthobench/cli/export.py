@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, PluginFiles, TrainedRun, Which
+from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, PluginFiles, TrainedRun, WeightsPlace, Which
 
 
 def command(
@@ -20,6 +20,7 @@ def command(
         ),
     ],
     weights: Which = None,
+    weights_at: WeightsPlace = None,
     steps: Annotated[
         int | None, typer.Option("--steps", min=1, metavar="T", help="Time steps of the program [the task's].")
     ] = None,
@@ -34,7 +35,17 @@ def command(
     """Write the model of a run into a file. The file has the weights alone, or a program with the weights inside."""
     from orthobench import api
 
-    written = api.export(run, file, form, steps=steps, batch=batch, db=db, weights=weights, plugins=tuple(plugin or ()))  # type: ignore[arg-type]
+    written = api.export(
+        run,
+        file,
+        form,  # type: ignore[arg-type]
+        steps=steps,
+        batch=batch,
+        db=db,
+        weights=weights,
+        weights_at=weights_at,
+        plugins=tuple(plugin or ()),
+    )
     typer.echo(f"{file} has the weights" if written.inputs is None else f"{file} has the program")
     if written.inputs is not None and written.outputs is not None:
         names = "[time, features]" if len(written.inputs) == 2 else "[time, batch, features]"

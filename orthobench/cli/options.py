@@ -97,6 +97,14 @@ WeightsAt = Annotated[
         "--weights-at", metavar="PLACE", help="Folder or URL of kept weights; else the folder beside the database."
     ),
 ]
+WeightsPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--weights-at",
+        metavar="PLACE",
+        help="Folder or URL of the weights, if it is not the folder beside the database.",
+    ),
+]
 TrainedRun = Annotated[
     str,
     typer.Argument(

@@ -194,8 +194,8 @@ def _print_explanation(explanation: dict[str, Any]) -> None:
 
 
 def _print_list(listed: list[dict[str, Any]]) -> None:
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     from orthobench.cli.records import console
 
@@ -205,9 +205,9 @@ def _print_list(listed: list[dict[str, Any]]) -> None:
         option = "" if record.get("default", True) else f" (-s probes={record['name']})"
         unchecked = f" (not checked: {record['unchecked']})" if "unchecked" in record else ""
         if fault:
-            title = f"[red]cannot be used: {escape(fault)}[/red]"
+            title = Text(f"cannot be used: {fault}", style="red")
         else:
-            title = escape(f"{record['title']}{option}{unchecked}")
+            title = Text(f"{record['title']}{option}{unchecked}")
         table.add_row(record["kind"], record["name"], record["origin"], title)
     console().print(table)
 

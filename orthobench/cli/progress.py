@@ -120,10 +120,11 @@ class Progress(LiveDisplay, EventSink):
 
 def _bar() -> Bar:
     """Return a live table with one row per run, of columns that fit the terminal."""
-    from rich.console import Console
     from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
     from rich.table import Column
+
+    from orthobench.cli.console import Console
 
     def text(template: str) -> TextColumn:
         return TextColumn(template, markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
@@ -160,8 +161,9 @@ def busy(text: str, shown: bool = True) -> Iterator[None]:
         print(text, file=sys.stderr)
         yield
         return
-    from rich.console import Console
     from rich.markup import escape
+
+    from orthobench.cli.console import Console
 
     with Console(stderr=True).status(escape(text)):
         yield
@@ -184,7 +186,7 @@ class SideBySide(LiveDisplay):
     def print_line(self, text: str) -> None:
         """Print a line above the live display."""
         if self.live:
-            self.bar.console.print(text, markup=False, highlight=False)
+            self.bar.console.print(text)
         else:
             print(text, file=sys.stderr)
 
@@ -223,9 +225,10 @@ class Downloads:
     """Displays downloads; as a context it holds the live display."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
         from rich.progress import Progress as Bar
+
+        from orthobench.cli.console import Console
 
         columns = (
             TextColumn("{task.description}", markup=False),

@@ -9,16 +9,17 @@ from orthobench.settings import text
 from orthobench.store.strict_json import dumps
 
 if TYPE_CHECKING:
+    from orthobench.cli.console import Console
     from orthobench.store import Run
 
 
-def console() -> Any:
+def console() -> Console:
     """Return a console for tables; piped output is not wrapped."""
     import sys
 
-    from rich.console import Console
+    from orthobench.cli.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    return Console(width=None if sys.stdout.isatty() else 200)
 
 
 def brief(run: Run, status: str) -> dict[str, Any]:

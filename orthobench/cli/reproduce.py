@@ -183,7 +183,6 @@ def command(
 
 def _print_claims(result: SmallResult) -> None:
     """Print the claims of all figures in a table."""
-    from rich.markup import escape
     from rich.table import Table
 
     from orthobench.cli.records import console
@@ -193,7 +192,7 @@ def _print_claims(result: SmallResult) -> None:
         for number, claim_result in enumerate(claim_results):
             name = "" if number else f"{paper.key} {artifact.name}"
             verdict = f"{claim_result.verdict}{'*' if claim_result.uncounted else ''}"
-            table.add_row(name, escape(claim_result.claim.text), verdict, escape(claim_result.reason))
+            table.add_row(name, claim_result.claim.text, verdict, claim_result.reason)
     console().print(table)
     counts = result.claim_counts
     if counts.apart:

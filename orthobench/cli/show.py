@@ -84,28 +84,30 @@ def command(
     for name, value in record.items():
         if name == "by_length" and measured is not None:
             for line in _length_lines(measured):
-                console.print(line, markup=False, soft_wrap=True)
+                console.print(line, soft_wrap=True)
         elif isinstance(value, dict):
-            console.print(f"[bold]{name}[/bold]")
+            console.print(name, style="bold")
             for inner, entry in value.items():
                 text = _last(entry) if name == "metrics" else entry
-                console.print(f"    {inner:<28} ", end="")
-                console.print(records.cell(text), markup=False, soft_wrap=True)
+                console.print(f"    {inner:<28} ", end="", soft_wrap=True)
+                console.print(records.cell(text), soft_wrap=True)
         elif isinstance(value, list):
-            console.print(f"[bold]{name:<32}[/bold] ", end="")
-            console.print(", ".join(value) or "-", markup=False, soft_wrap=True)
+            console.print(f"{name:<32} ", style="bold", end="")
+            console.print(", ".join(value) or "-", soft_wrap=True)
         elif value is not None:
-            console.print(f"[bold]{name:<32}[/bold] ", end="")
-            console.print(records.cell(value), markup=False, soft_wrap=True)
-    console.print("[bold]weights[/bold]" if weights else f"[bold]{'weights':<32}[/bold] none are kept")
+            console.print(f"{name:<32} ", style="bold", end="")
+            console.print(records.cell(value), soft_wrap=True)
+    console.print("weights" if weights else f"{'weights':<32} ", style="bold", end="\n" if weights else "")
+    if not weights:
+        console.print("none are kept")
     for kept_file in weights:
-        missing = "" if kept_file["exists"] else ", MISSING"
+        missing = ", MISSING" if kept_file["exists"] is False else ""
         size = f"iteration {kept_file['iteration']}, {kept_file['bytes']} bytes, sha256 {kept_file['sha256']}"
-        console.print(f"    {kept_file['kind']:<28} {kept_file['file']}: {size}{missing}", markup=False, soft_wrap=True)
+        console.print(f"    {kept_file['kind']:<28} {kept_file['file']}: {size}{missing}", soft_wrap=True)
     if len(segments) > 1:
-        console.print("[bold]segments[/bold]")
+        console.print("segments", style="bold")
         for text in _segment_lines(segments):
-            console.print(f"    {text}", markup=False, soft_wrap=True)
+            console.print(f"    {text}", soft_wrap=True)
 
 
 def _length_lines(measured: ByLength) -> Iterator[str]:
@@ -120,17 +122,17 @@ def _length_lines(measured: ByLength) -> Iterator[str]:
 
 
 def _weights_record(db: str, key: str, row: Weights) -> dict[str, Any]:
-    """Return a kept file with its whole path or URL, and whether it exists."""
-    from orthobench.errors import UsageError
-    from orthobench.weights.folder import find
+    """Return a kept file with its whole path or URL, and whether it exists; None for a URL, which is not opened."""
+    from orthobench.errors import UsageError, without_passwords
+    from orthobench.weights.folder import exists, find
 
     try:
         folder, name = find(db, key, row)
-        file, exists = folder.shown(name), folder.exists(name)
+        file = folder.shown(name)
     except UsageError:
-        file, exists = row.path, False
+        file = without_passwords(row.path)
     names = ("kind", "iteration", "bytes", "sha256")
-    return {"file": file, "exists": exists} | {name: getattr(row, name) for name in names}
+    return {"file": file, "exists": exists(db, key, row)} | {name: getattr(row, name) for name in names}
 
 
 def _segment(segment: Segment) -> dict[str, Any]:

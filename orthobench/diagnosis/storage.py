@@ -69,7 +69,7 @@ def _weights(location: str) -> Iterator[Finding]:
     folder = without_passwords(weights_folder(location).root)
     megabytes = sum(row.bytes for row in rows) / 1e6
     yield Finding("database", "weights", f"{len(rows)} files, {megabytes:.1f} MB, by default in {folder}")
-    missing = [row.path for row in rows if not exists(location, keys[row.run_id], row)]
+    missing = [row.path for row in rows if exists(location, keys[row.run_id], row) is False]
     if missing:
         text = f"missing files: {len(missing)}, such as {without_passwords(missing[0])}"
         fix = "move them back, or remove their records with orthobench db drop-weights"

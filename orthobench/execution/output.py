@@ -1,4 +1,8 @@
-"""Output that outlives its reader: a pipe or terminal that closes never ends a run."""
+"""Output that outlives its reader and controls no terminal.
+
+A pipe or terminal that closes never ends a run. Texts of databases, plugins and errors come from anywhere: their
+control characters would clear the screen, write to the clipboard or hide a line.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,9 @@ import io
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -28,6 +32,52 @@ def leave_terminal() -> None:
         with suppress(OSError):
             if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
                 send_nowhere(descriptor)
+
+
+_HARMFUL = {
+    code: "?"
+    for codes in (range(0x20), range(0x7F, 0xA0), range(0x202A, 0x202F), range(0x2066, 0x206A))
+    for code in codes
+    if chr(code) not in "\t\n"
+}
+"""The control characters C0 and C1, DEL, and those that override the direction of writing."""
+
+
+def harmless(text: str) -> str:
+    """Return a text with ? for each character that controls a terminal; lines and tabs stay."""
+    return text.translate(_HARMFUL)
+
+
+class HarmlessStream:
+    """A text stream that writes ? for control characters.
+
+    It hides the stream's `buffer`, past which a program could write. rich takes the stream itself for its own codes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        return self.rich_proxied_file.write(harmless(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.rich_proxied_file.writelines(map(harmless, lines))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":
+            raise AttributeError(name)
+        return getattr(self.rich_proxied_file, name)
+
+
+@contextmanager
+def harmless_output() -> Iterator[None]:
+    """Inside the block, print no control characters of texts."""
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, HarmlessStream(stream)) for stream in streams)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
 
 
 @contextmanager
@@ -58,6 +108,8 @@ class _LastingFile(io.FileIO):
 
 def _lasting(stream: TextIO) -> TextIO:
     """Return a lasting stream onto the file of a stream; a stream without a file stays as it is."""
+    if isinstance(stream, HarmlessStream):
+        return cast(TextIO, HarmlessStream(_lasting(stream.rich_proxied_file)))
     try:
         descriptor = stream.fileno()
     except (AttributeError, OSError, ValueError):

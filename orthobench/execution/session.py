@@ -40,6 +40,7 @@ from orthobench.training.longer import begin_longer, why_not_longer
 from orthobench.training.loop import Interrupted
 from orthobench.training.profiling import RunProfile
 from orthobench.weights.folder import remove as remove_weights
+from orthobench.weights.folder import weights_folder
 
 
 @dataclass(frozen=True)
@@ -174,11 +175,11 @@ class Session:
                 weights = store.weights([existing_run.id])
                 store.delete(existing_run.id)
                 checkpoints.clear()
-                remove_weights(self.database, key, weights)
+                remove_weights(self.database, key, weights, self._weights_place)
         if extend and store.find(key) is None:
             checkpoints = checkpoints_at(self.checkpoints, key)
             with lock(store, checkpoints):
-                shorter = begin_longer(config, store, self.database, checkpoints)
+                shorter = begin_longer(config, store, self.database, checkpoints, self._weights_place)
             if shorter is None:
                 why = why_not_longer(config) or (
                     "no shorter run of these settings has kept its training state with --keep-weights last"
@@ -297,6 +298,11 @@ class Session:
     def _group_size(self, config: RunConfig) -> int:
         assert self.options.gpu_batch is not None
         return group_size(config, self.options.gpu_batch, self.device)
+
+    @property
+    def _weights_place(self) -> str:
+        """The folder or URL in which this session keeps weights."""
+        return weights_folder(self.database, self.options.weights, self.checkpoints).root
 
     def _records(self, runs: Sequence[SweepRun]) -> list[Run]:
         return self.store.runs(keys=[config.spec.key for config, _ in runs]) if self.store else []

@@ -28,6 +28,16 @@ class SlurmSettings:
     options: Mapping[str, str | bool] = field(default_factory=dict)
     folder: Path | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse control characters, such as a new line: what follows would be a line of the job's script.
+
+        Raises:
+            UsageError: an option has one.
+        """
+        for name, value in self.options.items():
+            if not f"{name}{value}".isprintable():
+                raise UsageError(f"--slurm {name!r}: its value has a control character; write it in one line")
+
     @property
     def asks_for_gpus(self) -> bool:
         """Whether the options request GPUs."""

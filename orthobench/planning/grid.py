@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Context, Decimal, InvalidOperation
 from itertools import product
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ from orthobench.settings import text
 
 MAX_POINTS = 10_000
 """The largest number of values in a range; more is taken for a typing error."""
+MAX_DIGITS = 400
+"""The largest exponent of a number in a range, and the most characters; floats end at 1e308."""
 
 TUPLE = r"\(([^()]*)\)"
 NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
@@ -130,7 +133,7 @@ def _values(key: str, part: str) -> Iterator[str]:
         yield part
         return
     first, last, sign, step = match.groups()
-    value, end, change = Decimal(first), Decimal(last), Decimal(step)
+    value, end, change = (_decimal(key, part, text) for text in (first, last, step))
     times = sign == "x"
     rises = value <= end and (change > 1 and value > 0 if times else change > 0)
     falls = times and 0 < change < 1 and value >= end > 0
@@ -143,6 +146,19 @@ def _values(key: str, part: str) -> Iterator[str]:
         if value > end if rises else value < end:
             return
     raise UsageError(f"grid '{key}={part}' has more than {MAX_POINTS} values")
+
+
+def _decimal(key: str, part: str, text: str) -> Decimal:
+    """Return a number of a range.
+
+    Raises:
+        UsageError: it has more digits or a larger exponent than any setting.
+    """
+    with suppress(InvalidOperation):  # of an exponent that is no number for decimal
+        value = Decimal(text[: MAX_DIGITS + 1])
+        if len(text) <= MAX_DIGITS and -MAX_DIGITS <= value.adjusted() <= MAX_DIGITS:
+            return value
+    raise UsageError(f"grid '{key}={part[:40]}' has a number beyond 1e-{MAX_DIGITS} to 1e{MAX_DIGITS}")
 
 
 def _number(exact: Decimal, pointed: bool) -> str:

@@ -322,7 +322,9 @@ def _base(kind: PluginKind) -> type:
 def _guarded(load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except (Exception, SystemExit) as error:  # a script may end in sys.exit
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a script may end in sys.exit, or raise an error of its own
         raise PluginError(f"{type(error).__name__}: {error}") from error
 
 

@@ -23,6 +23,7 @@ from torch.utils.tensorboard.summary import hparams
 from orthobench.sinks.destination import Change
 from orthobench.sinks.record import Points, RunRecord, equal
 from orthobench.store import Status
+from orthobench.store.keys import as_name
 
 SUFFIX = ".orthobench"
 """The end of the names of the event files that this module writes, and may replace."""
@@ -37,8 +38,12 @@ class TensorBoard:
         self.folder = folder
 
     def open(self, record: RunRecord, points: Points) -> TensorBoardRun:
-        """Return a writer of the run; event files with other points are replaced."""
-        folder = self.folder / record.key
+        """Return a writer of the run; event files with other points are replaced.
+
+        Raises:
+            DamagedError: the run's key names no file.
+        """
+        folder = self.folder / as_name(record.key)
         earlier = _own_files(folder)
         if earlier:
             sent, content = _read(folder)

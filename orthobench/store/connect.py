@@ -24,7 +24,9 @@ def connect(
     name = f"file:{quote(str(file.absolute()))}?mode={mode}"
     if immutable or is_read_only(file):
         name += "&immutable=1"
-    return closing(sqlite3.connect(name, timeout=BUSY_TIMEOUT_MS / 1000, uri=True))
+    connection = sqlite3.connect(name, timeout=BUSY_TIMEOUT_MS / 1000, uri=True)
+    connection.execute("PRAGMA trusted_schema = OFF")  # a file from elsewhere may have views that call functions
+    return closing(connection)
 
 
 def is_read_only(file: Path) -> bool:

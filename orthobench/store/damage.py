@@ -15,16 +15,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from urllib.parse import unquote
 
 from sqlalchemy import Column, Connection, Engine, Table, event, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from orthobench.errors import DamagedError
+from orthobench.errors import DamagedError, UsageError
 from orthobench.metric import Metric
 from orthobench.settings import merged_settings
 from orthobench.store.connect import connect
+from orthobench.store.keys import check_key
 from orthobench.store.result import Status
 from orthobench.store.sqlite import RESTORE, SHOWN_PROBLEMS, damaged, primary_code, repair_of, translated_errors
 from orthobench.store.tables import Base, Environment, Run
@@ -92,7 +94,7 @@ def refuse(engine: Engine, cause: BaseException | None = None) -> None:
     """
     damages, faults = _examined(engine)
     if damages or faults:
-        location = database_name(engine)
+        location = databasedatabase_name(engine)
         fix = RESTORE if damages else repair_of(location)
         raise damaged(location, *damages, *map(str, faults), fix=fix) from cause
 
@@ -280,6 +282,23 @@ def check_before_writing(file: Path) -> None:
     _checked.add((status.st_dev, status.st_ino))
 
 
+def refuse_triggers(engine: Engine) -> None:
+    """Refuse to write to a SQLite file with triggers: orthobench has none, and they would change what it writes.
+
+    Raises:
+        UsageError: it has one.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    with engine.connect() as connection:
+        name = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalar()
+    if name is not None:
+        raise UsageError(
+            f"{database_name(engine)} has a trigger {str(name)[:40]!r} that orthobench did not make, and is not written to: "
+            f"copy its runs to a new database with `orthobench db merge {quote(database_name(engine))} --db NEW.db`"
+        )
+
+
 def integrity_problems(file: Path, *, immutable: bool = False) -> list[str]:
     """Return what SQLite's whole check finds in a file; `immutable` is that of `connect`."""
     try:
@@ -323,6 +342,7 @@ def _read(run: Mapping[str, Any]) -> None:
         ValueError: one cannot be read.
     """
     try:
+        check_key(run["key"])
         Status(run["status"])
         merged_settings(run["spec"])
         sum(run.get("seconds", {}).values())

@@ -24,6 +24,7 @@ from orthobench.store.atomic import name_new, unwritable
 from orthobench.store.backup import already_there, back_up, row_counts
 from orthobench.store.connect import connect
 from orthobench.store.damage import check_tables, integrity_problems
+from orthobench.store.keys import as_name
 from orthobench.store.location import sqlite_file
 from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
 from orthobench.store.result import Status
@@ -162,14 +163,18 @@ def _merge_runs(
     is_locked: Callable[[str], bool],
     merged: Merged,
 ) -> tuple[dict[int, int], set[int]]:
-    """Merge the runs; return the target's id of each source run, and the source runs to copy measured rows of."""
+    """Merge the runs; return the target's id of each source run, and the source runs to copy measured rows of.
+
+    Raises:
+        DamagedError: a run's key is none.
+    """
     existing_runs = {
         row.key: row for row in target.execute(select(RUN.c.id, RUN.c.key, RUN.c.status, RUN.c.iterations))
     }
     run_ids: dict[int, int] = {}
     copied: set[int] = set()
     for row in source.execute(select(RUN).order_by(RUN.c.id)).mappings().all():
-        key, values = row["key"], _translated(RUN, row, ids)
+        key, values = as_name(row["key"]), _translated(RUN, row, ids)
         if values["status"] == Status.RUNNING:
             values["status"] = Status.INTERRUPTED  # its process is not on this machine
         existing = existing_runs.get(key)

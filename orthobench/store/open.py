@@ -20,7 +20,7 @@ from orthobench.errors import OrthobenchError, UsageError, shell_command
 from orthobench.store.atomic import storage_error
 from orthobench.store.backup import back_up
 from orthobench.store.connect import connect, is_read_only
-from orthobench.store.damage import check_before_writing, check_tables, explained
+from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers
 from orthobench.store.location import file_of, parse, sqlite_file
 from orthobench.store.network import refuse_network
 from orthobench.store.server import DRIVER_ARGUMENTS, Server
@@ -66,6 +66,8 @@ def open_store(location: str, *, create: bool = False, stop_waiting: Callable[[]
             raise DatabaseNotFoundError(f"{location} holds no orthobench runs: name another database with --db")
         if version is None:
             _refuse_other_tables(engine, location)
+        if create or version is None or version < HEAD:
+            refuse_triggers(engine)
         if version is None or version < HEAD:
             upgrade(engine, file)
         elif version > HEAD:

@@ -8,7 +8,6 @@ its facts are unknown from then on. All other broken rows are removed with the r
 from __future__ import annotations
 
 import math
-import re
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,16 +22,16 @@ from sqlalchemy.types import NullType
 
 from orthobench.errors import DamagedError, UsageError
 from orthobench.metric import Metric
-from orthobench.settings import digest
+from orthobench.settings import run_names
 from orthobench.store.backup import back_up_beside
 from orthobench.store.damage import UNEXPECTED, faults_in, integrity_problems, number_column, row_problem
+from orthobench.store.keys import is_key
 from orthobench.store.location import sqlite_file
 from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
 from orthobench.store.sqlite import damaged
 from orthobench.store.strict_json import loads
 from orthobench.store.tables import Base, Environment, MetricValue, Run, utc_now
 
-KEY = re.compile("[0-9a-f]{16}")
 UNKNOWN: dict[str, Any] = {
     **dict.fromkeys(("python", "platform", "cpu"), "unknown"),
     **dict.fromkeys(("commit", "cores", "threads", "memory", "accelerator", "cuda")),
@@ -248,17 +247,15 @@ def _from_spec(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a run that follow from its spec, if another column confirms the spec."""
     try:
         spec = loads(stored["spec"]) if isinstance(stored["spec"], (str, bytes)) else stored["spec"]
-        key = digest(spec)
+        names = run_names(spec)
         columns = {name: spec[name] for name in ("task", "model", "seed")}
-        columns["variant"] = digest({name: value for name, value in spec.items() if name != "seed"})
-        task = {"task": spec["task"], "settings": spec["task_settings"], "version": spec["task_version"]}
-        columns["condition"] = digest(task)
+        columns |= {"variant": names["variant"], "condition": names["condition"]}
     except UNEXPECTED:
         return {}
-    if stored["key"] != key:
-        if columns["variant"] != stored["variant"] or KEY.fullmatch(str(stored["key"])):
+    if stored["key"] != names["key"]:
+        if columns["variant"] != stored["variant"] or is_key(stored["key"]):
             return {}
-        columns["key"] = key
+        columns["key"] = names["key"]
     return {name: value for name, value in columns.items() if stored[name] != value}
 
 

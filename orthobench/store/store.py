@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from orthobench.errors import RunLockedError
-from orthobench.store.damage import explained
+from orthobench.store.damage import explained, refuse_triggers
 from orthobench.store.reader import Reader
 from orthobench.store.result import Status
 from orthobench.store.rows import MetricRow, TraceRow, WeightsRow
@@ -33,9 +33,14 @@ class Store(Reader):
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._writer = engine.execution_options(writes=True)
+        self._may_write = False
         self._tokens: dict[int, str] = {}  # by run of this process: the token of its last write
 
     def _write(self, work: Callable[[Session], T]) -> T:
+        if not self._may_write:
+            refuse_triggers(self.engine)
+            self._may_write = True
+
         def transaction() -> T:
             with Session(self._writer, expire_on_commit=False) as session, session.begin():
                 return work(session)

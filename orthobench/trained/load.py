@@ -6,21 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
+from pydantic import BaseModel, NonNegativeInt, ValidationError
 from torch import Tensor
 
 from orthobench.errors import UsageError
 from orthobench.model import Model, Signature
 from orthobench.plugins import Catalog
-from orthobench.spec import RunConfig, RunSpec, digest, resolve_again
+from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, Weights
 from orthobench.task import Task
+from orthobench.training.size import build_without_memory
 from orthobench.weights.content import BROKEN, SUFFIX, Content, decode
 from orthobench.weights.folder import read
 
 WhichWeights = Literal["best", "last"]
+LEAST_ROOM = 1 << 30
+"""Bytes that a model may always take."""
+UNEXPECTED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError)
+"""Errors that the settings of a damaged file may raise in the code of a model."""
 
 
 @dataclass
@@ -76,18 +82,26 @@ class TrainedModel:
 
 
 def load_run(
-    store: Store, database: str, run: Run, which: WhichWeights | None, device: torch.device, catalog: Catalog
+    store: Store,
+    database: str,
+    run: Run,
+    which: WhichWeights | None,
+    device: torch.device,
+    catalog: Catalog,
+    weights_at: str | None = None,
 ) -> TrainedModel:
     """Return the model of a stored run.
 
     Args:
         which: None: the best weights if they are kept, else the last ones.
+        weights_at: the folder or URL of weights that the command names; no other URL is opened.
 
     Raises:
-        UsageError: the run keeps no such weights, or its file is missing, cut off, changed or of another model.
+        UsageError: the run keeps no such weights, or its file is missing, cut off, changed, of another model or at
+            another URL.
     """
     record = choose(run, store.weights([run.id]), which)
-    content = read(database, run.key, record)
+    content = read(database, run.key, record, weights_at)
     trained = load_content(content, record.path, device, catalog)
     if trained.key != run.key:
         raise UsageError(f"weights {record.path} are of run {trained.key}, not of run {run.key}: {BROKEN}")
@@ -142,34 +156,77 @@ def load_content(content: bytes, name: str, device: torch.device, catalog: Catal
         UsageError: the content is cut off, is not of a model, or the run's plugins differ here.
     """
     decoded = decode(content, name)
-    spec, signature = _described(decoded, name)
-    config = resolve_again(catalog, spec)
-    model = config.model_class.build(config.model_settings, signature, torch.Generator())
+    facts = _described(decoded, name)
     try:
+        config = resolve_again(catalog, facts.spec)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
+    try:
+        _check_shapes(decoded, config, facts.signature, name)
+        model = config.model_class.build(config.model_settings, facts.signature, torch.Generator())
         model.load_state_dict(decoded.tensors)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"weights {name} are not of this {spec.model}: {BROKEN} ({reason})") from error
+    except UNEXPECTED as error:
+        reason = " ".join(str(error).split())[:400]
+        raise UsageError(f"weights {name} are not of this {facts.spec.model}: {BROKEN} ({reason})") from error
     model.to(device).eval()
-    facts = decoded.facts
-    return TrainedModel(model, config, signature, facts["kind"], facts["iteration"], device, content)
+    return TrainedModel(model, config, facts.signature, facts.kind, facts.iteration, device, content)
 
 
-def _described(decoded: Content, name: str) -> tuple[RunSpec, Signature]:
-    """Return the run and the signature of a file of weights."""
-    facts: dict[str, Any] = decoded.facts
-    if facts.get("kind") == "state":
+class _Facts(BaseModel):
+    """The facts of a file of weights, with their types."""
+
+    key: str
+    kind: Literal["best", "last"]
+    iteration: NonNegativeInt
+    spec: RunSpec
+    signature: Signature
+
+
+def _described(decoded: Content, name: str) -> _Facts:
+    """Return the facts of a file of weights.
+
+    Raises:
+        UsageError: one is missing or of another type, or the run's settings have another key.
+    """
+    if decoded.facts.get("kind") == "state":
         raise UsageError(f"{name} is a training state: give the file of the best or the last weights")
     try:
-        spec, signature = RunSpec(**facts["spec"]), Signature(**facts["signature"])
-        known = facts["key"] == spec.key and isinstance(facts["iteration"], int)
-        is_earlier = facts["key"] == digest(facts["spec"])
-    except (KeyError, TypeError) as error:
-        raise UsageError(f"{name} lacks facts of its run ({error}): {BROKEN}") from error
-    if not known and is_earlier:
-        raise UsageError(
-            f"{name} is of an earlier version, which named runs by the place of their data: train it again"
-        )
+        facts = _Facts.model_validate(decoded.facts)
+        known = facts.key == facts.spec.key
+    except ValidationError as error:
+        reasons = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
+        raise UsageError(f"{name} lacks facts of its run ({reasons}): {BROKEN}") from error
+    except (ValueError, TypeError, RecursionError) as error:  # settings that JSON cannot hold, such as NaN
+        raise UsageError(f"{name} has other settings than a run ({error}): {BROKEN}") from error
     if not known:
         raise UsageError(f"{name} names a run that its settings do not make: {BROKEN}")
-    return spec, signature
+    return facts
+
+
+def _check_shapes(decoded: Content, config: RunConfig, signature: Signature, name: str) -> None:
+    """Refuse tensors of other names or shapes than the model's, before the model takes memory.
+
+    Raises:
+        UsageError: they differ, or the sizes are too large for the file.
+    """
+    settings, elements = config.model_settings, sum(tensor.numel() for tensor in decoded.tensors.values())
+    sizes = [settings.hidden_size, settings.layers, signature.input_size, signature.output_size]
+    largest = max(sizes)
+    differ = f"weights {name} are not of this {config.spec.model}: {BROKEN}"
+    if min(sizes) < 1 or largest > elements:
+        raise UsageError(f"{differ} (the file has {elements} numbers for a model of size {largest})")
+    try:
+        model = build_without_memory(config.model_class, settings, signature)
+    except RuntimeError as error:  # the model computes with the values of its tensors
+        if 4 * settings.layers * largest**2 > max(LEAST_ROOM, 64 * elements):
+            raise UsageError(f"{differ} (the file has {elements} numbers for a model of size {largest})") from error
+        return
+    expected = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items()}
+    stored = {key: tuple(tensor.shape) for key, tensor in decoded.tensors.items()}
+    wrong = [
+        f"{key}: {stored.get(key, 'missing')} in the file, {expected.get(key, 'missing')} in the model"
+        for key in sorted(expected.keys() | stored.keys())
+        if expected.get(key) != stored.get(key)
+    ]
+    if wrong:
+        raise UsageError(f"{differ} ({'; '.join(wrong[:3])})")

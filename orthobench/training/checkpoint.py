@@ -7,21 +7,24 @@ locked a removed file would not exclude the next one.
 
 from __future__ import annotations
 
+import fcntl
 import io
 import logging
 import os
 import shutil
+import time
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from orthobench.errors import RunLockedError, StorageError, UsageError
+from orthobench.errors import RunLockedError, UsageError
 from orthobench.store.atomic import storage_error, write_bytes
+from orthobench.store.keys import as_name
 from orthobench.store.location import sqlite_file
 from orthobench.store.remote import RemoteFolder
 
@@ -32,6 +35,8 @@ GUARD = ".guard"
 """The file in the folder of all checkpoints that processes lock while they lock or release a run."""
 GUARD_TIMEOUT = 60.0
 """Seconds that a process waits for its turn, which takes milliseconds."""
+QUESTION_TIMEOUT = 0.02
+"""Seconds that a process tries to lock a run: `is_locked` of another process may hold the lock for a moment."""
 
 
 class Checkpoints(ABC):
@@ -96,7 +101,7 @@ class Checkpoints(ABC):
 
     @abstractmethod
     def is_locked(self) -> bool:
-        """Return whether a process trains the run now."""
+        """Return whether a process trains the run now. The question writes and removes nothing."""
 
     @abstractmethod
     def exists(self) -> bool:
@@ -118,21 +123,25 @@ class Checkpoints(ABC):
 
 
 class CheckpointFolder(Checkpoints):
-    """Checkpoints under `root / key`."""
+    """Checkpoints under `root / key`.
+
+    Raises:
+        DamagedError: the key names no file.
+    """
 
     def __init__(self, root: Path, key: str) -> None:
         self.root = root
-        self.key = key
-        self.folder = root / key
-        self.lock_file = root / f"{key}.lock"
+        self.key = as_name(key)
+        self.folder = root / self.key
+        self.lock_file = root / f"{self.key}.lock"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        lock = FileLock(self.lock_file, timeout=0)
+        lock = FileLock(self.lock_file, timeout=QUESTION_TIMEOUT)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with take_turn(self.root):
-                lock.acquire()
+                lock.acquire(poll_interval=0.002)
         except Timeout:
             raise RunLockedError(
                 f"run {self.key} is being trained by another process: wait for it, or stop it"
@@ -148,15 +157,16 @@ class CheckpointFolder(Checkpoints):
             lock.release()
 
     def is_locked(self) -> bool:
-        if not self.lock_file.exists():
-            return False
-        try:
-            with self.lock():
+        with ExitStack() as turn:
+            with suppress(OSError):  # some versions of filelock remove the file after each turn
+                turn.enter_context(_shared(self.root / GUARD, GUARD_TIMEOUT))
+            try:
+                with _shared(self.lock_file):
+                    return False
+            except BlockingIOError:
+                return True
+            except OSError:
                 return False
-        except RunLockedError:
-            return True
-        except StorageError:
-            return False
 
     def exists(self) -> bool:
         return any((self.folder / name).exists() for name in (NEWEST, PREVIOUS))
@@ -205,8 +215,9 @@ class RemoteCheckpoints(Checkpoints):
 
         Raises:
             UsageError: no installed file system supports the URL.
+            DamagedError: the key names no file.
         """
-        self.key = key
+        self.key = as_name(key)
         self.files = RemoteFolder(url, key, "checkpoints")
 
     def lock(self) -> AbstractContextManager[None]:
@@ -265,7 +276,7 @@ def checkpoint_root(database: str, location: str | None = None) -> Path | str:
         return file.parent / f"{file.name}.checkpoints"
     if location is None or "://" not in location:
         return Path(location or "orthobench.checkpoints")
-    checkpoints_at(location, "")
+    RemoteFolder(location, what="checkpoints")
     return location
 
 
@@ -277,6 +288,30 @@ def take_turn(root: Path) -> AbstractContextManager[object]:
         OSError: the folder cannot be written.
     """
     return FileLock(root / GUARD, timeout=GUARD_TIMEOUT).acquire(poll_interval=0.002)
+
+
+@contextmanager
+def _shared(file: Path, timeout: float = 0.0) -> Iterator[None]:
+    """Hold a shared lock on an existing file, which stays as it is, until the context ends.
+
+    Raises:
+        BlockingIOError: another process holds the file's lock after this number of seconds.
+        OSError: there is no such file, it is a link, or it cannot be read.
+    """
+    deadline = time.monotonic() + timeout
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.002)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def real_file(file: Path) -> Path:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from orthobench.store import Store
+from orthobench.store.keys import is_key
 from orthobench.store.location import sqlite_file
 from orthobench.training.checkpoint import GUARD, CheckpointFolder, checkpoint_root, real_file, take_turn
 
@@ -78,7 +79,10 @@ def _is_database(file: Path) -> bool:
 
 def _remove_if_unused(folder: Path) -> None:
     """Remove the locks that no process holds, and the folder if nothing else is in it."""
-    if not any(CheckpointFolder(folder, file.stem).is_locked() for file in folder.glob("*.lock")):
+    locks = [CheckpointFolder(folder, file.stem) for file in folder.glob("*.lock") if is_key(file.stem)]
+    if not any(lock.is_locked() for lock in locks):
+        for lock in locks:
+            lock.lock_file.unlink(missing_ok=True)
         (folder / GUARD).unlink(missing_ok=True)
         with suppress(OSError):
             folder.rmdir()

@@ -30,10 +30,15 @@ def why_not_longer(config: RunConfig) -> str:
     return dependence and f"its learning rates depend on its length ({dependence})"
 
 
-def begin_longer(config: RunConfig, store: Store, database: str, checkpoints: Checkpoints) -> Run | None:
+def begin_longer(
+    config: RunConfig, store: Store, database: str, checkpoints: Checkpoints, weights_at: str | None = None
+) -> Run | None:
     """Create a run from the longest shorter one with a kept state, and return that one; None without one.
 
     The caller has locked the run. A run that exists stays as it is.
+
+    Args:
+        weights_at: the folder or URL of weights that the command names; no other URL is opened.
 
     Raises:
         UsageError: the kept state is missing, cut off or changed.
@@ -45,7 +50,7 @@ def begin_longer(config: RunConfig, store: Store, database: str, checkpoints: Ch
     if chosen is None:
         return None
     shorter, record = chosen
-    state = _state(read(database, shorter.key, record), record.path)
+    state = _state(read(database, shorter.key, record, weights_at), record.path)
     columns = config.spec.record() | {
         "status": Status.INTERRUPTED,
         "message": None,
@@ -88,5 +93,5 @@ def _state(content: bytes, name: str) -> Checkpoint:
     decoded = decode(content, name)
     try:
         return Checkpoint.read(restore(decoded.facts["structure"], decoded.tensors))
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UsageError(f"{name} is no training state of this version: {BROKEN}") from error

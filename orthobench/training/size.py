@@ -39,8 +39,7 @@ def check_size(model_class: type[Model], settings: ModelSettings, signature: Sig
     if least < memory // 4:
         return
     try:
-        with _WithoutMemory():
-            model = model_class.build(settings, signature, torch.Generator())
+        model = build_without_memory(model_class, settings, signature)
         needed = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     except Exception:  # the model computes with the values; 4 bytes a weight of one matrix a layer are the least
         needed = least
@@ -49,6 +48,15 @@ def check_size(model_class: type[Model], settings: ModelSettings, signature: Sig
             f"{', '.join(f'{name}={size}' for name, size in sizes.items())}: the parameters alone need "
             f"{needed / 2**30:.3g} GiB, and this machine has {memory / 2**30:.3g} GiB of memory: choose a smaller size"
         )
+
+
+def build_without_memory(model_class: type[Model], settings: ModelSettings, signature: Signature) -> Model:
+    """Return a model whose tensors have shapes and neither values nor memory.
+
+    A model that computes with the values of its tensors raises any error.
+    """
+    with _WithoutMemory():
+        return model_class.build(settings, signature, torch.Generator())
 
 
 class _WithoutMemory(TorchFunctionMode):

@@ -65,7 +65,7 @@ def decode(content: bytes, name: str) -> Content:
     facts = _facts(content, name)
     try:
         return Content(load(content), facts)
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, ValueError, LookupError, TypeError, RuntimeError, OverflowError) as error:
         raise UsageError(f"{name} is cut off or damaged ({error}): {BROKEN}") from error
 
 
@@ -76,13 +76,13 @@ def _facts(content: bytes, name: str) -> dict[str, Any]:
         if length > len(content) - 8:
             raise UsageError(f"{name} is cut off or no safetensors file: {BROKEN}")
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
-    except (ValueError, AttributeError, struct.error) as error:
+    except (ValueError, AttributeError, RecursionError, struct.error) as error:
         raise UsageError(f"{name} is cut off or no safetensors file: {BROKEN}") from error
     try:
         facts = json.loads(metadata[FACTS])
         if facts["format"] > FORMAT:
             raise UsageError(f"{name} has the newer format {facts['format']}: update orthobench")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{name} has no facts of a run: give a file that orthobench wrote") from error
     return dict(facts)
 

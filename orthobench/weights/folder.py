@@ -2,22 +2,31 @@
 
 The database records a file in the folder beside it by its name alone. So the weights are found after the database and
 this folder have moved or have new names. It records other files by their absolute path or URL.
+
+A record may come from another machine or a stranger. So a command opens only URLs that it names itself. It
+removes files only in the folder beside its database, or at the place that it names.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from orthobench.errors import UsageError, without_passwords
 from orthobench.store import Weights
 from orthobench.store.atomic import storage_error, write_bytes
 from orthobench.store.location import sqlite_file
 from orthobench.store.remote import RemoteFolder
-from orthobench.weights.content import file_name, sha256
+from orthobench.weights.content import KINDS, file_name, sha256
+
+PROTOCOLS = ("abfs", "abfss", "az", "file", "gcs", "gs", "hdfs", "local", "memory", "s3", "s3a", "sftp", "ssh")
+"""The protocols of URLs for weights. fsspec knows more; some of them run code of the place that they open."""
+
+_logger = logging.getLogger("orthobench")
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,26 @@ class WeightsFolder:
         """Return the path or URL of a file for messages."""
         return without_passwords(f"{self.root}/{name}")
 
+    def holds(self, other: WeightsFolder) -> bool:
+        """Return whether another place is this one or below it, with links followed."""
+        if self.is_remote or other.is_remote:
+            is_below = f"{other.root}/".startswith(f"{self.root}/") and ".." not in other.root.split("/")
+            return self.is_remote and other.is_remote and is_below
+        return Path(os.path.realpath(other.root)).is_relative_to(os.path.realpath(self.root))
+
+    def check_url(self) -> None:
+        """Refuse a URL that is not of the listed protocols, or a chain of several.
+
+        Raises:
+            UsageError: with the protocols.
+        """
+        if self.is_remote and (self.root.partition("://")[0] not in PROTOCOLS or "::" in self.root):
+            raise UsageError(
+                f"weights cannot be kept at {self.root[:200]}: give a folder, or one URL of {', '.join(PROTOCOLS)}"
+            )
+
     def _remote(self) -> RemoteFolder:
+        self.check_url()
         return RemoteFolder(self.root, what="weights")
 
 
@@ -144,27 +172,37 @@ def find(database: str, key: str, record: Weights) -> tuple[WeightsFolder, str]:
         UsageError: the record names another file.
     """
     parent, _, name = record.path.rpartition("/")
-    if name != file_name(key, record.kind):
+    is_ours = record.kind in KINDS and name == file_name(key, record.kind) and parent.isprintable()
+    if not is_ours or not (not parent or "://" in parent or Path(parent).is_absolute()):
         raise UsageError(f"the record of run {key}'s weights names another file, {record.path}: it is damaged")
     return (WeightsFolder(parent) if parent else weights_folder(database)), name
 
 
-def exists(database: str, key: str, record: Weights) -> bool:
-    """Return whether a recorded file exists; False also if its place cannot be reached."""
+def exists(database: str, key: str, record: Weights) -> bool | None:
+    """Return whether a recorded file exists; None for a URL, which is not opened."""
     try:
         folder, name = find(database, key, record)
     except UsageError:
         return False
-    return folder.exists(name)
+    return None if folder.is_remote else folder.exists(name)
 
 
-def read(database: str, key: str, record: Weights) -> bytes:
+def read(database: str, key: str, record: Weights, weights_at: str | None = None) -> bytes:
     """Return the content of a recorded file, whose hash is checked.
 
+    Args:
+        weights_at: the folder or URL of weights that the command names; no other URL is opened.
+
     Raises:
-        UsageError: the file is missing, is cut off or was changed, or cannot be read.
+        UsageError: the file is missing, is cut off or was changed, cannot be read, or is at another URL.
     """
     folder, name = find(database, key, record)
+    folder.check_url()
+    if folder.is_remote and not (weights_at is not None and weights_folder(database, weights_at).holds(folder)):
+        raise UsageError(
+            f"weights {folder.shown(name)} of run {key} are at a URL that this command does not name: if you trust it, "
+            f"add --weights-at {quote(without_passwords(folder.root))}"
+        )
     content = folder.get(name)
     if content is None:
         raise UsageError(
@@ -180,16 +218,33 @@ def read(database: str, key: str, record: Weights) -> bytes:
     return content
 
 
-def remove(database: str, key: str, records: Iterable[Weights]) -> None:
-    """Remove recorded files of a run; a missing file, or a record of another file, is passed over.
+def remove(database: str, key: str, records: Iterable[Weights], weights_at: str | None = None) -> None:
+    """Remove recorded files of a run in the folder beside its database, or at the place that the command names.
+
+    Files elsewhere may belong to the database from which this one was copied: they stay, and a line names each.
+    Missing files are passed over.
+
+    Args:
+        weights_at: the folder or URL of weights that the command names.
 
     Raises:
         StorageError: a file cannot be removed.
     """
+    own = [weights_folder(database), *([] if weights_at is None else [weights_folder(database, weights_at)])]
     for record in records:
-        with suppress(UsageError):
+        try:
             folder, name = find(database, key, record)
+            folder.check_url()
+        except UsageError:
+            _logger.warning("stays: %s", without_passwords(record.path))
+            continue
+        if any(each.holds(folder) for each in own):
             folder.remove(name)
+        elif folder.is_remote or folder.exists(name):
+            root = quote(without_passwords(folder.root))
+            _logger.warning(
+                "stays: %s (another database may have it, too; --weights-at %s removes it)", folder.shown(name), root
+            )
 
 
 def _absolute(location: str) -> str:

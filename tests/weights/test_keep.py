@@ -116,14 +116,18 @@ def test_a_url_takes_the_weights(tmp_path, tiny, memory):
 
 def test_weights_at_a_url_are_evaluated_and_removed(tmp_path, tiny, memory):
     done = run(tmp_path, tiny, weights="memory://bucket/w", keep_weights="last")
-    (metric,) = ob.evaluate(done, db=str(tmp_path / "r.db")).metrics
+    with pytest.raises(
+        UsageError, match=r"at a URL that this command does not name: .* --weights-at memory://bucket/w$"
+    ):
+        ob.evaluate(done, db=str(tmp_path / "r.db"))
+    (metric,) = ob.evaluate(done, db=str(tmp_path / "r.db"), weights_at="memory://bucket/w").metrics
     assert metric.value == metric.stored == done.final_value
     longer = dict(tiny, epochs="5")
-    options = ob.ExecutionOptions(device="cpu", keep_weights="none")
+    options = ob.ExecutionOptions(device="cpu", keep_weights="none", weights="memory://bucket/w")
     again = ob.run("adding", "scornn", db=str(tmp_path / "r.db"), settings=longer, options=options, extend=True)
     assert again.continued_from == done.key
     with ob.open_results(str(tmp_path / "r.db")) as results:
-        results.delete(done.key)
+        results.delete(done.key, weights_at="memory://bucket")
     assert memory.find("/bucket") == []
 
 
