@@ -60,11 +60,11 @@ def stored_results(database: str, requests: Iterable[str]) -> dict[tuple[str, in
             for start in range(0, len(names), BATCH):
                 some = names[start : start + BATCH]
                 query = f"SELECT {', '.join(columns)} FROM run WHERE request IN ({_marks(some)})"
-                query += f" AND status IN ({_marks(final)})"
+                query += f" AND status IN ({_marks(final)}) AND iterations_per_epoch > 0"
                 for row in connection.execute(query, (*some, *final)):
                     result = StoredResult(**_decoded(dict(zip(columns, row, strict=True))))
                     results[result.request, result.seed] = result
-    except (sqlite3.Error, ValueError, TypeError):  # the usual way explains the error
+    except (sqlite3.Error, ValueError, TypeError, RecursionError):  # the usual way explains the error
         return {}
     return results
 
