@@ -85,8 +85,8 @@ def lengths_of_program(protocol: str, language: str, shortest: int, longest: int
     arithmetic, brackets = language == "mod_arith", language == "mod_arith_brackets"
     drawn = range(shortest, longest + 1)
     match protocol:
-        case "slice":  # an odd length grows by 1; `=` follows an expression with brackets
-            return [length + length % 2 if arithmetic else length + brackets for length in drawn]
+        case "slice":  # `=` counts; an odd length grows by 1 without brackets
+            return [length + length % 2 if arithmetic else length for length in drawn]
         case "xlstm":  # the answer is no step; an expression has 3 tokens after it in its length, of which `=` is read
             if arithmetic:  # sizes = 2 * integers(min_seq, max_seq + 1) - 1
                 return [2 * half - 1 - 1 for half in range((shortest + 1) // 2, (longest + 1) // 2 + 1)]
