@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orthobench.papers import Experiment, papers
+from orthobench.papers import Experiment, find_study, papers
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 
@@ -319,3 +319,13 @@ def test_a_run_has_the_data_of_the_other_models_and_its_experiments_other_settin
     reproduced = resolve(CATALOG, "copying", model, {}, experiment=own)
     assert reproduced.spec.model_settings == run.spec.model_settings
     assert reproduced.training.epochs * own.settings["train_size"] == run.training.epochs * 20_000
+
+
+def test_the_state_tracking_study_trains_every_model_from_one_start_of_the_embedding():
+    """Its protocol is one for all models, also where a paper's experiment gives a model another start."""
+    models = ["lstm", "gru", "slstm", "mlstm", "deltanet", "scornn"]
+    for run in find_study("state-tracking").runs("paper", models):
+        settings = resolve(CATALOG, run.task, run.model, run.settings).model_settings.model_dump()
+        started = {name: settings[name] for name in ("embedding_start", "output_weight", "output_bias")}
+        assert started == {"embedding_start": "uniform", "output_weight": None, "output_bias": "zeros"}, run.model
+        assert settings.get("bias_start", "zeros") == "zeros"
