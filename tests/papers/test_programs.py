@@ -125,6 +125,13 @@ FACTS = [
         lambda e: (e.paper, e.model) == ("keller2024", "wrnn"),
         8,
     ),
+    Fact(  # torch.nn.Linear follows torch.nn.RNN, whose state starts at 0
+        "akandykeller/Wave_RNNs",
+        "the output layer of iRNN",
+        {"output_weight": "linear", "output_bias": "linear", "trained_start": False},
+        lambda e: (e.paper, e.model) == ("keller2024", "irnn"),
+        8,
+    ),
     Fact(
         "akandykeller/Wave_RNNs",
         "sMNIST/utils.py:18",
