@@ -5,7 +5,8 @@
     h_t = W_o (RMSNorm(y_t) o SiLU(G x_t))
 
 The layers are those of the authors' library, flash-linear-attention (`fla/layers`), with its starts. Maps start as
-torch's Linear without bias, a convolution of 4 inputs as U(-1/2, 1/2). RMSNorm is taken in each head, with a common
+torch's Linear without bias, a convolution of 4 inputs as U(-1/2, 1/2). In DeltaProduct's program maps start smaller
+(`map_start=xavier`). RMSNorm is taken in each head, with a common
 weight. The library scales queries by 1 / sqrt(key size). Here its norm's constant of 1e-5 is multiplied by the key size
 instead, which gives the same h.
 
@@ -16,7 +17,7 @@ state is the memories, then the inputs of the convolution at its last steps.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -40,6 +41,8 @@ from orthobench.recurrence import (
 from ._heads import HeadsSettings
 
 _UNIT_EPSILON, _NORM_EPSILON = 1e-6, 1e-5
+_XAVIER_GAIN = 2**-2.5
+"""The gain of the maps of DeltaProduct's program (`fla/layers/gated_deltaproduct.py`)."""
 
 
 class DeltaSettings(HeadsSettings):
@@ -54,6 +57,12 @@ class DeltaSettings(HeadsSettings):
         description="beta = 2 sigmoid(.) instead of sigmoid(.): a step's eigenvalues reach from 1 to -1, not to 0",
     )
     output_gate: bool = Field(True, description="multiply the normalised readings by SiLU of a map of the inputs")
+    map_start: Literal["linear", "xavier"] = Field(
+        "linear",
+        description="start of the maps; linear: as torch.nn.Linear; xavier: each map Glorot-uniform times 2^-2.5, as "
+        "in DeltaProduct's program",
+        json_schema_extra={"neutral": "linear"},
+    )
 
     @property
     def keys(self) -> int:
@@ -93,23 +102,32 @@ class DeltaModel(Model):
         self.settings = settings
         m, n, heads = signature.input_size, settings.hidden_size, settings.heads
 
-        def drawn(fan_in: int, *shape: int) -> nn.Parameter:
-            return nn.Parameter(torch_linear_(torch.empty(*shape), fan_in, generator))
+        def drawn(*outputs: int, inputs: int = m) -> nn.Parameter:
+            """Return maps above each other, of these numbers of outputs."""
+            weight = torch.empty(sum(outputs), inputs)
+            if settings.map_start == "linear":
+                return nn.Parameter(torch_linear_(weight, inputs, generator))
+            for part in weight.split(outputs):
+                nn.init.xavier_uniform_(part, gain=_XAVIER_GAIN, generator=generator)
+            return nn.Parameter(weight)
 
-        self.input_weight = drawn(m, settings.channels, m)
-        self.beta_weight = drawn(m, settings.steps_of_token * heads, m)
+        corrections, keys = settings.steps_of_token, heads * settings.keys
+        self.input_weight = drawn(*(1 + corrections) * [keys], *corrections * [n])
+        self.beta_weight = drawn(*corrections * [heads])
         taps = settings.convolution
-        self.convolution_weight = None if taps is None else drawn(taps, taps, settings.channels)
+        self.convolution_weight = None
+        if taps is not None:
+            self.convolution_weight = nn.Parameter(torch_linear_(torch.empty(taps, settings.channels), taps, generator))
         self.decay_weight = None
         if settings.has_decay:
-            self.decay_weight = drawn(m, heads, m)
+            self.decay_weight = drawn(heads)
             rate, step = torch.rand(2, heads, generator=generator, dtype=torch.float64)
             self.decay_rate = as_parameter((16 * rate).clamp(min=1e-6).log())
             step = (math.log(1e-3) + step * math.log(100)).exp()
             self.decay_bias = as_parameter(step + torch.log(-torch.expm1(-step)))
-        self.gate_weight = drawn(m, n, m) if settings.output_gate else None
+        self.gate_weight = drawn(n) if settings.output_gate else None
         self.norm_weight = nn.Parameter(torch.ones(settings.head_size))
-        self.mixing_weight = drawn(n, n, n)
+        self.mixing_weight = drawn(n, inputs=n)
 
     @classmethod
     def state_features(cls, settings: ModelSettings) -> int:

@@ -6,7 +6,9 @@ S. Li, W. Li, C. Cook, C. Zhu, Y. Gao, "Independently Recurrent Neural Network (
 RNN", CVPR 2018. The gradient through k steps has the factor u^k, so |u| decides what a unit keeps. The paper holds
 |u| <= gamma^(1/T) for sequences of T steps, by default with gamma = 2 for ReLU. Give T as `bounded_steps` for this
 bound; it is restored after every step of the optimiser. At the start u is uniform on an interval. The program takes
-(0, 1), and in the last layer of long tasks units near the bound. W and b start as torch's Linear.
+(0, 1), and in the last layer of long tasks units near the bound. W and b start as torch's Linear. The authors' program
+for plain networks draws W from U(-s, s), s = sqrt(6 / (65 m)), which is a third of that, and b = 0
+(`Indrnn_plainnet.py:57`): `input_start=kaiming`. It also restores the bound before a step, not after it.
 
 The paper's networks have six and more layers with batch normalisation. Here a layer is alone by default; `layers=6`
 and `block=residual block_norm=batch` make a stack (`orthobench.model.stack`), with other blocks than the paper's.
@@ -33,6 +35,12 @@ class IndRNNSettings(ModelSettings):
     activation: Literal["relu", "tanh"] = Field("relu", description="activation of the hidden state")
     start_low: float = Field(0.0, description="smallest recurrent weight u at the start")
     start_high: float = Field(1.0, description="largest recurrent weight u at the start")
+    input_start: Literal["linear", "kaiming"] = Field(
+        "linear",
+        description="start of W and b; linear: both as torch.nn.Linear; kaiming: W as torch's kaiming_uniform with "
+        "a = 8, and b = 0, as in the authors' program",
+        json_schema_extra={"neutral": "linear"},
+    )
     bounded_steps: Count | None = Field(None, description="T of the bound |u| <= gamma^(1/T); none: no bound")
     gamma: Positive = Field(2.0, description="gamma of the bound, the largest factor of a gradient through T steps")
 
@@ -60,8 +68,13 @@ class IndRNN(Model):
         super().__init__(settings, signature, generator)
         n, m = settings.hidden_size, signature.input_size
         self.activation, self.bound = _ACTIVATIONS[settings.activation], settings.bound
-        self.input_weight = nn.Parameter(torch_linear_(torch.empty(n, m), m, generator))
-        self.bias = nn.Parameter(torch_linear_(torch.empty(n), m, generator))
+        weight, bias = torch.empty(n, m), torch.zeros(n)
+        if settings.input_start == "kaiming":
+            nn.init.kaiming_uniform_(weight, a=8, generator=generator)
+        else:
+            torch_linear_(weight, m, generator)
+            torch_linear_(bias, m, generator)
+        self.input_weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
         start = torch.empty(n).uniform_(settings.start_low, settings.start_high, generator=generator)
         self.recurrent_weight = nn.Parameter(start)
 

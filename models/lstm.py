@@ -8,6 +8,9 @@ Glorot-uniform kernel; biases and states start at 0. The forget bias beta is add
 The AntisymmetricRNN paper (Chang et al. 2019) starts all models otherwise: W from N(0, 1 / m) and R from
 N(0, sigma^2 / n). The setting `recurrent_scale` is its sigma.
 
+torch.nn.LSTM has two biases, b of W x_t and another one of R h_{t-1}, which both start as U(-1/sqrt(n), 1/sqrt(n)).
+The setting `bias_start=torch` is this form. The sum of two trained biases moves twice as far in a step of Adam.
+
 In the uRNN papers' baseline programs a full matrix also maps the new cell state to the output gate. With
 `cell_to_output`, h_t = sigmoid(o + P c_t) o tanh(c_t). The printed sizes are without P (D-31).
 """
@@ -15,11 +18,13 @@ In the uRNN papers' baseline programs a full matrix also maps the new cell state
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from orthobench.matrices.initial import torch_linear_
 from orthobench.model import Model, ModelSettings, Signature, State
 from orthobench.recurrence import GradientTrace, Projection, lstm
 
@@ -31,6 +36,12 @@ class LSTMSettings(ModelSettings):
         ge=0,
         description="sigma; W is drawn from N(0, 1/m) and R from N(0, sigma^2/n); none: one Glorot-uniform kernel",
         json_schema_extra={"neutral": None},
+    )
+    bias_start: Literal["zeros", "torch"] = Field(
+        "zeros",
+        description="the biases and their start; zeros: one, 0; torch: two, U(-1/sqrt(n), 1/sqrt(n)) each, as in "
+        "torch.nn.LSTM",
+        json_schema_extra={"neutral": "zeros"},
     )
     cell_to_output: bool = Field(
         False,
@@ -62,6 +73,10 @@ class LSTM(Model):
         self.input_weight = nn.Parameter(kernel[:, :m].clone())
         self.recurrent_weight = nn.Parameter(kernel[:, m:].clone())
         self.bias = nn.Parameter(torch.zeros(4 * n))
+        self.recurrent_bias = None
+        if settings.bias_start == "torch":
+            torch_linear_(self.bias, n, generator)
+            self.recurrent_bias = nn.Parameter(torch_linear_(torch.empty(4 * n), n, generator))
         self.cell_weight = None
         if settings.cell_to_output:
             self.cell_weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(n, n), generator=generator))
@@ -76,7 +91,8 @@ class LSTM(Model):
         return {"h": slice(0, self.features), "c": slice(self.features, 2 * self.features)}
 
     def states(self, inputs: Tensor, state: State, trace: GradientTrace | None) -> tuple[Tensor, State]:
-        x = Projection(inputs, self.input_weight, self.bias + self.forget_offset)
+        bias = self.bias if self.recurrent_bias is None else self.bias + self.recurrent_bias
+        x = Projection(inputs, self.input_weight, bias + self.forget_offset)
         return lstm(x, self.recurrent_weight, state, trace, self.cell_weight)
 
     def recurrent_matrices(self) -> dict[str, Tensor]:

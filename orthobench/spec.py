@@ -127,8 +127,8 @@ def resolve(
     upper = quick | overrides
     values = dict(task_class.protocol)
     sources = [each for each in experiments(task, model) if each.defaults]
-    if experiment := experiment or _nearest(sources, overrides):
-        recorded = experiment.settings
+    nearest = None if experiment else _nearest(sources, overrides)
+    if recorded := experiment.settings if experiment else nearest.lent if nearest else {}:
         changed = [name for name, value in upper.items() if not same(recorded.get(name, value), value)]
         tied = {name for group in groups for name in group.tied_to(changed)}
         values |= {name: value for name, value in recorded.items() if name not in tied}
@@ -200,8 +200,8 @@ def _config(
         task_settings.canonical(),
         model_settings.canonical(),
         training.canonical(),
-        _version(task_class, catalog.find("task", task)),
-        _version(model_class, catalog.find("model", model)),
+        _version(task_class.version_of(task_settings), catalog.find("task", task)),
+        _version(model_class.version, catalog.find("model", model)),
         seed,
     )
     probes = catalog.probes(training.probes)
@@ -222,10 +222,10 @@ def _config(
     )
 
 
-def _version(plugin_class: type[Task] | type[Model], plugin: Plugin) -> str:
+def _version(number: int, plugin: Plugin) -> str:
     """Return a plugin's version number, with the revision of its sources if it is not built in."""
     sources = plugin.sources()
-    return str(plugin_class.version) if sources is None else f"{plugin_class.version}+{sources.revision}"
+    return str(number) if sources is None else f"{number}+{sources.revision}"
 
 
 _NOTATIONS = {"lr": "learning_rate", "T": "sequence_length", "bs": "batch_size", "wd": "weight_decay"}

@@ -88,7 +88,7 @@ class TrainingSettings(Settings):
         0.0,
         ge=0,
         description="linear warm-up of the learning rates from 0: a share of all iterations if below 1, "
-        "else a number of iterations",
+        "else a number of iterations; none: 0",
         json_schema_extra={"neutral": 0.0},
     )
     schedule: Literal["constant", "cosine"] = Field(
@@ -131,6 +131,11 @@ class TrainingSettings(Settings):
     probes: tuple[str, ...] = Field(
         (), description="probes in addition to the default ones, as a,b", json_schema_extra={"neutral": []}
     )
+
+    @field_validator("warmup", mode="before")
+    @classmethod
+    def _no_warmup(cls, value: Any) -> Any:
+        return 0.0 if value is None or str(value).lower() == "none" else value
 
     @field_validator("probes", mode="before")
     @classmethod
@@ -192,6 +197,14 @@ class Task(ABC):
     validation: Split | None = None
     test: Split
     epoch: int = 0
+
+    @classmethod
+    def version_of(cls, settings: Any) -> int:
+        """Return the version of the task with these settings: `version`.
+
+        A task whose data change under some settings alone raises the version of these, so that other runs keep theirs.
+        """
+        return cls.version
 
     @abstractmethod
     def __init__(self, settings: Any, seed: int, device: torch.device) -> None:

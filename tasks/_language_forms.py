@@ -4,7 +4,7 @@ D-51 and D-52 are their differences.
 
 | protocol | program |
 | --- | --- |
-| slice | Benjamin-Walker/structured-linear-cdes, `data_dir/fl_tasks` |
+| slice | Benjamin-Walker/structured-linear-cdes, `data_dir/fl_tasks`, as published in May 2025 (76dd0dd) |
 | xlstm | NX-AI/xlstm, `experiments/data/formal_language`; with brackets automl/unlocking_state_tracking |
 | deepmind | google-deepmind/neural_networks_chomsky_hierarchy, `tasks` and `experiments` |
 """
@@ -39,6 +39,7 @@ class Form:
         output_size: number of classes.
         first_answer: the class of answer 0; the other answers follow.
         lengths: see `Lengths`; the numbers of steps count the token at the end.
+        version: raised when the form's strings change. Runs of the other forms keep their keys.
     """
 
     language: Language
@@ -48,6 +49,7 @@ class Form:
     output_size: int
     first_answer: int
     lengths: Lengths
+    version: int = 1
 
     @property
     def end(self) -> int:
@@ -94,13 +96,12 @@ def _regular(lengths: Lengths, arithmetic: Lengths) -> dict[str, Form]:
     }
 
 
-_SLICE_BRACKETS = BracketedArithmetic(PLUS, MINUS, TIMES, TIMES)
+_BRACKETS = BracketedArithmetic(PLUS, MINUS, TIMES)
 _XLSTM_BRACKETS = BracketedArithmetic(PLUS, MINUS)
-_DEEPMIND_BRACKETS = BracketedArithmetic(PLUS, MINUS, TIMES)
 
 FORMS: dict[str, dict[str, Form]] = {
     "slice": _regular(_as_drawn(0), _even)
-    | {"mod_arith_brackets": Form(_SLICE_BRACKETS, _NUMBERS_FIRST, 0, 12, 12, 1, _as_drawn(1))},
+    | {"mod_arith_brackets": Form(_BRACKETS, _NUMBERS_FIRST, 0, 12, 12, 1, _as_drawn(0), version=2)},
     "xlstm": _regular(_as_drawn(-1), _without_answer)
     | {"mod_arith_brackets": Form(_XLSTM_BRACKETS, _FROM_ZERO, 11, 12, 12, 0, _without_answer_and_padding)},
     "deepmind": {
@@ -108,6 +109,6 @@ FORMS: dict[str, dict[str, Form]] = {
         "even_pairs": Form(EvenPairs(), (0, 1, 2), 2, 3, 2, 0, _as_drawn(1)),
         "cycle_nav": Form(CycleNavigation(), (1, 2, 0, 3), 3, 4, 5, 0, _as_drawn(1)),
         "mod_arith": Form(ModularArithmetic(), (*range(8), 9), 9, 10, 5, 0, _odd_with_blank),
-        "mod_arith_brackets": Form(_DEEPMIND_BRACKETS, (*range(10), 11), 11, 12, 5, 0, _as_drawn(1)),
+        "mod_arith_brackets": Form(_BRACKETS, (*range(10), 11), 11, 12, 5, 0, _as_drawn(1)),
     },
 }

@@ -1,12 +1,13 @@
 """The Runge-Kutta pair 5(4) of Dormand and Prince for many independent systems, each with steps of its own.
 
-Each system takes the steps of `scipy.integrate.solve_ivp` with its method RK45. The first step is Hairer's. The error's
-root mean square over atol + rtol max(|y_old|, |y_new|) controls the next ones. Shampine's interpolant of order four
-gives the states between steps. A thousand systems take as long as forty do in scipy.
+The method and the step control are those of `scipy.integrate.solve_ivp` with RK45. The first step is Hairer's. The
+error's root mean square over atol + rtol max(|y_old|, |y_new|) controls the next ones. Shampine's interpolant of order
+four gives the states between steps. A thousand systems take as long as forty do in scipy.
 
 Where stability limits the steps, their control amplifies rounding. There the states of two machines, or scipy's and
 these, may differ by as much as the tolerance allows. Here the operations that decide on steps are exact in IEEE
-arithmetic, but for one power, which is rounded to float32. So every machine takes the same steps.
+arithmetic, but for one power, which is rounded to float32. So every machine takes the same steps, which part from
+scipy's.
 
 J. R. Dormand, P. J. Prince, "A family of embedded Runge-Kutta formulae", J. Comp. Appl. Math. 6, 1980. L. F. Shampine,
 "Some practical Runge-Kutta formulas", Math. Comp. 46, 1986.

@@ -83,12 +83,20 @@ class FormalLanguageSettings(SyntheticSettings):
             shortest, longest = getattr(self, f"{name}shortest"), getattr(self, f"{name}longest")
             if shortest > longest:
                 raise ValueError(f"{name}shortest={shortest} is more than {name}longest={longest}: make it smaller")
-            if shortest < SHORTEST[self.protocol]:
+            if shortest < self.least:
+                counted = "the answer" if self.protocol == "xlstm" else "`=`"
                 raise ValueError(
-                    f"{name}shortest={shortest} is too short for protocol=xlstm, whose lengths count the answer: "
-                    f"give at least {SHORTEST[self.protocol]}"
+                    f"{name}shortest={shortest} is too short for protocol={self.protocol}, whose lengths count "
+                    f"{counted}: give at least {self.least}"
                 )
         return self
+
+    @property
+    def least(self) -> int:
+        """The smallest length of the program whose string has a symbol before the token at its end."""
+        form = self.form
+        lengths = range(SHORTEST[self.protocol], OFFSETS)
+        return next(length for length in lengths if min(form.lengths(length, length)) > form.end)
 
     @property
     def form(self) -> Form:
@@ -158,6 +166,10 @@ class FormalLanguage(Task):
     def score(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return 1 for each right answer, else 0, `[B]`."""
         return (outputs.argmax(-1) == targets).to(outputs.dtype)
+
+    @classmethod
+    def version_of(cls, settings: FormalLanguageSettings) -> int:
+        return cls.version + settings.form.version - 1
 
     @classmethod
     def trained_lengths(cls, settings: FormalLanguageSettings) -> tuple[int, int]:

@@ -39,7 +39,7 @@ PROTOCOLS: Mapping[str, Mapping[str, int]] = {
     "word_problem": {"shortest": 2, "longest": 20, "test_shortest": 20, "test_longest": 20}
     | {"train_size": 100_000, "test_size": 10_000},
     "deltaproduct": {"shortest": 128, "longest": 128, "test_shortest": 512, "test_longest": 512}
-    | {"train_size": 100_000, "test_size": 100_000},
+    | {"train_size": 99_000, "test_size": 1_000},
     "pd_ssm": {"shortest": 3, "longest": 40, "test_shortest": 40, "test_longest": 256}
     | {"train_size": 25_600_000, "test_size": 8192},
 }
@@ -55,8 +55,8 @@ class GroupWordSettings(SyntheticSettings):
     protocol: Literal["word_problem", "deltaproduct", "pd_ssm"] = Field(
         "word_problem", description="sets the lengths and sizes that are not given"
     )
-    train_size: Size = Field(100_000, description="training words; pd_ssm 25.6 million")
-    test_size: Size = Field(10_000, description="test words; deltaproduct 100 000, pd_ssm 8192")
+    train_size: Size = Field(100_000, description="training words; deltaproduct 99 000, pd_ssm 25.6 million")
+    test_size: Size = Field(10_000, description="test words; deltaproduct 1000, pd_ssm 8192")
     shortest: int = Field(2, ge=1, lt=OFFSETS, description="shortest training word; deltaproduct 128, pd_ssm 3")
     longest: int = Field(20, ge=1, lt=OFFSETS, description="longest training word; deltaproduct 128, pd_ssm 40")
     test_shortest: int = Field(20, ge=1, lt=OFFSETS, description="shortest test word; deltaproduct 512, pd_ssm 40")

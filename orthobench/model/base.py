@@ -69,6 +69,12 @@ class ModelSettings(Settings):
         "as torch.nn.Linear; truncated_normal: N(0, 0.1^2) cut off at 0.2, as in Spectral RNN's program; "
         "constant: 0.01, as in EURNN's",
     )
+    output_weight: Literal["glorot", "linear"] | None = Field(
+        None,
+        description="start of the output weight; glorot: Glorot-uniform; linear: as torch.nn.Linear; none: the "
+        "model's own start, which is Glorot-uniform where the model's page names no other",
+        json_schema_extra={"neutral": None},
+    )
     embedding_size: Count | None = Field(
         None,
         description="e, size of a trained linear embedding of the inputs; none: no embedding",
@@ -234,17 +240,24 @@ class Model(nn.Module, ABC):
     def build(cls, settings: ModelSettings, signature: Signature, generator: torch.Generator) -> Model:
         """Return a model with these settings: of this class, or a stack of its cells (`orthobench.model.stack`).
 
-        With an embedding E `[e, m]` the model reads E x_t (setting `embedding_start`).
+        With an embedding E `[e, m]` the model reads E x_t (setting `embedding_start`). The setting `output_weight`
+        replaces the start that the model itself gives its output weight.
         """
         model_class: type[Model] = cls
         if settings.is_stack:
             from orthobench.model.stack import stack_of  # it has a subclass of this class
 
             model_class = stack_of(cls, cls.layer_class(settings))
-        if settings.embedding_size is None:
-            return model_class(settings, signature, generator)
-        model = model_class(settings, replace(signature, input_size=settings.embedding_size), generator)
-        embedding = torch.empty(settings.embedding_size, signature.input_size)
+        size = settings.embedding_size
+        inner = signature if size is None else replace(signature, input_size=size)
+        model = model_class(settings, inner, generator)
+        if settings.output_weight == "linear":
+            torch_linear_(model.output_weight, model.output_weight.shape[1], generator)
+        elif settings.output_weight == "glorot":
+            nn.init.xavier_uniform_(model.output_weight, generator=generator)
+        if size is None:
+            return model
+        embedding = torch.empty(size, signature.input_size)
         if settings.embedding_start == "normal":
             nn.init.normal_(embedding, generator=generator)
         else:

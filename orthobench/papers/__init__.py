@@ -200,7 +200,13 @@ class Experiment(_Record):
     shared: frozenset[str] = Field(
         frozenset(), description="names of the settings that all experiments on the task share"
     )
+    common: dict[str, Any] = Field({}, description="the settings of task and training in its protocol")
     defaults: bool = Field(True, description="whether runs take its settings; its protocol can deny it too")
+    own_data: bool = Field(
+        False,
+        description="whether its data set is another one than its protocol's; runs take the protocol's settings, so "
+        "that models are compared on the same data",
+    )
 
     @field_validator("task_settings", "model_settings", "training")
     @classmethod
@@ -253,6 +259,11 @@ class Experiment(_Record):
         """Return the settings of task, model and training together; their names do not overlap."""
         return {**self.task_settings, **self.model_settings, **self.training}
 
+    @property
+    def lent(self) -> dict[str, Any]:
+        """Return the settings that a run takes from it."""
+        return self.settings | self.common if self.own_data else self.settings
+
 
 class Elsewhere(_Record):
     """A printed result without an experiment here, with the reason; the report shows it alone."""
@@ -294,6 +305,7 @@ class Paper(_Record):
                 "name": self.names.get(experiment.model, experiment.model),
                 "defaults": shared.defaults and experiment.defaults,
                 "shared": frozenset(shared.task_settings) - experiment.task_settings.keys(),
+                "common": shared.task_settings | shared.training,
                 "task_settings": shared.task_settings | experiment.task_settings,
                 "training": shared.training | experiment.training,
             }

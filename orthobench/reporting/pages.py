@@ -61,7 +61,11 @@ class ArtifactView:
         if self.table:
             cells = [cell for cell in self.table.cells if cell.experiment]
             return sum(cell.measured is not None for cell in cells), len(cells)
-        return len(self.printed) - len(self.missing), len(self.printed)
+        drawn, missing = (
+            sum(bool(experiment.printed_in(self.artifact.name)) for experiment in experiments)
+            for experiments in (self.printed, self.missing)
+        )
+        return drawn - missing, drawn
 
     @property
     def commands(self) -> list[str]:

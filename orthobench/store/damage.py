@@ -94,7 +94,7 @@ def refuse(engine: Engine, cause: BaseException | None = None) -> None:
     """
     damages, faults = _examined(engine)
     if damages or faults:
-        location = databasedatabase_name(engine)
+        location = database_name(engine)
         fix = RESTORE if damages else repair_of(location)
         raise damaged(location, *damages, *map(str, faults), fix=fix) from cause
 
@@ -294,8 +294,8 @@ def refuse_triggers(engine: Engine) -> None:
         name = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalar()
     if name is not None:
         raise UsageError(
-            f"{database_name(engine)} has a trigger {str(name)[:40]!r} that orthobench did not make, and is not written to: "
-            f"copy its runs to a new database with `orthobench db merge {quote(database_name(engine))} --db NEW.db`"
+            f"{database_name(engine)} has a trigger {str(name)[:40]!r} that orthobench did not make, and is not written "
+            f"to: copy its runs to a new database with `orthobench db merge {quote(database_name(engine))} --db NEW.db`"
         )
 
 

@@ -12,6 +12,9 @@ from support.models import (
     make,
 )
 
+from orthobench.model import Signature
+from orthobench.plugins import Catalog
+
 
 def test_enrnn_starts_with_these_eigenvalues():
     """W_S has 2 x 2 blocks m [[cos t, -sin t], [sin t, cos t]], m ~ U(-1, 1), t ~ U(0, pi / 2); W_L has m = 1."""
@@ -73,6 +76,45 @@ def test_lstm_starts_as_tensorflows_cell():
         assert 0.9 * bound < weight.abs().max() <= bound
     assert (model.bias == 0).all()
     assert model.forget_offset.view(4, -1).sum(1).tolist() == [0, 40, 0, 0]
+
+
+def test_lstm_with_the_biases_of_torchs_lstm():
+    """Two trained biases U(-1/sqrt(n), 1/sqrt(n)), whose sum is added; the published LSTM then has the same outputs."""
+    model = make("lstm", hidden_size=40, bias_start="torch", forget_bias=0.0)
+    for bias in (model.bias, model.recurrent_bias):
+        assert 0.95 / math.sqrt(40) < bias.abs().max() <= 1 / math.sqrt(40)
+    assert not torch.equal(model.bias, model.recurrent_bias)
+    assert model.parameter_count() == make("lstm", hidden_size=40).parameter_count() + 160
+    published = torch.nn.LSTM(M, 40)
+    with torch.no_grad():
+        published.weight_ih_l0.copy_(model.input_weight), published.weight_hh_l0.copy_(model.recurrent_weight)
+        published.bias_ih_l0.copy_(model.bias), published.bias_hh_l0.copy_(model.recurrent_bias)
+    x = torch.randn(6, 3, M, generator=torch.Generator().manual_seed(0))
+    states, expected_states = model.run(x)[0], published(x)[0]
+    torch.testing.assert_close(states, expected_states)
+    gradients = torch.autograd.grad(states.square().sum(), (model.bias, model.recurrent_bias))
+    expected = torch.autograd.grad(expected_states.square().sum(), (published.bias_ih_l0, published.bias_hh_l0))
+    torch.testing.assert_close(gradients, expected)
+
+
+@pytest.mark.parametrize("name", ["lstm", "scornn", "wrnn", "eurnn", "mamba"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_output_weight_starts_as_asked_for(name, layers):
+    """Also where a model has a start of its own for it; everything else starts as before."""
+
+    def start(output_weight):
+        model_class = Catalog().load("model", name)
+        settings = model_class.Settings.read(
+            {"hidden_size": 32, "layers": layers, "output_weight": output_weight, "embedding_size": None}
+        )
+        return model_class.build(settings, Signature(5, 60, "all"), torch.Generator().manual_seed(0))
+
+    before, linear, glorot = (start(value) for value in ("none", "linear", "glorot"))
+    n = before.output_weight.shape[1]
+    for model, bound in ((linear, 1 / math.sqrt(n)), (glorot, math.sqrt(6 / (n + 60)))):
+        assert 0.97 * bound < model.output_weight.abs().max() <= bound
+        for (label, parameter), other in zip(model.named_parameters(), before.parameters(), strict=True):
+            assert label == "output_weight" or torch.equal(parameter, other), label
 
 
 def test_lstm_starts_as_in_the_antisymmetric_paper():

@@ -109,6 +109,16 @@ def test_gradients(name):
     assert_gradients(make(name, hidden_size=4, activation="tanh", **({"channels": 2} if name == "wrnn" else {})))
 
 
+def test_ind_rnn_starts_as_the_authors_network():
+    """torch's kaiming_uniform with a = 8, and zero biases: `Indrnn_plainnet.py:57`."""
+    m = 5
+    own, linear = (make("ind_rnn", inputs=m, hidden_size=4000, input_start=start) for start in ("kaiming", "linear"))
+    assert own.input_weight.std().item() == pytest.approx(0.304 / (3 * m) ** 0.5, rel=0.02)
+    assert not own.bias.any()
+    assert linear.input_weight.std().item() == pytest.approx(1 / (3 * m) ** 0.5, rel=0.02)
+    assert linear.bias.any()
+
+
 def test_starts_outside_the_bound_are_refused():
     with pytest.raises(UsageError, match=r"start_low=0\.5 should be at most start_high"):
         make("ind_rnn", start_low=0.5, start_high=0.4)

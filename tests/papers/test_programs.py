@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from orthobench.papers import Experiment, papers
+from orthobench.papers import Experiment, find_study, papers
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 
@@ -69,6 +69,13 @@ FACTS = [
         lambda e: (e.paper, e.task, e.model) == ("chang2019", "mnist", "lstm"),
         2,
     ),
+    Fact(  # n_train = int(1e5), n_test = int(1e4)
+        "stwisdom/urnn",
+        "memory_problem.py",
+        {"train_size": 100_000, "test_size": 10_000, "batch_size": 20, "epochs": 2, "evaluate_every": 50},
+        lambda e: (e.paper, e.task) == ("helfrich2018", "copying") and e.model in ("urnn", "full_urnn"),
+        4,
+    ),
     Fact(
         "SpartinStuff/scoRNN",
         "scoRNN_copying.py:223",
@@ -111,6 +118,20 @@ FACTS = [
         lambda e: (e.paper, e.task) == ("keller2024", "adding"),
         10,
     ),
+    Fact(  # the paper's, where the program's options have init=eye, solo_init=no and, on MNIST, act=tanh
+        "akandykeller/Wave_RNNs",
+        "the paper's starts and activation",
+        {"initialization": "shift", "encoder_start": "solo", "activation": "relu"},
+        lambda e: (e.paper, e.model) == ("keller2024", "wrnn"),
+        8,
+    ),
+    Fact(  # torch.nn.Linear follows torch.nn.RNN, whose state starts at 0
+        "akandykeller/Wave_RNNs",
+        "the output layer of iRNN",
+        {"output_weight": "linear", "output_bias": "linear", "trained_start": False},
+        lambda e: (e.paper, e.model) == ("keller2024", "irnn"),
+        8,
+    ),
     Fact(
         "akandykeller/Wave_RNNs",
         "sMNIST/utils.py:18",
@@ -146,6 +167,13 @@ FACTS = [
         lambda e: e.paper == "walker2025" and e.artifact == "table 2",
         20,
     ),
+    Fact(  # torch.nn.LSTM has two biases, and torch.nn.Linear follows it
+        "Benjamin-Walker/structured-linear-cdes",
+        "models/lstm.py",
+        {"bias_start": "torch", "forget_bias": 0.0, "output_weight": "linear", "output_bias": "linear", "layers": 2},
+        lambda e: (e.paper, e.model) == ("walker2025", "lstm"),
+        4,
+    ),
     Fact(
         "Benjamin-Walker/structured-linear-cdes",
         "models/xlstm.py:34",
@@ -160,6 +188,27 @@ FACTS = [
         lambda e: e.paper == "grazzi2025" and e.model in ("mamba", "deltanet"),
         12,
     ),
+    Fact(  # and delta_net, delta_net_2, mamba_2; the four files with brackets have the same
+        "automl/unlocking_state_tracking",
+        "xlstm/experiments/mod_arithmetic_mamba.yaml",
+        {"optimizer": "adamw", "weight_decay": 0.1, "warmup": 10_000},
+        lambda e: e.paper == "grazzi2025" and e.model in ("mamba", "deltanet") and e.settings["language"] != "parity",
+        8,
+    ),
+    Fact(  # and mamba_2, delta_net, delta_net_2
+        "automl/unlocking_state_tracking",
+        "xlstm/experiments/parity_mamba.yaml",
+        {"optimizer": "adamw", "weight_decay": 0.0, "warmup": 2000},
+        lambda e: e.paper == "grazzi2025" and e.model in ("mamba", "deltanet") and e.settings["language"] == "parity",
+        4,
+    ),
+    Fact(
+        "automl/unlocking_state_tracking",
+        "xlstm/experiments/parity_xlstm10.yaml",
+        {"warmup": 0.0, "weight_decay": 0.1},
+        lambda e: (e.paper, e.model, e.settings.get("language")) == ("grazzi2025", "mlstm", "parity"),
+        1,
+    ),
     Fact(
         "automl/unlocking_state_tracking",
         "xlstm/experiments/parity_xlstm01_single_layer.yaml",
@@ -173,6 +222,22 @@ FACTS = [
         {"shortest": 128, "test_longest": 512, "epochs": 100, "batch_size": 2048, "learning_rate": 1e-3, "heads": 8},
         lambda e: (e.paper, e.settings.get("group")) == ("siems2025", "S3"),
         4,
+    ),
+    Fact(  # use_short_conv=False, use_gate=False, d_state 128; 99 % of 100 000 words, and 1 % of those of 512 elements
+        "automl/DeltaProduct",
+        "state_tracking/src/main.py",
+        {"convolution": None, "output_gate": False, "hidden_size": 256, "embedding_size": 128, "block_size": 128}
+        | {"layers": 1, "train_size": 99_000, "test_size": 1_000, "test_shortest": 512, "test_longest": 512}
+        | {"solved_at": 0.99, "weight_decay": 1e-6, "schedule": "cosine"},
+        lambda e: e.paper == "siems2025",
+        8,
+    ),
+    Fact(  # xavier_uniform with a gain of 2^-2.5
+        "automl/DeltaProduct",
+        "fla/layers/gated_deltaproduct.py",
+        {"map_start": "xavier"},
+        lambda e: e.paper == "siems2025",
+        8,
     ),
     Fact(
         "mlech26l/ode-lstms",
@@ -236,7 +301,9 @@ def test_experiments_have_the_settings_of_the_program_that_they_follow(fact):
     following = [experiment for experiment in EXPERIMENTS if fact.holds_for(experiment)]
     assert len(following) == fact.count
     for experiment in following:
-        settings = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment).spec.settings
+        config = resolve(CATALOG, experiment.task, experiment.model, {}, experiment=experiment)
+        groups = (config.task_settings, config.model_settings, config.training)
+        settings = {name: value for group in groups for name, value in group.model_dump().items()}
         assert {name: settings[name] for name in fact.settings} == fact.settings, experiment.label
 
 
@@ -245,3 +312,27 @@ def test_results_are_taken_at_the_epoch_that_the_program_takes():
     own = [e for e in EXPERIMENTS if e.paper == "rusch2021cornn"]
     selections = {(e.task, e.settings.get("permuted")): e.selection for e in own}
     assert selections == {("mnist", False): "last", ("mnist", True): "best_valid", ("cifar10", None): "best_valid"}
+
+
+@pytest.mark.parametrize(
+    ("model", "length"), [("full_urnn", 1000), ("full_urnn", 2000), ("urnn", 1000), ("urnn", 2000)]
+)
+def test_a_run_has_the_data_of_the_other_models_and_its_experiments_other_settings(model, length):
+    """The uRNNs' curves in helfrich2018 are of another program's data; a run of theirs is comparable with scoRNN's."""
+    run, other = (resolve(CATALOG, "copying", name, {"sequence_length": length}) for name in (model, "scornn"))
+    assert run.spec.condition == other.spec.condition
+    assert run.training == other.training
+    (own,) = (e for e in EXPERIMENTS if e.own_data and (e.model, e.settings["sequence_length"]) == (model, length))
+    reproduced = resolve(CATALOG, "copying", model, {}, experiment=own)
+    assert reproduced.spec.model_settings == run.spec.model_settings
+    assert reproduced.training.epochs * own.settings["train_size"] == run.training.epochs * 20_000
+
+
+def test_the_state_tracking_study_trains_every_model_from_one_start_of_the_embedding():
+    """Its protocol is one for all models, also where a paper's experiment gives a model another start."""
+    models = ["lstm", "gru", "slstm", "mlstm", "deltanet", "scornn"]
+    for run in find_study("state-tracking").runs("paper", models):
+        settings = resolve(CATALOG, run.task, run.model, run.settings).model_settings.model_dump()
+        started = {name: settings[name] for name in ("embedding_start", "output_weight", "output_bias")}
+        assert started == {"embedding_start": "uniform", "output_weight": None, "output_bias": "zeros"}, run.model
+        assert settings.get("bias_start", "zeros") == "zeros"

@@ -61,18 +61,26 @@ SLICE = tuple(
     | {"schedule": "cosine", "final_rate": 1e-5, "solved_at": 0.9995, "dropout": 0.01, "train_size": 25_600_000}
     for name in ("cycle_nav", "even_pairs", "mod_arith", "parity")
 )
-GRAZZI = tuple(
-    {"language": name, "protocol": "xlstm", "learning_rate": 1e-3, "warmup": warmup, "train_size": 256 * steps}
-    | {"schedule": "cosine", "final_share": 1e-3, "final_rate": None, "solved_at": None, "layers": 2}
-    for name, warmup, steps in (
-        ("parity", 2000, 20_000),
-        ("mod_arith", 10_000, 100_000),
-        ("mod_arith_brackets", 10_000, 100_000),
+URNN_PROGRAM = {"train_size": 100_000, "test_size": 10_000, "batch_size": 20, "epochs": 2}
+
+
+def grazzi(*, parity_warmup: int = 2000, parity_decay: float = 0.1) -> tuple[dict[str, Any], ...]:
+    """The three languages; the files of modular arithmetic share their warm-up and weight decay."""
+    return tuple(
+        {"language": name, "protocol": "xlstm", "learning_rate": 1e-3, "warmup": warmup, "train_size": 256 * steps}
+        | {"schedule": "cosine", "final_share": 1e-3, "final_rate": None, "solved_at": None, "layers": 2}
+        | {"weight_decay": decay, "optimizer": "adamw"}
+        for name, warmup, decay, steps in (
+            ("parity", parity_warmup, parity_decay, 20_000),
+            ("mod_arith", 10_000, 0.1, 100_000),
+            ("mod_arith_brackets", 10_000, 0.1, 100_000),
+        )
     )
-)
+
+
 RANGES = ({"negative_eigenvalues": False}, {"negative_eigenvalues": True})
 DELTA_PRODUCT = {"shortest": 128, "longest": 128, "test_shortest": 512, "test_longest": 512, "generators": None}
-DELTA_PRODUCT |= {"train_size": 100_000, "test_size": 100_000, "batch_size": 2048, "epochs": 100, "layers": 1}
+DELTA_PRODUCT |= {"train_size": 99_000, "test_size": 1_000, "batch_size": 2048, "epochs": 100, "layers": 1}
 DELTA_PRODUCT |= {"hidden_size": 256, "heads": 8, "learning_rate": 1e-3, "weight_decay": 1e-6, "decay": False}
 DELTA_PRODUCT |= {"optimizer": "adamw", "schedule": "cosine", "solved_at": 0.99}
 ADDING_2024 = tuple(each | {"batch_size": 128, "marker_layout": "halves"} for each in lengths(100, 200, 400, 700, 1000))
@@ -138,8 +146,8 @@ VORONTSOV = {"hidden_size": 128, "learning_rate": 1e-3, "batch_size": 50, "epoch
 PRINTED: dict[tuple[str, str], list[Row]] = {
     ("helfrich2018", "figure 1"): [
         *rows("lstm", lengths(1000, 2000), hidden_size=68, forget_bias=1.0),
-        *rows("urnn", lengths(1000, 2000), hidden_size=470),
-        *rows("full_urnn", lengths(1000, 2000), hidden_size=128),
+        *rows("urnn", lengths(1000, 2000), URNN_PROGRAM, hidden_size=470),
+        *rows("full_urnn", lengths(1000, 2000), URNN_PROGRAM, hidden_size=128),
         *rows("eurnn", lengths(1000, 2000), hidden_size=512, style="tunable", capacity=2),
         *rows("scornn", lengths(1000, 2000), hidden_size=190, negative_ones=95),
     ],
@@ -156,6 +164,11 @@ PRINTED: dict[tuple[str, str], list[Row]] = {
         *rows("eurnn", lengths(200, 400), ADDING_2018, hidden_size=512, style="tunable"),
         *rows("eurnn", lengths(750), ADDING_2018, hidden_size=512, style="fft"),
         *rows("ornn", lengths(200, 400, 750), ADDING_2018, hidden_size=128, reflections=16, learning_rate=0.01),
+    ],
+    ("helfrich2018", "rate of the LSTM"): [
+        row
+        for length, bias in ADDING_LENGTHS
+        for row in rows("lstm", lengths(length), ADDING_2018, A, hidden_size=60, forget_bias=bias, learning_rate=1e-2)
     ],
     ("helfrich2018", "figure 5"): [
         *rows("scornn", lengths(500), max_iterations=300),
@@ -332,10 +345,10 @@ PRINTED: dict[tuple[str, str], list[Row]] = {
         *rows("deltanet", SLICE, RANGES, hidden_size=128, layers=2, heads=4, convolution=4, output_gate=False),
     ],
     ("grazzi2025", "table 3"): [
-        *rows("slstm", GRAZZI, hidden_size=128, heads=4),
-        *rows("mlstm", GRAZZI, block_size=128, heads=4),
-        *rows("mamba", GRAZZI, RANGES, hidden_size=128, expansion=2, state_size=16, convolution=4, weight_decay=0.0),
-        *rows("deltanet", GRAZZI, RANGES, hidden_size=128, heads=4, convolution=4, weight_decay=0.0),
+        *rows("slstm", grazzi(), hidden_size=128, heads=4),
+        *rows("mlstm", grazzi(parity_warmup=0), block_size=128, heads=4),
+        *rows("mamba", grazzi(parity_decay=0), RANGES, hidden_size=128, expansion=2, state_size=16, convolution=4),
+        *rows("deltanet", grazzi(parity_decay=0), RANGES, hidden_size=128, heads=4, convolution=4, output_gate=False),
     ],
     ("siems2025", "README"): [
         *rows("deltaproduct", DELTA_PRODUCT, RANGES, ({"householders": 1}, {"householders": 2}), group="S3"),

@@ -63,7 +63,8 @@ def test_a_scale_stands_in_the_settings_and_makes_other_runs():
         spec = run.spec
         assert spec.training["epochs"] == 1
         assert spec.task_settings["sequence_length"] in (100, 200)
-        assert (spec.task_settings["train_size"], spec.task_settings["test_size"]) == (2_000, 100)
+        sizes = (10_000, 1_000) if spec.model in ("urnn", "full_urnn") else (2_000, 100)
+        assert (spec.task_settings["train_size"], spec.task_settings["test_size"]) == sizes
         assert chosen_settings["epochs"] == "1"
         assert spec.variant not in keys.values()
 

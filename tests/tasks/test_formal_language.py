@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import product
+from dataclasses import replace
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from orthobench.tasks._languages import BracketedArithmetic, CycleNavigation, Ev
 from orthobench.tasks.formal_language import PROTOCOLS, FormalLanguage, FormalLanguageSettings
 
 from orthobench.errors import UsageError
+from orthobench.plugins import Catalog
+from orthobench.spec import resolve, resolve_again
 
 CPU = torch.device("cpu")
 ARITHMETIC = "01234+-*()="
@@ -85,8 +88,8 @@ def lengths_of_program(protocol: str, language: str, shortest: int, longest: int
     arithmetic, brackets = language == "mod_arith", language == "mod_arith_brackets"
     drawn = range(shortest, longest + 1)
     match protocol:
-        case "slice":  # an odd length grows by 1; `=` follows an expression with brackets
-            return [length + length % 2 if arithmetic else length + brackets for length in drawn]
+        case "slice":  # `=` counts; an odd length grows by 1 without brackets
+            return [length + length % 2 if arithmetic else length for length in drawn]
         case "xlstm":  # the answer is no step; an expression has 3 tokens after it in its length, of which `=` is read
             if arithmetic:  # sizes = 2 * integers(min_seq, max_seq + 1) - 1
                 return [2 * half - 1 - 1 for half in range((shortest + 1) // 2, (longest + 1) // 2 + 1)]
@@ -306,3 +309,47 @@ def test_metrics_and_score():
 def test_impossible_settings_are_refused(values, words):
     with pytest.raises(UsageError, match=words):
         FormalLanguageSettings.read(values)
+
+
+@pytest.mark.parametrize(("protocol", "shares"), [("slice", "+-*"), ("deepmind", "+-*"), ("xlstm", "+-")])
+def test_operators_with_brackets_have_equal_chances(protocol, shares):
+    """Operators are the symbols that follow a number or a closed expression."""
+    symbols = TABLES[protocol, "mod_arith_brackets"][0]
+    batch = make(protocol, "mod_arith_brackets", train_size=2000).train.batch(torch.arange(2000))
+    counts: Counter[str] = Counter()
+    for column, length in zip(batch.inputs.T.tolist(), batch.lengths, strict=True):
+        string = "".join(symbols[token] for token in column[: int(length)])
+        counts.update(
+            symbol for before, symbol in pairwise(string) if symbol in "+-*" and (before in "01234" or before == ")")
+        )
+    total = sum(counts.values())
+    assert set(counts) == set(shares)
+    for count in counts.values():
+        assert abs(count - total / len(shares)) < 6 * (total / len(shares)) ** 0.5
+
+
+def test_only_the_form_whose_strings_changed_has_another_version():
+    """Runs of the other forms keep their keys; one of the earlier expressions is stale and is not resolved again."""
+    versions = {
+        (protocol, language): resolve(
+            Catalog(), "formal_language", "gru", {"protocol": protocol, "language": language}
+        ).spec.task_version
+        for protocol in PROTOCOLS
+        for language in LANGUAGES
+    }
+    assert versions.pop(("slice", "mod_arith_brackets")) == "2"
+    assert set(versions.values()) == {"1"}
+    spec = resolve(Catalog(), "formal_language", "gru", {"language": "mod_arith_brackets"}).spec
+    with pytest.raises(UsageError, match="formal_language 2 and gru 1 are not 1 and 1"):
+        resolve_again(Catalog(), replace(spec, task_version="1"))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "language", "shortest", "least"),
+    [("slice", "mod_arith_brackets", 1, 2), ("xlstm", "parity", 2, 3), ("xlstm", "mod_arith_brackets", 2, 3)],
+)
+def test_a_string_has_a_symbol_before_its_last_token(protocol, language, shortest, least):
+    with pytest.raises(UsageError, match=f"shortest={shortest} is too short for protocol={protocol}, .* least {least}"):
+        make(protocol, language, shortest=shortest)
+    batch = make(protocol, language, shortest=least, longest=least).train.batch(torch.arange(50))
+    assert batch.lengths.min() >= 2

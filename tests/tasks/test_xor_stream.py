@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -119,3 +120,40 @@ def test_padding_does_not_change_an_answer():
         alone = batch.inputs[: batch.lengths[column], [column]]
         output, _ = model(alone, lengths=batch.lengths[[column]])
         torch.testing.assert_close(output[0], together[column])
+
+
+def test_without_elapsed_times_a_step_shows_its_bit_alone():
+    with_times, bits_alone = (_task(encoding="event", elapsed=elapsed) for elapsed in (True, False))
+    assert (with_times.signature.input_size, bits_alone.signature.input_size) == (2, 1)
+    seen, shown = (task.train.batch(torch.arange(60)) for task in (with_times, bits_alone))
+    assert torch.equal(shown.inputs, seen.inputs[:, :, :1])
+    assert torch.equal(shown.targets, seen.targets)
+    assert torch.equal(shown.lengths, seen.lengths)
+    assert "elapsed" not in XORStreamSettings().canonical()
+    assert XORStreamSettings(elapsed=False).canonical()["elapsed"] is False
+
+
+@pytest.mark.parametrize(("pad_size", "best"), [(12, 0.6453125), (32, 0.5500)])
+def test_without_elapsed_times_events_tell_little_of_the_parity(pad_size, best):
+    """The best rule knows the most likely parity of each shown sequence of bits: for P = 12 over all streams.
+
+    For P = 32 the distribution follows bit by bit: of the first bit, the number of events, and the end's repetition.
+    """
+    chances: Counter[tuple[int, int, bool, int]] = Counter()
+    streams_to = {(first, 1, first, first): 0.5 for first in (0, 1)}  # first bit, events, last bit, parity: chance
+    for _ in range(2, pad_size):
+        longer: Counter[tuple[int, int, int, int]] = Counter()
+        for (first, events, last, parity), chance in streams_to.items():
+            for bit in (0, 1):
+                chances[first, events + 1, bit == last, parity ^ bit] += chance / 2 / (pad_size - 2)
+                longer[first, events + (bit != last), bit, parity ^ bit] += chance / 2
+        streams_to = longer
+    right = sum(max(chances[*shown, 0], chances[*shown, 1]) for shown in {key[:3] for key in chances})
+    assert right == pytest.approx(best, abs=2e-6)
+    # What the task shows of its streams allows no more.
+    task = _task(encoding="event", elapsed=False, pad_size=pad_size, train_size=20_000)
+    batch = task.train.batch(torch.arange(20_000))
+    answers: dict[tuple[int, ...], Counter[int]] = {}
+    for column, steps, target in zip(batch.inputs[:, :, 0].T.int().tolist(), batch.lengths, batch.targets, strict=True):
+        answers.setdefault(tuple(column[: int(steps)]), Counter())[int(target)] += 1
+    assert sum(max(counts.values()) for counts in answers.values()) / 20_000 == pytest.approx(right, abs=0.02)
