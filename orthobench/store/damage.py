@@ -293,9 +293,10 @@ def refuse_triggers(engine: Engine) -> None:
     with engine.connect() as connection:
         name = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'trigger'")).scalar()
     if name is not None:
+        database = database_name(engine)
         raise UsageError(
-            f"{database_name(engine)} has a trigger {str(name)[:40]!r} that orthobench did not make, and is not written "
-            f"to: copy its runs to a new database with `orthobench db merge {quote(database_name(engine))} --db NEW.db`"
+            f"{database} has a trigger {str(name)[:40]!r} that orthobench did not make, and is not written to: copy "
+            f"its runs to a new database with `orthobench db merge {quote(database)} --db NEW.db`"
         )
 
 
