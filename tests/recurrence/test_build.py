@@ -413,10 +413,10 @@ def test_code_that_others_may_have_written_is_not_loaded(
     original = build.Library
     monkeypatch.setattr(build, "Library", lambda path: (loaded.append(path), original(path))[1])
     with caplog.at_level(logging.WARNING, "orthobench.recurrence"):
-        made = build.build()
-    assert made.entry is None
+        fresh = build.build()
+    assert fresh.entry is None
     assert [Path(path).parent.parent for path in loaded] != [cache]
-    assert native._declared(made.library).vector_length() > 0
+    assert native._declared(fresh.library).vector_length() > 0
     assert only_object(cache).stat().st_mtime_ns == before.st_mtime_ns
     (warning,) = [record.message for record in caplog.records]
     assert reason in warning
@@ -437,9 +437,9 @@ def test_a_new_folder_is_the_users_own_whatever_the_umask(
     monkeypatch.setattr(build, "_compile", compiled)
     umask = os.umask(0)
     try:
-        made = build.build()
-        assert made.entry is not None
-        assert made.failures({"lstm": lambda: True}) == frozenset()
+        fresh = build.build()
+        assert fresh.entry is not None
+        assert fresh.failures({"lstm": lambda: True}) == frozenset()
     finally:
         os.umask(umask)
     assert build.distrust(cache) is None
