@@ -71,8 +71,8 @@ def sanitizer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a process whose memory AddressSanitizer watches. AVX-512's masked loads are not watched."""
     if platform.machine() != "x86_64" or shutil.which("gcc") is None:
         pytest.skip("GCC's AddressSanitizer on x86-64 is needed")
-    found = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
-    library = Path(found.stdout.strip())
+    answer = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    library = Path(answer.stdout.strip())
     if not library.is_absolute():
         pytest.skip("libasan is not installed")
     folder = tmp_path_factory.mktemp("sanitized")

@@ -119,13 +119,13 @@ def distrust(cache: Path) -> str | None:
     folder = cache / _FOLDER
     for path in (cache, folder, *folder.glob("*.so"), *folder.glob("*.sha256")):
         try:
-            found = path.stat()
+            status = path.stat()
         except OSError:  # it is not there, or cannot be read either
             continue
-        if found.st_uid not in (0, os.geteuid()):
-            return f"{path} belongs to another user (uid {found.st_uid})"
-        is_shared = path == cache and (found.st_mode & stat.S_ISVTX or not found.st_mode & stat.S_IWOTH)
-        if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_shared:
+        if status.st_uid not in (0, os.geteuid()):
+            return f"{path} belongs to another user (uid {status.st_uid})"
+        is_shared = path == cache and (status.st_mode & stat.S_ISVTX or not status.st_mode & stat.S_IWOTH)
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not is_shared:
             return f"other users can write to {path}"
     return None
 

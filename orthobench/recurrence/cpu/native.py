@@ -141,9 +141,9 @@ def pointer(tensor: Tensor | None, dtype: torch.dtype = torch.float32, strided: 
     """Return the address of a tensor that a kernel reads or writes, or None, which is NULL.
 
     Args:
-        tensor: contiguous, unless the kernel is told its strides.
+        tensor: contiguous, unless the kernel receives its strides.
         dtype: the type of the kernel's argument.
-        strided: whether the kernel is told the strides.
+        strided: whether the kernel receives the strides.
 
     Raises:
         TypeError: the kernel would read or write other memory than the tensor's.
@@ -151,8 +151,8 @@ def pointer(tensor: Tensor | None, dtype: torch.dtype = torch.float32, strided: 
     if tensor is None:
         return None
     if tensor.dtype is not dtype or not tensor.is_cpu or not (strided or tensor.is_contiguous()):
-        given = f"{tensor.dtype} on {tensor.device} with strides {tensor.stride()}"
-        raise TypeError(f"a C kernel takes contiguous {dtype} on the CPU, not {given}")
+        actual = f"{tensor.dtype} on {tensor.device} with strides {tensor.stride()}"
+        raise TypeError(f"a C kernel takes contiguous {dtype} on the CPU, not {actual}")
     return tensor.data_ptr()
 
 
