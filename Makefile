@@ -32,7 +32,7 @@ test: $(INSTALLED)
 	$(BIN)/python -m pytest -n auto $(OPTIONS)
 
 test-all: $(INSTALLED)
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest -m '' --whole-grids $(OPTIONS)
 
 # Break the code in small ways and list the breaks that no test notices: at most twenty minutes on two cores.
 mutants: $(INSTALLED)

@@ -1,11 +1,15 @@
 """The options that CI gives to pytest do what CI relies on."""
 
 import os
+import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from support.selection import factors, pairwise
 
 TESTS = Path(__file__).parent
 
@@ -38,7 +42,7 @@ def run(tmp_path: Path):
     def call(text: str, allowed: list[str], *options: str) -> str:
         lines = [line[4:] for line in text.splitlines()]
         (tmp_path / "test_here.py").write_text("\n".join(lines))
-        (tmp_path / "pytest.ini").write_text("\n    ".join(["[pytest]\nallowed_skips =", *allowed]))
+        (tmp_path / "pytest.ini").write_text("\n    ".join(["[pytest]\nmarkers = grid\nallowed_skips =", *allowed]))
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "support.selection", "-rA", *options]
         environment = {**os.environ, "PYTHONPATH": str(TESTS)}
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -64,6 +68,44 @@ def test_a_module_that_skips_is_seen(run) -> None:
     assert "1 skipped" in run(MODULE, [])
     assert "1 error" in run(MODULE, [], "--strict-skips")
     assert "1 skipped" in run(MODULE, ["the extra is not installed"], "--strict-skips")
+
+
+GRID = """
+    import pytest
+
+    @pytest.mark.grid
+    @pytest.mark.parametrize("first", range(4))
+    @pytest.mark.parametrize("second", ["a", "b", "c"])
+    @pytest.mark.parametrize("third", [True, False, None])
+    def test_sampled(first, second, third): ...
+
+    @pytest.mark.parametrize("first", range(4))
+    @pytest.mark.parametrize("second", range(3))
+    def test_whole(first, second): ...
+"""
+
+
+def test_a_grid_runs_its_pairs_and_on_request_everything(run) -> None:
+    """No two values of different parameters are left out together; a sample of 4 x 3 x 3 cases has 12 or a few more."""
+    passed = re.findall(r"PASSED .*::test_sampled\[(\w+)-(\w)-(\d)\]", run(GRID, []))
+    assert 12 <= len(passed) <= 15
+    for one, other, count in ((0, 1, 9), (0, 2, 12), (1, 2, 12)):
+        assert len({(case[one], case[other]) for case in passed}) == count
+    assert run(GRID, []).count("::test_whole[") == 12
+    assert "48 passed" in run(GRID, [], "--whole-grids")
+
+
+def test_a_record_of_a_grid_counts_by_its_fields() -> None:
+    @dataclass(frozen=True)
+    class Case:
+        op: str
+        bias: bool
+
+    cases = [{"case.op": repr(op), "case.bias": repr(bias)} for op in "ab" for bias in (True, False)]
+    made = [factors(SimpleNamespace(params={"case": Case(op, bias)})) for op in "ab" for bias in (True, False)]
+    assert made == cases
+    assert pairwise(cases) == [0, 1, 2, 3]
+    assert pairwise([{"n": 1}, {"n": 2}, {"n": 1}]) == [0, 1]
 
 
 def test_turns_share_the_tests(run) -> None:
