@@ -53,11 +53,26 @@ class Metric:
         """Return the worst value, infinity where the goal is "min", else its negative: that of a diverged run."""
         return self.sign * math.inf
 
+    def bounds(self, values: Sequence[float]) -> tuple[float, float]:
+        """Return the smallest and the largest value that the metric can have.
+
+        Args:
+            values: measured ones. A metric that is minimised is never negative unless one of them is.
+        """
+        if self.is_fraction:
+            return 0.0, 1.0
+        return (0.0 if self.goal == "min" and min(values, default=0.0) >= 0 else -math.inf), math.inf
+
     def record(self) -> dict[str, Any]:
         """Return the declaration as JSON holds it, without the name."""
         values = asdict(self)
         del values["name"]
         return values
+
+    @classmethod
+    def main(cls, name: str, goal: str, records: Mapping[str, Mapping[str, Any]] | None) -> Self:
+        """Return the declaration of a run's main metric from its row's columns (`run_columns`)."""
+        return cls.read(name, (records or {}).get(name) or {"goal": goal})
 
     @classmethod
     def read(cls, name: str, record: Mapping[str, Any]) -> Self:

@@ -103,7 +103,8 @@ class VariantData(Variant):
     @property
     def end(self) -> Summary | None:
         """Return the mean of the ends over the finished runs."""
-        return summarize([end.value for end in self.ends.values()])
+        values = [end.value for end in self.ends.values()]
+        return summarize(values, bounds=self.run.main_metric.bounds(values))
 
     @property
     def scores(self) -> list[float]:

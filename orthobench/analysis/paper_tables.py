@@ -33,13 +33,13 @@ class Tolerance:
             values: the measured ones, which tell whether the metric is ever negative.
         """
         value, error = printed.value or 0.0, printed.error or 0.0
+        low, high = metric.bounds([value, *values]) if metric else (-math.inf, math.inf)
         if metric and metric.is_fraction:
-            return Target(value, self.of_fractions, error, low=-math.inf if is_scaled else 0.0, high=1.0)
+            return Target(value, self.of_fractions, error, low=-math.inf if is_scaled else low, high=high)
         if metric and metric.name in SPAN_DECADES and min([value, *values]) > 0:
-            return Target(value, self.factor, error, is_logarithmic=True, low=0.0)
-        is_error = metric is not None and metric.goal == "min" and min([value, *values]) >= 0
+            return Target(value, self.factor, error, is_logarithmic=True, low=low)
         margin = self.relative * abs(value) or self.relative
-        return Target(value, margin, error, low=0.0 if is_error else -math.inf)
+        return Target(value, margin, error, low=low, high=high)
 
     def __str__(self) -> str:
         return (

@@ -81,22 +81,33 @@ def side(ends: Sequence[CurveEnd], limit: float, sign: float = 1.0) -> Side:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean of n values with the half width of its 95 % Student-t interval; None for fewer than two values."""
+    """Mean of n values with its 95 % Student-t interval; None for fewer than two values.
+
+    Attributes:
+        half_width: half the width of the whole interval.
+        low: lower end, within the possible range.
+        high: upper end, within the possible range.
+    """
 
     n: int
     mean: float
-    half_width: float | None
+    half_width: float | None = None
+    low: float | None = None
+    high: float | None = None
 
     def __str__(self) -> str:
-        spread = "" if self.half_width is None else f" ± {self.half_width:.2g}"
-        return f"{self.mean:.4g}{spread}"
+        interval = "" if self.low is None or self.high is None else f" [{self.low:.3g}, {self.high:.3g}]"
+        return f"{self.mean:.4g}{interval}"
 
 
-def summarize(values: Sequence[float], level: float = LEVEL) -> Summary | None:
+def summarize(
+    values: Sequence[float], level: float = LEVEL, bounds: tuple[float, float] = (-math.inf, math.inf)
+) -> Summary | None:
     """Return the summary of the finite values; None without any.
 
     Args:
         level: the probability that the interval misses the mean, both sides together.
+        bounds: the smallest and the largest possible value, which the interval does not pass.
     """
     finite = [value for value in values if math.isfinite(value)]
     n = len(finite)
@@ -104,11 +115,12 @@ def summarize(values: Sequence[float], level: float = LEVEL) -> Summary | None:
         return None
     mean = math.fsum(finite) / n
     if n == 1:
-        return Summary(1, mean, None)
+        return Summary(1, mean)
     from scipy.special import stdtrit
 
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in finite) / (n - 1))
-    return Summary(n, mean, float(stdtrit(n - 1, 1 - level / 2)) * deviation / math.sqrt(n))
+    half_width = float(stdtrit(n - 1, 1 - level / 2)) * deviation / math.sqrt(n)
+    return Summary(n, mean, half_width, max(mean - half_width, bounds[0]), min(mean + half_width, bounds[1]))
 
 
 DRAWS = 9_999

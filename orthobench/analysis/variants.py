@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -47,16 +48,20 @@ class Variant:
     @property
     def final(self) -> Summary | None:
         """Return the final test metric over the finished runs."""
-        return summarize([run.final_value for run in self.finished if run.final_value is not None])
+        return self._summary([run.final_value for run in self.finished if run.final_value is not None])
 
     @property
     def best(self) -> Summary | None:
         """Return the best test metric over the finished runs."""
-        return summarize([run.best_value for run in self.finished if run.best_value is not None])
+        return self._summary([run.best_value for run in self.finished if run.best_value is not None])
+
+    def _summary(self, values: list[float]) -> Summary | None:
+        return summarize(values, bounds=self.run.main_metric.bounds(values))
 
     @property
     def seconds_per_epoch(self) -> Summary | None:
-        return summarize([seconds for run in self.runs if (seconds := run.seconds_per_epoch) is not None])
+        seconds = [seconds for run in self.runs if (seconds := run.seconds_per_epoch) is not None]
+        return summarize(seconds, bounds=(0.0, math.inf))
 
 
 def group(runs: Sequence[Run], by: Callable[[Run], str]) -> list[list[Run]]:

@@ -249,7 +249,9 @@ def drop_weights(
     weights_at: WeightsPlace = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Remove kept weights of runs that meet all filters, and their records. The runs' results stay.
+    """Remove kept weights and their records of runs that meet all filters.
+
+    The runs' results stay.
 
     Files elsewhere than beside the database stay, too, unless --weights-at names their place.
     `orthobench ls --help` explains the filters.

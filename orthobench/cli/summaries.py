@@ -69,7 +69,7 @@ def print_summary(rows: list[Variant]) -> None:
     """Print the results of each variant, over its seeds."""
     from rich.table import Table
 
-    headings = ("model", "seeds", "metric", "final (mean ± 95 %)", "best", "diverged", "parameters", "s/epoch")
+    headings = ("model", "seeds", "metric", "final [95 %]", "best [95 %]", "diverged", "parameters", "s/epoch")
     table = Table(*headings, box=None)
     for row in rows:
         table.add_row(

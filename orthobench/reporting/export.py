@@ -120,8 +120,8 @@ def condition_sheet(condition: Condition, among: Sequence[Condition]) -> Sheet:
         "rank": lambda variant: str(ranks.get(variant.label, "")),
         "model": lambda variant: variant.label,
         "parameters": lambda variant: f"{variant.run.parameter_count:,}",
-        f"{condition.metric.name}, end: median": lambda variant: shown_median(variant.median),
-        "mean": lambda variant: spread(variant.end),
+        f"{condition.metric.name}, end: median [95 %]": lambda variant: shown_median(variant.median),
+        "mean [95 %]": lambda variant: spread(variant.end),
         "final": lambda variant: spread(variant.final),
         "best": lambda variant: spread(variant.best),
         "seeds": seeds_of,
@@ -256,14 +256,13 @@ def shown_median(value: Median | None) -> str:
 
 
 def _numbers(name: str, summary: Summary | None) -> dict[str, float | None]:
-    """Return a summary as two columns: mean, and half width of its 95 % interval."""
-    if summary is None:
-        return {name: None, f"{name}_half_width": None}
-    return {name: summary.mean, f"{name}_half_width": summary.half_width}
+    """Return a summary as three columns: the mean and its 95 % interval."""
+    mean, low, high = (summary.mean, summary.low, summary.high) if summary else (None, None, None)
+    return {name: mean, f"{name}_low": low, f"{name}_high": high}
 
 
 def spread(summary: Summary | Aggregate | None) -> str:
-    """Return a number and the half width of its interval as text; empty without a measurement."""
+    """Return a number and its interval as text; empty without a measurement."""
     return "" if summary is None else str(summary)
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from orthobench.metric import Metric
 from orthobench.store.connect import connect
 from orthobench.store.result import Status, seconds_per_epoch
 
 BATCH = 500
 """Requests in a query: SQLite limits the number of values of a query."""
-JSON_COLUMNS = ("spec", "baselines", "seconds")
+JSON_COLUMNS = ("spec", "metrics", "baselines", "seconds")
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class StoredResult:
     status: str
     message: str | None
     metric: str
+    goal: str
+    metrics: dict[str, Any] | None
     baselines: dict[str, float]
     parameter_count: int
     final_value: float | None
@@ -38,6 +41,10 @@ class StoredResult:
     iterations: int
     iterations_per_epoch: int
     seconds: dict[str, float]
+
+    @property
+    def main_metric(self) -> Metric:
+        return Metric.main(self.metric, self.goal, self.metrics)
 
     @property
     def seconds_per_epoch(self) -> float | None:
@@ -74,4 +81,6 @@ def _marks(values: Iterable[object]) -> str:
 
 
 def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: json.loads(value) if name in JSON_COLUMNS else value for name, value in row.items()}
+    return {
+        name: json.loads(value) if name in JSON_COLUMNS and value is not None else value for name, value in row.items()
+    }

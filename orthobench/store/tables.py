@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -16,7 +16,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from orthobench.metric import Goal, Metric
+from orthobench.metric import Metric
 from orthobench.store.result import Status, seconds_per_epoch
 from orthobench.store.types import FloatArray, JsonObject, NotFinite, Number, Text, WholeNumber
 
@@ -124,7 +124,7 @@ class Run(Base):
     @property
     def main_metric(self) -> Metric:
         """Return the declaration of the metric by which the run is compared."""
-        return self.declared(self.metric) or Metric(self.metric, cast(Goal, self.goal))
+        return Metric.main(self.metric, self.goal, self.metrics)
 
     def declared(self, name: str) -> Metric | None:
         """Return the task's declaration of the metric of this name, if it has one."""

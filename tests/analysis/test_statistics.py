@@ -12,7 +12,8 @@ def test_interval_is_students():
     summary = summarize([1, 2, 3, 4, 5])
     assert (summary.n, summary.mean) == (5, 3)
     assert summary.half_width == pytest.approx(2.7764451 * math.sqrt(0.5), rel=1e-6)
-    assert str(summary) == "3 ± 2"
+    assert str(summary) == "3 [1.04, 4.96]"
+    assert str(summarize([1.0, 2.0, 3.0, 4.0, 5.0], bounds=(2.0, 4.5))) == "3 [2, 4.5]"
 
 
 def test_few_values():

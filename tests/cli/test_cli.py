@@ -265,7 +265,7 @@ def test_a_sweep_makes_each_run_once(orthobench, tiny_options):
     first = orthobench(*sweep)
     assert first.code == 0
     assert "4 missing" in first.out
-    assert "±" in first.out
+    assert "final [95 %]" in first.out
     assert first.err.count("epoch 3.00") == 4
 
     wider = orthobench(*sweep, "--models", "scornn,lstm,rnn")

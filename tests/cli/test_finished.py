@@ -77,7 +77,6 @@ def test_another_command_is_resolved(words, orthobench, monkeypatch):
 @pytest.mark.parametrize(
     "more",
     [
-        ["--seeds", "3"],
         ["--grid", "lr=1,2"],
         ["--match-parameters", "100"],
         ["--dry-run"],
@@ -91,6 +90,12 @@ def test_another_sweep_is_resolved(more, orthobench, monkeypatch):
     monkeypatch.setattr("orthobench.api.sweep", resolve_nothing)
     assert orthobench(*SWEEP).code == 0
     assert orthobench(*SWEEP, *more).err == "error: it is resolved\n"
+
+
+def test_more_seeds_are_resolved(orthobench, monkeypatch):
+    assert orthobench(*SWEEP).code == 0
+    monkeypatch.setattr("orthobench.api.sweep", resolve_nothing)
+    assert orthobench(*("3" if word == "2" else word for word in SWEEP)).err == "error: it is resolved\n"
 
 
 def test_other_code_resolves_the_command_again(orthobench, monkeypatch):

@@ -73,4 +73,4 @@ def test_diverged_runs_rank_as_the_worst(database):
         "1 of 3, 2 diverged",
         "0 of 1, 1 diverged",
     ]
-    assert [row[sheet.header.index("mse, end: median")] for row in sheet.rows] == ["0.1", "diverged", "diverged"]
+    assert [row[sheet.header.index("mse, end: median [95 %]")] for row in sheet.rows] == ["0.1", "diverged", "diverged"]

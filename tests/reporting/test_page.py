@@ -53,7 +53,7 @@ def test_the_page_says_what_was_measured_and_printed(page, tmp_path):
         "scornn",
         "lstm",
         "2 of 2",
-        "±",
+        "mean [95 %]",
         "scores 0.1667",
         "drops towards zero",
         "precipitous drop",

@@ -273,7 +273,7 @@ def test_tables_are_exported(orthobench, tiny_options, tmp_path):
     latex = orthobench("report", "--format", "latex", "-o", "table.tex")
     assert latex.out.strip() == str(tmp_path / "table.tex")
     assert r"\toprule" in (tmp_path / "table.tex").read_text("utf-8")
-    assert r" +- " in (tmp_path / "table.tex").read_text("utf-8")
+    assert r"} [\num{" in (tmp_path / "table.tex").read_text("utf-8")
 
     (table,) = json.loads(orthobench("report", "--format", "json", "--paper", "helfrich2018", "--table", "1").out)
     row = table["rows"][0]
