@@ -249,9 +249,9 @@ def drop_weights(
     weights_at: WeightsPlace = None,
     db: Database = DEFAULT_DATABASE,
 ) -> None:
-    """Remove kept weights and their records of runs that meet all filters.
+    """Remove the kept weights of selected runs.
 
-    The runs' results stay.
+    Runs are selected by the filters. Their results stay.
 
     Files elsewhere than beside the database stay, too, unless --weights-at names their place.
     `orthobench ls --help` explains the filters.
