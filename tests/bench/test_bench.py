@@ -179,7 +179,14 @@ def test_a_back_end_that_cannot_serve_is_named_with_the_reason(orthobench, monke
     assert "there is no C compiler" in outcome.err
 
 
-@pytest.mark.parametrize("flags", [(), ("-mno-avx512f",), ("-mno-avx", "-mno-avx2", "-mno-fma", "-mno-avx512f")])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        pytest.param(("-mno-avx512f",), marks=pytest.mark.slow),
+        pytest.param(("-mno-avx", "-mno-avx2", "-mno-fma", "-mno-avx512f"), marks=pytest.mark.slow),
+    ],
+)
 def test_the_peaks_work_is_done_and_counted(flags):
     """Chain i starts at i, and x <- x / 2 + 1 takes it to i / 2 + 1, then i / 4 + 3 / 2."""
     if flags and platform.machine() != "x86_64":

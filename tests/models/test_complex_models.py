@@ -15,6 +15,8 @@ from orthobench.plugins import Catalog
 from orthobench.probes.orthogonality import orthogonality
 from orthobench.training.optimizers import make_optimizer
 
+pytestmark = pytest.mark.grid
+
 NAMES = ["scurnn", "urnn", "full_urnn", "kru"]
 EPS = torch.finfo(torch.float32).eps
 

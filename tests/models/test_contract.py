@@ -9,6 +9,8 @@ from orthobench.model import Signature
 from orthobench.plugins import Catalog
 from orthobench.testing import problems
 
+pytestmark = pytest.mark.grid
+
 
 @pytest.mark.parametrize("name", Catalog().names("model"))
 def test_meets_the_contract(name):

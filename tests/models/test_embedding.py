@@ -15,6 +15,8 @@ from orthobench.model import Signature
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 
+pytestmark = pytest.mark.grid
+
 CHARACTERS = Signature(50, 50, "all")
 
 

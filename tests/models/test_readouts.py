@@ -10,6 +10,8 @@ from orthobench.model import Signature
 from orthobench.plugins import Catalog
 from orthobench.sequences import last_valid, mean_of_valid, one_hot, steps_at
 
+pytestmark = pytest.mark.grid
+
 NAMES = Catalog().names("model")
 STEPS, BATCH, INPUTS, OUTPUTS, SYMBOLS = 6, 3, 4, 5, 9
 LENGTHS = torch.tensor([6, 1, 4])

@@ -19,6 +19,8 @@ from orthobench.spec import resolve
 from orthobench.testing import problems
 from orthobench.training.trainer import Trainer
 
+pytestmark = pytest.mark.grid
+
 T, B, M, P, N, D = 7, 3, 4, 5, 8, 6
 BLOCK = {"layers": 2, "block": "residual", "block_size": D}
 

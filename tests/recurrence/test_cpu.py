@@ -37,7 +37,7 @@ from orthobench.recurrence import (
 from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native, workspace
 
-pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+pytestmark = [pytest.mark.skipif(bool(native.missing()), reason="no C compiler"), pytest.mark.grid]
 
 
 def on_cpu(operation: Any, x: Tensor, weight: Tensor, state: tuple[Tensor, ...], *parameters: Any) -> Any:

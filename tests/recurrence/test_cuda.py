@@ -32,6 +32,8 @@ from orthobench.recurrence import (
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.cuda import backend as cuda
 
+pytestmark = pytest.mark.grid
+
 DEVICE = "cuda" if ON_GPU else "cpu"
 
 runs_kernels = [

@@ -23,6 +23,8 @@ from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import delta, native
 from orthobench.recurrence.cuda import delta_chunks
 
+pytestmark = pytest.mark.grid
+
 Run = Callable[[Call], Result]
 in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 CASE = SimpleNamespace(name="delta_rule", op="delta_rule")

@@ -21,6 +21,8 @@ from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.cuda import mlstm_chunks
 
+pytestmark = pytest.mark.grid
+
 in_c = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
 CASE = SimpleNamespace(name="mlstm", op="mlstm")
 KERNELS = [

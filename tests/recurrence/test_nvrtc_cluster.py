@@ -40,6 +40,8 @@ from orthobench.recurrence.cuda.nvrtc_cluster import (
     Layout,
 )
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Case:

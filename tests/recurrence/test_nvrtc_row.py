@@ -32,6 +32,8 @@ from orthobench.recurrence.cuda import backend as cuda
 from orthobench.recurrence.cuda import nvrtc, nvrtc_row, self_test, verdicts
 from orthobench.recurrence.kernels import Arguments, Tape
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Case:

@@ -12,6 +12,8 @@ from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.cuda.pieces import Minimal, Oscillators
 
+pytestmark = pytest.mark.grid
+
 CASES = [
     (min_gru, Minimal, (True,)),
     (min_gru, Minimal, (False,)),

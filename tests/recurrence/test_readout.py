@@ -24,7 +24,7 @@ from orthobench.recurrence import (
 )
 from orthobench.recurrence.cpu import native
 
-pytestmark = pytest.mark.skipif(native.missing() is not None, reason="no C kernels")
+pytestmark = [pytest.mark.skipif(native.missing() is not None, reason="no C kernels"), pytest.mark.grid]
 
 
 def leaves_of(n: int, batch: int, m: int, p: int) -> list[Tensor]:

@@ -29,6 +29,8 @@ from orthobench.recurrence import (
     reference,
 )
 
+pytestmark = pytest.mark.grid
+
 
 def sigmoid(z: float) -> float:
     return 1 / (1 + np.exp(-z))

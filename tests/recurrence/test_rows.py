@@ -30,7 +30,7 @@ from orthobench.recurrence import (
 )
 from orthobench.recurrence.cpu import native
 
-pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+pytestmark = [pytest.mark.skipif(bool(native.missing()), reason="no C compiler"), pytest.mark.grid]
 STEPS, BATCH, BAD, N = 35, 19, 3, 18  # more steps than a chunk has, more rows than a tile, no whole vector
 Function = Callable[..., Sequence[Tensor]]
 

@@ -16,7 +16,7 @@ from orthobench.recurrence.call import Result
 from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
 
-pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+pytestmark = [pytest.mark.skipif(bool(native.missing()), reason="no C compiler"), pytest.mark.grid]
 CASE = SimpleNamespace(name="slstm", op="slstm")
 
 

@@ -25,7 +25,7 @@ from orthobench.recurrence import (
 from orthobench.recurrence.cpu import backend as cpu
 from orthobench.recurrence.cpu import native
 
-pytestmark = pytest.mark.skipif(bool(native.missing()), reason="no C compiler")
+pytestmark = [pytest.mark.skipif(bool(native.missing()), reason="no C compiler"), pytest.mark.grid]
 
 # Steps, batch, features, inputs: single ones, no multiples of 16, several groups of rows, several chunks of steps,
 # groups larger than a block of rows, and sums larger than the cache.

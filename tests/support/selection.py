@@ -53,7 +53,8 @@ def factors(callspec: Any) -> dict[str, Hashable]:
     found: dict[str, Hashable] = {}
     for name, value in callspec.params.items():
         if is_dataclass(value) and not isinstance(value, type):
-            found |= {f"{name}.{field.name}": repr(getattr(value, field.name)) for field in fields(value)}
+            shared = (field.name for field in fields(value) if field.name != "name")  # a name belongs to one record
+            found |= {f"{name}.{field}": repr(getattr(value, field)) for field in shared}
         else:
             found[name] = repr(value) if isinstance(value, (str, int, float, bool, tuple, type(None))) else id(value)
     return found
