@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 from orthobench.reporting.decimate import is_line
 from orthobench.reporting.figure_record import Figure
 
-DIGITS, PLACE_DIGITS = 6, 9
-"""Significant digits of a curve's values and of its places on the x axis. Plotly draws three."""
+DIGITS, PLACE_DIGITS = 5, 9
+"""Significant digits of a curve's values, far below the spread over seeds, and of its places on the x axis."""
 POWERS = 10.0 ** np.arange(23)
 """The powers of ten that float64 has exactly: a whole number divided by one is the number nearest to its decimals."""
 

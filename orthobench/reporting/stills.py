@@ -239,14 +239,15 @@ def _turns(across: Floats, up: Floats) -> tuple[Floats, Floats]:
 
 
 def _sample(trace: Mapping[str, Any]) -> str:
+    """Return a sample of a line for the legend, 56 by 20 units; the style sheet has the line's width and halves all."""
     line, marker = trace.get("line") or {}, trace.get("marker") or {}
     dash = DASHES.get(str(line.get("dash")), "")
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     stroke, mode = _color(line, _color(marker)), trace.get("mode") or "lines"
-    drawn = f'<path stroke="{stroke}" stroke-width="4"{dashes} d="M0 10H56"/>' if "lines" in mode else ""
+    drawn = f'<path stroke="{stroke}"{dashes} d="M0 10H56"/>' if "lines" in mode else ""
     if "markers" in mode and not isinstance(marker.get("symbol"), list | tuple):
         drawn += markers({**marker, "size": 8}, [(0, 28, 10)], _color(marker, stroke), SCALE)
-    return f'<svg viewBox="0 0 56 20">{drawn}</svg>'
+    return f"<svg>{drawn}</svg>"
 
 
 def _heat_map(trace: Mapping[str, Any], y: Axis) -> str:

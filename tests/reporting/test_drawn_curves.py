@@ -95,10 +95,12 @@ def lines_of(traces) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
 
 
 def assert_same_crossings(drawn, whole) -> None:
+    """A line crosses each level where the data do; values have five digits, so a level has that width."""
     assert drawn.keys() == whole.keys()
     for name, course in whole.items():
         for level in LEVELS:
-            assert first_below(*drawn[name], level) == pytest.approx(first_below(*course, level), rel=1e-4), name
+            earliest, latest = (first_below(*course, level * (1 + error)) for error in (6e-5, -6e-5))
+            assert earliest - 1e-6 <= first_below(*drawn[name], level) <= latest + 1e-6, (name, level)
 
 
 def test_the_page_has_the_crossings_of_the_data(stored):
@@ -222,4 +224,4 @@ def test_a_browser_draws_and_saves_every_test(tmp_path, chromium):
         for name in LINES:
             points = np.array(saved[", ".join([variant.label, *([name] if name != "median" else [])])])
             x, y = whole[variant.run.model, name]
-            np.testing.assert_allclose(points[: len(x)], np.stack([x / 10, y], axis=1), rtol=5e-6, atol=1e-12)
+            np.testing.assert_allclose(points[: len(x)], np.stack([x / 10, y], axis=1), rtol=5e-5, atol=1e-12)
