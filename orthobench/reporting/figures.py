@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.courses import course, vector_course
 from orthobench.reporting.captions import caption
-from orthobench.reporting.drawing import add_baseline, add_course, cut_above, empty_figure, show_gaps
+from orthobench.reporting.drawing import add_absence, add_baseline, add_course, cut_above, empty_figure, show_gaps
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.styles import Style, Styles
 
@@ -80,8 +80,11 @@ def learning_curves(
     last = 0.0
     later = []
     for variant, style in styled(condition, styles, figure):
-        values = course(variant.series(split, metric.name), variant.runs)
+        rows = variant.series(split, metric.name)
+        values = course(rows, variant.runs)
         if not len(values):
+            if len(rows):
+                add_absence(figure, variant.label, style)
             continue
         later.append(values.median[len(values) // 2 :])
         positions = values.x / (variant.run.iterations_per_epoch if x == "epoch" else 1)

@@ -25,6 +25,8 @@ WIDTH, HEIGHT = 1440, 720
 LEFT, RIGHT, TOP, BOTTOM = 144, 24, 20, 92
 SCALE = 2
 """Units of the picture in a pixel of Plotly's sizes."""
+FAR = 1e6
+"""Units from the picture within which a point has its own place."""
 SYMBOLS, FEW_SYMBOLS, MANY_TRACES = 6, 3, 60
 """Symbols of a line at most: of a few traces, and of more traces than `MANY_TRACES`."""
 DASHES = {"dash": "14 8", "dot": "4 6", "dashdot": "14 6 4 6", "longdash": "22 8", "longdashdot": "22 6 4 6"}
@@ -227,9 +229,11 @@ def _marks(trace: Mapping[str, Any], x: Axis, y: Axis, symbols: int) -> str:
 
 
 def _spots(trace: Mapping[str, Any], x: Axis, y: Axis) -> tuple[Floats, Floats]:
-    """Return the places of a trace's points in the picture; of those far outside, at its edge."""
+    """Return the places of a trace's points in the picture, and of those far outside a place so far that a line to
+    them has the right slope inside.
+    """
     length = min(len(trace["x"]), len(trace["y"]))
-    return x.locate(trace["x"][:length]), np.clip(y.locate(trace["y"][:length]), -HEIGHT, 2 * HEIGHT)
+    return x.locate(trace["x"][:length]), np.clip(y.locate(trace["y"][:length]), -FAR, FAR)
 
 
 def _turns(across: Floats, up: Floats) -> tuple[Floats, Floats]:

@@ -21,7 +21,7 @@ from orthobench.reporting.packed import figure_json, numbers
 from orthobench.reporting.scope import Scope
 from orthobench.reporting.stills import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, still
 from orthobench.reporting.styles import Styles
-from orthobench.store import Status, open_store
+from orthobench.store import MetricRow, open_store
 
 BASELINE = 0.2
 LEVELS = [2 * BASELINE, BASELINE, 0.9 * BASELINE, 0.5 * BASELINE, 0.1 * BASELINE]
@@ -165,7 +165,7 @@ def drawn_in_still(picture: str, models: list[str], last: float, top: float):
         else:  # the area: the low edge to the right, the high one back
             turn = int(np.argmax(x))
             result[models[number], "lowest seed"] = x[: turn + 1], y[: turn + 1]
-            result[models[number], "highest seed"] = x[: turn:-1], y[: turn:-1]
+            result[models[number], "highest seed"] = x[:turn:-1], y[:turn:-1]
     return result
 
 
@@ -225,3 +225,49 @@ def test_a_browser_draws_and_saves_every_test(tmp_path, chromium):
             points = np.array(saved[", ".join([variant.label, *([name] if name != "median" else [])])])
             x, y = whole[variant.run.model, name]
             np.testing.assert_allclose(points[: len(x)], np.stack([x / 10, y], axis=1), rtol=5e-5, atol=1e-12)
+
+
+SMOOTHED = """
+const plot = document.querySelector("#view-measured [data-figure=curves]"), tools = plot.closest("figure").querySelector(".tools");
+const [unit, smooth] = tools.querySelectorAll("select"), log = tools.querySelector("input[type=checkbox]");
+if (log.checked !== arguments[1]) log.click();
+smooth.value = arguments[0];
+smooth.dispatchEvent(new Event("change"));
+return [[...unit.options].map((option) => option.text), unit.value, [...smooth.options].map((option) => option.text)];
+"""
+
+
+@pytest.mark.browser
+def test_smoothing_is_over_a_stretch_of_x_whatever_tests_lie_in_it(tmp_path, chromium):
+    """Most tests lie in the first tenth: there a stretch of x holds twenty times as many."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        database = RunDatabase(store)
+        database.run(experiment("lstm", "last", []), 0, test=[1.0])
+        run = store.runs()[0]
+        iterations = [*range(1, 101), *range(110, 1001, 20)]
+        rows = [MetricRow("test", "mse", i, i, 10.0 ** -(i > 200)) for i in iterations]
+        store.log(run.id, rows, [], {"iterations": 1000})
+        page = write_html(store, tmp_path / "page.html", Scope(), {})
+    chromium.get(f"{page.as_uri()}#measured")
+    plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
+    wait = WebDriverWait(chromium, 30).until
+    wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
+    chromium.execute_script(f"{plot} plot.closest('figure').querySelector('.tools').open = true")
+    wait(lambda _: chromium.execute_script(f"{plot} return plot.closest('figure').querySelector('.tools button')"))
+    for is_log, middle in ((False, 0.55), (True, 10**-0.5)):
+        units, unit, widths = chromium.execute_script(SMOOTHED, "20 epochs", is_log)
+        kind = "log" if is_log else "linear"
+        assert (units, unit) == (["epoch", "iteration", "seconds"], "epoch")
+        lines = wait(
+            lambda _, kind=kind: chromium.execute_script(
+                f"{plot} const lines = plot._fullData.filter(({{ mode }}) => mode.includes('lines')); return lines.length "
+                f"=== 3 && plot.layout.yaxis.type === '{kind}' && lines.map(({{ x, y }}) => [Array.from(x), Array.from(y)])"
+            )
+        )
+        assert widths == ["nothing", "2 epochs", "5 epochs", "20 epochs"]
+        _, (x, y), _ = lines
+        assert y[0] == 1.0
+        at_the_step = np.interp(20.0, x, y)  # the value falls between the tests at 19 and 21 epochs
+        assert at_the_step == pytest.approx(middle, abs=0.02)
