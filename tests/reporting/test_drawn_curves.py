@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -228,7 +227,8 @@ def test_a_browser_draws_and_saves_every_test(tmp_path, chromium):
 
 
 SMOOTHED = """
-const plot = document.querySelector("#view-measured [data-figure=curves]"), tools = plot.closest("figure").querySelector(".tools");
+const plot = document.querySelector("#view-measured [data-figure=curves]");
+const tools = plot.closest("figure").querySelector(".tools");
 const [unit, smooth] = tools.querySelectorAll("select"), log = tools.querySelector("input[type=checkbox]");
 if (log.checked !== arguments[1]) log.click();
 smooth.value = arguments[0];
@@ -254,16 +254,17 @@ def test_smoothing_is_over_a_stretch_of_x_whatever_tests_lie_in_it(tmp_path, chr
     plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
     wait = WebDriverWait(chromium, 30).until
     wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
-    chromium.execute_script(f"{plot} plot.closest('figure').querySelector('.tools').open = true")
+    chromium.execute_script(f"{plot} plot.rates = {{}}; plot.closest('figure').querySelector('.tools').open = true")
     wait(lambda _: chromium.execute_script(f"{plot} return plot.closest('figure').querySelector('.tools button')"))
     for is_log, middle in ((False, 0.55), (True, 10**-0.5)):
         units, unit, widths = chromium.execute_script(SMOOTHED, "20 epochs", is_log)
         kind = "log" if is_log else "linear"
-        assert (units, unit) == (["epoch", "iteration", "seconds"], "epoch")
+        assert (units, unit) == (["epoch"], "epoch")  # without rates the axis' own unit stays
         lines = wait(
             lambda _, kind=kind: chromium.execute_script(
-                f"{plot} const lines = plot._fullData.filter(({{ mode }}) => mode.includes('lines')); return lines.length "
-                f"=== 3 && plot.layout.yaxis.type === '{kind}' && lines.map(({{ x, y }}) => [Array.from(x), Array.from(y)])"
+                f"{plot} const lines = plot._fullData.filter(({{ mode }}) => mode.includes('lines'));"
+                f"return lines.length === 3 && plot.layout.yaxis.type === '{kind}' && "
+                "lines.map(({ x, y }) => [Array.from(x), Array.from(y)])"
             )
         )
         assert widths == ["nothing", "2 epochs", "5 epochs", "20 epochs"]
