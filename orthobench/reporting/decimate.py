@@ -38,7 +38,7 @@ def thinned(values: ArrayLike, limit: int) -> Indices:
     return np.union1d(np.append(np.arange(first), length - 1), _extremes(array, groups))
 
 
-def visible(across: NDArray[np.float64], up: NDArray[np.float64], column: float = 2.0, error: float = 1.0) -> Indices:
+def visible(across: NDArray[np.float64], up: NDArray[np.float64], column: float = 2.0, error: float = 2.0) -> Indices:
     """Return the indices of the points that a line needs in a picture.
 
     Beyond `WHOLE` points, those in one column of pixels become its first, last, lowest and highest. Of the rest, the

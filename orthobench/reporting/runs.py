@@ -20,9 +20,9 @@ from orthobench.reporting.pages import full_title
 from orthobench.reporting.styles import Styles
 from orthobench.store import Run
 
-POINTS, FEWEST_POINTS, DIGITS = 150, 30, 4
+POINTS, FEWEST_POINTS, DIGITS = 150, 24, 4
 """Points of each curve on a run's page: of a few runs, and of thousands; and the digits of its numbers."""
-POINTS_IN_ALL = 30_000
+POINTS_IN_ALL = 24_000
 SHORT = 200
 """Characters of a message in the table of runs; the run's page has all of it."""
 SPLITS = "test valid train probe"
@@ -101,7 +101,7 @@ def _row(run: Run, variant: int, data: VariantData) -> list[Any]:
 
 
 def run_details(condition: Condition, points: int) -> dict[str, Any]:
-    """Return the facts, settings and curves of a condition's runs, and the curves' axes by number."""
+    """Return the facts, settings and curves of a condition's runs, the curves' axes by number, and the most points."""
     runs: dict[str, Any] = {}
     axes = Axes()
     for variant in condition.variants:
@@ -129,7 +129,7 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
                 "traces": _traces(traces.get(run.id), axes, points),
                 "trained": trained,
             }
-    return {"runs": runs, "axes": axes.packed}
+    return {"runs": runs, "axes": axes.packed, "points": points}
 
 
 def points_for(count: int) -> int:

@@ -169,7 +169,7 @@ def drawn_in_still(picture: str, models: list[str], last: float, top: float):
 
 
 def test_a_still_has_the_crossings_of_the_data_within_a_pixel(stored):
-    """A unit of the picture is half a pixel: a line may be one too high or low, and is drawn in whole units."""
+    """A unit of the picture is half a pixel: a line may be two too high or low, and is drawn in whole units."""
     condition, figure = stored
     whole = courses(condition)
     last = figure.layout["xaxis"]["range"][1]
@@ -177,7 +177,7 @@ def test_a_still_has_the_crossings_of_the_data_within_a_pixel(stored):
     models = [variant.run.model for variant in condition.variants]
     drawn = drawn_in_still(str(still(figure_json(figure))), models, last, top)
     assert drawn.keys() == whole.keys()
-    height, width = 1.6 * top / (HEIGHT - TOP - BOTTOM), 2 * last / (WIDTH - LEFT - RIGHT)
+    height, width = 2.6 * top / (HEIGHT - TOP - BOTTOM), 2 * last / (WIDTH - LEFT - RIGHT)
     for name, course in whole.items():
         for level in LEVELS:
             earliest, latest = (first_below(*course, level + error) for error in (height, -height))
