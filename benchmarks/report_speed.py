@@ -30,7 +30,7 @@ FACTS = {"python": "3", "packages": {"torch": "2"}, "commit": None, "dirty": Fal
 
 
 def fill(database: Path, count: int) -> None:
-    """Add runs of every experiment, seed by seed, with smooth and noisy curves."""
+    """Add runs of every experiment, seed by seed. Curves and gradient norms fall exponentially, with 5 % of noise."""
     catalog, draw, seed, known = Catalog(), random.Random(0), 0, set[str]()
     experiments = [experiment for paper in papers() for experiment in paper.experiments()]
     with open_store(str(database), create=True) as store:
@@ -57,6 +57,7 @@ def enter(store: Store, spec: RunSpec, metrics: tuple[Metric, ...], draw: random
     run = store.start(facts, "benchmark", FACTS)
     pace = draw.uniform(5, 80)
     values = [math.exp(-epoch / pace) * draw.uniform(0.95, 1.05) for epoch in range(EPOCHS + 1)]
+    falls = [math.exp((step - STEPS) / pace) for step in range(STEPS)]
     series = (
         ("test", main.name),
         ("test", "other"),
@@ -70,7 +71,7 @@ def enter(store: Store, spec: RunSpec, metrics: tuple[Metric, ...], draw: random
         for epoch, value in enumerate(values)
     ]
     vectors = [
-        TraceRow("gradient_norm/h", epoch, PER_EPOCH * epoch, [draw.random() for _ in range(STEPS)])
+        TraceRow("gradient_norm/h", epoch, PER_EPOCH * epoch, [fall * draw.uniform(0.95, 1.05) for fall in falls])
         for epoch in (0, EPOCHS)
     ]
     best = max(values) if main.goal == "max" else min(values)

@@ -80,7 +80,8 @@ class Course:
 def course(rows: pd.DataFrame, runs: Sequence[Run]) -> Course:
     """Return the curve of a metric over the seeds of a variant.
 
-    An iteration is left out where a seed that goes on was not evaluated: another run ended off the common grid. A seed
+    An iteration is left out where a seed that goes on was not evaluated: another run ended off the common grid. Where
+    a seed that goes on has no finite value, the curve has a gap. A seed
     that stopped because the task was solved keeps its last value: without it the median would be that of the slow ones.
 
     Args:
@@ -105,12 +106,13 @@ def course(rows: pd.DataFrame, runs: Sequence[Run]) -> Course:
                 True,
             )
     living = (ends[None, :] >= iterations[:, None]) | finite
-    complete = (measured | ~living).all(axis=1) & finite.any(axis=1)
+    complete = (measured | ~living).all(axis=1) & living.any(axis=1)
     x, table = iterations[complete], table[complete]
     if not len(x):
         return Course(x, x, x, x, len(runs))
     middle, low, high = bands(table)
-    losses = tuple(_losses(x, middle, ends, runs))
+    last_tests = np.array([iterations[column].max(initial=-np.inf) for column in measured.T])
+    losses = tuple(_losses(x, middle, ends, last_tests > ends, runs))
     partial = (living & ~finite)[complete].any(axis=1)  # a seed that goes on without a finite value here: a gap
     middle, low, high = (np.where(partial, np.nan, values) for values in (middle, low, high))
     return Course(x, middle, low, high, len(runs), losses)
@@ -131,15 +133,20 @@ def bands(table: Values) -> tuple[Values, Values, Values]:
     return middle, ordered[:, 0], ordered[rows, last]
 
 
-def _losses(x: Values, middle: Values, ends: Values, runs: Sequence[Run]) -> list[Loss]:
-    """Return where seeds drop out: before the curve's end, or at its end by another outcome than finishing."""
+def _losses(x: Values, middle: Values, ends: Values, broken: NDArray[np.bool_], runs: Sequence[Run]) -> list[Loss]:
+    """Return where seeds drop out: before the curve's end, or at its end by another outcome than finishing.
+
+    Args:
+        ends: the last iteration with a finite value of each run.
+        broken: whether values that are not finite follow.
+    """
     lost: dict[int, list[Run]] = {}
     solved: dict[int, list[Run]] = {}
-    for run, end in zip(runs, ends, strict=True):
+    for run, end, is_broken in zip(runs, ends, broken, strict=True):
         index = max(int(np.searchsorted(x, end, side="right")) - 1, 0)
         if run.solved_at is not None:
             solved.setdefault(index, []).append(run)
-        elif end < x[-1] or run.status != Status.FINISHED:
+        elif end < x[-1] or is_broken or run.status != Status.FINISHED:
             lost.setdefault(index, []).append(run)
     losses, left = [], len(runs)
     for index in sorted(lost.keys() | solved.keys()):

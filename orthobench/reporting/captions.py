@@ -13,14 +13,17 @@ def caption(what: str, condition: Condition, baseline: bool = False, band: str =
     """Return a figure's caption: its content, the task, T, the batch size, n and seeds, the band and the baseline.
 
     Args:
-        baseline: say what the dashed line is.
+        baseline: say what the dashed line is, or that there is none.
         band: the meaning of lines and bands; empty where the figure has none.
     """
     parts = [f"{what}: {where(condition)}.", sizes_and_seeds(condition)]
     if band and any(len(variant.runs) > 1 for variant in condition.variants):
         parts.append(band)
-    if baseline and condition.baseline is not None:
-        parts.append(f"Grey dashes: the baseline, {condition.baseline:.4g}.")
+    if baseline:
+        known = condition.baseline is not None
+        parts.append(
+            f"Grey dashes: the baseline, {condition.baseline:.4g}." if known else "The metric has no baseline."
+        )
     return " ".join(parts)
 
 

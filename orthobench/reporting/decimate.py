@@ -1,31 +1,22 @@
-"""Thin long curves without losing a peak."""
+"""Leave out points of a curve: those that a picture cannot show, or the ones between its peaks."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orthobench.reporting.figure_record import Figure, Record
+from orthobench.reporting.figure_record import Record
 
-LIMIT = 400
+WHOLE = 1_500
+"""Points up to which every one of a curve counts, before the extremes of each column of pixels stand for it."""
+FIRST = 8
+"""Points at the start of a curve, where it falls fastest, that are always kept."""
 
-
-def slim(figure: Figure, limit: int = LIMIT) -> Figure:
-    """Return a copy of a figure for a screen: lines of about `limit` points at most, in single precision.
-
-    A curve and the edges of its band keep the same points.
-    """
-    copy = Figure(figure.layout)
-    copy.data = [dict(trace) for trace in figure.data]
-    curves: dict[str, list[Record]] = {}
-    for number, trace in enumerate(copy.data):
-        if is_line(trace):
-            curves.setdefault(f"{trace.get('legendgroup') or number} {len(trace['x'])}", []).append(trace)
-    for traces in curves.values():
-        points = thinned([trace["y"] for trace in traces], limit)
-        for trace in traces:
-            trace["x"], trace["y"] = (np.asarray(trace[axis], dtype=np.float32)[points] for axis in ("x", "y"))
-    return copy
+Indices = NDArray[np.intp]
 
 
 def is_line(trace: Record) -> bool:
@@ -33,27 +24,74 @@ def is_line(trace: Record) -> bool:
     return trace["type"] == "scatter" and trace.get("mode") in ("lines", "lines+markers")
 
 
-def thinned(curves: list[ArrayLike], limit: int = LIMIT) -> NDArray[np.intp]:
-    """Return the indices of about `limit` points of curves over the same x; all points if they are fewer.
+def thinned(values: ArrayLike, limit: int) -> Indices:
+    """Return the indices of about `limit` points of a curve; all points if they are fewer.
 
-    They are both ends, and of every stretch each curve's lowest and highest point.
+    They are the first points, the last one, and the lowest and the highest of every stretch.
     """
-    arrays = [np.asarray(curve, dtype=float) for curve in curves]
-    length = len(arrays[0])
+    array = np.asarray(values, dtype=float)
+    length, first = len(array), min(FIRST, limit // 4)
     if length <= limit:
         return np.arange(length)
-    size = -(-length // max(1, limit // (2 * len(arrays))))
-    starts = np.arange(0, length, size)
-    chosen = [np.array([0, length - 1])]
-    for array in arrays:
-        padded = np.full(len(starts) * size, array[-1])  # of equal values the first is chosen, which is in the curve
-        padded[:length] = array
-        stretches = padded.reshape(-1, size)
-        finite = np.isfinite(stretches)
-        if finite.all():
-            chosen += [starts + stretches.argmin(axis=1), starts + stretches.argmax(axis=1)]
-            continue
-        some = finite.any(axis=1)
-        for fill, extreme in ((np.inf, np.argmin), (-np.inf, np.argmax)):
-            chosen.append((starts + extreme(np.where(finite, stretches, fill), axis=1))[some])
-    return np.unique(np.concatenate(chosen))
+    stretches = max(1, (limit - first - 1) // 2)
+    groups = np.arange(length) * stretches // length
+    return np.union1d(np.append(np.arange(first), length - 1), _extremes(array, groups))
+
+
+def visible(across: NDArray[np.float64], up: NDArray[np.float64], column: float = 2.0, error: float = 2.0) -> Indices:
+    """Return the indices of the points that a line needs in a picture.
+
+    Beyond `WHOLE` points, those in one column of pixels become its first, last, lowest and highest. Of the rest, the
+    points on a straight line go: the drawn line is nowhere further than `error` above or below any of them. A point
+    without a place leaves a gap.
+
+    Args:
+        across: the points' places from left to right, in units of the picture.
+        up: their heights, in the same units.
+        column: the width of a column of pixels.
+        error: the largest error of the height.
+    """
+    has_place = np.isfinite(across) & np.isfinite(up)
+    kept = np.arange(len(up))
+    if len(up) > WHOLE:
+        columns = np.where(has_place, np.floor_divide(np.where(has_place, across, 0), column), np.inf)
+        is_new = np.append(True, columns[1:] != columns[:-1])
+        starts, ends = np.flatnonzero(is_new), np.flatnonzero(np.append(is_new[1:], True))
+        extremes = _extremes(np.where(has_place, up, np.nan), np.cumsum(is_new))
+        kept = np.unique(np.concatenate((np.arange(FIRST), starts, ends, extremes)))
+    gaps = np.flatnonzero(~has_place[kept])
+    bounds = [-1, *gaps.tolist(), len(kept)]
+    x, y = across[kept].tolist(), up[kept].tolist()
+    corners = [index for before, end in pairwise(bounds) for index in _corners(x, y, before + 1, end, error)]
+    return kept[np.union1d(corners, gaps).astype(np.intp)]
+
+
+def _extremes(values: NDArray[np.float64], groups: Indices) -> Indices:
+    """Return the indices of the lowest and the highest number of each group, in which neighbours are."""
+    numbers = np.flatnonzero(np.isfinite(values))
+    order = numbers[np.lexsort((values[numbers], groups[numbers]))]
+    is_new = np.append(True, np.diff(groups[order]) != 0)[: len(order)]
+    return np.concatenate((order[is_new], order[np.append(is_new[1:], True)[: len(order)]]))
+
+
+def _corners(x: list[float], y: list[float], start: int, end: int, error: float) -> Iterator[int]:
+    """Yield the indices from `start` to `end` at which a line has to turn, and both of its ends.
+
+    From each corner a fan of the slopes that pass every point within `error` gets narrower, until a point is outside.
+    """
+    if start == end:
+        return
+    yield start
+    corner, low, high = start, -math.inf, math.inf
+    for index in range(start + 1, end):
+        run, rise = x[index] - x[corner], y[index] - y[corner]
+        if index - 1 > corner and not (run > 0 and low * run <= rise <= high * run):
+            corner, low, high = index - 1, -math.inf, math.inf
+            yield corner
+            run, rise = x[index] - x[corner], y[index] - y[corner]
+        if run > 0:
+            low, high = max(low, (rise - error) / run), min(high, (rise + error) / run)
+        else:  # straight up or down: no slope, so the line turns here
+            low, high = math.inf, -math.inf
+    if end - 1 > start:
+        yield end - 1

@@ -90,6 +90,12 @@ def add_course(figure: Figure, course: Course, x: ArrayLike, label: str, style: 
         )
 
 
+def add_absence(figure: Figure, label: str, style: Style) -> None:
+    """Add an entry to the legend for a curve without a single finite value."""
+    line = {"color": style.color, "dash": style.dash, "width": 2}
+    figure.add_scatter(x=[], y=[], mode="lines", name=f"{html.escape(label)}: without a finite value", line=line)
+
+
 def add_baseline(figure: Figure, x: Sequence[float], baseline: float) -> None:
     """Add the score of the best predictor without memory as a dashed line."""
     figure.add_scatter(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from orthobench.analysis.conditions import Condition, VariantData
 from orthobench.analysis.courses import course, vector_course
 from orthobench.reporting.captions import caption
-from orthobench.reporting.drawing import add_baseline, add_course, cut_above, empty_figure, show_gaps
+from orthobench.reporting.drawing import add_absence, add_baseline, add_course, cut_above, empty_figure, show_gaps
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.styles import Style, Styles
 
@@ -24,6 +26,8 @@ TOTAL_DERIVATIVE = (
     "later steps."
 )
 UNDERFLOW = "Gaps: zero in float32; a norm is zero there from about 1e-20 on, where its squares fall below 1.2e-38."
+LEVELS = 2.5
+"""Baselines at which the axis of a minimised metric ends, if every curve gets there."""
 SPLITS = {"test": "test", "valid": "validation", "train": "training"}
 NORMS = {
     "gradient_norm": "norm of the whole batch's gradient",
@@ -74,20 +78,46 @@ def learning_curves(
     metric = condition.metric_named(name)
     figure = empty_figure(x, f"{SPLITS[split]} {metric.axis}")
     last = 0.0
+    later = []
     for variant, style in styled(condition, styles, figure):
-        values = course(variant.series(split, metric.name), variant.runs)
+        rows = variant.series(split, metric.name)
+        values = course(rows, variant.runs)
         if not len(values):
+            if len(rows):
+                add_absence(figure, variant.label, style)
             continue
+        later.append(values.median[len(values) // 2 :])
         positions = values.x / (variant.run.iterations_per_epoch if x == "epoch" else 1)
         last = max(last, float(positions[-1]))
         add_course(figure, values, positions, variant.label, style)
     figure.update_xaxes(range=[0, last or 1])
     baseline = condition.baseline if metric.name == condition.metric.name else None
     if baseline is not None:
-        if metric.goal == "min":  # an untrained model is often far off and would flatten everything else
-            cut_above(figure, 2.5 * baseline)
+        if metric.goal == "min" and baseline > 0:
+            _cut_untrained(figure, later, baseline)
         add_baseline(figure, [0, last], baseline)
     return figure
+
+
+def _cut_untrained(figure: Figure, later: Sequence[NDArray[np.float64]], baseline: float) -> None:
+    """Cut the first tests, where an untrained model is far off and would flatten everything else.
+
+    The axis holds every curve's later part. It is logarithmic, and nothing is cut, where these parts lie far above the
+    baseline and two decades apart.
+
+    Args:
+        later: the second half of each curve.
+    """
+    values = np.concatenate([[baseline], *later])
+    values = values[np.isfinite(values)]
+    top = float(values.max())
+    if top <= LEVELS * baseline:
+        cut_above(figure, LEVELS * baseline)
+    elif values.min() > 0 and top > 100 * values.min():
+        figure.update_yaxes(type="log", rangemode="normal")
+        show_gaps(figure)
+    else:
+        cut_above(figure, 1.05 * top)
 
 
 def orthogonality(condition: Condition, styles: Styles, x: str = "epoch") -> Figure | None:

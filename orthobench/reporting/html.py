@@ -29,7 +29,7 @@ from orthobench.reporting.contents import Contents, contents_of
 from orthobench.reporting.cycles import without_cycle_search
 from orthobench.reporting.figures import Drawn, condition_figures
 from orthobench.reporting.length_figures import over_length
-from orthobench.reporting.packed import figure_json
+from orthobench.reporting.packed import figure_json, with_shared_axes
 from orthobench.reporting.pages import (
     GROUPS,
     PaperView,
@@ -143,7 +143,7 @@ def _render(
     everything = drawn | {f"study-{section.study.name}": section.figures for section in sections}
     counted = {run.id: run for c in (*conditions, *studied) for variant in c.variants for run in variant.runs}
     plain = {
-        key: {name: figure_json(figure, len(counted)) for name, (_, figure) in drawings.items()}
+        key: {name: figure_json(figure) for name, (_, figure) in drawings.items()}
         for key, drawings in everything.items()
     }
     script, style = _script(LIVE_SCRIPTS if live else SCRIPTS), _resource("page.css")
@@ -232,13 +232,14 @@ def _blocks(
         "appearances": _appearances(views),
         "searches": [search_record(search) for search in searches],
     }
-    rates = {condition.key: _rates(condition) for condition in conditions}
+    panels = (panel for view in views for part in view.artifacts for panel in part.panels)
+    rates = {condition.key: _rates(condition) for condition in (*conditions, *panels)}
     return [
         block("plotly", plotly_script().encode()),
         json_block("index", index),
         json_block("environments", {run.environment.digest: run.environment.facts for run in runs}),
         *(
-            json_block(f"figures-{key}", {"figures": named, "rates": rates.get(key, {})})
+            json_block(f"figures-{key}", with_shared_axes(named) | {"rates": rates.get(key, {})})
             for key, named in plain.items()
         ),
         *(json_block(f"runs-{condition.key}", run_details(condition, points)) for condition in conditions),

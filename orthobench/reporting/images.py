@@ -14,7 +14,6 @@ from plotly.subplots import make_subplots
 
 from orthobench.analysis.conditions import Condition
 from orthobench.errors import UsageError
-from orthobench.reporting.decimate import slim
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.length_figures import over_length
@@ -134,7 +133,7 @@ def compose(panels: Sequence[tuple[str, Figure]], inches: float) -> go.Figure:
     for number, (_, figure) in enumerate(panels):
         row, column = number // columns + 1, number % columns + 1
         arrows = 0
-        for trace in slim(figure).to_plotly().data:
+        for trace in figure.to_plotly().data:
             if trace.type == "heatmap":
                 trace.showscale, has_scale = not has_scale, True
             elif trace.showlegend is not False and figure.layout.get("showlegend") is not False and trace.name:

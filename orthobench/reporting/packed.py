@@ -1,4 +1,4 @@
-"""Turn figures and arrays into JSON for the page: thinned for a screen, and shorter on pages of many runs."""
+"""Turn figures and arrays into JSON for the page, with all points."""
 
 from __future__ import annotations
 
@@ -11,41 +11,40 @@ import numpy as np
 import numpy.typing as npt
 from numpy.typing import ArrayLike
 
-from orthobench.reporting.decimate import LIMIT, is_line, slim
+from orthobench.reporting.decimate import is_line
 from orthobench.reporting.figure_record import Figure
 
-MANY_RUNS = 200
-"""Runs from which a page has fewer points and digits, so that it stays below 6 MB with 1,000 runs."""
-FEW_POINTS, FEW_DIGITS = 60, 4
+DIGITS, PLACE_DIGITS = 5, 9
+"""Significant digits of a curve's values, far below the spread over seeds, and of its places on the x axis."""
 POWERS = 10.0 ** np.arange(23)
 """The powers of ten that float64 has exactly: a whole number divided by one is the number nearest to its decimals."""
 
 
-def figure_json(figure: Figure, runs: int) -> dict[str, Any]:
-    """Return a figure as Plotly's JSON: long lines thinned, numbers in single precision or with four digits.
-
-    A curve and the edges of its band keep the same points.
-
-    Args:
-        runs: the runs of the page; from `MANY_RUNS` on the figure gets shorter.
-    """
-    short = runs >= MANY_RUNS
-    slimmer = slim(figure, FEW_POINTS if short else LIMIT)
-    if not short:
-        return _plain_record(slimmer)
-    lines = {number: trace for number, trace in enumerate(slimmer.data) if is_line(trace)}
-    slimmer.data = [
-        {**trace, "x": [], "y": []} if number in lines else trace for number, trace in enumerate(slimmer.data)
-    ]
-    result = _plain_record(slimmer)
+def figure_json(figure: Figure) -> dict[str, Any]:
+    """Return a figure as Plotly's JSON, with all points of its curves: the page exports what it draws."""
+    lines = {number: trace for number, trace in enumerate(figure.data) if is_line(trace)}
+    others = [{**trace, "x": [], "y": []} if number in lines else trace for number, trace in enumerate(figure.data)]
+    result: dict[str, Any] = _plain({"data": others, "layout": figure.layout})
     for number, trace in lines.items():
-        result["data"][number] |= {"x": digits(trace["x"], FEW_DIGITS + 1), "y": digits(trace["y"], FEW_DIGITS)}
+        x, y = (np.asarray(trace[axis], dtype=float) for axis in ("x", "y"))
+        result["data"][number] |= {"x": digits(x, PLACE_DIGITS), "y": digits(y, DIGITS)}
     return result
 
 
-def _plain_record(figure: Figure) -> dict[str, Any]:
-    result: dict[str, Any] = _plain({"data": figure.data, "layout": figure.layout})
-    return result
+def with_shared_axes(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return figures as JSON with the x of every curve as a number in `axes`: most curves have the same tests."""
+    axes: dict[tuple[float | None, ...], int] = {}
+    shared = {
+        name: {
+            **figure,
+            "data": [
+                {**trace, "x": axes.setdefault(tuple(trace["x"]), len(axes))} if is_line(trace) else trace
+                for trace in figure["data"]
+            ],
+        }
+        for name, figure in figures.items()
+    }
+    return {"figures": shared, "axes": [*axes]}
 
 
 def _plain(value: Any) -> Any:

@@ -20,9 +20,9 @@ from orthobench.reporting.pages import full_title
 from orthobench.reporting.styles import Styles
 from orthobench.store import Run
 
-POINTS, FEWEST_POINTS, DIGITS = 150, 30, 5
+POINTS, FEWEST_POINTS, DIGITS = 150, 24, 4
 """Points of each curve on a run's page: of a few runs, and of thousands; and the digits of its numbers."""
-POINTS_IN_ALL = 30_000
+POINTS_IN_ALL = 24_000
 SHORT = 200
 """Characters of a message in the table of runs; the run's page has all of it."""
 SPLITS = "test valid train probe"
@@ -101,7 +101,7 @@ def _row(run: Run, variant: int, data: VariantData) -> list[Any]:
 
 
 def run_details(condition: Condition, points: int) -> dict[str, Any]:
-    """Return the facts, settings and curves of a condition's runs, and the curves' axes by number."""
+    """Return the facts, settings and curves of a condition's runs, the curves' axes by number, and the most points."""
     runs: dict[str, Any] = {}
     axes = Axes()
     for variant in condition.variants:
@@ -129,7 +129,7 @@ def run_details(condition: Condition, points: int) -> dict[str, Any]:
                 "traces": _traces(traces.get(run.id), axes, points),
                 "trained": trained,
             }
-    return {"runs": runs, "axes": axes.packed}
+    return {"runs": runs, "axes": axes.packed, "points": points}
 
 
 def points_for(count: int) -> int:
@@ -166,7 +166,7 @@ def _curves(rows: pd.DataFrame | None, axes: Axes, limit: int) -> list[dict[str,
         pairwise([0, *bounds.tolist(), len(values)]), key=lambda stretch: SPLITS.find(splits[stretch[0]])
     ):
         if end - first > 1:
-            points = first + thinned([values[first:end]], limit)
+            points = first + thinned(values[first:end], limit)
             name = f"{splits[first]} {names[first]}"
             curves.append({"name": name, "x": axes.number(iterations[points]), "y": digits(values[points], DIGITS)})
     return curves
@@ -189,7 +189,7 @@ def _traces(rows: pd.DataFrame | None, axes: Axes, limit: int) -> list[dict[str,
         for number in sorted({0, len(vectors) - 1}):
             iteration, epoch, vector = vectors[number]
             values = np.asarray(vector, dtype=float)
-            points = thinned([values], limit)
+            points = thinned(values, limit)
             is_by_length = name.startswith(f"{BY_LENGTH}/")
             x = np.asarray(lengths[iteration])[points] if is_by_length else points + 1
             traces.append({"name": f"{name}, epoch {epoch}", "x": axes.number(x), "y": digits(values[points], DIGITS)})

@@ -12,10 +12,10 @@ from markupsafe import Markup, escape
 from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.conditions import VariantData
 from orthobench.papers import Claim
-from orthobench.reporting.decimate import thinned
+from orthobench.reporting.decimate import visible
 from orthobench.reporting.verdicts import Dot
 
-WIDTH, HEIGHT, POINTS = 480, 112, 50
+WIDTH, HEIGHT = 480, 112
 LINES, RIVAL_LINES = 5, 2
 """Seeds that are drawn of each model that a claim is about, and of each that it is compared with."""
 REACH = 4.0
@@ -95,8 +95,9 @@ def _spark(
         height = float(locate(np.zeros(1), np.array([level]))[1][0])
         paths.append(f'<path class="level" d="M4 {height:.0f}H{WIDTH - 4}"/>')
     for (x, y), kind in drawn:
-        chosen = thinned([y], POINTS)
-        paths.append(f'<path class="{kind}" d="{path(*locate(x[chosen], y[chosen]))}"/>')
+        across, up = locate(x, y)
+        chosen = visible(across, up)
+        paths.append(f'<path class="{kind}" d="{path(across[chosen], up[chosen])}"/>')
     return Markup(
         f'<svg class="spark" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" '
         f'role="img" aria-label="{escape(caption)}">'

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from markupsafe import Markup, escape
 
 from orthobench.reporting.colormap import viridis
-from orthobench.reporting.decimate import thinned
+from orthobench.reporting.decimate import visible
 from orthobench.reporting.packed import numbers
 from orthobench.reporting.sparks import path
 from orthobench.reporting.symbols import markers
@@ -25,8 +25,10 @@ WIDTH, HEIGHT = 1440, 720
 LEFT, RIGHT, TOP, BOTTOM = 144, 24, 20, 92
 SCALE = 2
 """Units of the picture in a pixel of Plotly's sizes."""
-POINTS, FEW_POINTS, MANY_LINES = 60, 24, 24
-"""Points of a line: of a few lines, and of more lines than `MANY_LINES`."""
+FAR = 1e6
+"""Units from the picture within which a point has its own place."""
+SYMBOLS, FEW_SYMBOLS, MANY_TRACES = 6, 3, 60
+"""Symbols of a line at most: of a few traces, and of more traces than `MANY_TRACES`."""
 DASHES = {"dash": "14 8", "dot": "4 6", "dashdot": "14 6 4 6", "longdash": "22 8", "longdashdot": "22 6 4 6"}
 SAFE_COLOR = re.compile(r"#[0-9a-fA-F]{3,8}|rgba?\([\d., ]+\)|[a-z]+")
 Floats = npt.NDArray[np.float64]
@@ -97,21 +99,25 @@ def still(figure: Mapping[str, Any]) -> Markup:
     across, up = [trace["x"] for trace in traces], [part for trace in traces for part in _with_errors(trace)]
     x = _axis(layout.get("xaxis", {}), across, LEFT, WIDTH - RIGHT, margin)
     y = _axis(layout.get("yaxis", {}), up, HEIGHT - BOTTOM, TOP, margin)
-    parts = [_grid(layout, x, y)]
+    lines, marks = [], []
     before: dict[str, Any] | None = None
-    limit = POINTS if len(traces) <= MANY_LINES else FEW_POINTS
+    symbols = SYMBOLS if len(traces) <= MANY_TRACES else FEW_SYMBOLS
     for trace in traces:
-        parts.append(_heat_map(trace, y) if trace.get("type") == "heatmap" else _scatter(trace, before, x, y, limit))
+        if trace.get("type") == "heatmap":
+            lines.append(_heat_map(trace, y))
+        elif min(len(trace["x"]), len(trace["y"])):
+            lines.append(_lines(trace, before, x, y))
+            marks.append(_marks(trace, x, y, symbols))
         before = trace
+    clip = f'<clipPath id="f"><rect x="{LEFT}" y="{TOP}" width="{x.end - LEFT}" height="{y.start - TOP}"/></clipPath>'
+    drawn = f'<g clip-path="url(#f)" fill="none">{"".join(lines)}</g>{"".join(marks)}'
     names = "".join(
         f"<li>{_sample(trace)}<bdi>{Markup(_plain(trace['name']))}</bdi></li>"
         for trace in traces
         if trace.get("name") and trace.get("showlegend") is not False
     )
-    clip = '<clipPath id="f"><rect x="{}" y="{}" width="{}" height="{}"/></clipPath>'
-    frame = clip.format(LEFT, TOP, WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM)
     return Markup(
-        f'<div class="still"><svg viewBox="0 0 {WIDTH} {HEIGHT}">{frame}{"".join(parts)}</svg>'
+        f'<div class="still"><svg viewBox="0 0 {WIDTH} {HEIGHT}">{clip}{_grid(layout, x, y)}{drawn}</svg>'
         f"{f'<ul>{names}</ul>' if names else ''}</div>"
     )
 
@@ -174,38 +180,44 @@ def _color(part: Mapping[str, Any] | None, fallback: str = "#888888") -> str:
     return value if isinstance(value, str) and SAFE_COLOR.fullmatch(value) else fallback
 
 
-def _scatter(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis, y: Axis, limit: int) -> str:
-    line, marker, mode = trace.get("line") or {}, trace.get("marker") or {}, trace.get("mode") or "lines"
-    across, up = trace["x"], trace["y"]
-    length = min(len(across), len(up))
-    if not length:
-        return ""
-    chosen = thinned([up[:length]], limit) if "lines" in mode else np.arange(length)
-    spots = x.locate(across[:length][chosen]), np.clip(y.locate(up[:length][chosen]), -HEIGHT, 2 * HEIGHT)
+def _lines(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis, y: Axis) -> str:
+    """Return a trace's line, and the area between it and the trace before it."""
+    line = trace.get("line") or {}
+    turns = _turns(*_spots(trace, x, y))
     parts = []
     if trace.get("fill") == "tonexty" and before is not None and len(before["x"]):
-        other = thinned([before["y"]], limit)
-        edge = x.locate(before["x"][other]), np.clip(y.locate(before["y"][other]), -HEIGHT, 2 * HEIGHT)
-        shape = path(np.concatenate((spots[0], edge[0][::-1])), np.concatenate((spots[1], edge[1][::-1])))
-        parts.append(
-            f'<path clip-path="url(#f)" fill="{_color({"color": trace.get("fillcolor")}, "none")}" d="{shape}Z"/>'
-        )
-    color, width = _color(line, _color(marker)), line.get("width", 2)
-    if "lines" in mode and width:
+        other = _turns(*_spots(before, x, y))
+        shape = path(*(np.concatenate((below, above[::-1])) for below, above in zip(turns, other, strict=True)))
+        parts.append(f'<path fill="{_color({"color": trace.get("fillcolor")}, "none")}" d="{shape}Z"/>')
+    width = line.get("width", 2)
+    if "lines" in (trace.get("mode") or "lines") and width:
         dash = DASHES.get(str(line.get("dash")), "")
-        pen = f'fill="none" stroke="{color}" stroke-width="{SCALE * float(width):g}"'
+        pen = f'stroke="{_color(line, _color(trace.get("marker")))}" stroke-width="{SCALE * float(width):g}"'
         pen += f' stroke-dasharray="{dash}"' if dash else ""
-        parts.append(f'<path clip-path="url(#f)" {pen} d="{path(*spots)}"/>')
+        parts.append(f'<path {pen} d="{path(*turns)}"/>')
+    return "".join(parts)
+
+
+def _marks(trace: Mapping[str, Any], x: Axis, y: Axis, symbols: int) -> str:
+    """Return a trace's symbols, error bars and words, over all lines.
+
+    Args:
+        symbols: the most symbols of a line; points without a line have one each.
+    """
+    marker, mode = trace.get("marker") or {}, trace.get("mode") or "lines"
+    color, spots = _color(trace.get("line"), _color(marker)), _spots(trace, x, y)
+    parts = []
     if "markers" in mode:
         _, *ends = _with_errors(trace)
         if ends:
-            bars = zip(spots[0], *(y.locate(end[chosen]) for end in ends), strict=True)
+            bars = zip(spots[0], *(y.locate(end) for end in ends), strict=True)
             drawn = "".join(
                 f"M{a:.0f} {low:.0f}V{high:.0f}" for a, low, high in bars if np.isfinite((a, low, high)).all()
             )
             parts.append(f'<path stroke="{_color(marker, color)}" stroke-width="{SCALE}" d="{drawn}"/>')
-        every = max(1, len(chosen) // int(marker.get("maxdisplayed") or len(chosen)))
-        points = list(zip(chosen.tolist(), *(axis.tolist() for axis in spots), strict=True))[::every]
+        most = min(symbols, int(marker["maxdisplayed"])) if marker.get("maxdisplayed") else len(spots[0])
+        every = -(-len(spots[0]) // most)
+        points = zip(range(0, len(spots[0]), every), *(axis[::every].tolist() for axis in spots), strict=True)
         shown = [point for point in points if all(map(math.isfinite, point))]
         parts.append(markers(marker, shown, _color(marker, color), SCALE))
     if "text" in mode and isinstance(trace.get("text"), list | tuple):
@@ -216,15 +228,30 @@ def _scatter(trace: Mapping[str, Any], before: Mapping[str, Any] | None, x: Axis
     return "".join(parts)
 
 
+def _spots(trace: Mapping[str, Any], x: Axis, y: Axis) -> tuple[Floats, Floats]:
+    """Return the places of a trace's points in the picture, and of those far outside a place so far that a line to
+    them has the right slope inside.
+    """
+    length = min(len(trace["x"]), len(trace["y"]))
+    return x.locate(trace["x"][:length]), np.clip(y.locate(trace["y"][:length]), -FAR, FAR)
+
+
+def _turns(across: Floats, up: Floats) -> tuple[Floats, Floats]:
+    """Return the places at which a line has to turn."""
+    chosen = visible(across, up)
+    return across[chosen], up[chosen]
+
+
 def _sample(trace: Mapping[str, Any]) -> str:
+    """Return a sample of a line for the legend, 56 by 20 units; the style sheet has the line's width and halves all."""
     line, marker = trace.get("line") or {}, trace.get("marker") or {}
     dash = DASHES.get(str(line.get("dash")), "")
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     stroke, mode = _color(line, _color(marker)), trace.get("mode") or "lines"
-    drawn = f'<path stroke="{stroke}" stroke-width="4"{dashes} d="M0 10H56"/>' if "lines" in mode else ""
+    drawn = f'<path stroke="{stroke}"{dashes} d="M0 10H56"/>' if "lines" in mode else ""
     if "markers" in mode and not isinstance(marker.get("symbol"), list | tuple):
         drawn += markers({**marker, "size": 8}, [(0, 28, 10)], _color(marker, stroke), SCALE)
-    return f'<svg viewBox="0 0 56 20">{drawn}</svg>'
+    return f"<svg>{drawn}</svg>"
 
 
 def _heat_map(trace: Mapping[str, Any], y: Axis) -> str:

@@ -64,6 +64,14 @@ def test_an_iteration_of_the_only_living_seed_is_shown():
     np.testing.assert_array_equal(curve.median, [3.0, 1.5, 1.0])
 
 
+def test_a_value_that_is_not_finite_is_a_gap_and_at_the_end_a_loss():
+    curve = course(rows({0: 1.0, 5: math.nan, 10: 2.0, 15: math.inf}), runs("finished"))
+    np.testing.assert_array_equal(curve.x, [0, 5, 10])
+    np.testing.assert_array_equal(curve.median, [1.0, math.nan, 2.0])
+    assert [loss.words for loss in curve.losses] == ["without a finite value"]
+    assert len(course(rows({0: math.nan, 5: math.inf}), runs("diverged"))) == 0
+
+
 @pytest.mark.parametrize(
     ("status", "words"), [("diverged", "diverged"), ("interrupted", "interrupted"), ("running", "still running")]
 )

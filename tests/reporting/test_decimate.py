@@ -1,24 +1,61 @@
-"""Thinned curves keep their ends and their peaks."""
+"""Thinned curves keep their ends and their peaks; a picture's lines pass every point."""
 
 import numpy as np
+import pytest
 
-from orthobench.reporting.decimate import thinned
+from orthobench.reporting.decimate import FIRST, WHOLE, thinned, visible
 
 
 def test_short_curves_are_whole():
-    assert thinned([np.arange(400.0)]).tolist() == list(range(400))
+    assert thinned(np.arange(400.0), 400).tolist() == list(range(400))
 
 
-def test_peaks_and_ends_of_every_curve_stay():
-    first, second = np.zeros(10_000), np.ones(10_000)
-    first[1234], first[1236], second[777] = 5.0, -3.0, 9.0
-    second[50] = np.nan
-    points = thinned([first, second], limit=200)
-    assert len(points) <= 202
-    assert {0, 777, 1234, 1236, 9_999} <= set(points.tolist())
+def test_peaks_ends_and_the_first_points_stay():
+    values = np.zeros(10_000)
+    values[1234], values[1236], values[50] = 5.0, -3.0, np.nan
+    points = thinned(values, limit=200)
+    assert len(points) <= 200
+    assert {*range(FIRST), 1234, 1236, 9_999} <= set(points.tolist())
     assert points.tolist() == sorted(points.tolist())
 
 
 def test_what_is_not_finite_is_no_peak():
     values = np.full(1_000, np.nan)
-    assert thinned([values], limit=100).tolist() == [0, 999]
+    assert thinned(values, limit=100).tolist() == [*range(FIRST), 999]
+
+
+def test_a_straight_line_has_two_points_and_a_gap_parts_it():
+    across = np.arange(100.0)
+    assert visible(across, 3 * across).tolist() == [0, 99]
+    up = 3 * across
+    up[[40, 41]] = np.nan
+    assert visible(across, up).tolist() == [0, 39, 40, 41, 42, 99]
+    assert visible(across, np.full(100, np.nan)).tolist() == list(range(100))
+    assert visible(across[:0], up[:0]).tolist() == []
+
+
+@pytest.mark.parametrize("count", [2, 60, WHOLE])
+@pytest.mark.parametrize("noise", [0.1, 1.0, 30.0])
+def test_a_drawn_line_is_nowhere_further_than_the_error_from_any_point(count, noise):
+    draw = np.random.default_rng(count)
+    across = np.sort(draw.uniform(0, 1300, count))
+    up = 300 * np.exp(-across / 100) + draw.uniform(-noise, noise, count)
+    points = visible(across, up, error=0.7)
+    assert np.abs(np.interp(across, across[points], up[points]) - up).max() <= 0.7 + 1e-9
+    assert noise > 0.1 or len(points) < max(count / 3, 3)
+
+
+def test_of_many_points_each_column_of_pixels_keeps_its_extremes():
+    draw = np.random.default_rng(0)
+    across, up = np.linspace(0, 100, 20_000), draw.normal(size=20_000)
+    points = visible(across, up, column=2.0, error=0.0)
+    assert len(points) < 250
+    columns = np.floor_divide(across, 2.0)
+    for column in np.unique(columns):
+        own = up[points][columns[points] == column]
+        assert (own.min(), own.max()) == (up[columns == column].min(), up[columns == column].max())
+
+
+def test_a_line_straight_up_keeps_both_of_its_ends():
+    across, up = np.array([0.0, 1.0, 1.0, 1.0, 2.0]), np.array([0.0, 0.0, 50.0, 100.0, 100.0])
+    assert {1, 3} <= set(visible(across, up).tolist())

@@ -116,7 +116,7 @@ def test_the_figure_has_curves_baseline_and_the_shaded_range(store):
         named["lstm"]["line"]["color"] != named["rnn"]["line"]["color"] or named["lstm"]["line"] != named["rnn"]["line"]
     )
     assert figure.layout["xaxis"]["range"][1] == support.lengths.LONGEST
-    drawn = str(still(figure_json(figure, 5)))
+    drawn = str(still(figure_json(figure)))
     assert "rgba(136,136,136,0.16)" in drawn
     assert "trained on 2 to 4" in drawn
     assert compose([("", figure)], 3.25).layout.width > 0

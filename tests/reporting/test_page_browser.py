@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import math
 import re
 import shlex
 import zlib
@@ -302,13 +303,14 @@ def test_y_is_logarithmic_and_smoothing_keeps_the_raw_curve(browser, tools):
 
     tools.find_element("css selector", "input[type=checkbox]").click()
     wait(browser, f"{FIRST} return plot.layout.yaxis.type === 'log'")
-    Select(tools.find_elements("css selector", "select")[1]).select_by_visible_text("5 points")
+    Select(tools.find_elements("css selector", "select")[1]).select_by_visible_text("10 iterations")
     wait(browser, f"{FIRST} return plot.data.length === 3")
     raw, smooth = browser.execute_script(
         f"{FIRST} return plot._fullData.slice(0, 2).map(({{ y, opacity }}) => [Array.from(y), opacity])"
     )
     assert (raw[1], smooth[1]) == (0.25, 1)
-    assert smooth[0][5] == pytest.approx(sum(raw[0][3:8]) / 5)
+    assert smooth[0][5] == pytest.approx(math.prod(raw[0][4:7]) ** (1 / 3))  # a test every 4 iterations
+    assert smooth[0][0] == raw[0][0]
 
 
 def test_the_data_and_the_pictures_are_saved(browser, tools, tmp_path):

@@ -110,3 +110,11 @@ def test_the_legend_shows_dash_and_symbol():
     sample = drawn({**trace, "marker": {"symbol": "square"}}).partition("<ul>")[2]
     assert "stroke-dasharray" in sample
     assert outline("square", 16) in sample
+
+
+def test_a_line_from_far_outside_enters_the_frame_in_its_place():
+    trace = scatter(x=[0, 10], y=[9.5, -0.5], mode="lines", line={"color": "#123456"})
+    [line] = paths_of(drawn(trace, xaxis={"range": [0, 10]}, yaxis={"range": [0, 1]}))
+    (x, y), (right, down) = (map(int, re.search(rf"{kind}({NUMBER}) ?({NUMBER})", line).groups()) for kind in "Ml")
+    at_the_top = x + right * (TOP - y) / down
+    assert at_the_top == pytest.approx(LEFT + (WIDTH - LEFT - RIGHT) * 0.85, abs=1)

@@ -139,7 +139,7 @@ def page(outcome) -> tuple[str, dict]:
 
 
 def array(value) -> np.ndarray:
-    """Numbers as Plotly writes them."""
+    """Numbers as Plotly writes them, those of curves with five digits."""
     if not isinstance(value, dict):
         return np.array(value, dtype=float)
     flat = np.frombuffer(base64.b64decode(value["bdata"]), np.dtype(value["dtype"]))
@@ -210,7 +210,7 @@ def test_clouds_and_moduli_show_the_databases_numbers(orthobench, tmp_path):
         clouds = [values for name, values in traces.items() if name.startswith("jacobian/eigenvalues/")]
         assert len(array(steps["x"])) == sum(len(values) for values in clouds) / 2
         (line,) = [trace for trace in along if trace.get("name") == printed]
-        np.testing.assert_allclose(array(line["y"]), traces["jacobian/modulus_mean"], rtol=1e-6)
+        np.testing.assert_allclose(array(line["y"]), traces["jacobian/modulus_mean"], rtol=5e-5)
         np.testing.assert_allclose(array(line["x"]), traces["jacobian/steps"])
 
 
@@ -226,7 +226,7 @@ def test_both_precisions_are_shown(orthobench, small, tmp_path):
                 logged_rows = store.metrics([run.id], "probe", f"orthogonality{name}/W")
                 logged = np.array([row.value for row in logged_rows])
                 visible = np.where(logged > 0, logged, np.nan)  # a logarithmic axis has no zero
-                np.testing.assert_allclose(lines[label], visible, rtol=1e-6)
+                np.testing.assert_allclose(lines[label], visible, rtol=5e-5)
 
 
 @pytest.mark.usefixtures("small")
@@ -242,7 +242,7 @@ def test_sizes_end_where_their_runs_did(orthobench, tmp_path):
     *_, split = drawn.values()
     line, _ = split["data"]  # and the mark of its end
     assert list(array(line["x"])) == [0, 8, 16, 24, 40]
-    np.testing.assert_allclose(array(line["y"]), [ends[40, short] for short in (0, 8, 16, 24, 40)], rtol=1e-6)
+    np.testing.assert_allclose(array(line["y"]), [ends[40, short] for short in (0, 8, 16, 24, 40)], rtol=5e-5)
 
 
 def test_unfinished_runs_are_told(orthobench, small, tmp_path):
@@ -343,7 +343,7 @@ def test_times_stand_beside_the_printed_ones(orthobench, tmp_path, monkeypatch):
     (figure,) = data["study-time"].values()
     assert {trace["name"] for trace in figure["data"]} >= {"RNN", "scoRNN", "LSTM"}
     dashed = figure["data"][-1]
-    np.testing.assert_allclose(array(dashed["y"]) / array(dashed["x"]), 0.5 / 2.3, rtol=1e-6)
+    np.testing.assert_allclose(array(dashed["y"]) / array(dashed["x"]), 0.5 / 2.3, rtol=5e-5)
 
 
 @pytest.mark.slow

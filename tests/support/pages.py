@@ -35,7 +35,13 @@ def figures(text: str) -> dict[str, dict[str, Any]]:
         ValueError: Plotly refuses a figure.
     """
     names = re.findall(r'<script type="text/plain" id="data-figures-([\w-]+)">', text)
-    named = {name: block(text, f"figures-{name}")["figures"] for name in names}
+    named = {}
+    for name in names:
+        loaded = block(text, f"figures-{name}")
+        named[name] = loaded["figures"]
+        for trace in (trace for figure in loaded["figures"].values() for trace in figure["data"]):
+            if isinstance(trace.get("x"), int):
+                trace["x"] = loaded["axes"][trace["x"]]
     for drawn in named.values():
         for figure in drawn.values():
             go.Figure(figure)

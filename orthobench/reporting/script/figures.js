@@ -59,9 +59,13 @@ function themed(trace) {
 async function draw(container) {
   if (!container.base) {
     const { condition, figure } = container.dataset;
-    const loaded = container.figure ? { figures: { figure: container.figure }, rates: container.rates } : await unpack("figures-" + condition);
-    container.rates = loaded.rates ?? {};
-    container.base = container.figure ?? loaded.figures[figure];
+    container.base = container.figure;
+    if (!container.base) {
+      const { figures, axes, rates } = await unpack("figures-" + condition);
+      container.rates = rates;
+      container.base = { ...figures[figure], data: figures[figure].data.map((trace) => ({ ...trace, x: typeof trace.x === "number" ? axes[trace.x] : trace.x })) };
+    }
+    container.rates ??= {};
     workByKeys(container);
     addTools(container);
   }

@@ -3,8 +3,8 @@
 async function runRecord(key) {
   const run = (await loadRuns()).find((other) => other.key === key);
   if (!run) return null;
-  const { runs, axes } = await unpack("runs-" + run.condition.key);
-  return { ...run, ...runs[key], axes };
+  const { runs, axes, points } = await unpack("runs-" + run.condition.key);
+  return { ...run, ...runs[key], axes, points };
 }
 
 // Return the vectors of a probe by their name: each with its first and its last measurement.
@@ -65,12 +65,14 @@ async function fillRun(key) {
     ["baseline, the best predictor without memory", shownNumber(run.baseline)], ["better than the baseline", better === null ? "–" : better ? "yes" : "no"],
     ["epochs", shownNumber(run.epochs)], ["parameters", run.parameters.toLocaleString("en")], ["seconds in all", shownNumber(run.seconds)], ...Object.entries(run.facts),
   ];
+  const longest = Math.max(0, ...[...run.curves, ...run.traces].map(({ y }) => y.length));
+  const thinned = element("p", longest < run.points / 2 ? "" : `Of a curve with more than ${run.points} points this page has the first ones and the extremes of every stretch; orthobench db export writes all.`);
   const back = element("p", null, link(`#${run.condition.key}`, run.title), " · ", link(`#runs?condition=${encodeURIComponent(run.condition.key)}&q=${encodeURIComponent(`seed=${run.seed}`)}`, "runs of this task and seed"), " · ", link(`#runs?model=${encodeURIComponent(run.model)}`, "runs of this model"));
   for (const [place, text] of appearances[key] ?? []) back.append(" · ", link(`#${place}`, text));
   view.replaceChildren(
     element("h2", `Run ${key}`),
     element("p", null, element("bdi", run.label), ` on ${run.title}, seed ${run.seed}`, ...(run.facts.tags ? [" · ", element("bdi", run.facts.tags)] : [])),
-    withAttributes(back, { class: "note" }), plots,
+    withAttributes(back, { class: "note" }), plots, withAttributes(thinned, { class: "note" }),
     element("h3", "To reproduce this run"), element("pre", command), copyButton(command),
     element("h3", "Result"), tableOf("Result", [], result),
     element("h3", "Settings"), tableOf("Settings", [], Object.entries(run.settings)),

@@ -1,6 +1,7 @@
 // The tools below a figure: the unit of x, a logarithmic y, smoothing, its data, its picture, and its command.
 
 const UNITS = ["epoch", "iteration", "seconds"];
+const UNSMOOTHED = "nothing";
 const ROWS = 500; // of the data table; the CSV file has all
 
 function addTools(container) {
@@ -33,14 +34,19 @@ function fillTools(container, details) {
   const controls = element("p", null);
   const change = (act) => (event) => { act(event.target); draw(container); };
   const unit = unitOf(base.layout);
-  if (unit) controls.append(choice("x", UNITS.filter((other) => canConvert(container, other)), unit, change(({ value }) => { tools.unit = value; })));
+  if (unit) controls.append(choice("x", UNITS.filter((other) => other === unit || canConvert(container, other)), unit, change(({ value }) => { tools.unit = value; })));
   if (isCourse(base)) {
     const log = withAttributes(element("input", null), { type: "checkbox" });
     log.checked = base.layout.yaxis?.type === "log";
     log.addEventListener("change", change(({ checked }) => { tools.log = checked; }));
     controls.append(element("label", null, log, "log y"));
     const lines = base.data.some(({ mode }) => mode?.includes("lines"));
-    if (lines) controls.append(choice("smooth over", ["no points", "5 points", "15 points", "45 points"], "no points", change(({ value }) => { tools.smooth = parseInt(value, 10) || 0; })));
+    const widths = lines ? windowsOf(base) : [];
+    if (widths.length) {
+      const word = unit === "seconds" ? unit : unit && unit + "s";
+      const choices = [[UNSMOOTHED, 0], ...widths.map((width) => [[shownNumber(width), word].filter(Boolean).join(" "), width])];
+      controls.append(choice("smooth over", choices.map(([text]) => text), UNSMOOTHED, change(({ selectedIndex }) => { tools.smooth = choices[selectedIndex][1]; })));
+    }
   }
   controls.append(
     button("CSV", () => download(name + ".csv", csvOf(container), "text/csv")),
@@ -82,7 +88,8 @@ function tooled(container, figure) {
   const tools = container.tools;
   if (!tools || !(tools.unit || tools.log !== null || tools.smooth)) return figure;
   const layout = { ...figure.layout, xaxis: { ...figure.layout.xaxis }, yaxis: { ...figure.layout.yaxis } };
-  let data = figure.data;
+  const isLog = tools.log ?? figure.layout.yaxis?.type === "log";
+  let data = tools.smooth ? figure.data.flatMap((trace) => smoothed(trace, tools.smooth, isLog)) : figure.data;
   if (tools.unit && tools.unit !== unitOf(container.base.layout)) {
     data = data.map((trace) => ({ ...trace, x: Array.from(numbers(trace.x), (x) => x * factor(container, trace, tools.unit)) }));
     layout.xaxis.title = { text: tools.unit === "seconds" ? "seconds of training" : tools.unit };
@@ -93,27 +100,57 @@ function tooled(container, figure) {
     if (tools.log !== (figure.layout.yaxis?.type === "log")) delete layout.yaxis.range;
     if (tools.log) delete layout.yaxis.rangemode;
   }
-  if (tools.smooth) data = data.flatMap((trace) => smoothed(trace, tools.smooth));
   return { data, layout };
 }
 
-// Return a line as it is, but faint, and its moving mean over so many points; bands and marks stay.
-function smoothed(trace, points) {
-  const raw = numbers(trace.y);
-  if (!trace.mode?.includes("lines") || trace.line?.width === 0 || trace.fill || raw.length <= points) return [trace];
-  const half = Math.floor(points / 2);
-  const mean = Array.from(raw, (_, at) => {
-    const near = Array.from(raw.slice(Math.max(0, at - half), at + half + 1)).filter((value) => Number.isFinite(value));
-    return near.length ? near.reduce((sum, value) => sum + value, 0) / near.length : null;
+// Return widths for smoothing, of about 3, 9 and 27 tests and at least 1, 3 and 10 % of x: 1, 2 or 5 times a power of ten.
+function windowsOf({ data }) {
+  const curves = data.filter(isSmoothed).map(({ x }) => numbers(x));
+  if (!curves.length) return [];
+  const [span, tests] = curves.map((along) => [along.at(-1) - along[0], along.length]).reduce((most, other) => (other[0] > most[0] ? other : most));
+  const round = (width) => Number([1, 2, 5, 10].map((factor) => factor * 10 ** Math.floor(Math.log10(width))).reduce((near, other) => (Math.abs(Math.log(other / width)) < Math.abs(Math.log(near / width)) ? other : near)).toPrecision(1));
+  const widths = [0.01, 0.03, 0.1].map((share, number) => round(span * Math.max(share, 3 ** (number + 1) / tests)));
+  return span > 0 ? [...new Set(widths)].filter((width) => width <= span / 2) : [];
+}
+
+function isSmoothed({ mode, line, fill, x, y }) {
+  return mode?.includes("lines") && line?.width !== 0 && !fill && numbers(y).length > 2 && typeof numbers(x)[0] === "number";
+}
+
+// Return a line as it is, but faint, and its moving mean over a stretch of x; bands and marks stay. A test counts by its
+// share of x, not by the number of its neighbours. Near an end the stretch is shorter on both sides. On a logarithmic axis
+// the mean is that of the logarithms.
+function smoothed(trace, width, isLog) {
+  if (!isSmoothed(trace)) return [trace];
+  const [along, raw] = [numbers(trace.x), numbers(trace.y)];
+  const last = along.length - 1;
+  const sums = [0], weights = [0];
+  for (let at = 0; at <= last; at += 1) {
+    const value = isLog ? Math.log(raw[at]) : raw[at];
+    const isNumber = typeof raw[at] === "number" && Number.isFinite(value);
+    const weight = isNumber ? (along[Math.min(at + 1, last)] - along[Math.max(at - 1, 0)]) / 2 : 0;
+    sums.push(sums[at] + (weight && weight * value));
+    weights.push(weights[at] + weight);
+  }
+  let [from, to] = [0, 0];
+  const mean = Array.from(along, (middle, at) => {
+    const reach = Math.min(width / 2, middle - along[0], along[last] - middle) * (1 + 1e-9);
+    while (along[from] < middle - reach) from += 1;
+    while (to <= last && along[to] <= middle + reach) to += 1;
+    const weight = weights[to] - weights[from];
+    if (!(weight > 0) || !Number.isFinite(raw[at])) return null;
+    const value = (sums[to] - sums[from]) / weight;
+    return isLog ? Math.exp(value) : value;
   });
-  return [{ ...trace, opacity: 0.25, showlegend: false, hoverinfo: "skip" }, { ...trace, y: mean }];
+  return [{ ...trace, opacity: 0.25, showlegend: false, hoverinfo: "skip" }, { ...trace, y: mean, isMean: true }];
 }
 
 // Return a row for each point of the shown lines: its line, x and y.
 function* points(container) {
   const figure = tooled(container, container.base);
   for (const trace of figure.data) {
-    const label = [entryOf(trace), trace.showlegend === false && trace.line?.width === 0 ? "edge of the band" : ""].filter(Boolean).join(", ");
+    const edge = trace.meta && trace.showlegend === false && trace.line?.width === 0 && (trace.fill ? "lowest seed" : "highest seed");
+    const label = [entryOf(trace), edge, trace.isMean && "moving mean"].filter(Boolean).join(", ");
     if (trace.type === "heatmap") {
       const rows = Array.isArray(trace.z) ? trace.z.map(numbers) : [];
       for (const [row, values] of rows.entries()) for (const [column, z] of values.entries()) yield [label || "value", numbers(trace.x)[column], numbers(trace.y)[row], z];

@@ -1,0 +1,274 @@
+"""A drawn curve falls where the stored one does: on the page, in stills, in every export, at any number of tests."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+import numpy as np
+import pytest
+from support.databases import RunDatabase, experiment
+from support.pages import figures
+
+from orthobench.analysis.conditions import collect
+from orthobench.reporting.curve_sheets import records_of
+from orthobench.reporting.figures import learning_curves
+from orthobench.reporting.html import write_html
+from orthobench.reporting.images import compose
+from orthobench.reporting.packed import figure_json, numbers
+from orthobench.reporting.scope import Scope
+from orthobench.reporting.stills import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, still
+from orthobench.reporting.styles import Styles
+from orthobench.store import MetricRow, open_store
+
+BASELINE = 0.2
+LEVELS = [2 * BASELINE, BASELINE, 0.9 * BASELINE, 0.5 * BASELINE, 0.1 * BASELINE]
+"""The levels of the papers' claims."""
+COUNTS = (201, 1_500, 5_000, 10_000)
+MANY = 200
+"""Runs of a large page."""
+LINES = ("median", "lowest seed", "highest seed")
+
+
+def falling(count: int, seed: int, start: float) -> list[float]:
+    """Tests of a run: far off, then a steep fall to a noisy plateau at the baseline, then another fall."""
+    draw = np.random.default_rng(seed)
+    share = np.linspace(0, 1, count)
+    pace = 0.9 + 0.1 * seed
+    early = 7 * np.exp(-share / (start * pace))
+    late = 1.05 * BASELINE / (1 + np.exp((share - 0.5 * pace) / 0.02))
+    return ((early + late + 0.002) * draw.uniform(0.97, 1.03, count)).tolist()
+
+
+def fill(database: RunDatabase, count: int) -> None:
+    """Store three seeds of two models, of which one falls much earlier than the other."""
+    for model, start in (("lstm", 0.004), ("rnn", 0.0012)):
+        for seed in range(3):
+            database.run(experiment(model, "last", []), seed, test=falling(count, seed, start))
+
+
+@pytest.fixture(scope="module", params=COUNTS)
+def stored(request, tmp_path_factory):
+    """A database of curves with this many tests, the condition and its figure."""
+    folder = tmp_path_factory.mktemp("courses")
+    with open_store(str(folder / "made.db"), create=True) as store:
+        fill(RunDatabase(store), request.param)
+        (condition,) = collect(store)
+    return condition, learning_curves(condition, Styles([condition]), x="iteration")
+
+
+def courses(condition) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
+    """Return x and y of each model's median and extremes, computed from the stored rows alone."""
+    result = {}
+    for variant in condition.variants:
+        rows = variant.series("test", "mse")
+        table = rows.pivot_table(index="iteration", columns="run", values="value")
+        for name, values in zip(LINES, (table.median(axis=1), table.min(axis=1), table.max(axis=1)), strict=True):
+            result[variant.run.model, name] = table.index.to_numpy(float), values.to_numpy(float)
+    return result
+
+
+def first_below(x, y, level: float) -> float:
+    """Return where a line first is below a level, between two of its points; infinity where it never is."""
+    x, y = np.asarray(x, float), np.asarray(y, float)
+    below = np.flatnonzero(y < level)
+    if not len(below):
+        return np.inf
+    at = int(below[0])
+    if at == 0:
+        return float(x[0])
+    return float(x[at - 1] + (x[at] - x[at - 1]) * (y[at - 1] - level) / (y[at - 1] - y[at]))
+
+
+def lines_of(traces) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
+    """Return x and y of each model's drawn median and of the edges of its band."""
+    result = {}
+    for trace in traces:
+        model = (trace.get("meta") or {}).get("model")
+        if model and "lines" in trace["mode"]:
+            is_edge = trace["line"]["width"] == 0
+            name = ("lowest seed" if trace.get("fill") else "highest seed") if is_edge else "median"
+            result[model, name] = numbers(trace["x"]), numbers(trace["y"])
+    return result
+
+
+def assert_same_crossings(drawn, whole) -> None:
+    """A line crosses each level where the data do; values have five digits, so a level has that width."""
+    assert drawn.keys() == whole.keys()
+    for name, course in whole.items():
+        for level in LEVELS:
+            earliest, latest = (first_below(*course, level * (1 + error)) for error in (6e-5, -6e-5))
+            assert earliest - 1e-6 <= first_below(*drawn[name], level) <= latest + 1e-6, (name, level)
+
+
+def test_the_page_has_the_crossings_of_the_data(stored):
+    condition, figure = stored
+    assert_same_crossings(lines_of(figure_json(figure)["data"]), courses(condition))
+
+
+def test_a_page_of_many_runs_has_the_crossings_of_the_data(tmp_path):
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        database = RunDatabase(store)
+        fill(database, 201)
+        for seed in range(MANY):
+            database.run(experiment("gru", "last", []), seed, test=[0.1, 0.1])
+        (condition,) = collect(store)
+        page = write_html(store, tmp_path / "page.html", Scope(), {})
+    traces = figures(page.read_text("utf-8"))[condition.key]["curves"]["data"]
+    drawn = {name: (x * 10, y) for name, (x, y) in lines_of(traces).items() if name[0] != "gru"}  # 10 tests an epoch
+    assert_same_crossings(drawn, {name: line for name, line in courses(condition).items() if name[0] != "gru"})
+
+
+def test_an_exported_table_has_the_crossings_of_the_data(stored):
+    condition, figure = stored
+    whole = courses(condition)
+    records = records_of(figure)
+    for variant in condition.variants:
+        own = [record for record in records if record["curve"] == variant.label]
+        for name, column in zip(LINES, ("y", "low", "high"), strict=True):
+            x, y = whole[variant.run.model, name]
+            assert [record["x"] for record in own] == x.tolist()
+            np.testing.assert_allclose([record[column] for record in own], y, rtol=1e-12)
+
+
+def test_an_exported_picture_has_the_crossings_of_the_data(stored):
+    condition, figure = stored
+    traces = [
+        {**trace.to_plotly_json(), "x": list(trace.x), "y": list(trace.y)}
+        for trace in compose([("", figure)], 6.75).data
+    ]
+    assert_same_crossings(lines_of(traces), courses(condition))
+
+
+def corners(shape: str) -> np.ndarray:
+    """Return the places of the corners of a path `[points, 2]`: one M, and relative lines."""
+    steps = re.findall(r"[Ml](-?\d+) ?(-?\d+)", shape)
+    return np.cumsum(np.array(steps, dtype=float), axis=0)
+
+
+def drawn_in_still(picture: str, models: list[str], last: float, top: float):
+    """Return the lines of a still in the data's units; the axes go from 0 to `last` and from 0 to `top`."""
+    paths = re.findall(r'<path ([^>]*)d="([^"]*)"', picture.partition('<g clip-path="url(#f)"')[2].partition("</g>")[0])
+    result = {}
+    number = 0
+    for pen, shape in paths:
+        points = corners(shape)
+        if "dasharray" in pen and len(points) == 2:
+            continue  # the baseline
+        x = (points[:, 0] - LEFT) / (WIDTH - LEFT - RIGHT) * last
+        y = (HEIGHT - BOTTOM - points[:, 1]) / (HEIGHT - TOP - BOTTOM) * top
+        if "stroke=" in pen:
+            result[models[number], "median"] = x, y
+            number += 1
+        else:  # the area: the low edge to the right, the high one back
+            turn = int(np.argmax(x))
+            result[models[number], "lowest seed"] = x[: turn + 1], y[: turn + 1]
+            result[models[number], "highest seed"] = x[:turn:-1], y[:turn:-1]
+    return result
+
+
+def test_a_still_has_the_crossings_of_the_data_within_a_pixel(stored):
+    """A unit of the picture is half a pixel: a line may be two too high or low, and is drawn in whole units."""
+    condition, figure = stored
+    whole = courses(condition)
+    last = figure.layout["xaxis"]["range"][1]
+    top = figure.layout["yaxis"]["range"][1]
+    models = [variant.run.model for variant in condition.variants]
+    drawn = drawn_in_still(str(still(figure_json(figure))), models, last, top)
+    assert drawn.keys() == whole.keys()
+    height, width = 2.6 * top / (HEIGHT - TOP - BOTTOM), 2 * last / (WIDTH - LEFT - RIGHT)
+    for name, course in whole.items():
+        for level in LEVELS:
+            earliest, latest = (first_below(*course, level + error) for error in (height, -height))
+            assert earliest - width <= first_below(*drawn[name], level) <= latest + width, (name, level)
+
+
+def test_a_still_of_many_tests_is_small(stored):
+    _, figure = stored
+    assert len(str(still(figure_json(figure)))) < 60_000
+
+
+@pytest.mark.browser
+def test_a_browser_draws_and_saves_every_test(tmp_path, chromium):
+    """The curves of 10,000 tests as Plotly draws them, and the CSV file."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        fill(RunDatabase(store), COUNTS[-1])
+        (condition,) = collect(store)
+        page = write_html(store, tmp_path / "page.html", Scope(), {})
+    chromium.get(f"{page.as_uri()}#measured")
+    plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
+    wait = WebDriverWait(chromium, 30).until
+    wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
+    chromium.execute_script(f"{plot} plot.closest('figure').querySelector('.tools').open = true")
+    wait(lambda _: chromium.execute_script(f"{plot} return plot.closest('figure').querySelector('.tools button')"))
+    traces = chromium.execute_script(
+        f"{plot} return plot._fullData.map(({{ mode, line, fill, meta, x, y }}) => "
+        "({ mode, line: { width: line?.width }, fill: fill === 'tonexty', meta, x: Array.from(x), y: Array.from(y) }))"
+    )
+    chromium.set_script_timeout(30)
+    text = chromium.execute_async_script(
+        f"{plot} const done = arguments[0], saved = URL.createObjectURL;"
+        "URL.createObjectURL = (blob) => { blob.text().then(done); return saved.call(URL, blob); };"
+        "[...plot.closest('figure').querySelectorAll('button')].find((node) => node.textContent === 'CSV').click();"
+    )
+    whole = courses(condition)
+    assert_same_crossings({name: (x * 10, y) for name, (x, y) in lines_of(traces).items()}, whole)
+    saved: dict[str, list[list[float]]] = {}
+    for label, x, y in [*csv.reader(io.StringIO(text))][1:]:
+        saved.setdefault(label, []).append([float(x), float(y)])
+    for variant in condition.variants:
+        for name in LINES:
+            points = np.array(saved[", ".join([variant.label, *([name] if name != "median" else [])])])
+            x, y = whole[variant.run.model, name]
+            np.testing.assert_allclose(points[: len(x)], np.stack([x / 10, y], axis=1), rtol=5e-5, atol=1e-12)
+
+
+SMOOTHED = """
+const plot = document.querySelector("#view-measured [data-figure=curves]");
+const tools = plot.closest("figure").querySelector(".tools");
+const [unit, smooth] = tools.querySelectorAll("select"), log = tools.querySelector("input[type=checkbox]");
+if (log.checked !== arguments[1]) log.click();
+smooth.value = arguments[0];
+smooth.dispatchEvent(new Event("change"));
+return [[...unit.options].map((option) => option.text), unit.value, [...smooth.options].map((option) => option.text)];
+"""
+
+
+@pytest.mark.browser
+def test_smoothing_is_over_a_stretch_of_x_whatever_tests_lie_in_it(tmp_path, chromium):
+    """Most tests lie in the first tenth: there a stretch of x holds twenty times as many."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    with open_store(str(tmp_path / "made.db"), create=True) as store:
+        database = RunDatabase(store)
+        database.run(experiment("lstm", "last", []), 0, test=[1.0])
+        run = store.runs()[0]
+        iterations = [*range(1, 101), *range(110, 1001, 20)]
+        rows = [MetricRow("test", "mse", i, i, 10.0 ** -(i > 200)) for i in iterations]
+        store.log(run.id, rows, [], {"iterations": 1000})
+        page = write_html(store, tmp_path / "page.html", Scope(), {})
+    chromium.get(f"{page.as_uri()}#measured")
+    plot = "const plot = document.querySelector('#view-measured [data-figure=curves]');"
+    wait = WebDriverWait(chromium, 30).until
+    wait(lambda _: chromium.execute_script(f"{plot} plot.scrollIntoView(); return plot.drawn"))
+    chromium.execute_script(f"{plot} plot.rates = {{}}; plot.closest('figure').querySelector('.tools').open = true")
+    wait(lambda _: chromium.execute_script(f"{plot} return plot.closest('figure').querySelector('.tools button')"))
+    for is_log, middle in ((False, 0.55), (True, 10**-0.5)):
+        units, unit, widths = chromium.execute_script(SMOOTHED, "20 epochs", is_log)
+        kind = "log" if is_log else "linear"
+        assert (units, unit) == (["epoch"], "epoch")  # without rates the axis' own unit stays
+        lines = wait(
+            lambda _, kind=kind: chromium.execute_script(
+                f"{plot} const lines = plot._fullData.filter(({{ mode }}) => mode.includes('lines'));"
+                f"return lines.length === 3 && plot.layout.yaxis.type === '{kind}' && "
+                "lines.map(({ x, y }) => [Array.from(x), Array.from(y)])"
+            )
+        )
+        assert widths == ["nothing", "2 epochs", "5 epochs", "20 epochs"]
+        _, (x, y), _ = lines
+        assert y[0] == 1.0
+        at_the_step = np.interp(20.0, x, y)  # the value falls between the tests at 19 and 21 epochs
+        assert at_the_step == pytest.approx(middle, abs=0.02)
