@@ -12,9 +12,10 @@ from website.results import everything
 
 VERDICTS = (
     "A number agrees or differs by a test of equivalence over at least three seeds; fewer seeds leave it undecided. "
-    "A claim is a check on the runs of a figure or table. It holds if it looks as stated for more than 80 % of the seeds, "
-    "or of the pairs of seeds, and does not hold below 20 %; in between it depends on the seed. Fewer than three seeds "
-    "on a side count in no total. Claims that deliberately broken models also pass are marked and not counted."
+    "A claim is a check on the runs of a figure or table. It holds if it looks as stated for more than 80 % of the "
+    "seeds, or of the pairs of seeds, and does not hold below 20 %; in between it depends on the seed. A claim with "
+    "fewer than three seeds on a side counts in no total. Claims that deliberately broken models also pass are "
+    "marked and not counted."
 )
 
 

@@ -150,7 +150,7 @@ def _stays_at(claim: Claim, variant: VariantData, others: list[VariantData], lon
     )
     parts = [f"stays at the baseline for {in_words(dropping, ',.0f')} iterations"] if dropping else []
     if stuck := len(stays) - len(dropping):
-        parts.append(f"{stuck} of {len(stays)} seeds never drop below the baseline")
+        parts.append(f"never drops below it in {stuck} of {len(stays)} seeds")
     return share, f"{'; '.join(parts)}; limit {claim.factor:,g} iterations"
 
 
@@ -193,20 +193,21 @@ def _first(
     shares = [share_of_pairs(own, rival, after if later else earlier) for rival in rivals]
     verb = "leaves the baseline" if departure else "falls"
     text = "; ".join(
-        f"{each.label} {verb} {_moments(levels)}" for each, levels in zip(everyone, (own, *rivals), strict=True)
+        f"{each.label} {_moments(levels, verb)}" for each, levels in zip(everyone, (own, *rivals), strict=True)
     )
     return lowest(shares), f"{text}: {'later' if later else 'earlier'} in {_each(others, shares)}"
 
 
-def _moments(at: Sequence[Sequence[float]]) -> str:
+def _moments(at: Sequence[Sequence[float]], verb: str) -> str:
     """Return in words when runs fall: from the first level of the earliest run to the last level of the latest."""
-    firsts, lasts = ([levels[number] for levels in at] for number in (0, -1))
     reached = [moment for levels in at for moment in levels if math.isfinite(moment)]
     if not reached:
-        return "never"
-    unfinished = sum(not math.isfinite(last) for last in lasts)
-    words = f"after {in_words([min(firsts), max(reached)], ',.0f')} iterations"
-    return f"{words} ({unfinished} of {len(at)} seeds not to the end)" if unfinished else words
+        return f"never {verb}"
+    words = f"{verb} after {in_words(reached, ',.0f')} iterations"
+    never = sum(not math.isfinite(levels[0]) for levels in at)
+    partly = sum(not math.isfinite(levels[-1]) for levels in at) - never
+    counts = [f"{count} of {len(at)} seeds {how}" for count, how in ((never, "never"), (partly, "not fully")) if count]
+    return f"{words} ({', '.join(counts)})" if counts else words
 
 
 def _each(others: Sequence[VariantData], shares: Sequence[Share]) -> str:
@@ -249,21 +250,19 @@ def _slower(claim: Claim, variant: VariantData, others: list[VariantData]) -> Ve
         return None if other is None else lower(other, one)
 
     shares = [share_of_pairs(own, rival, longer) for rival in rivals]
-    text = "; ".join(
-        f"{each.label}'s {_durations(drops)}" for each, drops in zip(everyone, (own, *rivals), strict=True)
-    )
-    return lowest(shares), f"the drop takes: {text}: longer in {_each(others, shares)} that drop"
+    text = "; ".join(f"{each.label} {_durations(drops)}" for each, drops in zip(everyone, (own, *rivals), strict=True))
+    return lowest(shares), f"{text}: longer in {_each(others, shares)} that drop"
 
 
 def _durations(drops: Sequence[float | None]) -> str:
     begun = [drop for drop in drops if drop is not None]
     ended = [drop for drop in begun if math.isfinite(drop)]
-    parts = [f"{in_words(ended, ',.0f')} iterations"] if ended else []
+    parts = [f"drops within {in_words(ended, ',.0f')} iterations"] if ended else []
     if endless := len(begun) - len(ended):
-        parts.append(f"no end for {endless} of {len(drops)} seeds")
+        parts.append(f"drops without end in {endless} of {len(drops)} seeds")
     if missing := len(drops) - len(begun):
-        parts.append(f"no drop for {missing} of {len(drops)} seeds")
-    return ", ".join(parts) or "nothing"
+        parts.append(f"does not drop in {missing} of {len(drops)} seeds")
+    return ", ".join(parts)
 
 
 def _drops_within(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
@@ -335,7 +334,7 @@ def _smooth(claim: Claim, variant: VariantData, others: list[VariantData]) -> Ve
     if ended:
         parts.append(f"largest setback after leaving the baseline for good: {in_words(ended, '.2g')} of the baseline")
     if stuck := len(setbacks) - len(ended):
-        parts.append(f"{stuck} of {len(setbacks)} seeds do not leave the baseline for good")
+        parts.append(f"does not leave the baseline for good in {stuck} of {len(setbacks)} seeds")
     share = share_of_seeds(setback <= claim.factor for setback in setbacks)
     return share, f"{'; '.join(parts)}; limit {claim.factor:g} of the baseline"
 
@@ -349,9 +348,7 @@ def _returns(claim: Claim, variant: VariantData, others: list[VariantData]) -> V
     risen = [height for height in heights if math.isfinite(height)]
     words = f"up to {in_words(risen)} after it first stands at {limit:.3g} or below" if risen else ""
     if low := len(heights) - len(risen):
-        words += (
-            f"{'; ' * bool(words)}{low} of {len(heights)} seeds do not come down to {limit:.3g} before the last test"
-        )
+        words += f"{'; ' * bool(words)}above {limit:.3g} up to the last test in {low} of {len(heights)} seeds"
     return share_of_seeds(height >= (2 - AT_BASELINE) * level for height in heights), words
 
 

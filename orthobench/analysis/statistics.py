@@ -65,8 +65,15 @@ class Side:
         return 0 < self.reached == self.seeds
 
     def __str__(self) -> str:
-        within = {0.0: "all", 1.0: "none"}.get(self.tests_beyond, f"{100 * (1 - self.tests_beyond):.0f} %")
-        return f"{self.reached} of {self.seeds} seeds, {within} of the last tests"
+        return f"{self.reached} of {self.seeds} seeds, {self.words} of the last tests"
+
+    @property
+    def words(self) -> str:
+        """Return which share of the ends' tests is on the better side; "all" and "none" without exception."""
+        if not self.tests_beyond < 1:  # NaN without tests
+            return "none"
+        percent = 100 * (1 - self.tests_beyond)
+        return f"{min(99, max(1, round(percent)))} %" if self.tests_beyond else "all"
 
 
 def side(ends: Sequence[CurveEnd], limit: float, sign: float = 1.0) -> Side:

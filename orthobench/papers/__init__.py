@@ -115,7 +115,8 @@ class Claim(_Record):
         "difference; ratio: of the others' value to its own; improves_with: the rank correlation; near_best: share of "
         "them; grows: of the first value; stays_below: the limit; remembers, forgets, decays_to: share left over the "
         "sequence; fades_to: share of the last step's norm left after training; stands_out: of the median; near_one: "
-        "distance from one; holds_to, falls_by: a length of sequences; contracts, leaves, keeps_distance: of the distance from the origin at the start",
+        "distance from one; holds_to, falls_by: a length of sequences; contracts, leaves, keeps_distance: of the "
+        "distance from the origin at the start",
     )
     metric: str = Field(
         "", description="a probe's number or vector, or with `split` a metric of the task; none: its main"
