@@ -42,10 +42,10 @@ def headline_table() -> str:
 
 def in_words(claims: Sequence[ClaimResult]) -> str:
     """Return how many claims held, and how many depend on the seed, with the share of each."""
-    held = sum(claim.standing == "held" for claim in claims)
+    confirmed = sum(claim.standing == "held" for claim in claims)
     shares = [str(claim.share) for claim in claims if claim.standing == "depends on the seed"]
     verb = "depends" if len(shares) == 1 else "depend"
-    return f"{held} held" + (f", {len(shares)} {verb} on the seed ({', '.join(shares)})" if shares else "")
+    return f"{confirmed} held" + (f", {len(shares)} {verb} on the seed ({', '.join(shares)})" if shares else "")
 
 
 def _by_part() -> Iterator[tuple[str, list[Decided]]]:

@@ -1,7 +1,7 @@
 """Check claims about metrics over training: ends, drops and their order, results and times.
 
-A check looks at each seed by itself, or at each pair of seeds, one of the claim's model and one of the other: a paper's
-figure shows one curve of each. It returns the share of those that look as stated, with what was measured in words.
+A check looks at each seed, or at each pair of seeds, one from each model: a paper's figure shows one curve of each.
+It returns the share of those that look as stated, with what was measured in words.
 """
 
 from __future__ import annotations
@@ -125,11 +125,11 @@ def _starts_near(claim: Claim, variant: VariantData, others: list[VariantData], 
     """Compare the first test after training began with the baseline; one away from it has to come down later."""
     level = baseline(claim, variant)
     started = [(series[series.index > 0], end / level) for series, end in curves_to_ends(claim, variant)]
-    begun = [(float(series.iloc[0]) / level, end) for series, end in started if len(series)]
+    pairs = [(float(series.iloc[0]) / level, end) for series, end in started if len(series)]
     share = share_of_seeds(
-        (2 - AT_BASELINE <= start <= AT_BASELINE) == near and end <= AT_BASELINE for start, end in begun
+        (2 - AT_BASELINE <= start <= AT_BASELINE) == near and end <= AT_BASELINE for start, end in pairs
     )
-    starts, last = ([pair[number] for pair in begun] for number in (0, 1))
+    starts, last = ([pair[number] for pair in pairs] for number in (0, 1))
     return share, f"starts at {in_words(starts)} of the baseline, and ends at {in_words(last)} of it"
 
 
@@ -182,13 +182,13 @@ def _first(
     own, *rivals = (_falls(claim, each, parts, low) for each in everyone)
     if low > 0.5:
         text = f"no curve drops: the lowest ends at {low:.2g} of the baseline"
-        return lowest([share_of_pairs(own, rival, lambda one, other: 0.0) for rival in rivals]), text
+        return lowest([share_of_pairs(own, rival, lambda first, other: 0.0) for rival in rivals]), text
 
-    def earlier(one: list[float], other: list[float]) -> float:
-        return min(map(lower, one, other))
+    def earlier(first: list[float], other: list[float]) -> float:
+        return min(map(lower, first, other))
 
-    def after(one: list[float], other: list[float]) -> float:
-        return earlier(other, one) if all(map(math.isfinite, one)) else 0.0
+    def after(first: list[float], other: list[float]) -> float:
+        return earlier(other, first) if all(map(math.isfinite, first)) else 0.0
 
     shares = [share_of_pairs(own, rival, after if later else earlier) for rival in rivals]
     verb = "leaves the baseline" if departure else "falls"
@@ -244,10 +244,10 @@ def _slower(claim: Claim, variant: VariantData, others: list[VariantData]) -> Ve
     everyone = [variant, *others]
     own, *rivals = (list(_drops(claim, each)) for each in everyone)
 
-    def longer(one: float | None, other: float | None) -> float | None:
-        if one is None:
+    def longer(first: float | None, other: float | None) -> float | None:
+        if first is None:
             return 0.0
-        return None if other is None else lower(other, one)
+        return None if other is None else lower(other, first)
 
     shares = [share_of_pairs(own, rival, longer) for rival in rivals]
     text = "; ".join(f"{each.label} {_durations(drops)}" for each, drops in zip(everyone, (own, *rivals), strict=True))
@@ -255,12 +255,12 @@ def _slower(claim: Claim, variant: VariantData, others: list[VariantData]) -> Ve
 
 
 def _durations(drops: Sequence[float | None]) -> str:
-    begun = [drop for drop in drops if drop is not None]
-    ended = [drop for drop in begun if math.isfinite(drop)]
+    actual = [drop for drop in drops if drop is not None]
+    ended = [drop for drop in actual if math.isfinite(drop)]
     parts = [f"drops within {in_words(ended, ',.0f')} iterations"] if ended else []
-    if endless := len(begun) - len(ended):
+    if endless := len(actual) - len(ended):
         parts.append(f"drops without end in {endless} of {len(drops)} seeds")
-    if missing := len(drops) - len(begun):
+    if missing := len(drops) - len(actual):
         parts.append(f"does not drop in {missing} of {len(drops)} seeds")
     return ", ".join(parts)
 
@@ -300,8 +300,8 @@ def _rougher(claim: Claim, variant: VariantData, others: list[VariantData]) -> V
         [None if rises is None else rises / baseline(claim, each) for rises in _rises(claim, each)] for each in everyone
     )
 
-    def rougher(one: float | None, other: float | None) -> float:
-        return 0.0 if one is None or other is None else lower(other, one)
+    def rougher(first: float | None, other: float | None) -> float:
+        return 0.0 if first is None or other is None else lower(other, first)
 
     numbers = [[rises for rises in each if rises is not None] for each in (own, *rivals)]
     shares = [share_of_pairs(own, rival, rougher) for rival in rivals]
@@ -376,7 +376,7 @@ def _best(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verd
     """Check that a seed is better than one of the others."""
     everyone, sign = [variant, *others], _sign(claim, variant)
     own, *rivals = (results(claim, each) for each in everyone)
-    shares = [share_of_pairs(own, rival, lambda one, other: lower(sign * one, sign * other)) for rival in rivals]
+    shares = [share_of_pairs(own, rival, lambda first, other: lower(sign * first, sign * other)) for rival in rivals]
     return lowest(shares), f"{_listed(everyone, [own, *rivals])}: better in {_each(others, shares)}"
 
 
@@ -386,7 +386,7 @@ def _worst(claim: Claim, variant: VariantData, others: list[VariantData]) -> Ver
     own, *rivals = (results(claim, each) for each in everyone)
 
     def worse(limit: float) -> Callable[[float, float], float]:
-        return lambda one, other: lower(sign * other, sign * one) if sign * other <= sign * limit else 0.0
+        return lambda first, other: lower(sign * other, sign * first) if sign * other <= sign * limit else 0.0
 
     shares = [
         share_of_pairs(own, rival, worse(_far_better(claim, other, sign)))
@@ -404,7 +404,7 @@ def _similar(claim: Claim, variant: VariantData, others: list[VariantData]) -> V
     """Check that a result differs from one of the others by no more than `factor`."""
     everyone = [variant, *others]
     own, *rivals = (results(claim, each) for each in everyone)
-    shares = [share_of_pairs(own, rival, lambda one, other: abs(one - other) <= claim.factor) for rival in rivals]
+    shares = [share_of_pairs(own, rival, lambda first, other: abs(first - other) <= claim.factor) for rival in rivals]
     text = f"{_listed(everyone, [own, *rivals])}: differ by at most {claim.factor:g} in {_each(others, shares)}"
     return lowest(shares), text
 
@@ -413,27 +413,27 @@ def _ratio(claim: Claim, variant: VariantData, others: list[VariantData]) -> Ver
     """Check that one of the others takes `factor` times as much as a seed, within a quarter of it."""
     own = results(claim, variant)
 
-    def is_near(one: float, other: float) -> float:
-        return abs(other / one / claim.factor - 1) <= RATIO_TOLERANCE
+    def is_near(first: float, other: float) -> float:
+        return abs(other / first / claim.factor - 1) <= RATIO_TOLERANCE
 
     shares, texts = [], []
     for other in others:
-        theirs = results(claim, other)
-        shares.append(share_of_pairs(own, theirs, is_near))
-        ratios = [value / one for one in own for value in theirs]
+        numbers = results(claim, other)
+        shares.append(share_of_pairs(own, numbers, is_near))
+        ratios = [value / first for first in own for value in numbers]
         texts.append(f"{other.label} {in_words(ratios, '.2f')} times {variant.label}")
     tolerance = f"within {100 * RATIO_TOLERANCE:.0f} % in {_each(others, shares)}"
     return lowest(shares), f"{'; '.join(texts)}; the paper {claim.factor:g}, {tolerance}"
 
 
 def _fails_only_here(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
-    """Check that a seed fails to pass `factor` times the baseline here, and that one is far better elsewhere."""
+    """Check that a seed fails to pass `factor` times the baseline here, and that another is far better elsewhere."""
     sign = _sign(claim, variant)
     limit, here = claim.factor * baseline(claim, variant), results(claim, variant)
     elsewhere = [(_far_better(claim, other, sign), results(claim, other)) for other in others]
 
     def only_here(least: float) -> Callable[[float, float], float]:
-        return lambda one, other: sign * one >= sign * limit and sign * other <= sign * least
+        return lambda first, other: sign * first >= sign * limit and sign * other <= sign * least
 
     shares = [share_of_pairs(here, numbers, only_here(least)) for least, numbers in elsewhere]
     text = "; ".join(f"{in_words(numbers)} elsewhere, limit {least:.3g}" for least, numbers in elsewhere)

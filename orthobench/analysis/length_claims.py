@@ -45,7 +45,7 @@ def _reaches_farther(claim: Claim, variant: VariantData, others: list[VariantDat
     """Check that a run keeps half of the score to a greater length than one of the others."""
     everyone = [variant, *others]
     own, *rivals = reaches = [[reach(score) for score in _scores(each)] for each in everyone]
-    shares = [share_of_pairs(own, rival, lambda one, other: lower(other, one)) for rival in rivals]
+    shares = [share_of_pairs(own, rival, lambda first, other: lower(other, first)) for rival in rivals]
     text = "; ".join(f"{each.label}: {_range(at)}" for each, at in zip(everyone, reaches, strict=True))
     return lowest(shares), f"first length with less than half of the score: {text}"
 

@@ -326,7 +326,7 @@ class Share:
 
 def share_of_seeds(holds: Iterable[bool]) -> Share:
     """Return the share of the seeds for which a statement holds; 0 without seeds."""
-    each = [bool(one) for one in holds]
+    each = list(map(bool, holds))
     return Share(sum(each) / max(1, len(each)), len(each), "seed", len(each))
 
 
@@ -340,7 +340,7 @@ def share_of_pairs(own: Sequence[Seed], others: Sequence[Seed], score: Callable[
         score: 1 where the statement holds for a pair, 0 where it does not, 0.5 for a tie; None for a pair that cannot
             be compared.
     """
-    scores = [value for one in own for other in others if (value := score(one, other)) is not None]
+    scores = [value for seed in own for other in others if (value := score(seed, other)) is not None]
     return Share(math.fsum(scores) / max(1, len(scores)), len(scores), "pair", min(len(own), len(others)))
 
 
@@ -350,11 +350,11 @@ def lowest(shares: Sequence[Share]) -> Share:
     return replace(decisive, seeds=min(share.seeds for share in shares))
 
 
-def lower(one: float, other: float) -> float:
-    """Score a pair of which the first is to be lower: 1, 0, or 0.5 for a tie; 0 where one is NaN or both infinite."""
-    if one == other:
-        return 0.5 if math.isfinite(one) else 0.0
-    return float(one < other)
+def lower(value: float, other: float) -> float:
+    """Return 1 if a value is lower than another, 0.5 for a tie, else 0: also for NaN and two infinite values."""
+    if value == other:
+        return 0.5 if math.isfinite(value) else 0.0
+    return float(value < other)
 
 
 TOO_FEW = 5

@@ -199,8 +199,8 @@ def _print_claims(result: SmallResult) -> None:
             table.add_row(name, escape(claim_result.claim.text), verdict, escape(claim_result.reason))
     console().print(table)
     counts = result.claim_counts
-    held, checked = counts.hollow
+    confirmed, checked = counts.hollow
     if apart := replace(counts, hollow=(0, 0)).apart:
         typer.echo(f"* not counted: {apart}")
-    words = f"{counts.confirmed + held} of {counts.decided + counts.undecided + checked} claims held in small"
+    words = f"{counts.confirmed + confirmed} of {counts.decided + counts.undecided + checked} claims held in small"
     typer.echo(f"{words}; {checked} have fewer than {FEWEST_SEEDS} seeds" if checked else words)

@@ -113,8 +113,8 @@ def _computed(views: Sequence[PaperView]) -> list[Computed]:
         for part in view.artifacts:
             panels = [r for r in part.claim_results if r.claim.panel and r.is_decided and not r.claim.cannot_fail]
             if panels:
-                held = sum(r.standing == "held" for r in panels)
-                figures.append(Computed(view.paper, part, held, len(panels)))
+                confirmed = sum(r.standing == "held" for r in panels)
+                figures.append(Computed(view.paper, part, confirmed, len(panels)))
     return figures
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from support.claims import held
+from support.claims import has_held
 from support.databases import experiment, paper
 
 from orthobench.analysis.claims import COMPARING, ClaimResult, count_claims
@@ -96,7 +96,7 @@ def test_claims(database, check, factor, curves, holds):
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
     view = database.view(paper(*both, artifacts=[artifact]))
     (finding,) = view.claim_results
-    assert held(finding) is holds
+    assert has_held(finding) is holds
     assert finding.reason
     assert view.coverage == (len(curves), 2)
 
@@ -128,7 +128,7 @@ def test_only_finished_seeds_decide_and_none_may_diverge(database, curves, statu
     claim = Claim(text="", check="ends_below", model="rnn", factor=0.1)
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
     (finding,) = database.view(paper(rnn_experiment, artifacts=[artifact])).claim_results
-    assert held(finding) is holds
+    assert has_held(finding) is holds
     assert ("1 of 2 runs diverged" in finding.reason) == (Status.DIVERGED in statuses)
 
 
@@ -153,7 +153,7 @@ def test_claims_about_a_setting(database, check, factor, last, holds):
     claim = Claim(text="", check=check, model="rnn", over="hidden_size", factor=factor)
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
     (finding,) = database.view(paper(*experiments, artifacts=[artifact])).claim_results
-    assert held(finding) is holds
+    assert has_held(finding) is holds
 
 
 @pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (1.3, True), (1.4, False), (0.75, False)])
@@ -167,7 +167,7 @@ def test_times_are_compared_as_ratios(database, factor, holds):
     claim = Claim(text="", check="ratio", model="rnn", factor=factor, metric="minutes_per_epoch", split="train")
     artifact = {"name": "table 1", "claims": [claim]}
     (finding,) = database.view(paper(*both, artifacts=[artifact])).claim_results
-    assert held(finding) is holds
+    assert has_held(finding) is holds
 
 
 def test_times_of_several_machines_are_not_compared(database):
@@ -180,7 +180,7 @@ def test_times_of_several_machines_are_not_compared(database):
     claim = Claim(text="", check="ratio", model="rnn", factor=1.0, metric="minutes_per_epoch", split="train")
     artifact = {"name": "table 1", "claims": [claim]}
     (finding,) = database.view(paper(*both, artifacts=[artifact])).claim_results
-    assert (held(finding), finding.reason) == (None, "needs runs on one machine, and has 2")
+    assert (has_held(finding), finding.reason) == (None, "needs runs on one machine, and has 2")
 
 
 def test_headlines_count_a_claim_once_and_those_that_cannot_fail_nowhere(database):
@@ -331,7 +331,7 @@ def test_the_best_is_told_by_the_papers_own_rule(database, selection, holds):
     claim = Claim(text="", check="best", model="rnn", others=["lstm"])
     artifact = {"name": "table 1", "shows": "table", "claims": [claim]}
     (finding,) = database.view(paper(first, second, artifacts=[artifact])).claim_results
-    assert held(finding) is holds
+    assert has_held(finding) is holds
 
 
 def test_a_run_that_solved_its_task_ends_at_its_last_test(database):
@@ -344,9 +344,9 @@ def test_a_run_that_solved_its_task_ends_at_its_last_test(database):
         Claim(text="", check="ends_below", model="rnn", factor=0.1, metric="mse", split="test"),
     ]
     whole = paper(stopping, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
-    assert [held(finding) for finding in database.view(whole).claim_results] == [False, False]
+    assert [has_held(finding) for finding in database.view(whole).claim_results] == [False, False]
     database.store.log(database.store.runs()[0].id, [], [], {"iterations": 30})  # of 40: it stopped
-    assert [held(finding) for finding in database.view(whole).claim_results] == [True, True]
+    assert [has_held(finding) for finding in database.view(whole).claim_results] == [True, True]
 
 
 def test_probes_carry_claims(database):
@@ -363,4 +363,4 @@ def test_probes_carry_claims(database):
     ]
     artifact = {"name": "figure 1", "shows": "orthogonality", "claims": claims}
     view = database.view(paper(rnn_experiment, artifacts=[artifact]))
-    assert [held(finding) for finding in view.claim_results] == [True, False, True, False]
+    assert [has_held(finding) for finding in view.claim_results] == [True, False, True, False]

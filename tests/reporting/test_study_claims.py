@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.claims import held
+from support.claims import has_held
 
 from orthobench.analysis.claims import check_panels, check_runs
 from orthobench.analysis.conditions import collect
@@ -39,7 +39,7 @@ def test_claims_on_trajectories(check, factor, last, holds):
     """From (1, 0) to `last` in a straight line."""
     panel = {"panel": "x", "trajectories": [np.linspace([1.0, 0.0], last, 5).tolist()]}
     (finding,) = check_panels(figure(check=check, panel="x", factor=factor), [panel])
-    assert held(finding) is holds
+    assert has_held(finding) is holds
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def traced(orthobench, tiny_options):
 )
 def test_claims_on_gradients(traced, check, metric, factor, holds):
     (finding,) = check_runs(figure(check=check, model="rnn", metric=metric, factor=factor), traced)
-    assert held(finding) is holds
+    assert has_held(finding) is holds
 
 
 def test_a_paper_shows_its_study_once_it_is_whole(orthobench):
