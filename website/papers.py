@@ -12,7 +12,10 @@ from website.results import everything
 
 VERDICTS = (
     "A number agrees or differs by a test of equivalence over at least three seeds; fewer seeds leave it undecided. "
-    "A claim is a check on the runs of a figure or table. A claim that models broken on purpose pass too is marked."
+    "A claim is a check on the runs of a figure or table. It holds if it looks as stated for more than 80 % of the "
+    "seeds, or of the pairs of seeds, and does not hold below 20 %; in between it depends on the seed. A claim with "
+    "fewer than three seeds on a side counts in no total. Claims that deliberately broken models also pass are "
+    "marked and not counted."
 )
 
 
@@ -40,11 +43,18 @@ def overview(folder: str = "") -> str:
                 escape(f"{view.paper.authors}: {view.paper.title}"),
                 f"{measured} of {total}",
                 f"{verdicts['agree']}, {differ}, {verdicts['undecided']}",
-                f"{counts.confirmed} of {counts.decided}",
+                f"{counts.confirmed}, {counts.seed_decides}, {counts.refuted}",
                 str(counts.undecided),
             ]
         )
-    header = ["key", "paper", "results measured", "agree, differ, undecided", "claims that held", "claims open"]
+    header = [
+        "key",
+        "paper",
+        "results measured",
+        "agree, differ, undecided",
+        "claims: held, depend on the seed, did not hold",
+        "claims open",
+    ]
     return table(header, rows)
 
 
@@ -67,9 +77,9 @@ def _artifact(view: PaperView, part: ArtifactView) -> list[str]:
         (sheet,) = sheets(PaperView(view.paper, [part]))
         parts.append(table(list(map(escape, sheet.header)), [list(map(escape, row)) for row in sheet.rows]))
     parts += [figure_curves(panel) for panel in part.panels]
-    if decided := [result for result in part.claim_results if result.holds is not None]:
+    if decided := [result for result in part.claim_results if result.is_decided]:
         parts.append(decided_claims(decided))
-    if pending := [result for result in part.claim_results if result.holds is None]:
+    if pending := [result for result in part.claim_results if not result.is_decided]:
         parts.append(_pending(pending))
     notes = dict.fromkeys(
         [*part.artifact.notes, *(note for row in part.table.rows for note in row.notes)]

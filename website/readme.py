@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from orthobench.analysis.claims import ClaimResult
 from orthobench.analysis.paper_tables import TIMES
 from website.markdown import escape, table
 from website.results import Decided, decided
@@ -35,9 +36,16 @@ def headline_table() -> str:
                 [title, escape(f"{row}, {label}: {cell.printed.text}"), f"{cell.measured}, {seeds}", cell.words]
             )
         if claims := [entry.claim for entry in entries if entry.claim]:
-            held = sum(bool(claim.holds) for claim in claims)
-            rows.append([title, f"{len(claims)} claim{'s' * (len(claims) != 1)} checked", f"{held} held", ""])
+            rows.append([title, f"{len(claims)} claim{'s' * (len(claims) != 1)} checked", in_words(claims), ""])
     return table(["paper and part", "printed", "measured [90 % interval]", "verdict"], rows)
+
+
+def in_words(claims: Sequence[ClaimResult]) -> str:
+    """Return how many claims held, and how many depend on the seed, with the share of each."""
+    confirmed = sum(claim.standing == "held" for claim in claims)
+    shares = [str(claim.share) for claim in claims if claim.standing == "depends on the seed"]
+    verb = "depends" if len(shares) == 1 else "depend"
+    return f"{confirmed} held" + (f", {len(shares)} {verb} on the seed ({', '.join(shares)})" if shares else "")
 
 
 def _by_part() -> Iterator[tuple[str, list[Decided]]]:

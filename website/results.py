@@ -71,7 +71,7 @@ def decided() -> Iterator[Decided]:
                     if cell.measured is not None:
                         yield Decided(view, part, row.model, cell=(row.label, label, cell))
             for result in part.claim_results:
-                if result.holds is not None and not result.uncounted:
+                if result.is_decided and not result.uncounted:
                     yield Decided(view, part, result.claim.model, claim=result)
 
 

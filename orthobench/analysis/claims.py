@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from orthobench.analysis.conditions import VariantData, collect
-from orthobench.analysis.curve_claims import CURVE_CHECKS, JOINT_CHECKS
+from orthobench.analysis.curve_claims import CURVE_CHECKS, JOINT_CHECKS, Verdict
 from orthobench.analysis.dynamics import COMPUTATIONS
 from orthobench.analysis.gradient_claims import GRADIENT_CHECKS
 from orthobench.analysis.length_claims import LENGTH_CHECKS
 from orthobench.analysis.paper_tables import TIMES
+from orthobench.analysis.statistics import FEWEST_SEEDS, Share, Standing, lowest, share_of_seeds
 from orthobench.analysis.trajectory_claims import PANEL_CHECKS
 from orthobench.papers import Artifact, Claim, Paper, find_study
 from orthobench.settings import merged_settings
@@ -31,9 +33,10 @@ COMPARING = frozenset(
 
 @dataclass(frozen=True)
 class ClaimResult:
-    """A claim, and whether it holds for every seed of every variant that it is about; None: not decided.
+    """A claim, and for which share of the seeds, or of the pairs of seeds, it looks as stated.
 
     Attributes:
+        share: of several variants that the claim is about, the lowest; None where it is not decided.
         evidence: identifies the check and the runs that decide it; empty where this does not matter.
         same_as: the figure or table of another paper in which the same runs decide the same check.
         own: the variants that the claim is about, if it is decided.
@@ -41,7 +44,7 @@ class ClaimResult:
     """
 
     claim: Claim
-    holds: bool | None
+    share: Share | None
     reason: str
     evidence: str = ""
     same_as: str = ""
@@ -49,17 +52,43 @@ class ClaimResult:
     rivals: Sequence[VariantData] = ()
 
     @property
+    def standing(self) -> Standing | Literal["not decided"]:
+        return "not decided" if self.share is None else self.share.standing
+
+    @property
+    def is_decided(self) -> bool:
+        """Return whether there are runs, or a computation, that the claim can be checked on."""
+        return self.share is not None
+
+    @property
+    def seeds(self) -> int | None:
+        """Return the smallest number of seeds on a side; None for a computation and without runs."""
+        return None if self.share is None or self.claim.panel else self.share.seeds
+
+    @property
+    def is_hollow(self) -> bool:
+        """Return whether fewer than three seeds on a side leave the claim without weight."""
+        return self.share is not None and not self.claim.panel and self.share.is_hollow
+
+    @property
     def verdict(self) -> str:
-        return "not decided" if self.holds is None else "held" if self.holds else "did not hold"
+        """Return where the claim stands, with the share of seeds or pairs, or with the number of too few seeds."""
+        if self.share is None or self.claim.panel:
+            return self.standing
+        if self.is_hollow:
+            return f"{self.standing} ({self.share.seeds} seed{'s' * (self.share.seeds != 1)})"
+        return f"{self.standing} ({self.share})"
 
     @property
     def uncounted(self) -> str:
         """Return the reason why headlines do not count the claim; empty if they do."""
         if self.claim.cannot_fail:
-            return "cannot fail: broken models pass it too"
+            return "cannot fail: deliberately broken models pass it too"
         if self.same_as:
             return f"the same runs decide it in {self.same_as}"
-        return "computed, not trained" if self.claim.panel else ""
+        if self.claim.panel:
+            return "computed, not trained"
+        return f"fewer than {FEWEST_SEEDS} seeds" if self.is_hollow else ""
 
 
 @dataclass(frozen=True)
@@ -68,24 +97,34 @@ class ClaimCounts:
 
     Attributes:
         confirmed: claims that held, of those that count.
+        seed_decides: claims that depend on the seed, of those that count.
         decided: claims that count and are decided.
         undecided: claims that count and are not decided.
+        hollow: claims of fewer than three seeds that held, and all of them; no headline counts them.
         computed: claims about computations that held, and all of them.
         repeated: claims of another paper's runs.
         cannot_fail: claims that broken models pass.
     """
 
     confirmed: int
+    seed_decides: int
     decided: int
     undecided: int
+    hollow: tuple[int, int]
     computed: tuple[int, int]
     repeated: int
     cannot_fail: int
 
     @property
+    def refuted(self) -> int:
+        return self.decided - self.confirmed - self.seed_decides
+
+    @property
     def apart(self) -> str:
         """Return the claims that are not counted, in words; empty without any."""
         parts = []
+        if self.hollow[1]:
+            parts.append(f"{self.hollow[1]} have fewer than {FEWEST_SEEDS} seeds")
         if self.computed[1]:
             parts.append(f"{self.computed[0]} of {self.computed[1]} computed ones held")
         if self.repeated:
@@ -96,15 +135,18 @@ class ClaimCounts:
 
 
 def count_claims(results: Sequence[ClaimResult]) -> ClaimCounts:
-    """Count claims: those that cannot fail and repetitions nowhere, computed ones apart."""
-    counted = [result for result in results if not result.uncounted]
+    """Count claims: those that cannot fail and repetitions nowhere, computed ones and those of few seeds apart."""
     real = [result for result in results if not result.claim.cannot_fail]
-    computed = [result for result in real if result.claim.panel and result.holds is not None]
+    counted = Counter(result.standing for result in results if not result.uncounted)
+    computed = Counter(result.standing for result in real if result.claim.panel and result.is_decided)
+    hollow = Counter(result.standing for result in real if result.is_hollow and not result.same_as)
     return ClaimCounts(
-        confirmed=sum(result.holds is True for result in counted),
-        decided=sum(result.holds is not None for result in counted),
-        undecided=sum(result.holds is None for result in counted),
-        computed=(sum(result.holds is True for result in computed), len(computed)),
+        confirmed=counted["held"],
+        seed_decides=counted["depends on the seed"],
+        decided=counted.total() - counted["not decided"],
+        undecided=counted["not decided"],
+        hollow=(hollow["held"], hollow.total()),
+        computed=(computed["held"], computed.total()),
         repeated=sum(bool(result.same_as) for result in real),
         cannot_fail=len(results) - len(real),
     )
@@ -181,7 +223,7 @@ def check_panels(artifact: Artifact, panels: Sequence[Mapping[str, Any]]) -> lis
     """Check the claims of a figure of trajectories."""
     courses = {panel["panel"]: np.array(panel["trajectories"]) for panel in panels}
     return [
-        ClaimResult(claim, *PANEL_CHECKS[claim.check](claim, courses[claim.panel]))
+        _computed(claim, *PANEL_CHECKS[claim.check](claim, courses[claim.panel]))
         if claim.panel in courses
         else undecided(claim, f"has no panel {claim.panel}")
         for claim in artifact.claims
@@ -199,6 +241,10 @@ def check_small(store: Store, artifact: Artifact, keys: Sequence[str]) -> list[C
     return check_runs(small, [variant for condition in conditions for variant in condition.variants])
 
 
+def _computed(claim: Claim, holds: bool, reason: str) -> ClaimResult:
+    return ClaimResult(claim, share_of_seeds([holds]), reason)
+
+
 def undecided(claim: Claim, reason: str) -> ClaimResult:
     return ClaimResult(claim, None, reason)
 
@@ -210,15 +256,27 @@ def _check(claim: Claim, subjects: Sequence[ClaimSubject]) -> ClaimResult:
     if missing or not about or (claim.check in COMPARING and not others):
         reason = f"needs {', '.join(sorted(missing)) or 'runs that are not there'}"
         return ClaimResult(claim, None, reason, evidence)
-    own, rivals = ([_labelled(claim, subject) for subject in part] for part in (about, others))
+    lengths = {subject.settings.get("sequence_length") for subject in (*about, *others)}
+    own, rivals = ([_labelled(subject, len(lengths) > 1) for subject in part] for part in (about, others))
     if claim.metric in TIMES and len(machines := {_machine(variant) for variant in (*own, *rivals)}) > 1:
         return ClaimResult(claim, None, f"needs runs on one machine, and has {len(machines)}", evidence)
     if claim.check in JOINT_CHECKS:
         by_setting = [(float(subject.settings[claim.over]), subject.measured) for subject in about]
-        return ClaimResult(claim, *JOINT_CHECKS[claim.check](claim, by_setting), evidence, own=own)
-    results = [CHECKS[claim.check](claim, variant, rivals) for variant in own]
-    reason = "; ".join(reason for _, reason in results)
-    return ClaimResult(claim, all(holds for holds, _ in results), reason, evidence, own=own, rivals=rivals)
+        verdicts = [JOINT_CHECKS[claim.check](claim, by_setting)]
+    else:
+        verdicts = [CHECKS[claim.check](claim, variant, rivals) for variant in own]
+    share = lowest([share for share, _ in verdicts])
+    if not share.seeds:
+        return ClaimResult(claim, None, f"needs runs with {claim.metric or 'tests'}", evidence)
+    return ClaimResult(claim, share, _reason(own, verdicts), evidence, own=own, rivals=rivals)
+
+
+def _reason(own: Sequence[VariantData], verdicts: Sequence[Verdict]) -> str:
+    """Return what decides a claim; of several variants, each with its own share of seeds."""
+    if len(verdicts) == 1:
+        return verdicts[0][1]
+    named = zip(own, verdicts, strict=True)
+    return "; ".join(f"{variant.label}: {reason} ({share})" for variant, (share, reason) in named)
 
 
 def select_subjects(claim: Claim, subjects: Sequence[ClaimSubject]) -> tuple[list[ClaimSubject], list[ClaimSubject]]:
@@ -239,11 +297,10 @@ def select_subjects(claim: Claim, subjects: Sequence[ClaimSubject]) -> tuple[lis
     return about, others
 
 
-def _labelled(claim: Claim, subject: ClaimSubject) -> VariantData:
-    """Return a subject's runs; its label has the sequence length where the claim compares lengths."""
-    measured = subject.measured
-    length = subject.settings.get("sequence_length")
-    return replace(measured, label=f"{measured.label}, T = {length}") if "sequence_length" in claim.than else measured
+def _labelled(subject: ClaimSubject, with_length: bool) -> VariantData:
+    """Return a subject's runs; with the sequence length in their label where the claim is about several lengths."""
+    measured, length = subject.measured, subject.settings.get("sequence_length")
+    return replace(measured, label=f"{measured.label}, T = {length}") if with_length and length else measured
 
 
 def _evidence(claim: Claim, about: Sequence[ClaimSubject], others: Sequence[ClaimSubject]) -> str:

@@ -8,7 +8,8 @@ from functools import partial
 import numpy as np
 
 from orthobench.analysis.conditions import VariantData
-from orthobench.analysis.curve_claims import Check, Verdict
+from orthobench.analysis.curve_claims import Check, Verdict, in_words
+from orthobench.analysis.statistics import share_of_seeds
 from orthobench.papers import Claim
 
 HALF_ORDER = math.sqrt(10)
@@ -40,32 +41,33 @@ def _left_of_map(flat: np.ndarray) -> float:
 
 
 def _remembers(claim: Claim, variant: VariantData, others: list[VariantData], last: bool = True) -> Verdict:
-    least = min(_left(claim, variant, last), default=math.nan)
-    return least >= claim.factor, f"{least:.2g} of it is left over the sequence; at least {claim.factor:g}"
+    left = _left(claim, variant, last)
+    share = share_of_seeds(part >= claim.factor for part in left)
+    return share, f"{_range(left)} of it is left over the sequence; at least {claim.factor:g}"
 
 
 def _forgets(claim: Claim, variant: VariantData, others: list[VariantData], last: bool = True) -> Verdict:
-    most = max(_left(claim, variant, last), default=math.nan)
-    return most <= claim.factor, f"{most:.2g} of it is left over the sequence; at most {claim.factor:g}"
+    left = _left(claim, variant, last)
+    share = share_of_seeds(part <= claim.factor for part in left)
+    return share, f"{_range(left)} of it is left over the sequence; at most {claim.factor:g}"
 
 
 def _decays_to(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
-    """Check that a share `factor` is left, within half an order of magnitude."""
-    left = _left(claim, variant)
-    words = f"{_range(left)} of it is left over the sequence"
-    return _at_level(left, claim.factor), f"{words}; the paper {claim.factor:g}, {_limits(claim.factor)}"
+    """Check that a share `factor` is left over the sequence, within half an order of magnitude."""
+    return _near(claim, _left(claim, variant), "of it is left over the sequence")
 
 
-def _level(claim: Claim, variant: VariantData, others: list[VariantData], last: bool, step: int | None) -> Verdict:
-    """Check that norms are `factor` within half an order of magnitude: at one step, or at all steps."""
-    vectors = _vectors(variant, claim, last)
-    steps = slice(None) if step is None else slice(step, step + 1 or None)
-    norms = [float(norm) for vector in vectors for norm in vector[steps]]
-    return _at_level(norms, claim.factor), f"{_range(norms)}; the paper {claim.factor:g}, {_limits(claim.factor)}"
+def _fades_to(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
+    """Check that a share `factor` of the last step's norm is left after training, within half an order of magnitude."""
+    ends = [[float(vector[-1]) for vector in _vectors(variant, claim, last)] for last in (False, True)]
+    left = [after / before if before else math.nan for before, after in zip(*ends, strict=True)]
+    return _near(claim, left, "of the start's is left at the last step")
 
 
-def _at_level(numbers: list[float], level: float) -> bool:
-    return bool(numbers) and all(level / HALF_ORDER <= value <= level * HALF_ORDER for value in numbers)
+def _near(claim: Claim, left: list[float], words: str) -> Verdict:
+    """Check shares that are left against `factor`."""
+    share = share_of_seeds(claim.factor / HALF_ORDER <= part <= claim.factor * HALF_ORDER for part in left)
+    return share, f"{_range(left)} {words}; the paper {claim.factor:g}, {_limits(claim.factor)}"
 
 
 def _limits(level: float) -> str:
@@ -73,15 +75,15 @@ def _limits(level: float) -> str:
 
 
 def _range(numbers: list[float]) -> str:
-    return f"{min(numbers):.2g} to {max(numbers):.2g}" if numbers else "nothing"
+    return in_words(numbers, ".2g")
 
 
 def _forgets_more(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
     """Compare how far back the gradient reaches; its share at the far end may be too small for a float."""
     before, after = ([_reach(norms) for norms in _vectors(variant, claim, last)] for last in (False, True))
-    holds = bool(after) and all(late < early for early, late in zip(before, after, strict=True))
-    text = "; ".join(f"{early} and {late}" for early, late in zip(before, after, strict=True))
-    return holds, f"steps back to a thousandth of it, at first and at last: {text}"
+    share = share_of_seeds(late < early for early, late in zip(before, after, strict=True))
+    at_first, at_last = (in_words(steps, "d") for steps in (before, after))
+    return share, f"a thousandth of it is left {at_first} steps back at the start, and {at_last} after training"
 
 
 def _reach(norms: np.ndarray) -> int:
@@ -93,11 +95,8 @@ def _reach(norms: np.ndarray) -> int:
 def _stands_out(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
     """Check that in a map of gradients some input's column has `factor` times the mean of the median input's."""
     ratios = [_largest_column(vector) for vector in _vectors(variant, claim, last=True)]
-    least = min(ratios, default=math.nan)
-    return (
-        least >= claim.factor,
-        f"the largest input's gradient is {least:.2g} times the median's; at least {claim.factor:g}",
-    )
+    text = f"the largest input's gradient is {_range(ratios)} times the median's; at least {claim.factor:g}"
+    return share_of_seeds(ratio >= claim.factor for ratio in ratios), text
 
 
 def _largest_column(flat: np.ndarray) -> float:
@@ -107,8 +106,9 @@ def _largest_column(flat: np.ndarray) -> float:
 
 
 def _near_one(claim: Claim, variant: VariantData, others: list[VariantData]) -> Verdict:
-    farthest = max((float(abs(vector - 1).max()) for vector in _vectors(variant, claim, last=True)), default=math.nan)
-    return farthest <= claim.factor, f"at most {farthest:.2g} from 1, over all steps; limit {claim.factor:g}"
+    farthest = [float(abs(vector - 1).max()) for vector in _vectors(variant, claim, last=True)]
+    share = share_of_seeds(distance <= claim.factor for distance in farthest)
+    return share, f"at most {_range(farthest)} from 1, over all steps; limit {claim.factor:g}"
 
 
 GRADIENT_CHECKS: dict[str, Check] = {
@@ -117,9 +117,7 @@ GRADIENT_CHECKS: dict[str, Check] = {
     "forgets": _forgets,
     "forgets_at_start": partial(_forgets, last=False),
     "decays_to": _decays_to,
-    "level_at_start": partial(_level, last=False, step=None),
-    "level_of_first_step": partial(_level, last=True, step=0),
-    "level_of_last_step": partial(_level, last=True, step=-1),
+    "fades_to": _fades_to,
     "forgets_more": _forgets_more,
     "stands_out": _stands_out,
     "near_one": _near_one,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,7 +65,15 @@ class Side:
         return 0 < self.reached == self.seeds
 
     def __str__(self) -> str:
-        return f"{self.reached} of {self.seeds} seeds, {self.tests_beyond:.0%} of the last tests on the other side"
+        return f"{self.reached} of {self.seeds} seeds, {self.words} of the last tests"
+
+    @property
+    def words(self) -> str:
+        """Return which share of the ends' tests is on the better side; "all" and "none" without exception."""
+        if not self.tests_beyond < 1:  # NaN without tests
+            return "none"
+        percent = 100 * (1 - self.tests_beyond)
+        return f"{min(99, max(1, round(percent)))} %" if self.tests_beyond else "all"
 
 
 def side(ends: Sequence[CurveEnd], limit: float, sign: float = 1.0) -> Side:
@@ -282,6 +290,83 @@ def within(low: float | None, high: float | None, target: float, margin: float) 
     if target - margin <= low and high <= target + margin:
         return "agrees"
     return "differs" if low > target + margin or high < target - margin else "undecided"
+
+
+MOST, FEWEST_OF_ALL = 0.8, 0.2
+"""Shares of seeds, or of pairs of seeds, above which a statement holds, and below which it does not hold."""
+Standing = Literal["held", "depends on the seed", "did not hold"]
+
+
+@dataclass(frozen=True)
+class Share:
+    """For which share of the seeds, or of the pairs of seeds, a statement about curves holds.
+
+    Attributes:
+        value: the share, from 0 to 1; a tie counts half.
+        count: the number of seeds or pairs.
+        unit: "seed" or "pair".
+        seeds: the number of seeds; of two sides, the smaller number.
+    """
+
+    value: float
+    count: int
+    unit: Literal["seed", "pair"]
+    seeds: int
+
+    @property
+    def standing(self) -> Standing:
+        """Return "held" above 80 %, "did not hold" below 20 %, and else "depends on the seed"."""
+        if self.value > MOST:
+            return "held"
+        return "did not hold" if self.value < FEWEST_OF_ALL else "depends on the seed"
+
+    @property
+    def holds(self) -> bool:
+        return self.standing == "held"
+
+    @property
+    def is_hollow(self) -> bool:
+        """Return whether there are too few seeds on a side to decide anything."""
+        return self.seeds < FEWEST_SEEDS
+
+    def __str__(self) -> str:
+        unit = f"{self.unit}{'s' * (self.count != 1)}"
+        if self.unit == "seed":
+            return f"{round(self.value * self.count)} of {self.count} {unit}"
+        return f"{100 * self.value:.0f} % of {self.count} {unit}"
+
+
+def share_of_seeds(holds: Iterable[bool]) -> Share:
+    """Return the share of the seeds for which a statement holds; 0 without seeds."""
+    each = list(map(bool, holds))
+    return Share(sum(each) / max(1, len(each)), len(each), "seed", len(each))
+
+
+Seed = TypeVar("Seed")
+
+
+def share_of_pairs(own: Sequence[Seed], others: Sequence[Seed], score: Callable[[Seed, Seed], float | None]) -> Share:
+    """Return the mean score of the pairs of seeds, one from each side; 0 without pairs.
+
+    Args:
+        score: 1 where the statement holds for a pair, 0 where it does not, 0.5 for a tie; None for a pair that cannot
+            be compared.
+    """
+    scores = [value for seed in own for other in others if (value := score(seed, other)) is not None]
+    return Share(math.fsum(scores) / max(1, len(scores)), len(scores), "pair", min(len(own), len(others)))
+
+
+def lowest(shares: Sequence[Share]) -> Share:
+    """Return the share that decides a statement of several comparisons: the lowest, with the fewest seeds of all."""
+    decisive = min(shares, key=lambda share: (share.value, share.seeds))
+    return replace(decisive, seeds=min(share.seeds for share in shares))
+
+
+def lower(value: float, other: float) -> float:
+    """Return 1 if a value is lower than another, 0.5 for a tie, else 0: also for NaN and two infinite values."""
+    if value == other:
+        return 0.5 if math.isfinite(value) else 0.0
+    return float(value < other)
 
 
 TOO_FEW = 5

@@ -111,8 +111,8 @@ class SmallResult:
 
     @property
     def claims_held(self) -> bool:
-        """Whether all claims held."""
-        return all(result.holds is True for result in self.claim_results)
+        """Whether all claims held, for the seeds that there are."""
+        return all(result.standing == "held" for result in self.claim_results)
 
 
 @checked()

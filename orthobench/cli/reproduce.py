@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -185,16 +186,20 @@ def _print_claims(result: SmallResult) -> None:
     """Print the claims of all figures in a table."""
     from rich.table import Table
 
+    from orthobench.analysis.statistics import FEWEST_SEEDS
     from orthobench.cli.records import console
 
     table = Table("figure", "the paper says", "here, in small", "measured", box=None)
     for paper, artifact, claim_results in result.figures:
         for number, claim_result in enumerate(claim_results):
             name = "" if number else f"{paper.key} {artifact.name}"
-            verdict = f"{claim_result.verdict}{'*' if claim_result.uncounted else ''}"
+            is_apart = claim_result.uncounted and not claim_result.is_hollow
+            verdict = f"{claim_result.verdict}{'*' if is_apart else ''}"
             table.add_row(name, claim_result.claim.text, verdict, claim_result.reason)
     console().print(table)
     counts = result.claim_counts
-    if counts.apart:
-        typer.echo(f"* not counted: {counts.apart}")
-    typer.echo(f"{counts.confirmed} of {counts.decided + counts.undecided} claims held")
+    confirmed, checked = counts.hollow
+    if apart := replace(counts, hollow=(0, 0)).apart:
+        typer.echo(f"* not counted: {apart}")
+    words = f"{counts.confirmed + confirmed} of {counts.decided + counts.undecided + checked} claims held in small"
+    typer.echo(f"{words}; {checked} have fewer than {FEWEST_SEEDS} seeds" if checked else words)

@@ -191,11 +191,12 @@ class Stack(Model):
         finals: State = ()
         for number, layer in enumerate(self.layers, 1):
             own = state[(number - 1) * self._tensors : number * self._tensors]
-            below = None if trace is None or number == len(self.layers) else GradientTrace()
+            below = None if trace is None or number == len(self.layers) else GradientTrace(trace.of_sum)
             x, final = layer(x, own, trace if below is None else below, self._valid)
             finals += final
             if trace is not None and below is not None:
                 trace.norms.update({f"{number}.{name}": norms for name, norms in below.norms.items()})
+                trace.sums.update({f"{number}.{name}": norms for name, norms in below.sums.items()})
         return x, finals
 
     def readout(self, outputs: Tensor, final: State) -> Tensor:

@@ -97,8 +97,8 @@ class Claim(_Record):
         "ends_below", "ends_between", "settles_above", "starts_near", "starts_away", "waits", "bypasses", "first",
         "departs_first", "later", "slower", "drops_within", "rougher", "smooth", "returns", "late", "best", "worst",
         "similar", "ratio", "fails_only_here", "improves_with", "near_best", "grows", "stays_below",
-        "remembers", "remembers_at_start", "forgets", "forgets_at_start", "decays_to", "level_at_start",
-        "level_of_first_step", "level_of_last_step", "forgets_more", "stands_out", "near_one",
+        "remembers", "remembers_at_start", "forgets", "forgets_at_start", "decays_to", "fades_to",
+        "forgets_more", "stands_out", "near_one",
         "holds_to", "falls_by", "reaches_farther",
         "two_fixed_points", "contracts", "leaves", "keeps_distance",
     ]  # fmt: skip
@@ -111,11 +111,12 @@ class Claim(_Record):
     factor: float = Field(
         0.5,
         description="ends_, settles_above, returns, fails_only_here: of the baseline; waits, bypasses: iterations at "
-        "the baseline; drops_within, late: epochs; smooth: setbacks over progress; similar: the largest difference; "
-        "ratio: of the others' value to its own; improves_with: the rank correlation; near_best: share of them; "
-        "grows: of the first value; stays_below: the limit; remembers, forgets, decays_to: share left over the "
-        "sequence; level_: the norm; stands_out: of the median; near_one: distance from one; holds_to, falls_by: "
-        "a length of sequences; contracts, leaves, keeps_distance: of the distance from the origin at the start",
+        "the baseline; drops_within, late: epochs; smooth: largest setback, of the baseline; similar: the largest "
+        "difference; ratio: of the others' value to its own; improves_with: the rank correlation; near_best: share of "
+        "them; grows: of the first value; stays_below: the limit; remembers, forgets, decays_to: share left over the "
+        "sequence; fades_to: share of the last step's norm left after training; stands_out: of the median; near_one: "
+        "distance from one; holds_to, falls_by: a length of sequences; contracts, leaves, keeps_distance: of the "
+        "distance from the origin at the start",
     )
     metric: str = Field(
         "", description="a probe's number or vector, or with `split` a metric of the task; none: its main"

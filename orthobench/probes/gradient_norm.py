@@ -16,6 +16,10 @@ class GradientNorm(Probe):
     """The Frobenius norm of the whole probe batch's gradient, and the mean norm over its samples, `[T]` each.
 
     T is the length of the longest sequence. The mean at a step is over the sequences that have it.
+
+    The loss is a mean over the batch, so a sample's norm scales with 1/B, B the batch size, and the whole batch's with
+    1/sqrt(B). Compare these levels at one batch size alone. The norm of the probe `gradient_norm_of_mean` tends to a
+    limit as the batch grows.
     """
 
     title = "norm of the loss's gradient by the state, at every step"

@@ -31,7 +31,8 @@ def run(call: Call) -> Result:
         BackendError: it cannot serve the call.
     """
     name = choose(call)
-    backends.record(name)
+    if not _is_of_sum(call):
+        backends.record(name)
     call = replace(call, x=_resolved(call, name))
     if call.is_mapped and not (name == "cpu" and cpu.maps(call)):
         assert isinstance(call.x, Tensor)
@@ -64,7 +65,7 @@ def choose(call: Call) -> str:
     Raises:
         BackendError: the back end set by `use_backend` or `set_backend` cannot serve the call.
     """
-    if torch.compiler.is_exporting():  # an exported program has operations of torch alone
+    if torch.compiler.is_exporting() or _is_of_sum(call):  # an exported program has operations of torch alone
         return "reference"
     name = backends.chosen()
     if name != backends.AUTO:
@@ -82,6 +83,11 @@ def choose(call: Call) -> str:
     else:
         return device
     return "reference"
+
+
+def _is_of_sum(call: Call) -> bool:
+    """Return whether a trace asks for what only the reference records."""
+    return call.trace is not None and call.trace.of_sum
 
 
 def _unsupported(name: str, call: Call) -> str | None:

@@ -13,10 +13,15 @@ class GradientTrace:
 
     The backward pass of a recurrence that received the trace fills it. `norms[state]` is `[time, batch]`: for every
     sample the Euclidean norm of the total derivative dL/ds_t, through the output at t and through all later steps.
+
+    With `of_sum`, `sums[state]` is `[time]`: the norm of their sum over the batch. Kernels have no such sum.
+    So the reference serves the recurrence, and no run's record of back ends names it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, of_sum: bool = False) -> None:
+        self.of_sum = of_sum
         self.norms: dict[str, Tensor] = {}
+        self.sums: dict[str, Tensor] = {}
 
     def frobenius(self, state: str = "h") -> Tensor:
         """Return ||dL/dh_t||_F over the whole batch, `[time]`."""
@@ -33,9 +38,14 @@ class GradientTrace:
         first = steps[0]
         norms = first.new_zeros(len(steps), len(first), dtype=first.dtype.to_real())
         self.norms[state] = norms
+        sums = norms.new_zeros(len(steps))
+        if self.of_sum:
+            self.sums[state] = sums
 
         def record(gradient: Tensor, t: int) -> None:
             norms[t] = torch.linalg.vector_norm(gradient, dim=-1)
+            if self.of_sum:
+                sums[t] = torch.linalg.vector_norm(gradient.sum(0))
 
         for t, step in enumerate(steps):
             if step.requires_grad:

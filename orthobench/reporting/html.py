@@ -174,6 +174,7 @@ def _render(
             printed_panels=printed_panels,
             failed=verdicts.failed_claims(views, conditions),
             confirmed=verdicts.held_claims(views),
+            seed_decided=verdicts.seed_decided_claims(views),
             dots=verdicts.dots(views),
             square=verdicts.square,
             glyphs=verdicts.GLYPHS,

@@ -69,9 +69,9 @@ def _measured(part: ArtifactView) -> Iterator[list[str]]:
                     cell.words,
                 ]
     for result in part.claim_results:
-        if result.holds is not None and not result.same_as:
-            counts = [len(variant.finished) for variant in (*result.own, *result.rivals)]
-            yield [name, result.claim.text, result.reason, str(min(counts, default="")), _verdict(result)]
+        if result.is_decided and not result.same_as:
+            seeds = "" if result.seeds is None else str(result.seeds)
+            yield [name, result.claim.text, result.reason, seeds, _verdict(result)]
 
 
 def where_it_was_run(conditions: Sequence[Condition]) -> list[Sheet]:
@@ -95,7 +95,7 @@ def keep_authors(file: Path, table: str, written: str) -> str:
 
 
 def _paper(view: PaperView) -> list[str]:
-    parts = [part for part in view.artifacts if _keys(part) or any(r.holds is not None for r in part.claim_results)]
+    parts = [part for part in view.artifacts if _keys(part) or any(r.is_decided for r in part.claim_results)]
     if not parts:
         return []
     measured, total = view.coverage
@@ -114,7 +114,7 @@ def _artifact(part: ArtifactView) -> list[str]:
         texts.append(_markdown([_cells(measured)]))
     texts += map(figure_curves, part.panels)
     texts += [_markdown([_points_sheet(part, curve)]) for curve in _printed_curves(part)]
-    if decided := [result for result in part.claim_results if result.holds is not None]:
+    if decided := [result for result in part.claim_results if result.is_decided]:
         texts.append(decided_claims(decided))
     if part.missing:
         labels = list(dict.fromkeys(_with_length(e.label, e.task_settings) for e in part.missing))
@@ -151,7 +151,7 @@ def _points_sheet(part: ArtifactView, curve: PrintedCurve) -> Sheet:
 
 
 def _verdict(result: ClaimResult) -> str:
-    return f"{result.verdict} (not counted: {result.uncounted})" if result.uncounted else result.verdict
+    return f"{result.verdict}, not counted: {result.uncounted}" if result.uncounted else result.verdict
 
 
 def _with_length(label: str, settings: dict[str, object]) -> str:

@@ -89,7 +89,7 @@ class Scope:
         return replace(
             part,
             table=part.table and _restricted_table(part.table, identities),
-            claim_results=[result for result in part.claim_results if result.holds is not None],
+            claim_results=[result for result in part.claim_results if result.is_decided],
             missing=[experiment for experiment in part.missing if experiment.identity in identities],
             printed=printed,
         )

@@ -21,7 +21,6 @@ class Verdict:
 
     Attributes:
         tried: other variants of the claim's model on the same task and settings.
-        seeds: the smallest number of finished seeds of a variant that decides the claim; None for a computation.
     """
 
     paper: Paper
@@ -30,8 +29,9 @@ class Verdict:
     tried: Sequence[VariantData] = ()
 
     @property
-    def seeds(self) -> int | None:
-        return min((len(variant.finished) for variant in (*self.result.own, *self.result.rivals)), default=None)
+    def share(self) -> str:
+        """Return the share of the seeds, or of the pairs of seeds, for which the claim looks as stated."""
+        return str(self.result.share or "")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Computed:
     part: ArtifactView
     confirmed: int
     total: int
-    seeds: None = None
+    share: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def failed_claims(views: Sequence[PaperView], conditions: Sequence[Condition]) -
     return [
         replace(verdict, tried=_tried(verdict.result, by_key))
         for verdict in _verdicts(views)
-        if not verdict.result.holds
+        if verdict.result.standing == "did not hold"
     ]
 
 
@@ -85,7 +85,12 @@ def held_claims(views: Sequence[PaperView]) -> tuple[list[Verdict], list[Compute
 
     Claims that cannot fail are left out. A claim that the same runs decide in several papers counts once.
     """
-    return [verdict for verdict in _verdicts(views) if verdict.result.holds], _computed(views)
+    return [verdict for verdict in _verdicts(views) if verdict.result.standing == "held"], _computed(views)
+
+
+def seed_decided_claims(views: Sequence[PaperView]) -> list[Verdict]:
+    """Return the distinct claims that hold for some seeds, or pairs of seeds, and not for others."""
+    return [verdict for verdict in _verdicts(views) if verdict.result.standing == "depends on the seed"]
 
 
 def _verdicts(views: Sequence[PaperView]) -> list[Verdict]:
@@ -95,7 +100,7 @@ def _verdicts(views: Sequence[PaperView]) -> list[Verdict]:
     for view in views:
         for part in view.artifacts:
             for result in part.claim_results:
-                if result.holds is None or result.uncounted or (result.evidence and result.evidence in seen):
+                if not result.is_decided or result.uncounted or (result.evidence and result.evidence in seen):
                     continue
                 seen.add(result.evidence)
                 verdicts.append(Verdict(view.paper, part, result))
@@ -106,11 +111,10 @@ def _computed(views: Sequence[PaperView]) -> list[Computed]:
     figures = []
     for view in views:
         for part in view.artifacts:
-            panels = [
-                r for r in part.claim_results if r.claim.panel and r.holds is not None and not r.claim.cannot_fail
-            ]
+            panels = [r for r in part.claim_results if r.claim.panel and r.is_decided and not r.claim.cannot_fail]
             if panels:
-                figures.append(Computed(view.paper, part, sum(r.holds is True for r in panels), len(panels)))
+                confirmed = sum(r.standing == "held" for r in panels)
+                figures.append(Computed(view.paper, part, confirmed, len(panels)))
     return figures
 
 
@@ -177,13 +181,17 @@ STANDINGS: dict[Standing, str] = {
 
 
 def square(part: ArtifactView) -> Square:
-    """Return where a table or figure stands: anything against print outweighs the rest."""
+    """Return where a table or figure stands: anything against print outweighs the rest.
+
+    A claim that depends on the seed, or that has fewer than three seeds, is neither for print nor against it.
+    """
     cells = [cell for cell in part.table.cells if cell.measured] if part.table else []
     claims = [result for result in part.claim_results if not result.claim.cannot_fail]
-    confirmed = sum(r.holds is True for r in claims) + sum(cell.is_confirmed for cell in cells)
-    against = sum(r.holds is False for r in claims) + sum(cell.is_refuted for cell in cells)
+    standings = ["not decided" if result.is_hollow else result.standing for result in claims]
+    confirmed = standings.count("held") + sum(cell.is_confirmed for cell in cells)
+    against = standings.count("did not hold") + sum(cell.is_refuted for cell in cells)
     measured, total = part.coverage
-    undecided = any(r.holds is None for r in claims) or any(cell.verdict == "undecided" for cell in cells)
+    undecided = len(standings) > standings.count("held") or any(cell.verdict == "undecided" for cell in cells)
     standing: Standing = "partial"
     if against:
         standing = "fails"

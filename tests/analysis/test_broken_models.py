@@ -113,7 +113,7 @@ def outcome(
         task, check = "group_word", claim.model_copy(update={"factor": float(SHORTER)})
     if claim.over:
         pairs = [(float(size), variant(task, model, fault, short_size=size)) for size in SIZES]
-        return JOINT_CHECKS[claim.check](check, pairs)[0]
+        return JOINT_CHECKS[claim.check](check, pairs)[0].holds
     size = None
     if "short_size" in claim.where:
         size = 0 if claim.where["short_size"] == 0 else UNITS
@@ -125,7 +125,7 @@ def outcome(
         rivals = [variant(task, model, fault, length=SHORTER)]
     elif claim.check in COMPARING:
         rivals = [variant(task, other, INTACT) for other in compared_models(paper, artifact, claim)]
-    return bool(subject.diverged) or CHECKS[claim.check](check, subject, rivals)[0]
+    return bool(subject.diverged) or CHECKS[claim.check](check, subject, rivals)[0].holds
 
 
 def find_study_probe(artifact: Artifact, small: bool) -> str:

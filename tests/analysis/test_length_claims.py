@@ -15,9 +15,9 @@ from orthobench.papers import Claim
 
 def holds(check: str, own: SimpleNamespace, *others: SimpleNamespace, factor: float = 2.0) -> bool:
     claim = Claim(text="", check=check, model="rnn", factor=factor)
-    result, text = CHECKS[check](claim, own, list(others))
+    share, text = CHECKS[check](claim, own, list(others))
     assert text
-    return result
+    return share.holds
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,19 @@ def test_scores_fall_by_a_length(scores, expected):
     assert holds("falls_by", variant(scores)) is expected
 
 
-def test_every_seed_decides():
-    right, wrong = [1.0, 1.0], [1.0, 0.0]
-    assert holds("holds_to", variant(right, right))
-    assert not holds("holds_to", variant(right, wrong))
-    assert not holds("falls_by", variant(wrong, right))
-    assert not holds("reaches_farther", variant(right, wrong), variant(wrong))
-    assert not holds("reaches_farther", variant(right), variant(right, wrong))
+def test_the_share_of_seeds_or_pairs_decides():
+    right, farther, wrong = [1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0], [1.0, 0.0, 0.0]
+
+    def share(check: str, own: SimpleNamespace, *others: SimpleNamespace) -> float:
+        return CHECKS[check](Claim(text="", check=check, model="rnn", factor=2), own, list(others))[0].value
+
+    assert share("holds_to", variant(right, right)) == 1
+    assert share("holds_to", variant(right, wrong)) == 0.5
+    assert share("falls_by", variant(wrong, right, right, right)) == 0.25
+    assert share("reaches_farther", variant(right, farther), variant(wrong)) == 1
+    assert share("reaches_farther", variant(right, wrong), variant(wrong)) == 0.75  # a tie is half
+    assert share("reaches_farther", variant(right), variant(farther, right)) == 0.25
+    assert share("reaches_farther", variant(farther), variant(right), variant(farther)) == 0.5  # the weaker one
 
 
 def test_the_score_is_the_share_of_the_way_from_chance():

@@ -51,7 +51,7 @@ def claims(paper: str, artifact: str, check: str, **where: Any) -> list[Claim]:
 
 
 def verdict(claim: Claim, own: VariantData, *others: VariantData) -> bool:
-    return CHECKS[claim.check](claim, own, list(others))[0]
+    return CHECKS[claim.check](claim, own, list(others))[0].holds
 
 
 @pytest.mark.parametrize("model", ["mamba", "deltanet"])

@@ -40,7 +40,7 @@ def test_one_lucky_test_does_not_make_an_end():
     assert (curve[-1], end.value) == (0.1, 0.3)
     assert side([end], 0.2) == Side(0, 1, 0.55)
     assert side([end], 0.2, sign=-1.0) == Side(1, 1, 0.45)
-    assert str(side([end, curve_end([0.1])], 0.2)) == "1 of 2 seeds, 52% of the last tests on the other side"
+    assert str(side([end, curve_end([0.1])], 0.2)) == "1 of 2 seeds, 48 % of the last tests"
 
 
 def test_an_end_that_is_no_number_reaches_nothing():

@@ -66,13 +66,13 @@ def test_claims_are_checked_and_runs_made_once(orthobench, only):
     outcome = orthobench("reproduce", "--small")
     assert outcome.code == 0, outcome.err
     assert "k figure 1" in outcome.out
-    assert outcome.out.splitlines()[-1] == "1 of 1 claims held"
+    assert outcome.out.splitlines()[-1] == "1 of 1 claims held in small; 1 have fewer than 3 seeds"
     only(claim("ends_below", 1e9), claim("ends_below", 0.0))
     again = orthobench("reproduce", "--small")
     assert again.code == 1
     assert again.err == ""  # nothing was trained
     assert "did not hold" in again.out
-    assert again.out.splitlines()[-1] == "1 of 2 claims held"
+    assert again.out.splitlines()[-1] == "1 of 2 claims held in small; 2 have fewer than 3 seeds"
 
 
 def test_a_plan_of_several_tasks_names_them(orthobench):

@@ -39,8 +39,8 @@ def write(tmp_path: Path):
 
 def test_the_probes_of_a_run_are_the_default_ones_and_those_asked_for():
     catalog = Catalog()
-    assert list(catalog.probes(())) == ["gradient_norm", "orthogonality"]
-    assert list(catalog.probes(["jacobian"])) == ["gradient_norm", "jacobian", "orthogonality"]
+    assert list(catalog.probes(())) == ["gradient_norm", "gradient_norm_of_mean", "orthogonality"]
+    assert list(catalog.probes(["jacobian"])) == ["gradient_norm", "gradient_norm_of_mean", "jacobian", "orthogonality"]
     with pytest.raises(UsageError, match="unknown probe 'jacobin': did you mean jacobian"):
         catalog.probes(["jacobin"])
     with pytest.raises(UsageError, match="'orthogonality' is in every run: leave it out"):

@@ -7,10 +7,12 @@ from orthobench.tasks.adding import Adding, AddingSettings
 
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
-from orthobench.probe import ProbeContext
+from orthobench.probe import ProbeContext, ProbeResult
 from orthobench.probes.gradient_norm import GradientNorm
+from orthobench.probes.gradient_norm_of_mean import MOST_STATES, GradientNormOfMean
 from orthobench.probes.orthogonality import Orthogonality, orthogonality
 from orthobench.recurrence import GradientTrace
+from orthobench.recurrence.backends import forget_used, last_used
 
 
 def context(model_name: str) -> ProbeContext:
@@ -80,3 +82,62 @@ def test_the_probe_measures_and_leaves_the_model_alone():
     norms = trace.norms["h"].numpy()
     np.testing.assert_allclose(result.vectors["gradient_norm/h"], np.sqrt((norms**2).sum(1)), rtol=1e-5)
     np.testing.assert_allclose(result.vectors["gradient_norm_per_sample/h"], norms.mean(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("model_name", ["scornn", "lstm", "gru", "urnn"])
+def test_the_norm_of_the_mean_is_that_of_a_shift_that_all_samples_share(model_name):
+    """A number added to a unit of h_t in all samples changes the loss by the sum of their derivatives."""
+    about = context(model_name)
+    model, batch = about.model.double(), about.batch
+    inputs, targets = batch.inputs.double(), batch.targets.double()
+    measured = GradientNormOfMean()(ProbeContext(model, about.task, type(batch)(inputs, targets)))
+    vector = measured.vectors["gradient_norm_of_mean/h"]
+    assert len(vector) == len(inputs)
+    for t in range(len(inputs) - 1):
+        _, state = model(inputs[: t + 1])
+        first, *others = (part.detach() for part in state)
+        shift = torch.zeros(first.shape[-1], dtype=first.dtype, requires_grad=True)
+        rest, _ = model(inputs[t + 1 :], (first + shift, *others))
+        (gradient,) = torch.autograd.grad(about.task.loss(rest, targets), shift)
+        assert vector[t] == pytest.approx(float(gradient.norm()), rel=1e-9)
+
+
+def test_a_batch_of_copies_changes_the_norms_of_samples_and_not_that_of_the_mean():
+    """Four times the batch: a sample's norm is a quarter, the whole batch's a half."""
+    about = context("scornn")
+    batch = about.batch
+    copies = type(batch)(batch.inputs.repeat(1, 4, 1), batch.targets.repeat(4, 1))
+    larger = ProbeContext(about.model, about.task, copies)
+    small, large = ({**GradientNorm()(each).vectors, **GradientNormOfMean()(each).vectors} for each in (about, larger))
+    for name, factor in (("gradient_norm", 0.5), ("gradient_norm_per_sample", 0.25), ("gradient_norm_of_mean", 1.0)):
+        np.testing.assert_allclose(large[f"{name}/h"], factor * np.array(small[f"{name}/h"]), rtol=1e-4)
+
+
+def test_samples_of_opposite_sign_cancel_in_the_norm_of_the_mean():
+    about = context("rnn")
+    batch = about.batch
+    inputs = batch.inputs[:, :1].repeat(1, 2, 1)
+    targets = about.model(inputs)[0].detach() + torch.tensor([[1.0], [-1.0]])
+    opposite = ProbeContext(about.model, about.task, type(batch)(inputs, targets))
+    of_mean = np.array(GradientNormOfMean()(opposite).vectors["gradient_norm_of_mean/h"])
+    assert (of_mean < 1e-5 * np.array(GradientNorm()(opposite).vectors["gradient_norm_per_sample/h"])).all()
+
+
+def test_the_norm_of_the_mean_leaves_the_model_the_generator_and_the_record_of_back_ends_alone():
+    about = context("scornn")
+    forget_used()
+    before, generator = {name: value.clone() for name, value in about.model.state_dict().items()}, torch.get_rng_state()
+    GradientNormOfMean()(about)
+    assert all(torch.equal(value, before[name]) for name, value in about.model.state_dict().items())
+    assert all(parameter.grad is None for parameter in about.model.parameters())
+    assert torch.equal(torch.get_rng_state(), generator)
+    assert last_used() == set()
+
+
+def test_a_model_of_very_many_states_has_no_norm_of_the_mean():
+    about = context("scornn")
+    steps = MOST_STATES // (6 * 5)  # of six samples and five units
+    inputs = torch.zeros(1, 6, 2).expand(steps + 1, 6, 2)
+    assert GradientNormOfMean()(
+        ProbeContext(about.model, about.task, type(about.batch)(inputs, about.batch.targets))
+    ) == (ProbeResult())

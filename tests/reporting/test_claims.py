@@ -5,15 +5,18 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from support.claims import has_held
 from support.databases import experiment, paper
 
 from orthobench.analysis.claims import COMPARING, ClaimResult, count_claims
 from orthobench.analysis.curve_claims import baseline
+from orthobench.analysis.statistics import share_of_seeds
 from orthobench.papers import Claim, Printed
 from orthobench.reporting.pages import mark_repeated_claims
 from orthobench.store import MetricRow, Status
 
 FALLS, STAYS, UNTRAINED = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198], [1.0, 1.0, 1.0]
+OUTCOME = [Printed(metric="mse", outcome="")]
 
 
 @pytest.mark.parametrize(
@@ -55,9 +58,12 @@ FALLS, STAYS, UNTRAINED = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198], [1.
         ("rougher", 0.5, {"rnn": [0.2, 0.1, 0.2, 0.1], "lstm": FALLS}, True),
         ("rougher", 0.5, {"rnn": FALLS, "lstm": [0.2, 0.1, 0.2, 0.1]}, False),
         ("rougher", 0.5, {"rnn": [0.2, 0.3, 0.2, 0.3], "lstm": FALLS}, False),  # it never drops
-        ("smooth", 0.1, {"rnn": FALLS}, True),
-        ("smooth", 0.6, {"rnn": [1.0, 0.2, 0.1, 0.15, 0.1]}, True),  # 0.05 up, 0.1 down
-        ("smooth", 0.4, {"rnn": [1.0, 0.2, 0.1, 0.15, 0.1]}, False),
+        ("smooth", 0.0, {"rnn": FALLS}, True),
+        ("smooth", 0.26, {"rnn": [1.0, 0.2, 0.1, 0.12, 0.15, 0.1]}, True),  # 0.05 up, of a baseline of 0.2
+        ("smooth", 0.24, {"rnn": [1.0, 0.2, 0.1, 0.12, 0.15, 0.1]}, False),
+        ("smooth", 0.26, {"rnn": [1.0, 0.1, 0.15, 0.1, 0.15, 0.1]}, True),  # the largest, not the sum
+        ("smooth", 0.0, {"rnn": [1.0, 0.1, 1.5, 0.1, 0.05]}, True),  # it comes back to the baseline before it leaves it
+        ("smooth", 9.0, {"rnn": [1.0, 0.1, 0.05, 0.19]}, False),  # its last test is at the baseline
         ("smooth", 9.0, {"rnn": UNTRAINED}, False),
         ("late", 2.0, {"rnn": [1.0, 0.2, 0.1]}, True),
         ("late", 2.1, {"rnn": [1.0, 0.2, 0.1]}, False),
@@ -90,7 +96,7 @@ def test_claims(database, check, factor, curves, holds):
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
     view = database.view(paper(*both, artifacts=[artifact]))
     (finding,) = view.claim_results
-    assert finding.holds is holds
+    assert has_held(finding) is holds
     assert finding.reason
     assert view.coverage == (len(curves), 2)
 
@@ -110,19 +116,19 @@ def test_a_claim_is_held_against_the_baseline_of_its_own_metric(metric, split, e
     ("curves", "statuses", "holds"),
     [
         ([FALLS, FALLS], [Status.FINISHED, Status.FINISHED], True),
-        ([FALLS, STAYS], [Status.FINISHED, Status.FINISHED], False),
+        ([FALLS, STAYS], [Status.FINISHED, Status.FINISHED], False),  # half of them
         ([FALLS, STAYS], [Status.FINISHED, Status.INTERRUPTED], True),
         ([FALLS, FALLS], [Status.FINISHED, Status.DIVERGED], None),
     ],
 )
-def test_every_seed_has_to_agree_and_none_to_diverge(database, curves, statuses, holds):
+def test_only_finished_seeds_decide_and_none_may_diverge(database, curves, statuses, holds):
     rnn_experiment = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
     for seed, (curve, status) in enumerate(zip(curves, statuses, strict=True)):
         database.run(rnn_experiment, seed, test=curve, status=status)
     claim = Claim(text="", check="ends_below", model="rnn", factor=0.1)
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
     (finding,) = database.view(paper(rnn_experiment, artifacts=[artifact])).claim_results
-    assert finding.holds is holds
+    assert has_held(finding) is holds
     assert ("1 of 2 runs diverged" in finding.reason) == (Status.DIVERGED in statuses)
 
 
@@ -147,7 +153,7 @@ def test_claims_about_a_setting(database, check, factor, last, holds):
     claim = Claim(text="", check=check, model="rnn", over="hidden_size", factor=factor)
     artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
     (finding,) = database.view(paper(*experiments, artifacts=[artifact])).claim_results
-    assert finding.holds is holds
+    assert has_held(finding) is holds
 
 
 @pytest.mark.parametrize(("factor", "holds"), [(1.0, True), (1.3, True), (1.4, False), (0.75, False)])
@@ -161,7 +167,7 @@ def test_times_are_compared_as_ratios(database, factor, holds):
     claim = Claim(text="", check="ratio", model="rnn", factor=factor, metric="minutes_per_epoch", split="train")
     artifact = {"name": "table 1", "claims": [claim]}
     (finding,) = database.view(paper(*both, artifacts=[artifact])).claim_results
-    assert finding.holds is holds
+    assert has_held(finding) is holds
 
 
 def test_times_of_several_machines_are_not_compared(database):
@@ -174,36 +180,146 @@ def test_times_of_several_machines_are_not_compared(database):
     claim = Claim(text="", check="ratio", model="rnn", factor=1.0, metric="minutes_per_epoch", split="train")
     artifact = {"name": "table 1", "claims": [claim]}
     (finding,) = database.view(paper(*both, artifacts=[artifact])).claim_results
-    assert (finding.holds, finding.reason) == (None, "needs runs on one machine, and has 2")
+    assert (has_held(finding), finding.reason) == (None, "needs runs on one machine, and has 2")
 
 
 def test_headlines_count_a_claim_once_and_those_that_cannot_fail_nowhere(database):
-    """Two papers with the same runs; the second adds a claim of its own, and one about a computation."""
-    rnn_experiment = experiment("rnn", "curve", [Printed(metric="mse", outcome="")], "figure 1")
-    database.run(rnn_experiment, 0, test=FALLS)
+    """Two papers with the same runs; the second adds claims of its own, and one about a computation."""
+    rnn_experiment, few = (experiment(model, "curve", OUTCOME, "figure 1") for model in ("rnn", "lstm"))
+    for seed in range(3):
+        database.run(rnn_experiment, seed, test=FALLS)
+    database.run(few, 0, test=FALLS)
     shared = Claim(text="shared", check="ends_below", model="rnn")
     marked = Claim(text="marked", check="ends_below", model="rnn", factor=9.0, cannot_fail=True)
     own = Claim(text="own", check="ends_below", model="rnn", factor=0.01)
+    hollow = Claim(text="one seed", check="ends_below", model="lstm")
     views = []
-    for key, claims in (("first", [shared, marked]), ("second", [shared, own])):
+    for key, claims in (("first", [shared, marked]), ("second", [shared, own, hollow])):
         artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
-        views.append(database.view(paper(rnn_experiment, artifacts=[artifact]).model_copy(update={"key": key})))
+        whole = paper(rnn_experiment, few, artifacts=[artifact])
+        views.append(database.view(whole.model_copy(update={"key": key})))
     first, second = mark_repeated_claims(views)
     assert [finding.uncounted for finding in (*first.claim_results, *second.claim_results)] == [
         "",
-        "cannot fail: broken models pass it too",
+        "cannot fail: deliberately broken models pass it too",
         "the same runs decide it in first figure 1",
         "",
+        "fewer than 3 seeds",
     ]
     counts = count_claims([*first.claim_results, *second.claim_results])
-    assert (counts.confirmed, counts.decided, counts.undecided) == (1, 2, 0)
-    assert counts.apart == "1 repeat another paper's on the same runs; 1 cannot fail"
+    assert (counts.confirmed, counts.decided, counts.refuted, counts.undecided) == (1, 2, 1, 0)
+    assert counts.hollow == (1, 1)
+    assert counts.apart == "1 have fewer than 3 seeds; 1 repeat another paper's on the same runs; 1 cannot fail"
     computed = [
-        ClaimResult(Claim(text="", check="leaves", panel=panel), holds, "")
+        ClaimResult(Claim(text="", check="leaves", panel=panel), share_of_seeds([holds]), "")
         for panel, holds in zip("ab", (True, False), strict=True)
     ]
+    assert [finding.verdict for finding in computed] == ["held", "did not hold"]
     counts = count_claims(computed)
     assert (counts.decided, counts.apart) == (0, "1 of 2 computed ones held")
+
+
+SOONER, AS_SOON, LATER = [0.2, 0.2, 0.01, 0.01], [0.2, 0.2, 0.015, 0.01], [0.2, 0.2, 0.2, 0.01]
+NEVER = [0.2, 0.2, 0.2, 0.2]
+
+
+@pytest.mark.parametrize(
+    ("check", "own", "rivals", "verdict"),
+    [
+        ("ends_below", [FALLS] * 5, [], "held (5 of 5 seeds)"),
+        ("ends_below", [FALLS] * 4 + [STAYS], [], "depends on the seed (4 of 5 seeds)"),  # 80 % is not above 80 %
+        ("ends_below", [FALLS] * 9 + [STAYS], [], "held (9 of 10 seeds)"),
+        ("ends_below", [FALLS] + [STAYS] * 4, [], "depends on the seed (1 of 5 seeds)"),  # nor 20 % below 20 %
+        ("ends_below", [FALLS] + [STAYS] * 5, [], "did not hold (1 of 6 seeds)"),
+        ("ends_below", [FALLS], [], "held (1 seed)"),
+        ("ends_below", [STAYS], [], "did not hold (1 seed)"),
+        ("ends_below", [FALLS] * 2, [], "held (2 seeds)"),
+        ("first", [SOONER] * 3, [LATER] * 3, "held (100 % of 9 pairs)"),
+        ("first", [SOONER] * 3, [AS_SOON] * 3, "depends on the seed (50 % of 9 pairs)"),  # ties
+        ("first", [SOONER] * 3, [AS_SOON, LATER, LATER], "held (83 % of 9 pairs)"),  # (3 x 0.5 + 6) / 9
+        ("first", [LATER] * 3, [SOONER] * 3, "did not hold (0 % of 9 pairs)"),
+        ("first", [SOONER] * 5, [LATER], "held (1 seed)"),
+        ("first", [SOONER], [LATER] * 5, "held (1 seed)"),
+        ("first", [SOONER, NEVER, NEVER], [NEVER] * 3, "depends on the seed (33 % of 9 pairs)"),  # no drop is no tie
+        ("later", [LATER] * 3, [SOONER, LATER, LATER], "depends on the seed (67 % of 9 pairs)"),  # (3 + 6 x 0.5) / 9
+        ("later", [LATER, LATER, NEVER], [SOONER] * 3, "depends on the seed (67 % of 9 pairs)"),  # one never drops
+        ("best", [FALLS] * 3, [FALLS, STAYS, STAYS], "held (83 % of 9 pairs)"),
+        ("similar", [FALLS, FALLS, STAYS], [FALLS] * 3, "depends on the seed (67 % of 9 pairs)"),
+        ("rougher", [[0.2, 0.1, 0.2, 0.1]] * 3, [FALLS, FALLS, STAYS], "depends on the seed (67 % of 9 pairs)"),
+        ("slower", [FALLS] * 3, [SOONER, SOONER, STAYS], "held (100 % of 6 pairs)"),  # the third has no drop to compare
+        ("slower", [FALLS, FALLS, STAYS], [SOONER] * 3, "depends on the seed (67 % of 9 pairs)"),
+        ("slower", [FALLS] * 3, [STAYS] * 3, "did not hold (0 % of 0 pairs)"),
+        ("fails_only_here", [STAYS, STAYS, FALLS], [FALLS] * 3, "depends on the seed (67 % of 9 pairs)"),
+    ],
+)
+def test_the_share_of_seeds_or_pairs_decides(database, check, own, rivals, verdict):
+    """The baseline is 0.2; a tie counts half."""
+    experiments = {model: experiment(model, "curve", OUTCOME, "figure 1") for model in ("rnn", "lstm")}
+    for model, seeds in (("rnn", own), ("lstm", rivals)):
+        for seed, curve in enumerate(seeds):
+            database.run(experiments[model], seed, test=curve)
+    claim = Claim(text="", check=check, model="rnn", factor=0.1, others=["lstm"] * bool(rivals))
+    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
+    (finding,) = database.view(paper(*experiments.values(), artifacts=[artifact])).claim_results
+    assert finding.verdict == verdict
+    assert finding.is_hollow == ("%" not in verdict and " of " not in verdict)
+    assert bool(finding.uncounted) == finding.is_hollow
+
+
+def test_the_weakest_of_several_comparisons_decides(database):
+    """The claim's model is best of all in five of five seeds against the GRU, and in none against the LSTM."""
+    curves = {"rnn": [0.2, 0.1], "lstm": [0.2, 0.05], "gru": [0.2, 0.15]}
+    experiments = [experiment(model, "curve", OUTCOME, "figure 1") for model in curves]
+    for each in experiments:
+        for seed in range(3):
+            database.run(each, seed, test=curves[each.model])
+    claim = Claim(text="", check="best", model="rnn")
+    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": [claim]}
+    (finding,) = database.view(paper(*experiments, artifacts=[artifact])).claim_results
+    assert finding.verdict == "did not hold (0 % of 9 pairs)"
+    assert finding.reason == (
+        "rnn, n = 8: 0.1; lstm, n = 8: 0.05; gru, n = 8: 0.15: "
+        "better in 0 % of 9 pairs with lstm, n = 8, 100 % of 9 pairs with gru, n = 8"
+    )
+
+
+def test_the_reasons_are_for_people(database):
+    experiments = {model: experiment(model, "curve", OUTCOME, "figure 1") for model in ("rnn", "lstm")}
+    for model, seeds in (("rnn", [SOONER, FALLS, NEVER]), ("lstm", [LATER] * 3)):
+        for seed, curve in enumerate(seeds):
+            database.run(experiments[model], seed, test=curve)
+    claims = [
+        Claim(text="", check="departs_first", model="rnn", others=["lstm"]),
+        Claim(text="", check="slower", model="rnn", others=["lstm"]),
+        Claim(text="", check="bypasses", model="rnn", factor=20),
+        Claim(text="", check="smooth", model="rnn"),
+    ]
+    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
+    findings = database.view(paper(*experiments.values(), artifacts=[artifact])).claim_results
+    assert [finding.reason for finding in findings] == [
+        "rnn, n = 8 leaves the baseline after 10 to 20 iterations (1 of 3 seeds never); lstm, n = 8 leaves the "
+        "baseline after 30 iterations: earlier in 67 % of 9 pairs",
+        "rnn, n = 8 drops within 0 to 20 iterations, does not drop in 1 of 3 seeds; lstm, n = 8 drops within 0 "
+        "iterations: longer in 50 % of 9 pairs that drop",
+        "stays at the baseline for 10 to 20 iterations; never drops below it in 1 of 3 seeds; limit 20 iterations",
+        "largest setback after leaving the baseline for good: 0 of the baseline; does not leave the baseline for good "
+        "in 1 of 3 seeds; limit 0.5 of the baseline",
+    ]
+
+
+def test_runs_without_the_claims_metric_leave_it_undecided(database):
+    rnn_experiment = experiment("rnn", "curve", OUTCOME, "figure 1")
+    database.run(rnn_experiment, 0, test=FALLS)
+    claims = [
+        Claim(text="", check="stays_below", model="rnn", metric="drift"),
+        Claim(text="", check="fades_to", model="rnn", metric="gradient_norm_of_mean/h"),
+    ]
+    artifact = {"name": "figure 1", "shows": "learning_curves", "claims": claims}
+    findings = database.view(paper(rnn_experiment, artifacts=[artifact])).claim_results
+    assert [(finding.verdict, finding.reason) for finding in findings] == [
+        ("not decided", "needs runs with drift"),
+        ("not decided", "needs runs with gradient_norm_of_mean/h"),
+    ]
 
 
 @pytest.mark.parametrize(("selection", "holds"), [("last", False), ("best_test", True), ("best_valid", True)])
@@ -215,7 +331,7 @@ def test_the_best_is_told_by_the_papers_own_rule(database, selection, holds):
     claim = Claim(text="", check="best", model="rnn", others=["lstm"])
     artifact = {"name": "table 1", "shows": "table", "claims": [claim]}
     (finding,) = database.view(paper(first, second, artifacts=[artifact])).claim_results
-    assert finding.holds is holds
+    assert has_held(finding) is holds
 
 
 def test_a_run_that_solved_its_task_ends_at_its_last_test(database):
@@ -228,9 +344,9 @@ def test_a_run_that_solved_its_task_ends_at_its_last_test(database):
         Claim(text="", check="ends_below", model="rnn", factor=0.1, metric="mse", split="test"),
     ]
     whole = paper(stopping, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
-    assert [finding.holds for finding in database.view(whole).claim_results] == [False, False]
+    assert [has_held(finding) for finding in database.view(whole).claim_results] == [False, False]
     database.store.log(database.store.runs()[0].id, [], [], {"iterations": 30})  # of 40: it stopped
-    assert [finding.holds for finding in database.view(whole).claim_results] == [True, True]
+    assert [has_held(finding) for finding in database.view(whole).claim_results] == [True, True]
 
 
 def test_probes_carry_claims(database):
@@ -247,4 +363,4 @@ def test_probes_carry_claims(database):
     ]
     artifact = {"name": "figure 1", "shows": "orthogonality", "claims": claims}
     view = database.view(paper(rnn_experiment, artifacts=[artifact]))
-    assert [finding.holds for finding in view.claim_results] == [True, False, True, False]
+    assert [has_held(finding) for finding in view.claim_results] == [True, False, True, False]

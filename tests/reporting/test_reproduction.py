@@ -53,9 +53,12 @@ def test_a_figures_claims_are_told_with_what_was_measured(database):
     claims = [Claim(text="It falls", check="ends_below", model="rnn"), Claim(text="So?", check="best", model="lstm")]
     whole = paper(rnn_experiment, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
     text = reproduction(collect(database.store), [database.view(whole)], [])
-    assert "| It falls | held | ends at 0.01, limit 0.1; 1 of 1 seeds, 0% of the last tests on the other side |" in text
+    assert (
+        "| It falls | held (1 seed), not counted: fewer than 3 seeds | "
+        "ends at 0.01, limit 0.1; below it: 1 of 1 seeds, all of the last tests |"
+    ) in text
     assert "So?" not in text
-    against = "1 of 1 seeds, 0% of the last tests on the other side"
+    against = "1 of 1 seeds, all of the last tests"
     assert f"| rnn, n = 8 | 0.01 | 0.01 | 0.01 | 0.01 | 1 of 1 | {against} | 0.033 |" in text
     assert "nothing printed" not in text
 
@@ -69,15 +72,15 @@ def test_the_opening_table_has_every_number_and_decided_claim(database):
     curves = experiment("lstm", "curve", [Printed(metric="mse", outcome="falls")], "figure 1")
     for seed, value in enumerate((0.05, 0.05, 0.05)):
         database.run(numbers, seed, test=[1.0, value])
-    for seed in (0, 1):
-        database.run(curves, seed, test=[1.0, 0.01])
+    for seed in range(4):
+        database.run(curves, seed, test=[1.0, 0.01 if seed else 0.9])
     claims = [Claim(text="It falls", check="ends_below", model="lstm"), Claim(text="So?", check="best", model="gru")]
     whole = paper(numbers, curves, artifacts=[{"name": "figure 1", "shows": "learning_curves", "claims": claims}])
     lines = everything_measured([database.view(whole)]).splitlines()
     assert len(lines) == 4
     assert sorted(lines[2:]) == [
-        "| k | figure 1 | It falls | ends at 0.01, limit 0.1; 2 of 2 seeds, 0% of the last tests on the other side | 2 "
-        "| held |",
+        "| k | figure 1 | It falls | ends at 0.01 to 0.9, limit 0.1; below it: 3 of 4 seeds, 75 % of the last tests "
+        "| 4 | depends on the seed (3 of 4 seeds) |",
         "| k | table 1: rnn, n = 8, mse | 0.25 | 0.05 \\[0.05, 0.05\\] | 3 | differs, better |",
     ]
     assert everything_measured([]) == "Nothing is measured yet.\n"

@@ -11,7 +11,7 @@ from support.databases import RunDatabase, experiment, paper
 from orthobench.analysis.conditions import collect
 from orthobench.papers import Claim, Printed
 from orthobench.reporting.pages import mark_repeated_claims
-from orthobench.reporting.verdicts import dots, failed_claims, held_claims, own_conditions, square
+from orthobench.reporting.verdicts import dots, failed_claims, held_claims, own_conditions, seed_decided_claims, square
 from orthobench.store import open_store
 
 FALLS, STAYS = [0.2, 0.15, 0.05, 0.01], [0.21, 0.2, 0.19, 0.198]
@@ -34,11 +34,12 @@ def figure(*claims: Claim) -> dict:
 
 def test_a_claim_that_failed_names_the_other_settings_that_were_run(database):
     rnn = experiment("rnn", "curve", OUTCOME, "figure 1")
-    database.run(rnn, 0, test=STAYS)
+    for seed in range(3):
+        database.run(rnn, seed, test=STAYS)
     database.run(rnn, 0, test=FALLS, learning_rate=0.5)
     view = database.view(paper(rnn, artifacts=[figure(claim("it falls"))]))
     (verdict,) = failed_claims([view], collect(database.store))
-    assert (verdict.result.claim.text, verdict.seeds) == ("it falls", 1)
+    assert (verdict.result.claim.text, verdict.share) == ("it falls", "0 of 3 seeds")
     (other,) = verdict.tried
     assert "learning_rate=0.5" in other.label
     assert held_claims([view]) == ([], [])
@@ -46,14 +47,41 @@ def test_a_claim_that_failed_names_the_other_settings_that_were_run(database):
 
 def test_a_claim_counts_once_and_not_if_it_cannot_fail(database):
     rnn = experiment("rnn", "curve", OUTCOME, "figure 1")
-    for seed in (0, 1):
+    for seed in range(3):
         database.run(rnn, seed, test=FALLS)
     whole = paper(rnn, artifacts=[figure(claim("it falls"), claim("it ends", cannot_fail=True))])
     views = mark_repeated_claims([database.view(whole), database.view(whole.model_copy(update={"key": "again"}))])
     (verdict,), computed = held_claims(views)
-    assert (verdict.paper.key, verdict.result.claim.text, verdict.seeds) == ("k", "it falls", 2)
+    assert (verdict.paper.key, verdict.result.claim.text, verdict.share) == ("k", "it falls", "3 of 3 seeds")
     assert computed == []
     assert failed_claims(views, []) == []
+
+
+@pytest.mark.parametrize(
+    ("curves", "standing", "words"),
+    [
+        ([FALLS] * 3, "agree", "1 of 1 results measured; 1 of 1 checks agree with print"),
+        ([STAYS] * 3, "fails", "1 of 1 results measured; 0 of 1 checks agree with print"),
+        ([FALLS, FALLS, STAYS], "partial", "1 of 1 results measured"),
+        ([FALLS], "partial", "1 of 1 results measured"),
+        ([STAYS], "partial", "1 of 1 results measured"),
+    ],
+)
+def test_a_square_counts_no_claim_of_few_seeds_and_none_that_depends_on_the_seed(database, curves, standing, words):
+    rnn = experiment("rnn", "curve", OUTCOME, "figure 1")
+    for seed, curve in enumerate(curves):
+        database.run(rnn, seed, test=curve)
+    view = database.view(paper(rnn, artifacts=[figure(claim("it falls"))]))
+    assert (square(view.artifacts[0]).standing, square(view.artifacts[0]).words) == (standing, words)
+    listed = [len(failed_claims([view], [])), len(seed_decided_claims([view])), len(held_claims([view])[0])]
+    assert (
+        listed
+        == {
+            "agree": [0, 0, 1],
+            "fails": [1, 0, 0],
+            "partial": [0, int(len(curves) > 1), 0],
+        }[standing]
+    )
 
 
 def test_a_dot_is_the_difference_in_tolerances_with_its_90_percent_interval(database):

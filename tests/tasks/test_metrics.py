@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from support.claims import has_held
 from support.databases import RunDatabase, experiment, paper
 from support.records import make_run_record
 
@@ -121,7 +122,7 @@ def test_ranks_claims_and_figures(database, tmp_path):
         claim = Claim(text="", check=check, model=model)
         artifact = {"name": "table 1", "shows": "learning_curves", "claims": [claim]}
         view = database.view(paper(low, high, artifacts=[artifact]))
-        assert [finding.holds for finding in view.claim_results] == [holds]
+        assert [has_held(finding) for finding in view.claim_results] == [holds]
     for figure in (
         learning_curves(condition, Styles([condition])),
         pareto(condition, Styles([condition]), "parameters"),
