@@ -52,18 +52,18 @@ def visible(across: NDArray[np.float64], up: NDArray[np.float64], column: float 
         error: the largest error of the height.
     """
     has_place = np.isfinite(across) & np.isfinite(up)
-    kept = np.arange(len(up))
+    needed = np.arange(len(up))
     if len(up) > WHOLE:
         columns = np.where(has_place, np.floor_divide(np.where(has_place, across, 0), column), np.inf)
         is_new = np.append(True, columns[1:] != columns[:-1])
         starts, ends = np.flatnonzero(is_new), np.flatnonzero(np.append(is_new[1:], True))
         extremes = _extremes(np.where(has_place, up, np.nan), np.cumsum(is_new))
-        kept = np.unique(np.concatenate((np.arange(FIRST), starts, ends, extremes)))
-    gaps = np.flatnonzero(~has_place[kept])
-    bounds = [-1, *gaps.tolist(), len(kept)]
-    x, y = across[kept].tolist(), up[kept].tolist()
+        needed = np.unique(np.concatenate((np.arange(FIRST), starts, ends, extremes)))
+    gaps = np.flatnonzero(~has_place[needed])
+    bounds = [-1, *gaps.tolist(), len(needed)]
+    x, y = across[needed].tolist(), up[needed].tolist()
     corners = [index for before, end in pairwise(bounds) for index in _corners(x, y, before + 1, end, error)]
-    return kept[np.union1d(corners, gaps).astype(np.intp)]
+    return needed[np.union1d(corners, gaps).astype(np.intp)]
 
 
 def _extremes(values: NDArray[np.float64], groups: Indices) -> Indices:

@@ -229,9 +229,7 @@ def _marks(trace: Mapping[str, Any], x: Axis, y: Axis, symbols: int) -> str:
 
 
 def _spots(trace: Mapping[str, Any], x: Axis, y: Axis) -> tuple[Floats, Floats]:
-    """Return the places of a trace's points in the picture, and of those far outside a place so far that a line to
-    them has the right slope inside.
-    """
+    """Return the places of a trace's points in the picture. Of a point far outside the slope of its line stays."""
     length = min(len(trace["x"]), len(trace["y"]))
     return x.locate(trace["x"][:length]), np.clip(y.locate(trace["y"][:length]), -FAR, FAR)
 
