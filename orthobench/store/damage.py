@@ -8,6 +8,7 @@ mends or removes it (`orthobench.store.repair`). `problems_of` reads every row.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 from sqlalchemy import Column, Connection, Engine, Table, event, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
@@ -29,7 +30,7 @@ from orthobench.store.connect import connect
 from orthobench.store.keys import check_key
 from orthobench.store.result import Status
 from orthobench.store.sqlite import RESTORE, SHOWN_PROBLEMS, damaged, primary_code, repair_of, translated_errors
-from orthobench.store.tables import Base, Environment, Run
+from orthobench.store.tables import VERSION_TABLE, Base, Environment, Run
 
 CHECK_SECONDS = 5.0
 """The longest check of a file before it is written to; of a larger file a part is checked."""
@@ -282,6 +283,21 @@ def check_before_writing(file: Path) -> None:
     _checked.add((status.st_dev, status.st_ino))
 
 
+def refuse_views(engine: Engine) -> None:
+    """Refuse a SQLite file in which a view has the name of a table: orthobench has no views, and one may be endless.
+
+    Raises:
+        DamagedError: it has one.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    names = [VERSION_TABLE, *Base.metadata.tables]
+    with engine.connect() as connection:
+        views = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'view'")).scalars().all()
+    if found := [f"its {view} is a view, not a table" for view in views if str(view).lower() in names]:
+        raise damaged(database_name(engine), *found)
+
+
 def refuse_triggers(engine: Engine) -> None:
     """Refuse to write to a SQLite file with triggers: orthobench has none, and they would change what it writes.
 
@@ -367,4 +383,4 @@ def _check_loaded(run: Run, _: object) -> None:
 
 def database_name(engine: Engine) -> str:
     """Return the path of an engine's file as the user gave it, or whole for an immutable file."""
-    return unquote((engine.url.database or "").removeprefix("file:"))
+    return os.fsdecode(unquote_to_bytes(os.fsencode((engine.url.database or "").removeprefix("file:"))))

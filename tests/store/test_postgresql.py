@@ -19,8 +19,8 @@ from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
 from orthobench.store import open as open_module
 from orthobench.store import server as server_module
-from orthobench.store.open import HEAD, VERSION_TABLE, DatabaseNotFoundError
-from orthobench.store.tables import Base
+from orthobench.store.open import HEAD, DatabaseNotFoundError
+from orthobench.store.tables import VERSION_TABLE, Base
 from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train

@@ -15,8 +15,8 @@ from support.records import make_run_record
 
 from orthobench.errors import OrthobenchError, RunLockedError, UsageError
 from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
-from orthobench.store.open import HEAD, VERSION_TABLE
-from orthobench.store.tables import Base
+from orthobench.store.open import HEAD
+from orthobench.store.tables import VERSION_TABLE, Base
 
 
 @pytest.fixture
