@@ -383,4 +383,6 @@ def _check_loaded(run: Run, _: object) -> None:
 
 def database_name(engine: Engine) -> str:
     """Return the path of an engine's file as the user gave it, or whole for an immutable file."""
-    return os.fsdecode(unquote_to_bytes(os.fsencode((engine.url.database or "").removeprefix("file:"))))
+    name = engine.url.database or ""
+    uri = name.removeprefix("file:")
+    return name if uri == name else os.fsdecode(unquote_to_bytes(uri))

@@ -27,9 +27,11 @@ from orthobench.training.lifecycle import train
 
 pytestmark = pytest.mark.postgresql
 
+KEYS = [f"{number:016x}" for number in range(16)]
+
 
 def start(store, **changes):
-    return store.start(make_run_record(**{"key": "k0", **changes}), "e", {"cpu": "x"})
+    return store.start(make_run_record(**{"key": KEYS[0], **changes}), "e", {"cpu": "x"})
 
 
 def point(iteration: int, value: float = 1.0) -> MetricRow:
@@ -65,7 +67,7 @@ def test_a_snapshot_sees_one_state(store):
     counted = text("SELECT count(*) FROM metric")
     with store.snapshot() as session:
         assert session.execute(counted).scalar_one() == 1
-        store.log(start(store, key="k1").id, [point(0)], [], {})
+        store.log(start(store, key=KEYS[1]).id, [point(0)], [], {})
         assert session.execute(counted).scalar_one() == 1
     with store.snapshot() as session:
         assert session.execute(counted).scalar_one() == 2
@@ -102,7 +104,7 @@ def test_what_is_written_comes_back(store):
     assert math.isnan(stored[1])
     assert stored[2:] == [math.inf, -math.inf]
     assert list(store.traces([run.id])[0].values) == [0.5, math.inf]
-    again = store.get("k")
+    again = store.get("0")
     assert (again.peak_memory, again.spec, again.environment.facts) == (2**40, spec, {"cpu": "x"})
     store.rewind(run.id, 1, "t")
     assert [row.iteration for row in store.metrics([run.id])] == [0, 1]
@@ -121,9 +123,9 @@ def test_writers_in_one_environment_lose_nothing(postgres):
         try:
             with open_store(postgres) as store:
                 ready.wait()
-                run = start(store, key=f"k{number}")
+                run = start(store, key=KEYS[number])
                 ready.wait()
-                store.tag([f"k{i}" for i in range(6)], ["together"])
+                store.tag(KEYS[:6], ["together"])
                 for i in range(25):
                     store.log(run.id, [point(i)], [], {"iterations": i})
         except Exception as error:
@@ -176,7 +178,7 @@ def test_a_process_that_lost_its_run_to_another_writes_nothing_more(postgres, st
                 late()
         elsewhere.log(run.id, [point(2)], [], {})
         assert [row.iteration for row in elsewhere.metrics([run.id])] == [0, 1, 2]
-        assert elsewhere.get("k0").status == Status.RUNNING
+        assert elsewhere.get(KEYS[0]).status == Status.RUNNING
 
 
 def drop_connections(url: str) -> None:
@@ -197,7 +199,7 @@ def test_connections_that_are_cut_are_made_again(postgres, store, caplog):
             drop_connections(postgres)
             store.log(run.id, [point(iteration)], [], {"iterations": iteration})
             assert len(store.metrics([run.id])) == iteration + 1
-    assert store.get("k0").iterations == 2
+    assert store.get(KEYS[0]).iterations == 2
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
