@@ -101,7 +101,10 @@ def refuse(engine: Engine, cause: BaseException | None = None) -> None:
 
 
 def problems_of(engine: Engine) -> list[str]:
-    """Return the faults of a SQLite file, by reading every row; a server checks its own files."""
+    """Return the faults of a database, by reading every row; a server checks its own files."""
+    if engine.dialect.name != "sqlite":
+        with engine.connect() as connection:
+            return list(map(str, faults_in(connection)))
     damages, faults = _examined(engine)
     return [*damages, *map(str, faults)]
 
@@ -126,7 +129,8 @@ def faults_in(
 ) -> Iterator[Fault]:
     """Yield the broken rows of these tables, or of all: those that cannot be read or refer to a row that is missing.
 
-    A row whose run is broken follows that run and is not listed. On a server, only runs are checked.
+    A row whose run is broken follows that run and is not listed. A server itself refuses values of another type and
+    rows that refer to a missing row, so there only the tables with JSON, vectors or words are checked: those with `id`.
 
     Args:
         limit: of each table, yield one more than this number at most; None for all.
@@ -152,9 +156,9 @@ def faults_in(
 
 
 def _readable_columns(connection: Connection, table: Table) -> list[Column[Any]]:
-    """Return the columns to check: those of a file, whose schema may be older, or those of a server's runs."""
+    """Return the columns to check: those that a file has, whose schema may be older, or all of a server's table."""
     if connection.dialect.name != "sqlite":
-        return list(table.columns) if table is Run.__table__ else []
+        return list(table.columns) if "id" in table.columns else []
     stored = _stored_columns(connection, table)
     return [column for column in table.columns if column.name in stored]
 
@@ -237,8 +241,9 @@ def _rows_of_environments(connection: Connection, table: Table, environments: Co
 
 def _row_name(connection: Connection, table: Table, row: int) -> str:
     """Return the name of a row for the user: a run's key, or the row's number."""
-    if table is Run.__table__ and connection.dialect.name == "sqlite":
-        key = connection.exec_driver_sql(f"SELECT CAST(key AS BLOB) FROM run WHERE rowid = {row}").scalar()
+    if table is Run.__table__:
+        content = "CAST(key AS BLOB)" if connection.dialect.name == "sqlite" else "convert_to(key, 'UTF8')"
+        key = connection.exec_driver_sql(f"SELECT {content} FROM run WHERE id = {row}").scalar()
         if shown := _printable(bytes(key or b"").decode(errors="replace")):
             return f"run {shown[:40]}"
     return f"row {row} of table {table.name}"
@@ -382,7 +387,9 @@ def _check_loaded(run: Run, _: object) -> None:
 
 
 def database_name(engine: Engine) -> str:
-    """Return the path of an engine's file as the user gave it, or whole for an immutable file."""
+    """Return the path of an engine's file as the user gave it, or whole for an immutable file; the URL of a server."""
+    if engine.dialect.name != "sqlite":
+        return engine.url.set(drivername=engine.url.get_backend_name()).render_as_string(hide_password=True)
     name = engine.url.database or ""
     uri = name.removeprefix("file:")
     return name if uri == name else os.fsdecode(unquote_to_bytes(uri))

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, ExceptionContext, event
 from sqlalchemy.exc import OperationalError
 
-from orthobench.errors import DamagedError, OrthobenchError, UsageError
+from orthobench.errors import DamagedError, OrthobenchError, UsageError, shell_command
 from orthobench.store.atomic import (
     DELETE_FILES,
     MAKE_ROOM,
@@ -93,7 +93,7 @@ def damaged(location: object, *problems: str, fix: str = RESTORE) -> DamagedErro
 
 def repair_of(location: object) -> str:
     """Return the fix for a database with broken rows."""
-    return f"`orthobench db repair --db {location}` mends or removes them"
+    return f"`{shell_command('db', 'repair', '--db', location)}` mends or removes them"
 
 
 def summary(problems: Sequence[str]) -> str:

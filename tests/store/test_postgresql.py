@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from support.records import make_run_record
 
-from orthobench.errors import RunLockedError, StorageError
+from orthobench.errors import RunLockedError, StorageError, shell_command
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
@@ -407,3 +407,65 @@ def test_the_commands_work_on_a_server(postgres, orthobench, tiny_options):
     page = Path(orthobench("report", "--html", *at).out.strip())
     assert "lstm" in page.read_text("utf-8")
     assert orthobench("compare", "model=rnn", "model=lstm", *at).code in (0, 1)
+
+
+BROKEN = {
+    "status": (
+        "UPDATE run SET status = 'finishee' WHERE id = 2",
+        f"run {KEYS[1]}: 'finishee' is not a valid Status",
+        1,
+    ),
+    "spec": ("UPDATE run SET spec = '[]' WHERE id = 2", f"run {KEYS[1]}: [] is not a JSON object", 1),
+    "word": (
+        "UPDATE metric SET value = NULL, kind = 'many' WHERE id = 2",
+        "row 2 of table metric: 'many' is not nan, inf or -inf",
+        0,
+    ),
+    "vector": ("UPDATE trace SET values = '\\x0102' WHERE id = 2", "row 2 of table trace: ", 0),
+}
+"""Damage by its statement, its warning, and the number of runs that are removed with it."""
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_row_is_left_out_until_it_is_repaired(postgres, orthobench, caplog, fault):
+    statement, line, removed = BROKEN[fault]
+    with open_store(postgres, create=True) as store:
+        for key in KEYS[:3]:
+            store.log(start(store, key=key).id, [point(0)], [TraceRow("g", 0, 0, [0.5])], {})
+        with store.engine.begin() as connection:
+            connection.execute(text(statement))
+    shown = make_url(postgres).render_as_string()
+    fix = f"`{shell_command('db', 'repair', '--db', shown)}` mends or removes them"
+    with open_store(postgres) as store:
+        found = {"run": len(store.runs())}
+        found |= {"metric": len(store.metric_values([1, 2, 3])), "trace": len(store.traces([1, 2, 3]))}
+    table = statement.split()[1]
+    assert found == dict.fromkeys(("run", "metric", "trace"), 3) | {table: 2}
+    assert f"{shown}: 1 row is broken and left out ({line}" in caplog.text
+    assert fix in caplog.text
+    info = orthobench("db", "info", "--db", postgres)
+    assert (info.code, line in info.out) == (1, True)
+    dry = orthobench("db", "repair", "--dry-run", "--db", postgres)
+    assert "would be removed: 1" in dry.out
+    done = orthobench("db", "repair", "--db", postgres)
+    assert (done.code, line in done.out) == (0, True)
+    assert f"{postgres}: mended: 0 rows, removed: 1" in done.out
+    assert "no broken rows: nothing is changed" in orthobench("db", "repair", "--db", postgres).out
+    with open_store(postgres) as store:
+        assert len(store.runs()) == 3 - removed
+    assert orthobench("db", "info", "--db", postgres).code == 0
+
+
+def test_an_environment_that_cannot_be_read_keeps_its_runs(postgres, orthobench):
+    with open_store(postgres, create=True) as store:
+        run = start(store)
+        store.rewind(run.id, -1, "t")
+        with store.engine.begin() as connection:
+            connection.execute(text("UPDATE environment SET facts = '7'"))
+    for words in (("ls",), ("db", "info"), ("report", "--html")):
+        done = orthobench(*words, "--db", postgres)
+        assert "Traceback" not in done.err
+        assert done.err.count("\n") <= 1
+    assert "mended: 1 rows, removed: 0" in orthobench("db", "repair", "--db", postgres).out
+    shown = orthobench("show", KEYS[0], "--db", postgres)
+    assert (shown.code, "unknown" in shown.out) == (0, True)
