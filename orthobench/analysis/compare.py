@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from orthobench.analysis.selection import Conditions, describe, parse_conditions, select_runs
@@ -61,17 +62,19 @@ class Contrast:
     caution: str
 
 
-def select(
+def _select(
     store: Store,
     text: str,
-    shared: Conditions | None = None,
-    status_of: Callable[[Run], str] = lambda run: run.status,
+    shared: Conditions,
+    status_of: Callable[[Run], str],
+    stored: Callable[[], Sequence[Run]],
 ) -> Selection:
     """Return the run that a key's first digits name, or the runs that meet conditions (`analysis.selection`).
 
     Args:
         shared: conditions in addition to those of the text.
         status_of: the status of a run, where the stored one may be out of date.
+        stored: reads all runs of the store.
 
     Raises:
         UsageError: no run has this key, or no run meets the conditions.
@@ -82,7 +85,7 @@ def select(
         except UsageError as error:
             raise UsageError(f"{error}; a condition is KEY=VALUE, for example model={text}") from error
     conditions = parse_conditions([*([describe(shared)] if shared else []), text])
-    runs = select_runs(store.runs(), conditions, status_of)
+    runs = select_runs(stored(), conditions, status_of)
     if not runs:
         raise UsageError("the database holds no runs yet: make one with `orthobench run`")
     return Selection(text, runs)
@@ -109,7 +112,7 @@ def contrasts(
     """Compare the first selection with each other one.
 
     Args:
-        selections: texts that `select` reads.
+        selections: texts that `_select` reads.
         shared: conditions that restrict all selections.
         which: the value of each run to compare.
         paired: pair the values by seed, or do not; None: pair them where six seeds or more are common.
@@ -119,7 +122,8 @@ def contrasts(
             a number, or values that cannot be paired.
     """
     check_count(selections)
-    first, *others = [select(store, text, shared, status_of) for text in selections]
+    stored = cache(store.runs)  # once for all selections
+    first, *others = [_select(store, text, shared, status_of, stored) for text in selections]
     runs = {run.key: run for side in (first, *others) for run in side.runs}
     values = values_of(store, list(runs.values()), which)
     return [contrast(first, other, (values, values), paired) for other in others]
@@ -152,12 +156,14 @@ def values_of(store: Store, runs: Sequence[Run], which: Value) -> dict[str, floa
 
 def ends_of_tests(store: Store, runs: Sequence[Run]) -> dict[int, CurveEnd]:
     """Return the end of each run's tests of its metric, by the run's id; a run without tests is left out."""
-    metrics = {run.id: run.metric for run in runs}
-    tests: dict[int, list[float]] = {}
-    for run, split, name, _, _, value in store.metric_values(list(metrics)):
-        if split == "test" and name == metrics[run]:
+    ends: dict[int, CurveEnd] = {}
+    for metric in {run.metric for run in runs}:
+        tests: dict[int, list[float]] = {}
+        ids = [run.id for run in runs if run.metric == metric]
+        for run, *_, value in store.metric_values(ids, split="test", name=metric):
             tests.setdefault(run, []).append(value)
-    return {run: end for run, values in tests.items() if (end := curve_end(values))}
+        ends |= {run: end for run, values in tests.items() if (end := curve_end(values))}
+    return ends
 
 
 def contrast(

@@ -133,6 +133,8 @@ def summarize(
 
 DRAWS = 9_999
 """Resamples to draw; with no more permutations than these, all are tried and the test is exact."""
+VALUES_AT_ONCE = 1_000_000
+"""Values of resamples that are in memory at once."""
 FEWEST_OF_MEDIAN = 5
 """Values below which a median has no interval: the lowest and the highest of four cover it in 87.5 % of cases."""
 
@@ -421,7 +423,7 @@ def compare_paired(first: Sequence[float], second: Sequence[float]) -> Compariso
     signed_ranks = np.sign(differences) * rankdata(abs(differences))
     exact = 2**n <= DRAWS
     tested = permutation_test(
-        (signed_ranks,), np.mean, permutation_type="samples", n_resamples=DRAWS, vectorized=True, rng=0
+        (signed_ranks,), np.mean, permutation_type="samples", n_resamples=DRAWS, batch=_batch(n), vectorized=True, rng=0
     )
     name = f"paired sign-flip permutation test of the ranks ({'exact' if exact else f'{DRAWS:,} draws'})"
     smallest = 2.0 ** (1 - n) if exact else 2 / (DRAWS + 1)
@@ -441,7 +443,6 @@ def compare_unpaired(first: Sequence[float], second: Sequence[float]) -> Compari
     n, m = len(first), len(second)
     if min(n, m) < 2:
         return None
-    import numpy as np
 
     splits = math.comb(n + m, n)
     exact = splits <= DRAWS
@@ -449,9 +450,17 @@ def compare_unpaired(first: Sequence[float], second: Sequence[float]) -> Compari
     p = _exact_p(ranks, n) if exact else _drawn_p(ranks, n)
     name = f"permutation test of the ranks ({'exact' if exact else f'{DRAWS:,} draws'})"
     smallest = min(1.0, 2 / splits) if exact else 2 / (DRAWS + 1)
-    left, right = np.asarray(first)[:, None], np.asarray(second)[None]
-    lower = float(np.mean((left < right) + (left == right) / 2))
-    return Comparison((n, m), _welch(first, second), name, p, smallest, lower)
+    return Comparison((n, m), _welch(first, second), name, p, smallest, _share_below(first, second))
+
+
+def _share_below(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the share of all pairs in which the first side is lower; a tie counts half. No pair is formed."""
+    import numpy as np
+
+    ordered = np.sort(second)
+    from_equal, from_higher = (np.searchsorted(ordered, first, side=side) for side in ("left", "right"))
+    wins = (len(second) - from_higher) + (from_higher - from_equal) / 2
+    return float(wins.sum() / (len(first) * len(second)))
 
 
 def _ranks(values: Sequence[float]) -> np.ndarray:
@@ -474,8 +483,16 @@ def _drawn_p(ranks: np.ndarray, n: int) -> float:
     """Return the two-sided p of the difference of mean ranks among `DRAWS` random splits."""
     from scipy.stats import permutation_test
 
-    tested = permutation_test((ranks[:n], ranks[n:]), _mean_difference, n_resamples=DRAWS, vectorized=True, rng=0)
+    sides = ranks[:n], ranks[n:]
+    tested = permutation_test(
+        sides, _mean_difference, n_resamples=DRAWS, batch=_batch(len(ranks)), vectorized=True, rng=0
+    )
     return float(tested.pvalue)
+
+
+def _batch(values: int) -> int:
+    """Return the number of draws of this many values to hold at once; it does not change the result."""
+    return max(1, VALUES_AT_ONCE // values)
 
 
 @cache

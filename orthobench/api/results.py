@@ -17,7 +17,7 @@ from orthobench.store.by_length import read_by_length
 from orthobench.store.default import named_or_default
 from orthobench.store.location import sqlite_file
 from orthobench.store.tables import utc_now
-from orthobench.training.checkpoint import checkpoint_root, checkpoints_at
+from orthobench.training.checkpoint import checkpoint_root, checkpoints_at, remove_checkpoints
 from orthobench.training.locks import lock, status_in
 from orthobench.weights.content import KINDS
 from orthobench.weights.folder import remove as remove_weights
@@ -164,11 +164,8 @@ class Results:
         import pandas as pd
 
         keys = self._keys(runs)
-        rows = [
-            (keys[run], *rest)
-            for run, *rest in self.store.metric_values(list(keys))
-            if split in (None, rest[0]) and name in (None, rest[1])
-        ]
+        stored = self.store.metric_values(list(keys), split=split, name=name)
+        rows = [(keys[run], *rest) for run, *rest in stored]
         return pd.DataFrame(rows, columns=list(METRIC_COLUMNS))
 
     def curve(self, run: Run | str, name: str, split: str = "test") -> pd.Series[float]:
@@ -261,7 +258,7 @@ class Results:
             for number, key in keys.items():
                 weights = self.store.weights([number])
                 self.store.delete(number)
-                checkpoints_at(root, key).clear()
+                remove_checkpoints(self.db, root, key)
                 remove_weights(self.db, key, weights, weights_at)
         return copy
 

@@ -18,7 +18,8 @@ from orthobench.training.devices import BackendName, DeviceName, pick_device
 if TYPE_CHECKING:
     from orthobench.trained.evaluate import EvaluationResult
     from orthobench.trained.export import Exported, ExportFormat
-    from orthobench.trained.load import TrainedModel, WhichWeights
+    from orthobench.trained.load import TrainedModel
+    from orthobench.weights.content import WhichWeights
 
 
 @checked()

@@ -28,6 +28,7 @@ CHOICES = {
     "cuda_graph": "training.graph.GraphMode",
     "on_divergence": "training.loop.OnDivergence",
     "keep_weights": "training.keep.KeepWeights",
+    "weights": "weights.content.WhichWeights",
 }
 """The types whose values are the choices of an argument; they are imported when one is given."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 from orthobench.errors import UsageError
@@ -34,7 +33,7 @@ def back_up(file: Path, copy: Path, *, locked: bool = False) -> None:
                 with (
                     translated_errors(copy, f"database {file} cannot be copied to {copy}", read=file),
                     connect(file) as source,
-                    closing(sqlite3.connect(part)) as target,
+                    connect(part) as target,
                 ):
                     source.isolation_level = None
                     source.execute("BEGIN")  # the counts are those of the copied moment

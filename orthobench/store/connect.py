@@ -21,12 +21,22 @@ def connect(
         mode: as in SQLite's URIs: "ro" reads, "rw" also writes, "rwc" also creates a missing file.
         immutable: no process writes the file; SQLite then makes no files beside it.
     """
-    name = f"file:{quote(str(file.absolute()))}?mode={mode}"
+    name = f"{uri_of(file)}?mode={mode}"
     if immutable or is_read_only(file):
         name += "&immutable=1"
     connection = sqlite3.connect(name, timeout=BUSY_TIMEOUT_MS / 1000, uri=True)
-    connection.execute("PRAGMA trusted_schema = OFF")  # a file from elsewhere may have views that call functions
+    distrust(connection)
     return closing(connection)
+
+
+def distrust(connection: sqlite3.Connection) -> None:
+    """Refuse functions with side effects in the schema of a file: views from elsewhere may call them."""
+    connection.execute("PRAGMA trusted_schema = OFF")
+
+
+def uri_of(file: Path) -> str:
+    """Return the URI of a file. Its bytes are those of the name on the disk, whatever the encoding of the locale."""
+    return f"file:{quote(os.fsencode(file.absolute()))}"
 
 
 def is_read_only(file: Path) -> bool:

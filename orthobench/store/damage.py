@@ -8,6 +8,7 @@ mends or removes it (`orthobench.store.repair`). `problems_of` reads every row.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 from sqlalchemy import Column, Connection, Engine, Table, event, inspect, select, text
 from sqlalchemy.exc import SQLAlchemyError
@@ -29,7 +30,7 @@ from orthobench.store.connect import connect
 from orthobench.store.keys import check_key
 from orthobench.store.result import Status
 from orthobench.store.sqlite import RESTORE, SHOWN_PROBLEMS, damaged, primary_code, repair_of, translated_errors
-from orthobench.store.tables import Base, Environment, Run
+from orthobench.store.tables import VERSION_TABLE, Base, Environment, Run
 
 CHECK_SECONDS = 5.0
 """The longest check of a file before it is written to; of a larger file a part is checked."""
@@ -100,7 +101,10 @@ def refuse(engine: Engine, cause: BaseException | None = None) -> None:
 
 
 def problems_of(engine: Engine) -> list[str]:
-    """Return the faults of a SQLite file, by reading every row; a server checks its own files."""
+    """Return the faults of a database, by reading every row; a server checks its own files."""
+    if engine.dialect.name != "sqlite":
+        with engine.connect() as connection:
+            return list(map(str, faults_in(connection)))
     damages, faults = _examined(engine)
     return [*damages, *map(str, faults)]
 
@@ -125,7 +129,8 @@ def faults_in(
 ) -> Iterator[Fault]:
     """Yield the broken rows of these tables, or of all: those that cannot be read or refer to a row that is missing.
 
-    A row whose run is broken follows that run and is not listed. On a server, only runs are checked.
+    A row whose run is broken follows that run and is not listed. A server itself refuses values of another type and
+    rows that refer to a missing row, so there only the tables with JSON, vectors or words are checked: those with `id`.
 
     Args:
         limit: of each table, yield one more than this number at most; None for all.
@@ -151,9 +156,9 @@ def faults_in(
 
 
 def _readable_columns(connection: Connection, table: Table) -> list[Column[Any]]:
-    """Return the columns to check: those of a file, whose schema may be older, or those of a server's runs."""
+    """Return the columns to check: those that a file has, whose schema may be older, or all of a server's table."""
     if connection.dialect.name != "sqlite":
-        return list(table.columns) if table is Run.__table__ else []
+        return list(table.columns) if "id" in table.columns else []
     stored = _stored_columns(connection, table)
     return [column for column in table.columns if column.name in stored]
 
@@ -236,8 +241,9 @@ def _rows_of_environments(connection: Connection, table: Table, environments: Co
 
 def _row_name(connection: Connection, table: Table, row: int) -> str:
     """Return the name of a row for the user: a run's key, or the row's number."""
-    if table is Run.__table__ and connection.dialect.name == "sqlite":
-        key = connection.exec_driver_sql(f"SELECT CAST(key AS BLOB) FROM run WHERE rowid = {row}").scalar()
+    if table is Run.__table__:
+        content = "CAST(key AS BLOB)" if connection.dialect.name == "sqlite" else "convert_to(key, 'UTF8')"
+        key = connection.exec_driver_sql(f"SELECT {content} FROM run WHERE id = {row}").scalar()
         if shown := _printable(bytes(key or b"").decode(errors="replace")):
             return f"run {shown[:40]}"
     return f"row {row} of table {table.name}"
@@ -280,6 +286,21 @@ def check_before_writing(file: Path) -> None:
     if problems := _checked_by(file, f"quick_check({SHOWN_PROBLEMS + 1})", seconds=CHECK_SECONDS):
         raise damaged(file, *problems)
     _checked.add((status.st_dev, status.st_ino))
+
+
+def refuse_views(engine: Engine) -> None:
+    """Refuse a SQLite file in which a view has the name of a table: orthobench has no views, and one may be endless.
+
+    Raises:
+        DamagedError: it has one.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    names = [VERSION_TABLE, *Base.metadata.tables]
+    with engine.connect() as connection:
+        views = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'view'")).scalars().all()
+    if found := [f"its {view} is a view, not a table" for view in views if str(view).lower() in names]:
+        raise damaged(database_name(engine), *found)
 
 
 def refuse_triggers(engine: Engine) -> None:
@@ -366,5 +387,9 @@ def _check_loaded(run: Run, _: object) -> None:
 
 
 def database_name(engine: Engine) -> str:
-    """Return the path of an engine's file as the user gave it, or whole for an immutable file."""
-    return unquote((engine.url.database or "").removeprefix("file:"))
+    """Return the path of an engine's file as the user gave it, or whole for an immutable file; the URL of a server."""
+    if engine.dialect.name != "sqlite":
+        return engine.url.set(drivername=engine.url.get_backend_name()).render_as_string(hide_password=True)
+    name = engine.url.database or ""
+    uri = name.removeprefix("file:")
+    return name if uri == name else os.fsdecode(unquote_to_bytes(uri))

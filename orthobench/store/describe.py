@@ -11,8 +11,8 @@ from sqlalchemy import Connection, func, inspect, select, table
 from orthobench.errors import UsageError
 from orthobench.store.damage import check_tables, problems_of
 from orthobench.store.location import sqlite_file
-from orthobench.store.open import HEAD, VERSION_TABLE, make_engine, reach, schema
-from orthobench.store.tables import Environment, Run
+from orthobench.store.open import HEAD, make_engine, reach, schema
+from orthobench.store.tables import VERSION_TABLE, Environment, Run
 
 MACHINE = "platform", "cpu", "cores", "memory", "accelerator"  # the facts that identify a machine
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, SQLAlchemyError
@@ -19,16 +18,16 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, SQLAlchemyError
 from orthobench.errors import OrthobenchError, UsageError, shell_command
 from orthobench.store.atomic import storage_error
 from orthobench.store.backup import back_up
-from orthobench.store.connect import connect, is_read_only
-from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers
+from orthobench.store.connect import connect, is_read_only, uri_of
+from orthobench.store.damage import check_before_writing, check_tables, explained, refuse_triggers, refuse_views
 from orthobench.store.location import file_of, parse, sqlite_file
 from orthobench.store.network import refuse_network
 from orthobench.store.server import DRIVER_ARGUMENTS, Server
 from orthobench.store.sqlite import damaged, prepare, translated_errors
 from orthobench.store.store import Store
 from orthobench.store.strict_json import loads
+from orthobench.store.tables import VERSION_TABLE
 
-VERSION_TABLE = "orthobench_version"
 REVISIONS = sorted(file.stem[1:5] for file in Path(__file__).with_name("migrations").joinpath("versions").glob("v*.py"))
 """The revisions of the schema: migrations are named v0001_first.py and so on."""
 HEAD = REVISIONS[-1]
@@ -153,7 +152,7 @@ def make_engine(location: str, *, create: bool = False) -> Engine:
     if file is not None:
         _check_file(file, create)
         if not create and is_read_only(file):
-            url = url.set(database=f"file:{quote(str(file.absolute()))}", query={"uri": "true", "immutable": "1"})
+            url = url.set(database=uri_of(file), query={"uri": "true", "immutable": "1"})
     server = url.get_backend_name() == "postgresql"
     try:
         engine = create_engine(url, json_deserializer=loads, **(SERVER_ARGUMENTS if server else {}))
@@ -204,8 +203,9 @@ def schema(engine: Engine, location: str) -> str | None:
     """Return the schema's revision; None for a database without the tables of orthobench.
 
     Raises:
-        DamagedError: there is no such revision.
+        DamagedError: there is no such revision, or a view has the name of a table.
     """
+    refuse_views(engine)
     with engine.connect() as connection:
         version = _version(connection)
     if version is None or version in REVISIONS or (re.fullmatch("[0-9]{4}", version) and version > HEAD):

@@ -219,13 +219,17 @@ class Reader:
                 row.value = float(row.kind)
         return rows
 
-    def metric_values(self, run_ids: Sequence[int], since: int = 0) -> list[tuple[int, str, str, int, int, float]]:
+    def metric_values(
+        self, run_ids: Sequence[int], since: int = 0, split: str | None = None, name: str | None = None
+    ) -> list[tuple[int, str, str, int, int, float]]:
         """Return run id, split, name, epoch, iteration and value of each metric value, in the order of `metrics`.
 
         The rows are plain tuples, because a report reads hundreds of thousands.
 
         Args:
             since: the first iteration.
+            split: restrict to "train", "test", "valid" or "probe".
+            name: restrict to this metric.
         """
         columns = (
             MetricValue.run_id,
@@ -239,6 +243,10 @@ class Reader:
         query = select(*columns).where(MetricValue.run_id.in_(run_ids))
         if since:
             query = query.where(MetricValue.iteration >= since)
+        if split is not None:
+            query = query.where(MetricValue.split == split)
+        if name is not None:
+            query = query.where(MetricValue.name == name)
         query = query.order_by(MetricValue.run_id, MetricValue.split, MetricValue.name, MetricValue.iteration)
         with self._read() as session:
             return [

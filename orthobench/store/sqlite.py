@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, ExceptionContext, event
 from sqlalchemy.exc import OperationalError
 
-from orthobench.errors import DamagedError, OrthobenchError, UsageError
+from orthobench.errors import DamagedError, OrthobenchError, UsageError, shell_command
 from orthobench.store.atomic import (
     DELETE_FILES,
     MAKE_ROOM,
@@ -23,7 +23,7 @@ from orthobench.store.atomic import (
     is_full,
     unwritable,
 )
-from orthobench.store.connect import BUSY_TIMEOUT_MS
+from orthobench.store.connect import BUSY_TIMEOUT_MS, distrust
 
 PRIMARY_CODE = 0xFF  # SQLite's extended error codes add details in the higher bits
 DAMAGE_CODES = {
@@ -56,7 +56,7 @@ def prepare(engine: Engine, file: Path | None) -> None:
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA trusted_schema = OFF")  # a file from elsewhere may have views that call functions
+        distrust(connection)
         # A commit survives a loss of power: a run's checkpoints are removed after its last commit.
         connection.execute("PRAGMA synchronous = FULL")
         if engine.get_execution_options().get("reads_only"):
@@ -93,7 +93,7 @@ def damaged(location: object, *problems: str, fix: str = RESTORE) -> DamagedErro
 
 def repair_of(location: object) -> str:
     """Return the fix for a database with broken rows."""
-    return f"`orthobench db repair --db {location}` mends or removes them"
+    return f"`{shell_command('db', 'repair', '--db', location)}` mends or removes them"
 
 
 def summary(problems: Sequence[str]) -> str:

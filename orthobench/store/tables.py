@@ -20,6 +20,9 @@ from orthobench.metric import Metric
 from orthobench.store.result import Status, seconds_per_epoch
 from orthobench.store.types import FloatArray, JsonObject, NotFinite, Number, Text, WholeNumber
 
+VERSION_TABLE = "orthobench_version"
+"""The table with the schema's revision, which Alembic writes."""
+
 
 def utc_now() -> datetime:
     """Return the current time in UTC, without a zone because SQLite would lose it."""

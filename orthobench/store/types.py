@@ -46,17 +46,16 @@ class Text(String):
         return _TEXT
 
 
-class NotFinite(Text):
-    """The word for a number that is not finite: nan, inf or -inf."""
+class NotFinite(TypeDecorator[str]):
+    """The word for a number that is not finite: nan, inf or -inf. No database knows these words, so all are checked."""
 
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], Any]:
-        return _not_finite
+    impl = String
+    cache_ok = True
 
-
-def _not_finite(word: Any) -> Any:
-    if word is None or word in ("nan", "inf", "-inf"):
-        return word
-    raise ValueError(f"{word!r:.40} is not nan, inf or -inf")
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        if value is None or value in ("nan", "inf", "-inf"):
+            return value
+        raise ValueError(f"{value!r:.40} is not nan, inf or -inf")
 
 
 class JsonObject(TypeDecorator[dict[str, Any]]):

@@ -19,10 +19,9 @@ from orthobench.spec import RunConfig, RunSpec, resolve_again
 from orthobench.store import Run, Status, Store, Weights
 from orthobench.task import Task
 from orthobench.training.size import build_without_memory
-from orthobench.weights.content import BROKEN, SUFFIX, Content, decode
+from orthobench.weights.content import BROKEN, SUFFIX, Content, WhichWeights, decode
 from orthobench.weights.folder import read
 
-WhichWeights = Literal["best", "last"]
 LEAST_ROOM = 1 << 30
 """Bytes that a model may always take."""
 UNEXPECTED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError)

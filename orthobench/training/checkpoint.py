@@ -280,6 +280,23 @@ def checkpoint_root(database: str, location: str | None = None) -> Path | str:
     return location
 
 
+def remove_checkpoints(database: str, root: Path | str, key: str) -> None:
+    """Remove the checkpoints of a run that is deleted.
+
+    A folder beside the database file that is a link may be that of another database: there they stay, and a line names
+    them.
+
+    Args:
+        root: that of `checkpoint_root`.
+    """
+    checkpoints = checkpoints_at(root, key)
+    if sqlite_file(database) is None or not Path(root).is_symlink():
+        checkpoints.clear()
+    elif checkpoints.exists():
+        folder = Path(root, key)
+        _logger.warning("stays: %s (%s is a link, and another database may have it, too)", folder, root)
+
+
 def take_turn(root: Path) -> AbstractContextManager[object]:
     """Exclude other processes that lock or release runs in this folder, until the context ends.
 

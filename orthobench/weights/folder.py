@@ -47,11 +47,16 @@ class WeightsFolder:
         return "://" in self.root
 
     def check(self) -> None:
-        """Refuse a URL that no file system supports, and a folder that cannot be written.
+        """Refuse a URL that no file system supports, and a folder that cannot be written or recorded.
 
         Raises:
             UsageError: with the fix.
         """
+        if not self.is_beside and self.root != self.root.encode(errors="replace").decode():
+            raise UsageError(
+                f"weights cannot be kept in {self.root}: the database records the path, which is not UTF-8; name "
+                "another folder with --weights-at, or leave it out"
+            )
         if self.is_remote:
             self._remote()
         elif Path(self.root).is_file():
@@ -222,7 +227,7 @@ def remove(database: str, key: str, records: Iterable[Weights], weights_at: str 
     """Remove recorded files of a run in the folder beside its database, or at the place that the command names.
 
     Files elsewhere may belong to the database from which this one was copied: they stay, and a line names each.
-    Missing files are passed over.
+    So do those in a folder beside the database that is a link. Missing files are passed over.
 
     Args:
         weights_at: the folder or URL of weights that the command names.
@@ -230,7 +235,9 @@ def remove(database: str, key: str, records: Iterable[Weights], weights_at: str 
     Raises:
         StorageError: a file cannot be removed.
     """
-    own = [weights_folder(database), *([] if weights_at is None else [weights_folder(database, weights_at)])]
+    beside = weights_folder(database)
+    own = [] if Path(beside.root).is_symlink() else [beside]
+    own += [] if weights_at is None else [weights_folder(database, weights_at)]
     for record in records:
         try:
             folder, name = find(database, key, record)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu, ttest_ind, wilcoxon
+from support.records import make_run_record
 
+from orthobench.analysis import statistics
+from orthobench.analysis.compare import contrasts
 from orthobench.analysis.statistics import compare_paired, compare_unpaired, holm
 from orthobench.store import MetricRow, Status, open_store
 
@@ -260,3 +264,44 @@ def test_mixed_settings_are_cautioned_about_and_found_in_any_notation(swept, tin
     (narrowed,) = json.loads(swept("compare", "model=rnn,learning_rate=7e-4", "model=lstm", "--json").out)
     assert not narrowed["caution"]
     assert len(narrowed["runs"][0]) == 1
+
+
+@pytest.mark.parametrize("test", [compare_paired, compare_unpaired])
+def test_the_memory_of_a_test_does_not_grow_with_the_runs(test):
+    """Of all draws at once, 2,000 values a side would take a gigabyte, and of all pairs 32 MB."""
+    first, second = np.random.default_rng(0).normal(size=(2, 2000))
+    test(first[:20], second[:20])  # the modules are loaded
+    tracemalloc.start()
+    try:
+        test(first, second)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100e6
+
+
+def test_draws_in_parts_are_the_same_draws(monkeypatch):
+    first, second = np.random.default_rng(0).normal(size=(2, 30))
+    whole = [test(first, second).p for test in (compare_paired, compare_unpaired)]
+    monkeypatch.setattr(statistics, "VALUES_AT_ONCE", 1000)
+    assert [test(first, second).p for test in (compare_paired, compare_unpaired)] == whole
+
+
+def test_a_comparison_reads_each_run_once_and_only_the_tests_of_its_metric(tmp_path, monkeypatch):
+    with open_store(str(tmp_path / "r.db"), create=True) as store:
+        for number, model in enumerate(("rnn", "rnn", "lstm", "lstm", "gru", "gru")):
+            run = store.start(make_run_record(key=f"{number:016x}", model=model, seed=number % 2), "e", {})
+            rows = [MetricRow(split, name, 1, 1, 0.5) for split in ("train", "test") for name in ("mse", "accuracy")]
+            store.log(run.id, rows, [], {"status": Status.FINISHED, "iterations": 1})
+        read = {"runs": [], "metric_values": []}
+        for name, results in read.items():
+            method = getattr(store, name)
+
+            def counted(*arguments, method=method, results=results, **options):
+                results.append(method(*arguments, **options))
+                return results[-1]
+
+            monkeypatch.setattr(store, name, counted)
+        contrasts(store, ["model=rnn", "model=lstm", "model=gru"], {}, lambda run: run.status)
+    assert [len(runs) for runs in read["runs"]] == [6]
+    assert [(split, name) for rows in read["metric_values"] for _, split, name, *_ in rows] == [("test", "mse")] * 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ WRONG: dict[str, list[Any]] = {
     "plugins": [3, [3], [""], {"a": 1}],
     "device": ["gpu", "cuda:0", "cuda:1", "cpuu", 0],
     "backend": ["gpu", "", 3],
+    "weights": ["bst", "state", "", 3],
     "data_folder": [3, ""],
     **{name: ["no", 1, 0] for name in ("force", "extend", "dry_run", "prune", "db_only", "for_update")},
     **{name: ["no", 1, 0] for name in ("fail_on_speed", "retest")},
@@ -98,7 +100,7 @@ def empty_folder(tmp_path, monkeypatch):
 
 def test_every_argument_that_has_a_kind_is_tried():
     """A new argument needs wrong values here, and a function that takes one is checked."""
-    assert ARGUMENTS.keys() | {"preset", "device", "backend"} == WRONG.keys()
+    assert ARGUMENTS.keys() | {"preset", "device", "backend", "weights"} == WRONG.keys()
     assert OPTIONS.keys() | (CHOICES.keys() - {"preset"}) == OPTIONS_WRONG.keys()
     tried = {name for _, name, _ in CASES}
     assert tried == WRONG.keys()
@@ -138,6 +140,9 @@ def test_the_nearest_choice_is_named():
         ob.run("adding", "rnn", preset="quik")  # type: ignore[arg-type]
     with pytest.raises(ob.UsageError, match=r"^unknown on_divergence 'stopp': did you mean stop\?$"):
         ob.ExecutionOptions(on_divergence="stopp")  # type: ignore[arg-type]
+    for call in (ob.load_model, ob.evaluate, partial(ob.export, file="m.onnx", form="onnx")):
+        with pytest.raises(ob.UsageError, match=r"^unknown weights 'bst': did you mean best\?$"):
+            call("abc", weights="bst")
     with pytest.raises(ob.UsageError, match=r"give device='cuda', and choose the GPU by .*CUDA_VISIBLE_DEVICES=1$"):
         ob.ExecutionOptions(device="cuda:1")  # type: ignore[arg-type]
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 
 import pytest
+
+from orthobench.training.checkpoint import checkpoints_at
 
 
 @pytest.fixture
@@ -100,6 +103,42 @@ def test_tables_name_the_files(orthobench, key):
 def test_a_deleted_run_takes_its_files_along(orthobench, key):
     orthobench("delete", key, "--yes")
     assert files() == set()
+
+
+@pytest.mark.parametrize("words", [("delete", "{key}", "--yes"), ("db", "drop-weights", "--yes")])
+def test_files_behind_a_link_stay(orthobench, key, caplog, words):
+    """The link of a database from elsewhere may lead to the weights and checkpoints of another one."""
+    for name in ("weights", "checkpoints"):
+        folder = Path(f"results.db.{name}")
+        folder.rename(f"mine.db.{name}")
+        folder.symlink_to(Path(f"mine.db.{name}").absolute())
+    checkpoints = checkpoints_at(Path("mine.db.checkpoints"), key)
+    checkpoints.save({"logged": 0})
+    before = files("mine.db.weights")
+    assert orthobench(*(word.format(key=key) for word in words)).code == 0
+    assert files("mine.db.weights") == before == names(key, "best", "last", "state")
+    assert checkpoints.exists()
+    stays = [record.getMessage() for record in caplog.records if record.getMessage().startswith("stays: ")]
+    assert [line.split()[1] for line in stays] == [
+        *([str(Path("results.db.checkpoints", key).absolute())] if words[0] == "delete" else []),
+        *(str(Path("results.db.weights", name).absolute()) for name in sorted(before)),
+    ]
+
+
+def test_a_place_that_the_database_cannot_record_is_refused(orthobench, tmp_path, tiny_options):
+    words = ("--keep-weights", "last", "--weights-at", os.fsdecode(b"w\xe9"))
+    done = orthobench("run", "adding", "rnn", *tiny_options, *words)
+    assert done.code == 2
+    assert "the database records the path, which is not UTF-8; name another folder with --weights-at" in done.err
+    assert done.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_place_of_a_link_is_removed_from_if_the_command_names_it(orthobench, key):
+    Path("results.db.weights").rename("mine.db.weights")
+    Path("results.db.weights").symlink_to(Path("mine.db.weights").absolute())
+    orthobench("delete", key, "--yes", "--weights-at", "mine.db.weights")
+    assert files("mine.db.weights") == set()
 
 
 @pytest.mark.parametrize(("mode", "is_named"), [("best", True), ("none", False)])

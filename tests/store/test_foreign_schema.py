@@ -1,17 +1,21 @@
-"""A schema of a stranger: its triggers change nothing, and its views call no function of SQLite's."""
+"""A schema of a stranger: its triggers change nothing, and its views are not read and call no function of SQLite's."""
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from support.records import make_run_record
 
-from orthobench.errors import UsageError
+import orthobench
+from orthobench.errors import DamagedError, UsageError
 from orthobench.store import open_store
 from orthobench.store.connect import connect
 from orthobench.store.open import make_engine
+from orthobench.store.tables import VERSION_TABLE, Base
 
 KEY = "0123456789abcdef"
 
@@ -52,3 +56,85 @@ def test_no_connection_trusts_the_schema(file):
     with engine.connect() as opened:
         assert opened.exec_driver_sql("PRAGMA trusted_schema").scalar() == 0
     engine.dispose()
+
+
+def test_only_one_module_opens_files_without_sqlalchemy():
+    """Each connection there distrusts the schema; a backup has opened one of its own."""
+    package = Path(orthobench.__file__).parent
+    openers = [file.name for file in package.rglob("*.py") if "sqlite3.connect(" in file.read_text("utf-8")]
+    assert openers == ["connect.py"]
+
+
+LONG = (
+    "WITH RECURSIVE long(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM long LIMIT 2000000)"
+    " SELECT {} FROM long WHERE id < 0"
+)
+"""A query that takes long and yields nothing; without its limit it would not end, nor would a test that fails."""
+COMMANDS = {
+    "ls": ("ls",),
+    "show": ("show", KEY),
+    "report": ("report", "--html"),
+    "compare": ("compare", "model=rnn", "model=lstm"),
+    "compare files": ("compare", "s.db", "new.db"),
+    "info": ("db", "info"),
+    "backup": ("db", "backup", "copy.db"),
+    "upgrade": ("db", "upgrade"),
+    "repair": ("db", "repair"),
+    "repair --dry-run": ("db", "repair", "--dry-run"),
+    "merge": ("db", "merge", "s.db"),
+    "publish": ("publish", "site", "s.db"),
+    "run": ("run", "adding", "rnn", "--preset", "quick"),
+    "delete": ("delete", "--model", "rnn", "--yes"),
+}
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    file = tmp_path_factory.mktemp("sound") / "s.db"
+    with open_store(str(file), create=True) as store:
+        store.start(make_run_record(key=KEY), "m", {})
+    return file
+
+
+def shadow(file, table):
+    """Replace a table by a long view of the same columns."""
+    with closing(sqlite3.connect(file)) as database, database:
+        columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+        values = ", ".join(f"'0001' AS \"{name}\"" for name in columns)
+        database.execute(f"ALTER TABLE {table} RENAME TO hidden")
+        database.execute(f"CREATE VIEW {table.upper()} AS {LONG.format(values)}")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("table", [VERSION_TABLE, "run", "metric"])
+def test_a_long_view_in_place_of_a_table_is_one_line(orthobench, sound, tmp_path, table, command):
+    shutil.copy(sound, tmp_path / "s.db")
+    shutil.copy(sound, tmp_path / "new.db")
+    shadow(tmp_path / "s.db", table)
+    words = COMMANDS[command]
+    if "s.db" not in words:
+        words += ("--db", "s.db")
+    elif command == "merge":
+        words += ("--db", "new.db")
+    done = orthobench(*words)
+    assert done.code == 2
+    assert f"s.db is damaged: its {table.upper()} is a view, not a table; restore a backup" in done.err
+    assert done.err.count("\n") == 1
+    assert not Path("copy.db").exists()
+
+
+def test_every_table_may_be_shadowed(sound, tmp_path):
+    for table in Base.metadata.tables:
+        file = tmp_path / f"{table}.db"
+        shutil.copy(sound, file)
+        shadow(file, table)
+        with pytest.raises(DamagedError, match=f"its {table.upper()} is a view"):
+            open_store(str(file))
+
+
+def test_a_view_of_another_name_is_not_read(orthobench, sound, tmp_path):
+    shutil.copy(sound, tmp_path / "s.db")
+    with closing(sqlite3.connect("s.db")) as database, database:
+        database.execute(f"CREATE VIEW others AS {LONG.format('id')}")
+    for name in ("ls", "show", "report", "info", "backup", "repair"):
+        assert orthobench(*COMMANDS[name], "--db", "s.db").code == 0, name

@@ -10,26 +10,28 @@ from pathlib import Path
 
 import pytest
 import torch
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from support.records import make_run_record
 
-from orthobench.errors import RunLockedError, StorageError
+from orthobench.errors import RunLockedError, StorageError, shell_command
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import MetricRow, Status, TraceRow, open_store
 from orthobench.store import open as open_module
 from orthobench.store import server as server_module
-from orthobench.store.open import HEAD, VERSION_TABLE, DatabaseNotFoundError
-from orthobench.store.tables import Base
+from orthobench.store.open import HEAD, DatabaseNotFoundError
+from orthobench.store.tables import VERSION_TABLE, Base
 from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train
 
 pytestmark = pytest.mark.postgresql
 
+KEYS = [f"{number:016x}" for number in range(16)]
+
 
 def start(store, **changes):
-    return store.start(make_run_record(**{"key": "k0", **changes}), "e", {"cpu": "x"})
+    return store.start(make_run_record(**{"key": KEYS[0], **changes}), "e", {"cpu": "x"})
 
 
 def point(iteration: int, value: float = 1.0) -> MetricRow:
@@ -65,7 +67,7 @@ def test_a_snapshot_sees_one_state(store):
     counted = text("SELECT count(*) FROM metric")
     with store.snapshot() as session:
         assert session.execute(counted).scalar_one() == 1
-        store.log(start(store, key="k1").id, [point(0)], [], {})
+        store.log(start(store, key=KEYS[1]).id, [point(0)], [], {})
         assert session.execute(counted).scalar_one() == 1
     with store.snapshot() as session:
         assert session.execute(counted).scalar_one() == 2
@@ -102,7 +104,7 @@ def test_what_is_written_comes_back(store):
     assert math.isnan(stored[1])
     assert stored[2:] == [math.inf, -math.inf]
     assert list(store.traces([run.id])[0].values) == [0.5, math.inf]
-    again = store.get("k")
+    again = store.get("0")
     assert (again.peak_memory, again.spec, again.environment.facts) == (2**40, spec, {"cpu": "x"})
     store.rewind(run.id, 1, "t")
     assert [row.iteration for row in store.metrics([run.id])] == [0, 1]
@@ -121,9 +123,9 @@ def test_writers_in_one_environment_lose_nothing(postgres):
         try:
             with open_store(postgres) as store:
                 ready.wait()
-                run = start(store, key=f"k{number}")
+                run = start(store, key=KEYS[number])
                 ready.wait()
-                store.tag([f"k{i}" for i in range(6)], ["together"])
+                store.tag(KEYS[:6], ["together"])
                 for i in range(25):
                     store.log(run.id, [point(i)], [], {"iterations": i})
         except Exception as error:
@@ -176,7 +178,7 @@ def test_a_process_that_lost_its_run_to_another_writes_nothing_more(postgres, st
                 late()
         elsewhere.log(run.id, [point(2)], [], {})
         assert [row.iteration for row in elsewhere.metrics([run.id])] == [0, 1, 2]
-        assert elsewhere.get("k0").status == Status.RUNNING
+        assert elsewhere.get(KEYS[0]).status == Status.RUNNING
 
 
 def drop_connections(url: str) -> None:
@@ -197,7 +199,7 @@ def test_connections_that_are_cut_are_made_again(postgres, store, caplog):
             drop_connections(postgres)
             store.log(run.id, [point(iteration)], [], {"iterations": iteration})
             assert len(store.metrics([run.id])) == iteration + 1
-    assert store.get("k0").iterations == 2
+    assert store.get(KEYS[0]).iterations == 2
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -405,3 +407,65 @@ def test_the_commands_work_on_a_server(postgres, orthobench, tiny_options):
     page = Path(orthobench("report", "--html", *at).out.strip())
     assert "lstm" in page.read_text("utf-8")
     assert orthobench("compare", "model=rnn", "model=lstm", *at).code in (0, 1)
+
+
+BROKEN = {
+    "status": (
+        "UPDATE run SET status = 'finishee' WHERE id = 2",
+        f"run {KEYS[1]}: 'finishee' is not a valid Status",
+        1,
+    ),
+    "spec": ("UPDATE run SET spec = '[]' WHERE id = 2", f"run {KEYS[1]}: [] is not a JSON object", 1),
+    "word": (
+        "UPDATE metric SET value = NULL, kind = 'many' WHERE id = 2",
+        "row 2 of table metric: 'many' is not nan, inf or -inf",
+        0,
+    ),
+    "vector": ("UPDATE trace SET values = '\\x0102' WHERE id = 2", "row 2 of table trace: ", 0),
+}
+"""Damage by its statement, its warning, and the number of runs that are removed with it."""
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_row_is_left_out_until_it_is_repaired(postgres, orthobench, caplog, fault):
+    statement, line, removed = BROKEN[fault]
+    with open_store(postgres, create=True) as store:
+        for key in KEYS[:3]:
+            store.log(start(store, key=key).id, [point(0)], [TraceRow("g", 0, 0, [0.5])], {})
+        with store.engine.begin() as connection:
+            connection.execute(text(statement))
+    shown = make_url(postgres).render_as_string()
+    fix = f"`{shell_command('db', 'repair', '--db', shown)}` mends or removes them"
+    with open_store(postgres) as store:
+        found = {"run": len(store.runs())}
+        found |= {"metric": len(store.metric_values([1, 2, 3])), "trace": len(store.traces([1, 2, 3]))}
+    table = statement.split()[1]
+    assert found == dict.fromkeys(("run", "metric", "trace"), 3) | {table: 2}
+    assert f"{shown}: 1 row is broken and left out ({line}" in caplog.text
+    assert fix in caplog.text
+    info = orthobench("db", "info", "--db", postgres)
+    assert (info.code, line in info.out) == (1, True)
+    dry = orthobench("db", "repair", "--dry-run", "--db", postgres)
+    assert "would be removed: 1" in dry.out
+    done = orthobench("db", "repair", "--db", postgres)
+    assert (done.code, line in done.out) == (0, True)
+    assert f"{postgres}: mended: 0 rows, removed: 1" in done.out
+    assert "no broken rows: nothing is changed" in orthobench("db", "repair", "--db", postgres).out
+    with open_store(postgres) as store:
+        assert len(store.runs()) == 3 - removed
+    assert orthobench("db", "info", "--db", postgres).code == 0
+
+
+def test_an_environment_that_cannot_be_read_keeps_its_runs(postgres, orthobench):
+    with open_store(postgres, create=True) as store:
+        run = start(store)
+        store.rewind(run.id, -1, "t")
+        with store.engine.begin() as connection:
+            connection.execute(text("UPDATE environment SET facts = '7'"))
+    for words in (("ls",), ("db", "info"), ("report", "--html")):
+        done = orthobench(*words, "--db", postgres)
+        assert "Traceback" not in done.err
+        assert done.err.count("\n") <= 1
+    assert "mended: 1 rows, removed: 0" in orthobench("db", "repair", "--db", postgres).out
+    shown = orthobench("show", KEYS[0], "--db", postgres)
+    assert (shown.code, "unknown" in shown.out) == (0, True)

@@ -23,8 +23,8 @@ from orthobench.errors import StorageError
 from orthobench.plugins import Catalog
 from orthobench.store import MetricRow, open_store
 from orthobench.store.backup import back_up
-from orthobench.store.open import HEAD, VERSION_TABLE
-from orthobench.store.tables import Base
+from orthobench.store.open import HEAD
+from orthobench.store.tables import VERSION_TABLE, Base
 
 KEPT = {path.stem.removeprefix("schema_"): path for path in Path(__file__).parent.glob("schema_*.db")}
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import sqlite3
 import threading
@@ -15,8 +16,11 @@ from support.records import make_run_record
 
 from orthobench.errors import OrthobenchError, RunLockedError, UsageError
 from orthobench.store import MetricRow, Status, Store, TraceRow, open_store
-from orthobench.store.open import HEAD, VERSION_TABLE
-from orthobench.store.tables import Base
+from orthobench.store import open as open_module
+from orthobench.store.backup import back_up
+from orthobench.store.damage import database_name
+from orthobench.store.open import HEAD
+from orthobench.store.tables import VERSION_TABLE, Base
 
 
 @pytest.fixture
@@ -284,6 +288,20 @@ def test_places_that_are_none(tmp_path, monkeypatch, location, message):
     with pytest.raises(UsageError, match=message):
         open_store(location, create=True)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_name_need_not_be_utf_8(tmp_path, monkeypatch, read_only):
+    """Such as one with an umlaut, where the locale is C and Python's mode for UTF-8 is off."""
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9 %41?.db")
+    with open_store(path, create=True) as store:
+        start(store, key="0" * 16)
+    back_up(Path(path), Path(f"{path}.copy"))
+    monkeypatch.setattr(open_module, "is_read_only", lambda file: read_only)
+    for name in (path, f"{path}.copy"):
+        with open_store(name) as store:
+            assert [run.key for run in store.runs()] == ["0" * 16]
+            assert database_name(store.engine) == name
 
 
 def test_any_sqlalchemy_url_is_a_place(tmp_path):

@@ -2,8 +2,7 @@
 
 from alembic import context
 
-from orthobench.store.open import VERSION_TABLE
-from orthobench.store.tables import Base
+from orthobench.store.tables import VERSION_TABLE, Base
 
 context.configure(
     connection=context.config.attributes["connection"],
