@@ -59,6 +59,7 @@ def info(db: Database = DEFAULT_DATABASE, json: Json = False) -> None:
             for row in weights
         }
     )
+    records.echo_log(db)
     if json:
         files = {"files": len(weights), "bytes": sum(row.bytes for row in weights), "folders": folders}
         records.print_json(

@@ -50,6 +50,7 @@ def command(
             records.brief(run, status_of(run)) | {"weights": kinds.get(run.id, []), "settings": differing[run.key]}
             for run in runs
         ]
+    records.echo_log(db)
     if json:
         records.print_json(listed)
     elif not listed:

@@ -69,6 +69,25 @@ def _harmless(text: str) -> str:
     return text if text.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
+def echo_log(location: str) -> None:
+    """Say on standard error that a copy of a SQLite file alone may lack rows, where its write-ahead log has some."""
+    import typer
+    from rich.filesize import decimal
+
+    from orthobench.errors import shell_command
+    from orthobench.store.connect import log_of, log_size
+    from orthobench.store.location import sqlite_file
+
+    file = sqlite_file(location)
+    if file is not None and (size := log_size(file)):
+        command = shell_command("db", "backup", "COPY", "--db", location)
+        typer.echo(
+            f"note: {log_of(file).name} holds {decimal(size)} that a copy of {file.name} alone may lack, as while runs "
+            f"train: copy with `{command}`",
+            err=True,
+        )
+
+
 def print_json(value: Any) -> None:
     """Print strict JSON: numbers that are not finite become null."""
     print(dumps(value, indent=2, default=str))

@@ -20,15 +20,20 @@ def command(
 ) -> None:
     """Serve the page to a browser on this machine. New points appear while runs train.
 
-    The database is only read. Other machines cannot reach the page. Ctrl-C ends the server; see docs/publish.md.
+    The database is only read. Other machines cannot reach the page. Ctrl-C or SIGTERM ends the server; see
+    docs/publish.md.
     `orthobench ls --help` explains the filters.
     """
     from orthobench import api
+    from orthobench.cli.records import echo_log
     from orthobench.errors import without_passwords
+    from orthobench.execution.output import lasting_output
+    from orthobench.execution.signals import handled
 
-    with api.serve(db, port=port, where=filters.texts()) as server:
+    with handled(), lasting_output(), api.serve(db, port=port, where=filters.texts()) as server:
         try:
             typer.echo(f"{server.address} shows {without_passwords(db)}; Ctrl-C ends it")
+            echo_log(db)
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             typer.echo("the server has ended", err=True)

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from types import FrameType, ModuleType
@@ -24,6 +24,23 @@ def stop_signals() -> list[signal.Signals]:
     SIGHUP is not among them where it is ignored: the user started the process with nohup, to outlive the terminal.
     """
     return [number for number in REQUESTS if number != HANGUP or signal.getsignal(number) != signal.SIG_IGN]
+
+
+@contextmanager
+def handled(handler: Callable[[int, FrameType | None], Any] = signal.default_int_handler) -> Iterator[None]:
+    """Inside the block, call a handler on each signal that asks this process to stop.
+
+    The default treats each one as Ctrl-C. Only the main thread can receive signals; in others nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in stop_signals()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class LoadingTorch:

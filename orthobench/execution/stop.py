@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import FrameType
 
 from orthobench.execution.output import leave_terminal
-from orthobench.execution.signals import HANGUP, stop_signals
+from orthobench.execution.signals import HANGUP, handled
 
 
 class Stopped(KeyboardInterrupt):
@@ -45,15 +43,6 @@ class StopRequest:
         self.on_request()
 
 
-@contextmanager
-def stop_on_signals(request: StopRequest) -> Iterator[None]:
-    """Turn SIGINT, SIGTERM and SIGHUP into a request to stop. Only the main thread can receive signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, request.handle) for number in stop_signals()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def stop_on_signals(request: StopRequest) -> AbstractContextManager[None]:
+    """Turn SIGINT, SIGTERM and SIGHUP into a request to stop."""
+    return handled(request.handle)

@@ -16,6 +16,8 @@ from orthobench.errors import UsageError, one_line
 
 HOST = "127.0.0.1"
 PORT = 8765
+END_SECONDS = 10.0
+"""Time that a look under way has to end when the server closes."""
 RENDER_SHARE = 0.2
 """The largest share of the time that is spent on making the page while runs train."""
 CHECK_SECONDS = 1.0
@@ -37,6 +39,7 @@ class Page:
         self._whole, self._news = b"", b""
         self._state: Any = None
         self._next_look = 0.0
+        self._has_ended = False
         self.tag = ""
 
     def current(self) -> tuple[bytes, bytes, str]:
@@ -46,9 +49,15 @@ class Page:
             OrthobenchError: the database cannot be read.
         """
         with self._lock:
-            if time.monotonic() >= self._next_look:
+            if not self._has_ended and time.monotonic() >= self._next_look:
                 self._look()
             return self._whole, self._news, self.tag
+
+    def end(self) -> None:
+        """Wait for a look that is under way, whose connection would hold the database's log, and allow no other."""
+        self._has_ended = True
+        if self._lock.acquire(timeout=END_SECONDS):
+            self._lock.release()
 
     def _look(self) -> None:
         state, begin = self._newest(), time.monotonic()
@@ -78,6 +87,11 @@ class Server(ThreadingHTTPServer):
             in_use = getattr(error, "errno", None) == errno.EADDRINUSE
             problem = "is in use" if in_use else f"cannot be used ({error})"
             raise UsageError(f"port {port} {problem}: give another with --port, or --port 0 for a free one") from error
+
+    def server_close(self) -> None:
+        """Close the socket, and end the looks at the database."""
+        super().server_close()
+        self.page.end()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print nothing: a browser may leave while it is answered."""

@@ -1,32 +1,46 @@
-"""Connections to SQLite files without SQLAlchemy, which takes a third of a second to load."""
+"""Connections to SQLite files without SQLAlchemy, which takes a third of a second to load.
+
+New rows stand in the write-ahead log next to the file, and a copy of the file alone would lack them. SQLite moves them
+into the file when the last connection of all processes closes. Here each connection does so before it closes, and each
+run at its end: this is called to fold the log.
+"""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
 BUSY_TIMEOUT_MS = 60_000
+FOLD_TIMEOUT_MS = 250
+"""Time to wait for readers before the log is left to them: each folds it when it closes."""
 
 
+@contextmanager
 def connect(
     file: Path, *, mode: Literal["ro", "rw", "rwc"] = "rwc", immutable: bool = False
-) -> closing[sqlite3.Connection]:
-    """Return a connection to a SQLite file.
+) -> Iterator[sqlite3.Connection]:
+    """Open a connection to a SQLite file until the context ends.
 
     Args:
         mode: as in SQLite's URIs: "ro" reads, "rw" also writes, "rwc" also creates a missing file.
         immutable: no process writes the file; SQLite then makes no files beside it.
     """
     name = f"{uri_of(file)}?mode={mode}"
-    if immutable or is_read_only(file):
+    immutable = immutable or is_read_only(file)
+    if immutable:
         name += "&immutable=1"
-    connection = sqlite3.connect(name, timeout=BUSY_TIMEOUT_MS / 1000, uri=True)
-    distrust(connection)
-    return closing(connection)
+    with closing(sqlite3.connect(name, timeout=BUSY_TIMEOUT_MS / 1000, uri=True)) as connection:
+        distrust(connection)
+        try:
+            yield connection
+        finally:
+            if not immutable:
+                fold(connection, file)
 
 
 def distrust(connection: sqlite3.Connection) -> None:
@@ -41,4 +55,32 @@ def uri_of(file: Path) -> str:
 
 def is_read_only(file: Path) -> bool:
     """Return whether SQLite must open the file as immutable, because it cannot create its log in the folder."""
-    return not os.access(file.parent, os.W_OK) and not file.with_name(f"{file.name}-wal").exists()
+    return not os.access(file.parent, os.W_OK) and not log_of(file).exists()
+
+
+def log_of(file: Path) -> Path:
+    """Return the path of a SQLite file's write-ahead log."""
+    return file.with_name(f"{file.name}-wal")
+
+
+def log_size(file: Path) -> int:
+    """Return the bytes in a SQLite file's write-ahead log; 0 without one."""
+    try:
+        return log_of(file).stat().st_size
+    except OSError:
+        return 0
+
+
+def fold(connection: sqlite3.Connection, file: Path) -> None:
+    """Move the rows of the write-ahead log into the file, so that a copy of the file alone has them.
+
+    Nothing is lost where this fails or another process is busy: the rows stay in the log.
+    """
+    if not log_size(file) or connection.in_transaction:
+        return
+    with suppress(sqlite3.Error):
+        connection.execute(f"PRAGMA busy_timeout = {FOLD_TIMEOUT_MS}")
+        try:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, func, inspect, select, table
 
 from orthobench.errors import UsageError
+from orthobench.store.connect import log_of
 from orthobench.store.damage import check_tables, problems_of
 from orthobench.store.location import sqlite_file
 from orthobench.store.open import HEAD, make_engine, reach, schema
@@ -64,7 +65,7 @@ def describe(location: str) -> Description:
 
 def _size(file: Path) -> int:
     """Return the bytes of the file and of its write-ahead log."""
-    return sum(part.stat().st_size for part in (file, file.with_name(f"{file.name}-wal")) if part.exists())
+    return sum(part.stat().st_size for part in (file, log_of(file)) if part.exists())
 
 
 def _machines(connection: Connection) -> list[dict[str, Any]]:

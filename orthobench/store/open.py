@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from orthobench.errors import OrthobenchError, UsageError, shell_command
 from orthobench.store.atomic import storage_error
@@ -144,6 +145,9 @@ def reach(engine: Engine, location: str, work: Callable[[], T], stop_waiting: Ca
 def make_engine(location: str, *, create: bool = False) -> Engine:
     """Return an engine for the database at a path or URL, of any schema.
 
+    Unless `create` is set, it connects to a file for each transaction. So a server or a notebook that stays open holds
+    no connection between two looks, and folds the write-ahead log after each look.
+
     Raises:
         UsageError: the database is missing (unless `create`), is no database, or its driver is not installed.
     """
@@ -154,8 +158,11 @@ def make_engine(location: str, *, create: bool = False) -> Engine:
         if not create and is_read_only(file):
             url = url.set(database=uri_of(file), query={"uri": "true", "immutable": "1"})
     server = url.get_backend_name() == "postgresql"
+    arguments: dict[str, Any] = SERVER_ARGUMENTS if server else {}
+    if file is not None and not create:
+        arguments = {"poolclass": NullPool}
     try:
-        engine = create_engine(url, json_deserializer=loads, **(SERVER_ARGUMENTS if server else {}))
+        engine = create_engine(url, json_deserializer=loads, **arguments)
     except ImportError as error:
         fix = "pip install -e '.[postgresql]' in the checkout" if server else "use SQLite or PostgreSQL"
         raise UsageError(f"database {location} needs a driver that is not installed: {fix}") from error

@@ -6,12 +6,14 @@ A row that cannot be read never hides the others: it is left out, with one warni
 from __future__ import annotations
 
 import logging
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from types import MappingProxyType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from sqlalchemy import Connection, Engine, Result, event, func, literal_column, select
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import (
     DeclarativeBase,
     ORMExecuteState,
@@ -24,7 +26,9 @@ from sqlalchemy.orm import (
 )
 
 from orthobench.errors import DamagedError, UsageError
+from orthobench.store.connect import fold, log_size
 from orthobench.store.damage import MOST_FAULTS, UNEXPECTED, Fault, database_name, explain, explained, faults_in
+from orthobench.store.location import file_of
 from orthobench.store.server import Server
 from orthobench.store.sqlite import damaged, repair_of, summary
 from orthobench.store.tables import Base, Benchmark, MetricValue, Run, Segment, Source, Tag, Trace, Weights
@@ -52,8 +56,18 @@ class Reader:
             self.close()
 
     def close(self) -> None:
-        """Close all connections."""
-        self.engine.dispose()
+        """Close all connections, and fold the log of a SQLite file."""
+        try:
+            self.fold()
+        finally:
+            self.engine.dispose()
+
+    def fold(self) -> None:
+        """Move the rows of a SQLite file's write-ahead log into the file, unless other processes are busy."""
+        file = file_of(self.engine.url)
+        if file is not None and log_size(file):
+            with suppress(sqlite3.Error, SQLAlchemyError), closing(self.engine.raw_connection()) as connection:
+                fold(cast(sqlite3.Connection, connection.driver_connection), file)
 
     @contextmanager
     def waiting(self, should_stop: Callable[[], bool]) -> Iterator[None]:

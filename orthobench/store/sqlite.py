@@ -23,7 +23,7 @@ from orthobench.store.atomic import (
     is_full,
     unwritable,
 )
-from orthobench.store.connect import BUSY_TIMEOUT_MS, distrust
+from orthobench.store.connect import BUSY_TIMEOUT_MS, distrust, fold
 
 PRIMARY_CODE = 0xFF  # SQLite's extended error codes add details in the higher bits
 DAMAGE_CODES = {
@@ -61,6 +61,11 @@ def prepare(engine: Engine, file: Path | None) -> None:
         connection.execute("PRAGMA synchronous = FULL")
         if engine.get_execution_options().get("reads_only"):
             connection.execute("PRAGMA query_only = ON")
+
+    @event.listens_for(engine, "close")
+    def fold_log(connection: sqlite3.Connection, _: Any) -> None:
+        if file is not None:
+            fold(connection, file)
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

@@ -196,6 +196,8 @@ class Store(Reader):
         self._write(add)
         if run_id in self._tokens:
             self._tokens[run_id] = token
+        if "status" in progress:  # the run has ended: a copy of the file has its result from now on
+            self.fold()
 
     def set_environment(self, run_id: int, digest: str, facts: Mapping[str, Any]) -> None:
         """Replace the environment of a run and of its last segment, when more facts are known.
