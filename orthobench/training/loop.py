@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """The run was asked to stop; its checkpoint is written."""
+    """The run was asked to stop; its checkpoint is written, unless it has trained no iteration yet."""
 
 
 class CheckpointSchedule:
@@ -64,7 +64,7 @@ class TrainingLoop:
     Args:
         sinks: receive every event, in this order.
         should_stop: called after every iteration and between the batches of an evaluation; if true, a checkpoint is
-            written and Interrupted raised.
+            written (not before the first iteration) and Interrupted raised.
         keeper: keeps the weights at the end; None keeps nothing.
 
     Attributes:
@@ -105,7 +105,7 @@ class TrainingLoop:
         """Train from the trainer's state, or from the beginning if the run is not resumed, to the end.
 
         Raises:
-            Interrupted: `should_stop` returned true; a checkpoint is written.
+            Interrupted: `should_stop` returned true; a checkpoint is written once an iteration has trained.
         """
         trainer = self.trainer
         if resumed:

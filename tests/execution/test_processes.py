@@ -355,13 +355,13 @@ def test_the_second_signal_kills(start, tmp_path, tiny):
 @pytest.mark.slow
 def test_a_supervisor_that_fails_lets_its_runs_write_their_checkpoints(tmp_path, tiny):
     here = session(tmp_path)
-    endless = tiny | {"train_size": "4000", "epochs": "1000", "evaluate_every": "50"}
+    endless = tiny | {"train_size": "4000", "epochs": "1000", "evaluate_every": "100000"}
     job = here.job(resolve(Catalog(), "adding", "rnn", endless), "endless")
 
     @contextmanager
     def watch(_):
-        class Failing:
-            def on_start(self, run):
+        class Failing(EventSink):
+            def on_iteration(self, iteration):  # by then the run has something to lose
                 raise ArithmeticError("on purpose")
 
         yield Failing()
@@ -376,7 +376,8 @@ def test_a_supervisor_that_fails_lets_its_runs_write_their_checkpoints(tmp_path,
 def test_two_sweeps_of_the_same_runs_share_them(start, tmp_path, tiny):
     command = sweep_of(tiny | {"train_size": "2000"})
     first, second = start(command), start(command)
-    assert (first.wait(300), second.wait(300)) == (0, 0)
+    assert sorted((first.wait(300), second.wait(300))) in ([0, 0], [0, 3])  # the first to end leaves runs to the other
+    assert start(command).wait(300) == 0
     with open_store(str(tmp_path / "results.db")) as store:
         assert [run.status for run in store.runs()] == ["finished"] * 3
         for run in store.runs():
