@@ -54,9 +54,9 @@ def run(tmp_path: Path):
 def test_an_unexpected_skip_is_a_failure(run) -> None:
     assert "1 passed, 2 skipped, 1 xfailed" in run(SKIPS, [])
     assert "1 failed, 1 passed, 1 xfailed, 1 error" in run(SKIPS, [], "--strict-skips")
-    found = run(SKIPS, ["no GPU here"], "--strict-skips")
-    assert "1 failed, 1 passed, 1 skipped, 1 xfailed" in found
-    assert "does not name: without the server of 2 databases" in found
+    output = run(SKIPS, ["no GPU here"], "--strict-skips")
+    assert "1 failed, 1 passed, 1 skipped, 1 xfailed" in output
+    assert "does not name: without the server of 2 databases" in output
     assert "2 skipped" in run(SKIPS, ["no GPU here", r"without the server of \d databases"], "--strict-skips")
 
 
@@ -102,8 +102,8 @@ def test_a_record_of_a_grid_counts_by_its_fields() -> None:
         bias: bool
 
     cases = [{"case.op": repr(op), "case.bias": repr(bias)} for op in "ab" for bias in (True, False)]
-    made = [factors(SimpleNamespace(params={"case": Case(op, bias)})) for op in "ab" for bias in (True, False)]
-    assert made == cases
+    results = [factors(SimpleNamespace(params={"case": Case(op, bias)})) for op in "ab" for bias in (True, False)]
+    assert results == cases
     assert pairwise(cases) == [0, 1, 2, 3]
     assert pairwise([{"n": 1}, {"n": 2}, {"n": 1}]) == [0, 1]
 

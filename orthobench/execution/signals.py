@@ -39,8 +39,8 @@ def handled(handler: Callable[[int, FrameType | None], Any] = signal.default_int
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 class LoadingTorch:

@@ -321,11 +321,11 @@ class Paper(_Record):
                 results = [printed for e in self.experiments_in(name) for printed in e.printed_in(name)]
                 numbers = any(printed.value is not None or printed.lost for printed in results)
                 known[name] = Artifact(name=name, shows="table" if numbers else "learning_curves")
-        made = [
+        artifacts = [
             artifact.model_copy(update={"aggregation": artifact.aggregation.upon(self.aggregation)})
             for artifact in known.values()
         ]
-        return [artifact if artifact.shows != "table" else self._with_columns(artifact) for artifact in made]
+        return [artifact if artifact.shows != "table" else self._with_columns(artifact) for artifact in artifacts]
 
     def experiments_in(self, artifact: str) -> list[Experiment]:
         """Return the experiments of a table or figure, in order."""

@@ -50,14 +50,14 @@ def _sampled(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 
 def factors(callspec: Any) -> dict[str, Hashable]:
     """Return the values of a case by the names of its parameters; of a record, the values of its fields."""
-    found: dict[str, Hashable] = {}
+    values: dict[str, Hashable] = {}
     for name, value in callspec.params.items():
         if is_dataclass(value) and not isinstance(value, type):
             shared = (field.name for field in fields(value) if field.name != "name")  # a name belongs to one record
-            found |= {f"{name}.{field}": repr(getattr(value, field)) for field in shared}
+            values |= {f"{name}.{field}": repr(getattr(value, field)) for field in shared}
         else:
-            found[name] = repr(value) if isinstance(value, (str, int, float, bool, tuple, type(None))) else id(value)
-    return found
+            values[name] = repr(value) if isinstance(value, (str, int, float, bool, tuple, type(None))) else id(value)
+    return values
 
 
 def pairwise(cases: Sequence[dict[str, Hashable]]) -> list[int]:
