@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from sqlalchemy import text
@@ -17,6 +18,7 @@ from support.served import make_database, served
 from orthobench.errors import OrthobenchError
 from orthobench.site import serve as serving
 from orthobench.store import MetricRow, open_store
+from orthobench.store.connect import log_size
 from orthobench.store.open import open_read_only
 
 
@@ -128,17 +130,22 @@ def test_a_missing_database_is_one_line(orthobench, tmp_path):
     assert not (tmp_path / "missing.db").exists()
 
 
-def test_ctrl_c_ends_the_server_cleanly(database, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_server_cleanly(database, tmp_path, number):
     command = [sys.executable, "-m", "orthobench", "serve", "--db", database, "--port", "0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONUNBUFFERED": "1"}, **pipes)
     try:
         line = process.stdout.readline().decode()
         assert line.startswith("http://127.0.0.1:")
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        with open_store(database, create=True) as store:
+            store.tag([run.key for run in store.runs()], ["new"])
+            assert log_size(Path(database)) > 0
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=30)
     finally:
         process.kill()
         process.wait()
     assert process.returncode == 0
     assert errors.decode() == "the server has ended\n"
+    assert log_size(Path(database)) == 0
