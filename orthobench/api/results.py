@@ -357,7 +357,7 @@ class Results:
             "iterations": run.iterations,
             "total_iterations": run.total_iterations,
             "parameters": run.parameter_count,
-            "seconds": float(sum(run.seconds.values())),
+            "seconds": run.wall_seconds,
             "peak_memory": run.peak_memory,
             "device": run.device,
             "backend": run.backend,

@@ -225,8 +225,14 @@ def print_trials(result: TuningResult, command: str) -> None:
 def _estimate_cells(estimate: Estimate | None) -> list[str]:
     if estimate is None:
         return ["", "", ""]
-    time = "?" if estimate.seconds is None else f"~ {show_duration(estimate.seconds)}"
+    time = "?" if estimate.seconds is None else f"~ {_range(estimate.seconds, estimate.slowest)}"
     return [time, "" if estimate.memory is None else f"{estimate.memory / 2**20:.0f} MiB", estimate.source]
+
+
+def _range(fastest: float, slowest: float | None) -> str:
+    """Return a time, and where comparable runs differ the longest one: 4m 10s to 7m."""
+    low, high = show_duration(fastest), show_duration(slowest or fastest)
+    return low if high == low else f"{low} to {high}"
 
 
 def _in_words(totals: Totals) -> str:
@@ -236,7 +242,7 @@ def _in_words(totals: Totals) -> str:
 
     if totals.seconds is None:
         return runs if not totals.runs else f"{runs}, of which nothing is known"
-    parts = [runs, f"about {show_duration(totals.seconds)} one after the other"]
+    parts = [runs, f"about {_range(totals.seconds, totals.slowest)} one after the other"]
     if totals.at_once > 1:
         parts.append(f"{show_duration(totals.seconds_at_once)} with {totals.at_once} at once")
     if totals.memory is not None:

@@ -1,10 +1,11 @@
 """Estimate the time and memory of a plan's runs: from the database's runs, or from a few steps.
 
-A run that was interrupted is judged by its own iterations. Another run is judged by the nearest earlier run of the same
-task and model on the same hardware: the seconds of an iteration there, times the iterations here. On a cluster, the
-same kind of device is enough. Distance is measured in the ratios of sizes. Without an earlier run within a factor of
-two, a few steps are profiled in another process. Their result serves the rest of the plan. The time of an iteration is
-taken as proportional to the sequence length.
+A run that was interrupted is judged by its own iterations. Another run is judged by the nearest earlier runs of the
+same task and model on the same hardware: the seconds of an iteration there, times the iterations here. Of the newest
+five the fastest counts, because a busy machine only adds, and newer kernels are seldom slower. On a cluster, the same
+kind of device is enough. Distance is measured in the ratios of sizes. Without an earlier run within a factor of two, a
+few steps are profiled in another process. Their result serves the rest of the plan. Without a profile, runs on other
+hardware of the same kind serve, with a mark. The time of an iteration is taken as proportional to the sequence length.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -30,12 +31,18 @@ from orthobench.planning.plan import PlannedRun
 from orthobench.settings import merged_settings
 from orthobench.spec import RunConfig
 from orthobench.store import Run, Store
+from orthobench.store.result import CPU_SECONDS
 from orthobench.training.devices import pick_device
 from orthobench.training.keep import KeepWeights
 from orthobench.training.profiling import RunProfile, profile_run
 
 NEAR = math.log(2)
 """The largest distance of an earlier run: sizes that are twice as large in total."""
+
+COMPARABLE = 5
+"""Number of the newest runs among which the fastest is chosen."""
+EQUALLY_NEAR = 0.05
+"""Difference of distances up to which runs are taken as equally near."""
 
 LENGTH = {"epochs", "max_iterations", "train_size", "solved_at"}
 """Settings that change the number of iterations, not the time of one."""
@@ -52,7 +59,8 @@ COPIES: dict[KeepWeights, int] = {"none": 0, "best": 1, "last": 5, "both": 6}
 class Estimate:
     """The remaining seconds of a run, the peak memory of its process in bytes, and the source of the estimate.
 
-    None stands for unknown; `source` then has the reason. `weights` is the size in bytes of the files that the run
+    None stands for unknown; `source` then has the reason. `slowest` has the seconds by the slowest of the runs whose
+    fastest gives `seconds`; None where they do not differ. `weights` is the size in bytes of the files that the run
     keeps.
     """
 
@@ -60,13 +68,14 @@ class Estimate:
     memory: int | None
     source: str
     weights: int = 0
+    slowest: float | None = None
 
 
 @dataclass(frozen=True)
 class Experience:
     """The settings, time and memory of an earlier run or of a profile; `name` says which.
 
-    `weights` is the size of the model's weights in bytes.
+    `weights` is the size of the model's weights in bytes, `hardware` the name of other hardware than this estimate's.
     """
 
     settings: dict[str, Any]
@@ -75,6 +84,11 @@ class Experience:
     memory: int | None
     name: str
     weights: int
+    hardware: str | None = None
+
+    def time(self, settings: dict[str, Any]) -> float:
+        """Return the seconds of an iteration with other settings."""
+        return self.seconds_per_iteration * _longer(settings, self.settings)
 
 
 class Estimator:
@@ -95,8 +109,8 @@ class Estimator:
     ) -> None:
         self.copies = COPIES[keep_weights]
         self.store, self.device, self.profile = store, device.type, profile
-        self.hardware = "cpu" if self.device == "cpu" else "accelerator"
-        self.hardware_name = None if is_on_cluster else environment.describe(device)[self.hardware]
+        kind = "cpu" if self.device == "cpu" else "accelerator"
+        self.hardware_name: str | None = None if is_on_cluster else environment.describe(device)[kind]
         self.known: dict[tuple[str, str], list[Experience]] = {}
         self.failures: dict[str, Estimate] = {}  # by variant
 
@@ -111,25 +125,32 @@ class Estimator:
                 left * _seconds_per_iteration(run), run.peak_memory, source + _or_solved(planned.config), weights
             )
         settings, known = planned.config.spec.settings, self._known(planned.config)
-        near = min(known, key=lambda other: distance(settings, other.settings), default=None)
-        if near is None or distance(settings, near.settings) >= NEAR:
-            if self.profile is None:
-                return Estimate(None, None, "no run like it yet")
+        group = nearest(settings, known)
+        if (not group or group[0].hardware is not None) and self.profile is not None:
             variant = planned.config.spec.variant
             if failure := self.failures.get(variant):
                 return failure
             try:
-                near = _experience(planned.config, self.profile(planned))
+                group = [_experience(planned.config, self.profile(planned))]
             except (OrthobenchError, ProfileError) as error:
                 failure = self.failures[variant] = Estimate(None, None, str(error))
                 return failure
-            known.append(near)
-        longer = _longer(settings, near.settings)
-        seconds = _iterations(settings, near) * near.seconds_per_iteration * longer
-        memory = None if near.memory is None else round(near.memory * max(1.0, longer))
+            known.extend(group)
+        if not group:
+            return Estimate(None, None, "no run like it yet")
+        near = group[0]
+        (seconds, slowest), fastest = _times(settings, group)
+        memory = None if near.memory is None else round(near.memory * max(1.0, _longer(settings, near.settings)))
         wider = (settings["hidden_size"] / near.settings["hidden_size"]) ** 2
+        source = fastest.name if len(group) == 1 else f"{fastest.name}, the fastest of {len(group)}"
+        if fastest.hardware is not None:
+            source += f", ~ on {fastest.hardware}"
         return Estimate(
-            seconds, memory, near.name + _or_solved(planned.config), round(self.copies * near.weights * wider)
+            seconds,
+            memory,
+            source + _or_solved(planned.config),
+            round(self.copies * near.weights * wider),
+            slowest if slowest > seconds else None,
         )
 
     def _known(self, config: RunConfig) -> list[Experience]:
@@ -137,28 +158,74 @@ class Estimator:
         pair = config.spec.task, config.spec.model
         if pair not in self.known:
             runs = self.store.runs(task=pair[0], model=pair[1]) if self.store else []
-            self.known[pair] = [
-                Experience(
-                    merged_settings(run.spec),
-                    _seconds_per_iteration(run),
-                    run.iterations_per_epoch,
-                    run.peak_memory,
-                    f"run {run.key[:8]}",
-                    FLOAT * run.parameter_count,
-                )
-                for run in reversed(runs)
-                if self._is_comparable(run)
-            ]
+            self.known[pair] = experiences(runs, self.device, self.hardware_name)
         return self.known[pair]
 
     def _is_comparable(self, run: Run) -> bool:
-        """Return whether a run trained on such hardware and has iterations of its own time, not that of a group."""
-        same_hardware = run.device == self.device and (
-            self.hardware_name is None or run.environment.facts.get(self.hardware) == self.hardware_name
+        return any(other.hardware is None for other in experiences([run], self.device, self.hardware_name))
+
+
+def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> list[Experience]:
+    """Return what runs on this kind of device tell, the newest first.
+
+    Runs that trained in a group on a GPU are left out: their iterations have no time of their own.
+
+    Args:
+        device: "cpu" or "cuda".
+        hardware_name: the processor or GPU to estimate for; None for any.
+    """
+    kind = "cpu" if device == "cpu" else "accelerator"
+    found = []
+    for run in sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True):
+        facts = run.environment.facts
+        if run.device != device or "gpu_batch" in facts or not run.iterations or not run.seconds.get("train"):
+            continue
+        is_other = hardware_name is not None and facts.get(kind) != hardware_name
+        found.append(
+            Experience(
+                merged_settings(run.spec),
+                _seconds_per_iteration(run),
+                run.iterations_per_epoch,
+                run.peak_memory,
+                f"run {run.key[:8]}",
+                FLOAT * run.parameter_count,
+                str(facts.get(kind)) if is_other else None,
+            )
         )
-        if "gpu_batch" in run.environment.facts:
-            return False
-        return same_hardware and run.iterations > 0 and run.seconds.get("train", 0.0) > 0
+    return found
+
+
+def nearest(settings: dict[str, Any], known: Sequence[Experience]) -> list[Experience]:
+    """Return the newest of the nearest runs, the newest first; none where all are too far.
+
+    Runs on other hardware count only without one on this.
+
+    Args:
+        known: runs of the same task and model, the newest first.
+    """
+    by_distance = [(distance(settings, other.settings), other) for other in known]
+    near = [(away, other) for away, other in by_distance if away < NEAR]
+    near = [entry for entry in near if entry[1].hardware is None] or near
+    limit = min((away for away, _ in near), default=0.0) + EQUALLY_NEAR
+    return [other for away, other in near if away <= limit][:COMPARABLE]
+
+
+def estimated_seconds(
+    settings: dict[str, Any], known: Sequence[Experience]
+) -> tuple[tuple[float, float], Experience] | None:
+    """Return a run's seconds by the fastest and by the slowest of the nearest runs, and the fastest; None without any.
+
+    Args:
+        known: runs of the same task and model, the newest first.
+    """
+    group = nearest(settings, known)
+    return _times(settings, group) if group else None
+
+
+def _times(settings: dict[str, Any], group: Sequence[Experience]) -> tuple[tuple[float, float], Experience]:
+    times = [(_iterations(settings, other) * other.time(settings), other) for other in group]
+    seconds, fastest = min(times, key=lambda entry: entry[0])
+    return (seconds, max(time for time, _ in times)), fastest
 
 
 class ProfileError(Exception):
@@ -244,8 +311,14 @@ def _is_size(value: Any) -> TypeGuard[int]:
 
 
 def _seconds_per_iteration(run: Run) -> float:
-    """Return the seconds of an iteration, with its share of evaluations, probes, logging and checkpoints."""
-    return float(sum(run.seconds.values())) / run.iterations
+    """Return the seconds of an iteration, with its share of evaluations, probes, logging and checkpoints.
+
+    On a CPU the CPU seconds count where they are fewer: other programs add to the time by the clock alone.
+    """
+    seconds = run.wall_seconds
+    if run.device == "cpu":
+        seconds = min(seconds, run.seconds.get(CPU_SECONDS) or seconds)
+    return seconds / run.iterations
 
 
 def _experience(config: RunConfig, profile: RunProfile) -> Experience:

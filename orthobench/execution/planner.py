@@ -22,6 +22,7 @@ class Totals:
         at_once: number of runs at the same time.
         seconds_at_once: time if `at_once` runs train at the same time.
         memory: peak memory of the largest `at_once` runs in bytes; None if unknown.
+        slowest: time one after the other by the slowest runs that the estimates compare; None without any estimate.
         weights: size of the weights that the runs keep, in bytes.
         machine: the memory of the machine in bytes; None where the runs train on others.
     """
@@ -32,6 +33,7 @@ class Totals:
     at_once: int
     seconds_at_once: float
     memory: int | None
+    slowest: float | None = None
     weights: int = 0
     machine: int | None = None
 
@@ -101,6 +103,7 @@ def _totals(estimates: Collection[Estimate], at_once: int, machine: int | None) 
         at_once=at_once,
         seconds_at_once=span(seconds, at_once),
         memory=sum(memory) if memory else None,
+        slowest=sum(estimate.slowest or estimate.seconds or 0.0 for estimate in estimates) if seconds else None,
         weights=sum(estimate.weights for estimate in estimates),
         machine=machine,
     )

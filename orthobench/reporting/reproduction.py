@@ -262,7 +262,7 @@ def _all_runs(conditions: Iterable[Condition]) -> list[Run]:
 
 
 def _hours(runs: Iterable[Run]) -> str:
-    return f"{sum(float(value) for run in runs for value in run.seconds.values()) / 3600:.2g}"
+    return f"{sum(run.wall_seconds for run in runs) / 3600:.2g}"
 
 
 def _markdown(tables: Sequence[Sheet]) -> str:

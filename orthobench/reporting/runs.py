@@ -93,7 +93,7 @@ def _row(run: Run, variant: int, data: VariantData) -> list[Any]:
         end,
         run.final_value,
         run.best_value,
-        sum(run.seconds.values()),
+        run.wall_seconds,
         run.created_at.isoformat(" ", "minutes"),
         run.tags,
         (run.message or "")[:SHORT],

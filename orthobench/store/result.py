@@ -21,6 +21,15 @@ class Status(StrEnum):
         return self in (Status.FINISHED, Status.DIVERGED)
 
 
+CPU_SECONDS = "cpu"
+"""The entry of a run's seconds that is no phase: CPU seconds of its process, all phases and threads together."""
+
+
+def wall_seconds(seconds: Mapping[str, float]) -> float:
+    """Return the seconds of all phases of a run, by the clock."""
+    return float(sum(value for phase, value in seconds.items() if phase != CPU_SECONDS))
+
+
 def seconds_per_epoch(seconds: Mapping[str, float], iterations: int, iterations_per_epoch: int) -> float | None:
     """Return the seconds of an epoch's training, without tests, probes and logging."""
     training = seconds.get("train")

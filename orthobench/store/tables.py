@@ -17,7 +17,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from orthobench.metric import Metric
-from orthobench.store.result import Status, seconds_per_epoch
+from orthobench.store.result import Status, seconds_per_epoch, wall_seconds
 from orthobench.store.types import FloatArray, JsonObject, NotFinite, Number, Text, WholeNumber
 
 VERSION_TABLE = "orthobench_version"
@@ -144,6 +144,11 @@ class Run(Base):
     @property
     def epochs(self) -> float:
         return self.iterations / self.iterations_per_epoch
+
+    @property
+    def wall_seconds(self) -> float:
+        """Return the seconds of all phases, by the clock."""
+        return wall_seconds(self.seconds)
 
     @property
     def seconds_per_epoch(self) -> float | None:

@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+
+from orthobench.store.result import CPU_SECONDS
 
 
 class PhaseTimer:
-    """Seconds spent in each phase of a run; `phase` names the newest."""
+    """Seconds spent in each phase of a run, and the CPU seconds of all phases; `phase` names the newest.
+
+    CPU seconds count all threads of the process. A busy machine adds to the seconds by the clock and not to them.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.phase = "train"
+        self._counts_cpu = True
+
+    def resume(self, seconds: Mapping[str, float]) -> None:
+        """Go on from the seconds of a checkpoint; without its CPU seconds none are counted."""
+        self.seconds = dict(seconds)
+        self._counts_cpu = not seconds or CPU_SECONDS in seconds
 
     @contextmanager
     def __call__(self, phase: str) -> Iterator[None]:
         """Add the time inside to the phase. Queued CUDA work counts where it is waited for."""
-        start = time.perf_counter()
+        start, cpu_start = time.perf_counter(), time.process_time()
         self.phase = phase
         try:
             yield
         finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
+            self._add(phase, time.perf_counter() - start)
+            if self._counts_cpu:
+                self._add(CPU_SECONDS, time.process_time() - cpu_start)
+
+    def _add(self, phase: str, seconds: float) -> None:
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds

@@ -297,7 +297,7 @@ class Trainer:
             carried=carried and tuple(part.to(self.device) for part in carried),
             earlier_backends=frozenset((checkpoint.kernels or {}).get("backends", ())),
         )
-        self.timer.seconds = dict(checkpoint.seconds)
+        self.timer.resume(checkpoint.seconds)
         torch.set_rng_state(checkpoint.random)
         if checkpoint.random_cuda is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(checkpoint.random_cuda, self.device)

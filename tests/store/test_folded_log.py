@@ -21,7 +21,7 @@ SETTINGS = {"sequence_length": 10, "train_size": 40, "test_size": 20, "batch_siz
 
 
 class CopyingDisplay(Display, JobsDisplay):
-    """Looks at the database and copies its file alone whenever a run has ended; `missing` has the runs not in a copy."""
+    """Copies the file alone whenever a run has ended, and looks at it; `missing` has the runs that a copy lacks."""
 
     def __init__(self, file: Path, look) -> None:
         self.file, self.look = file, look

@@ -1,0 +1,102 @@
+"""How far the estimates of a sweep's plan are off, by the runs of a database: each one against the others.
+
+    python benchmarks/estimate_accuracy.py results.db
+
+A run's seconds are estimated from the other runs of its task and model, as `--dry-run --no-profile` does: once from
+those that had ended before it, once from all others. The database is only read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from orthobench.execution.estimate import Experience, estimated_seconds, experiences
+from orthobench.settings import merged_settings
+from orthobench.store import Run, Status
+from orthobench.store.merge import reading
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """The ratios of measured to estimated seconds, and counts of runs.
+
+    Attributes:
+        unknown: runs without an estimate.
+        elsewhere: runs that only others on another processor could judge.
+        in_range: runs within a factor of 1.5 of the range from the fastest to the slowest of the compared runs.
+    """
+
+    ratios: list[float]
+    unknown: int
+    elsewhere: int
+    in_range: int
+
+    def within(self, factor: float) -> float:
+        """Return the share of the estimates that are off by at most this factor."""
+        limit = math.log(factor)
+        return sum(abs(math.log(ratio)) <= limit for ratio in self.ratios) / max(1, len(self.ratios))
+
+    def __str__(self) -> str:
+        count = max(1, len(self.ratios))
+        return (
+            f"{len(self.ratios)} estimates: {self.within(1.5):.0%} within a factor of 1.5, {self.within(2):.0%} within 2, "
+            f"{1 - self.within(3):.0%} off by more than 3; {self.in_range / count:.0%} within a factor of 1.5 of the "
+            f"range; {self.elsewhere} by another processor; {self.unknown} runs without an estimate"
+        )
+
+
+def accuracy(runs: Sequence[Run], earlier_only: bool, at_least: float = 0.0) -> Accuracy:
+    """Estimate each run from the others of its task and model.
+
+    Args:
+        earlier_only: restrict the others to those that had ended when the run started.
+        at_least: restrict to runs of this number of seconds or more.
+    """
+    groups: dict[tuple[str, str, str], list[Run]] = defaultdict(list)
+    for run in runs:
+        if Status(run.status).is_final and run.iterations and run.wall_seconds > 0:
+            groups[run.task, run.model, run.device].append(run)
+    ratios, unknown, elsewhere, in_range = [], 0, 0, 0
+    for group in groups.values():
+        for run in group:
+            if run.wall_seconds < at_least:
+                continue
+            others = [
+                other
+                for other in group
+                if other.id != run.id and (not earlier_only or other.updated_at <= run.created_at)
+            ]
+            found = _estimated(run, others)
+            if found is None:
+                unknown += 1
+                continue
+            (low, high), source = found
+            share = run.iterations / run.total_iterations  # a solved run has ended earlier
+            ratios.append(run.wall_seconds / (low * share))
+            elsewhere += source.hardware is not None
+            in_range += low / 1.5 <= run.wall_seconds / share <= high * 1.5
+    return Accuracy(ratios, unknown, elsewhere, in_range)
+
+
+def _estimated(run: Run, others: Sequence[Run]) -> tuple[tuple[float, float], Experience] | None:
+    kind = "cpu" if run.device == "cpu" else "accelerator"
+    known = experiences(others, run.device, run.environment.facts.get(kind))
+    return estimated_seconds(merged_settings(run.spec), known)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("database")
+    with reading(parser.parse_args().database) as store:
+        runs = store.runs()
+    for name, at_least in (("all runs", 0.0), ("runs of 3 minutes or more", 180.0)):
+        for kind, earlier_only in (("by earlier runs", True), ("by all others", False)):
+            print(f"{name}, {kind}: {accuracy(runs, earlier_only, at_least)}")
+
+
+if __name__ == "__main__":
+    main()
