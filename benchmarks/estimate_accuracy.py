@@ -42,10 +42,10 @@ class Accuracy:
 
     def __str__(self) -> str:
         count = max(1, len(self.ratios))
+        within = ", ".join(f"{self.within(factor):.0%} within a factor of {factor}" for factor in (1.5, 2, 3))
         return (
-            f"{len(self.ratios)} estimates: {self.within(1.5):.0%} within a factor of 1.5, {self.within(2):.0%} within 2, "
-            f"{1 - self.within(3):.0%} off by more than 3; {self.in_range / count:.0%} within a factor of 1.5 of the "
-            f"range; {self.elsewhere} by another processor; {self.unknown} runs without an estimate"
+            f"{len(self.ratios)} estimates: {within}; {self.in_range / count:.0%} within a factor of 1.5 of the range; "
+            f"{self.elsewhere} by another processor; {self.unknown} runs without an estimate"
         )
 
 
@@ -70,11 +70,11 @@ def accuracy(runs: Sequence[Run], earlier_only: bool, at_least: float = 0.0) -> 
                 for other in group
                 if other.id != run.id and (not earlier_only or other.updated_at <= run.created_at)
             ]
-            found = _estimated(run, others)
-            if found is None:
+            estimate = _estimated(run, others)
+            if estimate is None:
                 unknown += 1
                 continue
-            (low, high), source = found
+            (low, high), source = estimate
             share = run.iterations / run.total_iterations  # a solved run has ended earlier
             ratios.append(run.wall_seconds / (low * share))
             elsewhere += source.hardware is not None

@@ -1,7 +1,7 @@
 """Estimate the time and memory of a plan's runs: from the database's runs, or from a few steps.
 
-A run that was interrupted is judged by its own iterations. Another run is judged by the nearest earlier runs of the
-same task and model on the same hardware: the seconds of an iteration there, times the iterations here. Of the newest
+A run that was interrupted is judged by its own iterations. The nearest earlier runs of the same task and model on the
+same hardware judge another run. The seconds of an iteration there are multiplied by the iterations here. Of the newest
 five the fastest counts, because a busy machine only adds, and newer kernels are seldom slower. On a cluster, the same
 kind of device is enough. Distance is measured in the ratios of sizes. Without an earlier run within a factor of two, a
 few steps are profiled in another process. Their result serves the rest of the plan. Without a profile, runs on other
@@ -175,13 +175,13 @@ def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> 
         hardware_name: the processor or GPU to estimate for; None for any.
     """
     kind = "cpu" if device == "cpu" else "accelerator"
-    found = []
+    known = []
     for run in sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True):
         facts = run.environment.facts
         if run.device != device or "gpu_batch" in facts or not run.iterations or not run.seconds.get("train"):
             continue
         is_other = hardware_name is not None and facts.get(kind) != hardware_name
-        found.append(
+        known.append(
             Experience(
                 merged_settings(run.spec),
                 _seconds_per_iteration(run),
@@ -192,7 +192,7 @@ def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> 
                 str(facts.get(kind)) if is_other else None,
             )
         )
-    return found
+    return known
 
 
 def nearest(settings: dict[str, Any], known: Sequence[Experience]) -> list[Experience]:

@@ -281,7 +281,7 @@ def test_runs_are_a_table(results):
     with open_store("results.db") as store:
         for row, run in zip(runs.itertuples(), store.runs(), strict=True):
             assert (row.run, row.final, row.best, row.status) == (run.key, run.final_value, run.best_value, "finished")
-            assert row.seconds == sum(run.seconds.values())
+            assert row.seconds == run.wall_seconds
             assert row.baseline == run.baselines["mse"]
             assert row.environment == run.environment.facts
     assert len(results.runs(model="rnn", seed=1)) == 1
