@@ -53,7 +53,7 @@ def test_a_run_comes_back_as_it_was_entered(store):
 
 
 def test_environments_are_shared(store):
-    run, other_run = start(store), start(store, key="def1")
+    run, other_run = start(store), start(store, key="def1000000000000")
     assert run.environment_id == other_run.environment_id
 
 
@@ -149,9 +149,9 @@ def test_every_commit_reaches_the_disk(store):
 
 def test_runs_are_filtered(store):
     start(store)
-    start(store, key="abd1", model="lstm", seed=1)
-    assert [run.key for run in store.runs(model="lstm")] == ["abd1"]
-    assert [run.key for run in store.runs(task="adding", seed=0)] == ["abc0"]
+    start(store, key="abd1000000000000", model="lstm", seed=1)
+    assert [run.key for run in store.runs(model="lstm")] == ["abd1000000000000"]
+    assert [run.key for run in store.runs(task="adding", seed=0)] == ["abc0000000000000"]
     assert store.runs(status="finished") == []
     with pytest.raises(UsageError, match="several"):
         store.get("ab")
@@ -161,14 +161,14 @@ def test_runs_are_filtered(store):
 
 def test_tags_are_added_and_belong_to_runs_alone(store):
     assert store.start(make_run_record(), "e", {}, ["night", "a"]).tags == ["a", "night"]
-    start(store, key="abd1")
-    store.tag(["abc0", "abd1", "nowhere"], ["night", "b"])
-    store.tag(["abc0"], [])
+    start(store, key="abd1000000000000")
+    store.tag(["abc0000000000000", "abd1000000000000", "nowhere"], ["night", "b"])
+    store.tag(["abc0000000000000"], [])
     assert [run.tags for run in store.runs()] == [["a", "b", "night"], ["b", "night"]]
     assert start(store).tags == ["a", "b", "night"]  # a restart keeps them
-    assert [run.key for run in store.runs(tag="a")] == ["abc0"]
+    assert [run.key for run in store.runs(tag="a")] == ["abc0000000000000"]
     assert store.runs(tag="n%") == []
-    store.delete(store.get("abc0").id)
+    store.delete(store.get("abc0000000000000").id)
     assert start(store).tags == []
 
 
@@ -225,7 +225,7 @@ def test_writers_wait_for_each_other(tmp_path):
     def write(number: int) -> None:
         try:
             with open_store(path, create=True) as store:
-                run = start(store, key=f"k{number}")
+                run = start(store, key=f"{number:016x}")
                 for i in range(25):
                     store.log(run.id, [MetricRow("test", "mse", 0, i, 1.0)], [], {"iterations": i})
         except Exception as error:

@@ -21,7 +21,7 @@ def write(path: Path, number: int, rows: int, seconds: float, results: SimpleQue
     try:
         done, end = 0, time.monotonic() + seconds
         with open_store(str(path), create=True) as store:
-            run = store.start(make_run_record(key=f"k{number}"), "e", {"cpu": "x"})
+            run = store.start(make_run_record(key=f"{number:016x}"), "e", {"cpu": "x"})
             while done < rows or time.monotonic() < end:
                 metrics = [MetricRow("test", f"m{i}", 0, done, 1.0) for i in range(5)]
                 store.log(run.id, metrics, [TraceRow("g", 0, done, [1.0] * 50)], {"iterations": done})
@@ -59,7 +59,7 @@ def carry_out(path: Path, rows: int, seconds: float) -> None:
         process.join()
     assert [error for error in counts.values() if isinstance(error, str)] == []
     with open_store(str(path)) as store:
-        runs = {int(run.key[1:]): run for run in store.runs()}
+        runs = {int(run.key, 16): run for run in store.runs()}
         assert runs.keys() == set(range(WRITERS))
         for number, run in runs.items():
             assert (run.status, run.iterations) == (Status.FINISHED, counts[number] - 1)
@@ -85,7 +85,7 @@ def test_a_busy_database_is_waited_for_and_said_so(tmp_path, monkeypatch, caplog
     monkeypatch.setattr("orthobench.store.sqlite.BUSY_TIMEOUT_MS", 5)
     path = str(tmp_path / "r.db")
     with open_store(path, create=True) as store, open_store(path) as other:
-        run = store.start(make_run_record(key="k"), "e", {})
+        run = store.start(make_run_record(key="0" * 16), "e", {})
         with store.engine.execution_options(writes=True).begin() as transaction:
             release = monkeypatch.undo, transaction.rollback
 
@@ -97,5 +97,5 @@ def test_a_busy_database_is_waited_for_and_said_so(tmp_path, monkeypatch, caplog
             caplog.handler.addFilter(release_lock)
             other.update(run.id, {"message": "written"})
             caplog.handler.removeFilter(release_lock)
-        assert store.get("k").message == "written"
+        assert store.get("0").message == "written"
     assert caplog.messages == [f"database {path} is locked by other processes: waiting for them"]

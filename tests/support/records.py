@@ -8,7 +8,7 @@ from orthobench.spec import RunSpec
 from orthobench.store import Run
 
 _RUN = {
-    "key": "abc0",
+    "key": "abc0000000000000",
     "variant": "v",
     "condition": "c",
     "task": "adding",
