@@ -42,7 +42,7 @@ LEARNS: dict[str, tuple[str, float, dict[str, object]]] = {
     "lipschitz_rnn": ("adding", 0.4, {}),
     "lru": ("adding", 0.2, {}),
     "wrnn": ("adding", 0.3, {"channels": 4, "hidden_size": 32, "learning_rate": 1e-3}),
-    "ind_rnn": ("adding", 0.3, {"learning_rate": 2e-3}),
+    "ind_rnn": ("adding", 0.2, {"learning_rate": 2e-3, "layers": 2}),  # units of one layer never see each other
     "linoss": ("copying", 0.8, {"discretization": "IMEX"}),  # a linear layer
     "min_gru": ("adding", 0.2, {}),
     "min_lstm": ("adding", 0.2, {}),
