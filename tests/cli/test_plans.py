@@ -38,8 +38,8 @@ def test_the_plan_of_many_runs_makes_each_key_once(monkeypatch, capsys):
     config = resolve(Catalog(), "adding", "rnn", {"hidden_size": 8})
     runs = [PlannedRun(config.with_seed(seed), {}, None, False) for seed in range(50)]
     digests = []
-    digest = orthobench.spec.digest
-    monkeypatch.setattr(orthobench.spec, "digest", lambda value: digests.append(value) or digest(value))
+    digest = orthobench.spec.run_names
+    monkeypatch.setattr(orthobench.spec, "run_names", lambda spec: digests.append(spec) or digest(spec))
     print_plan(make_plan(runs, None, None, 1))
     assert "50 missing" in capsys.readouterr().out
     assert len(digests) == 50

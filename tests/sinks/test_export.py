@@ -15,7 +15,7 @@ def database(tmp_path):
     """A database with a finished run, and one under way."""
     file = tmp_path / "r.db"
     with open_store(str(file), create=True) as store:
-        for key, status in (("abc0", Status.FINISHED), ("abc1", Status.INTERRUPTED)):
+        for key, status in (("abc0" * 4, Status.FINISHED), ("abc1" * 4, Status.INTERRUPTED)):
             run = store.start(make_run_record(key=key), "here", {"cpu": "a"}, ["kept"])
             add_rows(store, run.id, range(0, 30, 10), {"status": status, "iterations": 20})
     return str(file)
@@ -33,7 +33,7 @@ def test_the_export_is_the_database(database, kind, location, orthobench):
     assert done.code == 0, done.err
     assert done.out.strip().endswith("2 added")
     with open_store(database) as store:
-        for key, status in (("abc0", "finished"), ("abc1", "interrupted")):
+        for key, status in (("abc0" * 4, "finished"), ("abc1" * 4, "interrupted")):
             sent = read_back(kind, location, key)
             assert sent.points == pytest.approx(as_sent(kind, stored(store, key)), rel=0, abs=0)
             assert (sent.doubles, sent.tags, sent.status) == ([], ["kept"], status)
@@ -47,13 +47,13 @@ def test_a_second_export_adds_no_duplicates(database, kind, location, orthobench
     assert again.out.strip().endswith("2 unchanged")
     assert kind == "mlflow" or files == {file: file.stat().st_size for file in files}
     with open_store(database) as store:
-        run = store.find("abc1")
+        run = store.find("abc1" * 4)
         add_rows(store, run.id, [30], {"status": Status.FINISHED, "iterations": 30})
     third = orthobench(*command)
     assert "1 unchanged" in third.out
     with open_store(database) as store:
-        sent = read_back(kind, location, "abc1")
-        assert sent.points == as_sent(kind, stored(store, "abc1"))
+        sent = read_back(kind, location, "abc1" * 4)
+        assert sent.points == as_sent(kind, stored(store, "abc1" * 4))
         assert (sent.doubles, sent.status) == ([], "finished")
 
 
@@ -61,20 +61,20 @@ def test_points_that_the_database_has_not_are_replaced_and_told(database, kind, 
     command = ("db", "export", "--db", database, "--to", f"{kind}:{location}")
     orthobench(*command)
     with open_store(database) as store:
-        run = store.find("abc1")
+        run = store.find("abc1" * 4)
         store.rewind(run.id, 0, "token")
         add_rows(store, run.id, [7], {"iterations": 7})
     assert "1 replaced" in orthobench(*command).out
     with open_store(database) as store:
-        sent = read_back(kind, location, "abc1")
-        assert sent.points == as_sent(kind, stored(store, "abc1"))
+        sent = read_back(kind, location, "abc1" * 4)
+        assert sent.points == as_sent(kind, stored(store, "abc1" * 4))
         assert sent.doubles == []
 
 
 def test_the_python_api_exports_chosen_runs(database, kind, location):
     with ob.open_results(database) as results:
-        assert str(results.export(f"{kind}:{location}", "abc0")).endswith("1 added")
-    assert read_back(kind, location, "abc0").status == "finished"
+        assert str(results.export(f"{kind}:{location}", "abc0" * 4)).endswith("1 added")
+    assert read_back(kind, location, "abc0" * 4).status == "finished"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def database(tmp_path) -> str:
     with open_store(str(tmp_path / "r.db"), create=True) as store:
         for seed in range(3):
             store.start(
-                make_run_record(key=f"first{seed}", seed=seed), "e", {"cpu": "x"}, tags=["old", "a"][: seed % 3]
+                make_run_record(key=f"{seed:016x}", seed=seed), "e", {"cpu": "x"}, tags=["old", "a"][: seed % 3]
             )
     return str(tmp_path / "r.db")
 
@@ -30,7 +30,7 @@ def database(tmp_path) -> str:
 def enlarge(database: str) -> None:
     with open_store(database) as store, store.engine.begin() as connection:
         columns = {"environment_id": 1, "status": "finished", "seconds": {}, "iterations": 10, "final_value": 0.5}
-        records = [make_run_record(key=f"k{i:06}", seed=i) | columns for i in range(MANY)]
+        records = [make_run_record(key=f"{i + 16:016x}", seed=i) | columns for i in range(MANY)]
         connection.execute(insert(Run), records)
         connection.execute(insert(Tag), [{"run_id": i, "name": "new"} for i in range(4, MANY + 4, 3)])
 

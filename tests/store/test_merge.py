@@ -27,6 +27,9 @@ def databases(tmp_path):
         yield target, source
 
 
+A_KEY, B_KEY, C_KEY, D_KEY, K_KEY = (digit * 16 for digit in "abcde")
+
+
 def enter(store: Store, key: str, values: list[float], status: Status = Status.FINISHED, machine: str = "m") -> None:
     run = store.start(make_run_record(key=key), machine, {"cpu": machine})
     rows = [MetricRow("test", "x", i, i, value) for i, value in enumerate(values)]
@@ -55,18 +58,18 @@ def dump(path: Path) -> list[str]:
 
 def test_all_runs_of_both_are_there_once(databases, tmp_path):
     target, source = databases
-    enter(target, "a", [1.0], machine="one")
-    enter(target, "b", [2.0, 1.5], machine="one")
-    enter(source, "c", [math.nan, math.inf, 0.1 + 0.2], Status.DIVERGED, machine="other")
-    enter(source, "b", [2.0, 1.5], machine="other")
-    enter(source, "d", [4.0], machine="one")
-    target.tag(["b"], ["mine", "both"])
-    source.tag(["b", "d"], ["both", "theirs"])
+    enter(target, A_KEY, [1.0], machine="one")
+    enter(target, B_KEY, [2.0, 1.5], machine="one")
+    enter(source, C_KEY, [math.nan, math.inf, 0.1 + 0.2], Status.DIVERGED, machine="other")
+    enter(source, B_KEY, [2.0, 1.5], machine="other")
+    enter(source, D_KEY, [4.0], machine="one")
+    target.tag([B_KEY], ["mine", "both"])
+    source.tag([B_KEY, D_KEY], ["both", "theirs"])
     source.add_benchmark("bench", {"seconds": 0.1}, "other", {"cpu": "other"})
-    expected = contents(target) | {key: value for key, value in contents(source).items() if key in "cd"}
+    expected = contents(target) | {key: value for key, value in contents(source).items() if key in (C_KEY, D_KEY)}
     merged = merge(source, target)
     assert contents(target) == expected
-    assert (merged.added, merged.replaced, merged.unchanged) == (["c", "d"], [], ["b"])
+    assert (merged.added, merged.replaced, merged.unchanged) == ([C_KEY, D_KEY], [], [B_KEY])
     assert merged.rows == {
         "environment": 1,
         "benchmark": 1,
@@ -77,11 +80,11 @@ def test_all_runs_of_both_are_there_once(databases, tmp_path):
         "source": 0,
         "weights": 0,
     }
-    assert [target.get(key).tags for key in "bd"] == [["both", "mine", "theirs"], ["both", "theirs"]]
+    assert [target.get(key).tags for key in (B_KEY, D_KEY)] == [["both", "mine", "theirs"], ["both", "theirs"]]
     assert [benchmark.environment.facts for benchmark in target.benchmarks()] == [{"cpu": "other"}]
     before = dump(tmp_path / "here.db")
     again = merge(source, target)
-    assert (again.added, again.replaced, again.unchanged) == ([], [], ["c", "b", "d"])
+    assert (again.added, again.replaced, again.unchanged) == ([], [], [C_KEY, B_KEY, D_KEY])
     assert set(again.rows.values()) == {0}
     assert dump(tmp_path / "here.db") == before
 
@@ -105,27 +108,27 @@ def test_all_runs_of_both_are_there_once(databases, tmp_path):
 def test_of_two_the_one_that_got_further_is_kept(databases, target_state, source_state, is_replaced):
     target, source = databases
     for store, (status, count), machine in ((target, target_state, "ours"), (source, source_state, "theirs")):
-        enter(store, "k", [float(len(machine) + i) for i in range(count)], status, machine)
-    expected = contents(source if is_replaced else target)["k"]
+        enter(store, K_KEY, [float(len(machine) + i) for i in range(count)], status, machine)
+    expected = contents(source if is_replaced else target)[K_KEY]
     if is_replaced and source_state[0] == Status.RUNNING:
         expected = (Status.INTERRUPTED, *expected[1:])
     merged = merge(source, target)
-    assert (merged.replaced, merged.unchanged) == ((["k"], []) if is_replaced else ([], ["k"]))
-    assert contents(target)["k"] == expected
+    assert (merged.replaced, merged.unchanged) == (([K_KEY], []) if is_replaced else ([], [K_KEY]))
+    assert contents(target)[K_KEY] == expected
 
 
 def test_segments_follow_their_run(databases):
     """The environments have other numbers in the target, and both databases had begun the run."""
     target, source = databases
-    enter(target, "first", [1.0], machine="one")
-    enter(target, "k", [1.0], Status.INTERRUPTED, machine="one")
-    target.rewind(target.get("k").id, -1, "lost")
+    enter(target, A_KEY, [1.0], machine="one")
+    enter(target, K_KEY, [1.0], Status.INTERRUPTED, machine="one")
+    target.rewind(target.get(K_KEY).id, -1, "lost")
     for first, machine in ((-1, "two"), (3, "three")):
-        enter(source, "k", [], Status.FINISHED, machine=machine)
-        source.rewind(source.get("k").id, first, machine)
-        source.log(source.get("k").id, [], [], {}, f"kernels of {machine}")
+        enter(source, K_KEY, [], Status.FINISHED, machine=machine)
+        source.rewind(source.get(K_KEY).id, first, machine)
+        source.log(source.get(K_KEY).id, [], [], {}, f"kernels of {machine}")
     assert merge(source, target).rows["segment"] == 2
-    segments = target.segments([target.get("k").id])
+    segments = target.segments([target.get(K_KEY).id])
     assert [(row.iteration, row.write_token, row.backend, row.environment.facts) for row in segments] == [
         (0, "two", "kernels of two", {"cpu": "two"}),
         (3, "three", "kernels of three", {"cpu": "three"}),
@@ -135,25 +138,25 @@ def test_segments_follow_their_run(databases):
 
 def test_a_run_that_nobody_here_is_at_does_not_say_running(databases):
     target, source = databases
-    enter(source, "k", [1.0], Status.RUNNING)
+    enter(source, K_KEY, [1.0], Status.RUNNING)
     merge(source, target)
-    assert target.get("k").status == Status.INTERRUPTED
+    assert target.get(K_KEY).status == Status.INTERRUPTED
 
 
 def test_a_run_that_is_being_trained_here_is_left_alone(databases):
     target, source = databases
-    enter(target, "k", [1.0], Status.RUNNING)
-    enter(source, "k", [1.0, 2.0])
+    enter(target, K_KEY, [1.0], Status.RUNNING)
+    enter(source, K_KEY, [1.0, 2.0])
     before = contents(target)
-    assert merge(source, target, lambda key: key == "k").unchanged == ["k"]
+    assert merge(source, target, lambda key: key == K_KEY).unchanged == [K_KEY]
     assert contents(target) == before
 
 
 def test_a_merge_that_fails_changes_nothing(databases, tmp_path):
     target, source = databases
-    enter(target, "k", [1.0], Status.FAILED)
-    enter(source, "a", [1.0], machine="other")
-    enter(source, "k", [1.0, 2.0])
+    enter(target, K_KEY, [1.0], Status.FAILED)
+    enter(source, A_KEY, [1.0], machine="other")
+    enter(source, K_KEY, [1.0, 2.0])
     before = dump(tmp_path / "here.db")
 
     def fail(key: str) -> bool:
@@ -162,7 +165,7 @@ def test_a_merge_that_fails_changes_nothing(databases, tmp_path):
     with pytest.raises(SystemError):
         merge(source, target, fail)
     assert dump(tmp_path / "here.db") == before
-    assert merge(source, target).added == ["a"]
+    assert merge(source, target).added == [A_KEY]
 
 
 def test_what_is_said_of_a_run_is_joined(databases):
@@ -177,17 +180,17 @@ def test_what_is_said_of_a_run_is_joined(databases):
     try:
         for store, remarks, status in ((target, "xy", Status.FAILED), (source, "yz", Status.FINISHED)):
             table.create(store.engine)
-            enter(store, "first" if store is target else "second", [1.0], status)
-            enter(store, "k", [1.0], status)
+            enter(store, A_KEY if store is target else B_KEY, [1.0], status)
+            enter(store, K_KEY, [1.0], status)
             with store.engine.execution_options(writes=True).begin() as connection:
-                rows = [{"run_id": store.get("k").id, "words": words} for words in remarks]
+                rows = [{"run_id": store.get(K_KEY).id, "words": words} for words in remarks]
                 connection.execute(sa.insert(table), rows)
         assert merge(source, target).rows["remark"] == 1
         assert merge(source, target).rows["remark"] == 0
         with target.engine.connect() as connection:
             remark_rows = connection.execute(sa.select(table).order_by(table.c.words)).all()
-        assert remark_rows == [(target.get("k").id, words) for words in "xyz"]
-        assert target.get("k").status == Status.FINISHED
+        assert remark_rows == [(target.get(K_KEY).id, words) for words in "xyz"]
+        assert target.get(K_KEY).status == Status.FINISHED
     finally:
         Base.metadata.remove(table)
 
