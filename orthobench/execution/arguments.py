@@ -177,7 +177,10 @@ OPTIONS: dict[str, Kind] = {
     "slurm": _SOME_TEXTS,
     "group_minutes": (Annotated[float, BeforeValidator(_real)], "a positive number"),
     "checkpoint_every": (_SECONDS, "a number of seconds of at least 0"),
-    "tags": (Annotated[Any, BeforeValidator(_tags)], "words of up to 64 characters and without commas"),
+    "tags": (
+        Annotated[Any, BeforeValidator(_tags)],
+        "words of up to 64 characters, without commas, and other than none, which selects runs without a tag",
+    ),
     "checkpoints": _PLACE,
     "weights": _PLACE,
     "budget": (_SECONDS, "a number of seconds of at least 0"),
