@@ -89,8 +89,8 @@ def test_a_grid_runs_its_pairs_and_on_request_everything(run) -> None:
     """No two values of different parameters are left out together; a sample of 4 x 3 x 3 cases has 12 or a few more."""
     passed = re.findall(r"PASSED .*::test_sampled\[(\w+)-(\w)-(\d)\]", run(GRID, []))
     assert 12 <= len(passed) <= 15
-    for one, other, count in ((0, 1, 9), (0, 2, 12), (1, 2, 12)):
-        assert len({(case[one], case[other]) for case in passed}) == count
+    for first, second, count in ((0, 1, 9), (0, 2, 12), (1, 2, 12)):
+        assert len({(case[first], case[second]) for case in passed}) == count
     assert run(GRID, []).count("::test_whole[") == 12
     assert "48 passed" in run(GRID, [], "--whole-grids")
 

@@ -299,8 +299,8 @@ def refuse_views(engine: Engine) -> None:
     names = [VERSION_TABLE, *Base.metadata.tables]
     with engine.connect() as connection:
         views = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'view'")).scalars().all()
-    if found := [f"its {view} is a view, not a table" for view in views if str(view).lower() in names]:
-        raise damaged(database_name(engine), *found)
+    if problems := [f"its {view} is a view, not a table" for view in views if str(view).lower() in names]:
+        raise damaged(database_name(engine), *problems)
 
 
 def refuse_triggers(engine: Engine) -> None:

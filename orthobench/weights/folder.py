@@ -235,8 +235,8 @@ def remove(database: str, key: str, records: Iterable[Weights], weights_at: str 
     Raises:
         StorageError: a file cannot be removed.
     """
-    beside = weights_folder(database)
-    own = [] if Path(beside.root).is_symlink() else [beside]
+    nearby = weights_folder(database)
+    own = [] if Path(nearby.root).is_symlink() else [nearby]
     own += [] if weights_at is None else [weights_folder(database, weights_at)]
     for record in records:
         try:

@@ -437,10 +437,10 @@ def test_a_broken_row_is_left_out_until_it_is_repaired(postgres, orthobench, cap
     shown = make_url(postgres).render_as_string()
     fix = f"`{shell_command('db', 'repair', '--db', shown)}` mends or removes them"
     with open_store(postgres) as store:
-        found = {"run": len(store.runs())}
-        found |= {"metric": len(store.metric_values([1, 2, 3])), "trace": len(store.traces([1, 2, 3]))}
+        counts = {"run": len(store.runs())}
+        counts |= {"metric": len(store.metric_values([1, 2, 3])), "trace": len(store.traces([1, 2, 3]))}
     table = statement.split()[1]
-    assert found == dict.fromkeys(("run", "metric", "trace"), 3) | {table: 2}
+    assert counts == dict.fromkeys(("run", "metric", "trace"), 3) | {table: 2}
     assert f"{shown}: 1 row is broken and left out ({line}" in caplog.text
     assert fix in caplog.text
     info = orthobench("db", "info", "--db", postgres)

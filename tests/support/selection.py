@@ -29,8 +29,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not 1 <= number <= shares:
             raise pytest.UsageError(f"--turn={turn}: give 1/{shares} to {shares}/{shares}")
         chosen = [item for item in chosen if zlib.crc32(item.nodeid.encode()) % shares == number - 1]
-    kept = set(chosen)
-    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    selected = set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item not in selected])
     items[:] = chosen
 
 
