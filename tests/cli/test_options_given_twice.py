@@ -34,7 +34,7 @@ COLLECTING = [case for case in OPTIONS if case.values[2].multiple]
 
 
 def test_the_walk_reaches_every_command():
-    assert len(list(commands(ROOT))) == 33
+    assert len(list(commands(ROOT))) == 34
     assert {"--models", "--seed", "--format", "--version", "--prune"} <= {
         name for case in OPTIONS for name in case.values[2].opts
     }
