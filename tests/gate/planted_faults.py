@@ -415,8 +415,8 @@ FAULTS = (
     fault(
         "forget bias not added",
         "models/lstm.py",
-        "self.bias + self.forget_offset",
-        "self.bias",
+        "bias + self.forget_offset",
+        "bias",
         "models/test_models.py",
         "adding/exact",
     ),

@@ -271,8 +271,8 @@ def runs_in_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         pytest.skip("no C compiler")
     serves, answers = native.serves, []
 
-    def noting(name: str, *tensors: Tensor | None) -> bool:
-        answer = serves(name, *tensors)
+    def noting(name: str, layout: str, *tensors: Tensor | None) -> bool:
+        answer = serves(name, layout, *tensors)
         if any(tensor is not None and tensor.dtype is torch.float32 for tensor in tensors):
             answers.append(answer)
         return answer
