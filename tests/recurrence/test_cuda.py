@@ -280,7 +280,8 @@ class TestKernels:
             assert error < 3 * torch.linalg.vector_norm(b - e) + 1e-6 * torch.linalg.vector_norm(e)
 
 
-@pytest.mark.parametrize("which", ["gpu and not slow", pytest.param("gpu and slow", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["gpu and not slow", "gpu and slow"])
 @pytest.mark.skipif(ON_GPU or INTERPRETED, reason="the kernels' tests run in this process")
 def test_in_the_interpreter(which: str) -> None:
     run_interpreted(__file__, which)

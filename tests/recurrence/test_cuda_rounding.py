@@ -84,6 +84,7 @@ def test_the_model_rounds_towards_zero() -> None:
     assert towards_zero(np.array([-1 - 1e-9, 1 + 1e-9, 1 - 1e-9])).tolist() == [-1.0, 1.0, 1 - 2.0**-24]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(ON_GPU or INTERPRETED, reason="the kernels' tests run in this process")
 def test_in_the_interpreter() -> None:
     run_interpreted(__file__, "gpu")

@@ -80,6 +80,7 @@ def test_the_cuda_kernels_give_each_run_the_bits_that_it_has_alone(form: str, fi
     assert launches == (0 if form == "diagonal" else 2), "one launch forward, and one backward"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(ON_GPU or INTERPRETED, reason="the kernels' tests run in this process")
 def test_in_the_interpreter() -> None:
     run_interpreted(__file__, "gpu")

@@ -99,7 +99,7 @@ def test_old_runs_get_their_metrics_declarations(old):
         copied = ", ".join(others)
         for number, task in enumerate([*builtin, "parity", "copied"]):
             source = f"SELECT ?, ?, {copied} FROM run LIMIT 1"
-            connection.execute(f'INSERT INTO run ("key", "task", {copied}) {source}', (str(number), task))
+            connection.execute(f'INSERT INTO run ("key", "task", {copied}) {source}', (f"{number:016x}", task))
         connection.execute("UPDATE run SET metric = 'balance', goal = 'max' WHERE task IN ('parity', 'copied')")
         connection.execute("UPDATE run SET task = 'copying' WHERE task = 'copied'")
         for task in builtin:

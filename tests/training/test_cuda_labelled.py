@@ -94,6 +94,7 @@ def test_runs_that_train_together_have_the_bits_of_runs_alone(model, n):
             torch.testing.assert_close(together[seed][name], value, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(ON_GPU or INTERPRETED, reason="the steps are tested in this process")
 def test_in_the_interpreter(cuda_stub_environment):
     """On the stub, since autograd asks CUDA for its devices."""
