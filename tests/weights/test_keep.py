@@ -199,5 +199,5 @@ def test_a_record_that_names_a_foreign_file_removes_nothing(tmp_path, tiny):
 
 
 def test_an_unknown_mode_is_refused():
-    with pytest.raises(UsageError, match="keep_weights='all' is not known: give none, last, best, both"):
+    with pytest.raises(UsageError, match="unknown keep_weights 'all': known: best, both, last, none"):
         ob.ExecutionOptions(keep_weights="all")
