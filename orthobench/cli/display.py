@@ -183,10 +183,6 @@ def print_plan(plan: SweepPlan) -> None:
     for change in dict.fromkeys(run.change for run in plan.runs if run.older_run):
         keys = " ".join(run.older_run.key for run in plan.runs if run.older_run and run.change == change)
         typer.echo(f"stale: {change}; the older results stay in the database: {keys}")
-    for number, group in enumerate(plan.groups, 1):
-        spec, keys = group[0].config.spec, " ".join(run.key for run in group)
-        words = f"{len(group)} runs together" if len(group) > 1 else "1 run alone"
-        typer.echo(f"group {number} of {len(plan.groups)}: {spec.task} {spec.model}, {words}: {keys}")
     if plan.estimates is None:
         return
     typer.echo(f"to train: {_in_words(plan.totals())}")

@@ -147,15 +147,6 @@ GpuShare = Annotated[
         "--gpu-share", min=1, metavar="K", help="Runs on one GPU at once; without NVIDIA's MPS they take turns on it."
     ),
 ]
-GpuBatch = Annotated[
-    str | None,
-    typer.Option(
-        "--gpu-batch",
-        metavar="K|auto",
-        help="Train up to K runs of equal sizes together on one GPU, each kernel in one launch for all, without CUDA "
-        "graphs; auto: estimate K.",
-    ),
-]
 ExecutorName = Annotated[
     str,
     typer.Option(

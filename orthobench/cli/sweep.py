@@ -20,7 +20,6 @@ from orthobench.cli.options import (
     DryRun,
     ExecutorName,
     Given,
-    GpuBatch,
     GpuShare,
     GroupMinutes,
     Jobs,
@@ -99,7 +98,6 @@ def command(
     group_minutes: GroupMinutes = None,
     jobs: Jobs = None,
     gpu_share: GpuShare = 1,
-    gpu_batch: GpuBatch = None,
     on_divergence: OnDivergence = "stop",
     budget: BudgetTime = None,
     dry_run: DryRun = False,
@@ -132,7 +130,6 @@ def command(
     from orthobench.cli.summaries import print_summary
     from orthobench.errors import UsageError
     from orthobench.execution.budget import parse_duration
-    from orthobench.execution.groups import parse_group_size
 
     options = api.ExecutionOptions(
         device=device,
@@ -141,7 +138,6 @@ def command(
         executor=executor,
         jobs=jobs,
         gpu_share=gpu_share,
-        gpu_batch=None if gpu_batch is None else parse_group_size(gpu_batch),
         threads=threads,
         slurm=tuple(slurm or ()),
         group_minutes=group_minutes,

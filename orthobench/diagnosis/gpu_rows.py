@@ -7,7 +7,6 @@ model's row is its whole training step.
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -18,11 +17,10 @@ from orthobench.bench.constraints import CONSTRAINTS
 from orthobench.bench.models import step_on_noise
 from orthobench.bench.suite import ConstraintStep
 from orthobench.diagnosis import gpu_kernel_rows
-from orthobench.diagnosis.gpu_timing import Device, Row, Run, Sizes, Values, captured, timed
+from orthobench.diagnosis.gpu_timing import Device, Row, Sizes, Values, captured, timed
 from orthobench.plugins import Catalog
 from orthobench.recurrence.call import Call
 from orthobench.recurrence.cuda import self_test, verdicts
-from orthobench.recurrence.meeting import Meeting
 
 FIRST_MODELS = (("scornn", 170), ("scornn", 512), ("lstm", 128), ("gru", 128), ("rnn", 360), ("exprnn", 170))
 
@@ -43,7 +41,6 @@ def rows_on(device: Device, sizes: Sizes) -> Iterator[Row]:
     yield from _machine(device, sizes)
     for n in (*sizes.row[1:], *sizes.step[1:]):
         yield from gpu_kernel_rows.recurrences(device, n, sizes)
-    yield from _groups(device, sizes)
     for n in sizes.row:
         yield from gpu_kernel_rows.row_plans(device, n, sizes)
     for n in sizes.step:
@@ -81,26 +78,6 @@ def _models(device: Device, models: Any, sizes: Sizes) -> Iterator[Row]:
             return device.timed(step)
 
         yield Row(f"training step of {name}, n={n}, B=50", measure)
-
-
-def _groups(device: Device, sizes: Sizes) -> Iterator[Row]:
-    """Yield ten training steps of runs that train together, for some numbers of runs: `sweep --gpu-batch`."""
-    for runs in (1, 2, 4, 8):
-
-        def measure(runs: int = runs) -> Values:
-            (entry,) = (entry for entry in Catalog() if entry.kind == "model" and entry.name == "scornn")
-            steps = [step_on_noise(entry.load(), device.torch_device, 170, sizes.model_steps) for _ in range(runs)]
-            functions = [functools.partial(_ten_times, step) for step in steps]
-            together: Meeting[None] = Meeting()
-            values = device.timed(lambda: list(together.run(functions)))
-            return {**values, "common_launches": together.launches}
-
-        yield Row(f"training together: ten steps of {runs} scornn, n=170, B=50", measure)
-
-
-def _ten_times(step: Run) -> None:
-    for _ in range(10):
-        step()
 
 
 def _machine(device: Device, sizes: Sizes) -> Iterator[Row]:

@@ -169,10 +169,6 @@ OPTIONS: dict[str, Kind] = {
     **{name: ARGUMENTS[name] for name in ("jobs", "plugins", "data_folder")},
     "executor": (_NAME, "local, ray, ray://HOST:PORT, or slurm"),
     "gpu_share": A_COUNT,
-    "gpu_batch": (
-        Annotated[Any, BeforeValidator(lambda value: value if value == "auto" else _whole(value))],
-        "a whole number of at least 1, or 'auto'",
-    ),
     "threads": A_COUNT,
     "slurm": _SOME_TEXTS,
     "group_minutes": (Annotated[float, BeforeValidator(_real)], "a positive number"),

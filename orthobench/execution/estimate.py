@@ -168,8 +168,6 @@ class Estimator:
 def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> list[Experience]:
     """Return what runs on this kind of device tell, the newest first.
 
-    Runs that trained in a group on a GPU are left out: their iterations have no time of their own.
-
     Args:
         device: "cpu" or "cuda".
         hardware_name: the processor or GPU to estimate for; None for any.
@@ -178,7 +176,7 @@ def experiences(runs: Sequence[Run], device: str, hardware_name: str | None) -> 
     known = []
     for run in sorted(runs, key=lambda run: (run.created_at, run.id), reverse=True):
         facts = run.environment.facts
-        if run.device != device or "gpu_batch" in facts or not run.iterations or not run.seconds.get("train"):
+        if run.device != device or not run.iterations or not run.seconds.get("train"):
             continue
         is_other = hardware_name is not None and facts.get(kind) != hardware_name
         known.append(

@@ -45,7 +45,6 @@ class Job:
         checkpoints: the folder or URL of all runs' checkpoints.
         plugins: the user's plugin files with their text: another machine or a later edit does not change the run.
         data_folder: None for the usual folder.
-        gpu_batch: number of runs that train together with this one on the GPU, itself included.
         keep_weights: which weights the run keeps at its end.
         weights: the folder or URL of kept weights; None for the usual place.
         threads: None for torch's own number.
@@ -62,7 +61,6 @@ class Job:
     device: DeviceName = "cpu"
     backend: BackendName = "auto"
     cuda_graph: GraphMode = "auto"
-    gpu_batch: int = 1
     keep_weights: KeepWeights = "none"
     weights: str | None = None
     threads: int | None = None
@@ -104,16 +102,11 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The ending of a job, and its cause in one line unless it is a result.
-
-    Attributes:
-        lacks_memory: whether the run failed for a lack of memory.
-    """
+    """The ending of a job, and its cause in one line unless it is a result."""
 
     job: Job
     ending: Ending
     cause: str = ""
-    lacks_memory: bool = False
 
 
 SinkFactory = Callable[[Job], AbstractContextManager[EventSink]]
@@ -171,7 +164,6 @@ def train_job(
                     checkpoint_every=job.checkpoint_every,
                     backend=job.backend,
                     cuda_graph=job.cuda_graph,
-                    gpu_batch=job.gpu_batch,
                     on_divergence=job.on_divergence,
                     tags=job.tags,
                     keeper=WeightsKeeper(job.keep_weights, weights_folder(job.database, job.weights, job.checkpoints)),
@@ -200,7 +192,7 @@ def attempt(
         cause = str(error) if isinstance(error, OutOfMemory) else one_line(error)
         with suppress(Exception), open_store(job.database) as database:  # the database may be what failed
             record_failure(database, job, cause)
-        return Outcome(job, Ending.FAILED, cause, isinstance(error, OutOfMemory))
+        return Outcome(job, Ending.FAILED, cause)
     if run.status == Status.DIVERGED:
         return Outcome(job, Ending.DIVERGED, run.message or "")
     return Outcome(job, Ending.FINISHED)

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from orthobench.data import use_data_folder
-from orthobench.errors import UsageError
 from orthobench.execution.budget import Budget
 from orthobench.execution.display import Display
 from orthobench.execution.options import ExecutionOptions
@@ -65,12 +64,8 @@ def open_session(
         if cluster is None:
             check_backend(options.backend, device)
             check_graph(options.cuda_graph, device)
-            if options.gpu_batch is not None and device.type != "cuda":
-                raise UsageError(
-                    "--gpu-batch is for runs on a GPU (gpu_batch=), and these are on the CPU: leave it out"
-                )
             at_once = 1
-            if options.jobs != 0 and options.gpu_batch is None:
+            if options.jobs != 0:
                 at_once = len(worker_slots(device, options.jobs, options.gpu_share, torch.get_num_threads()))
         else:
             at_once = cluster.room()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from orthobench.errors import UsageError
 from orthobench.execution.arguments import OPTIONS, read
-from orthobench.execution.groups import GroupSize
 from orthobench.sinks.targets import Target, parse_target
 from orthobench.training.devices import BackendName, DeviceName
 from orthobench.training.graph import GraphMode
@@ -27,8 +26,6 @@ class ExecutionOptions:
         jobs: runs at once, each in its own process; 0: one after the other in this process; None: one per core, or as
             many as the GPUs take.
         gpu_share: runs on one GPU at once; without NVIDIA's MPS they take turns on it.
-        gpu_batch: runs that train together on one GPU, in this process and with common launches, or "auto"; None: each
-            run has a process.
         threads: with Ray and SLURM, the threads and CPUs of each run.
         slurm: with SLURM, options of sbatch such as "partition=gpu,time=2:00:00", or names of TOML files with them.
         group_minutes: with SLURM, the minutes of estimated training in one task; None for 60.
@@ -55,7 +52,6 @@ class ExecutionOptions:
     executor: str = "local"
     jobs: int | None = None
     gpu_share: int = 1
-    gpu_batch: GroupSize | None = None
     threads: int | None = None
     slurm: tuple[str, ...] = ()
     group_minutes: float | None = None
@@ -88,7 +84,6 @@ class ExecutionOptions:
                 f"-j 0 is for runs in this process (jobs=0): leave it out with --executor {self.executor}, or give a "
                 "limit"
             )
-        self._check_gpu_batch()
         if self.executor != "slurm" and (self.slurm or self.group_minutes is not None):
             raise UsageError("--slurm and --group-minutes are for --executor slurm (slurm=, group_minutes=)")
         if self.group_minutes is not None and not self.group_minutes > 0:
@@ -102,20 +97,3 @@ class ExecutionOptions:
             UsageError: a destination is unknown, or its package is not installed.
         """
         return list(dict.fromkeys(map(parse_target, self.log_to)))
-
-    def _check_gpu_batch(self) -> None:
-        if self.gpu_batch is None:
-            return
-        if self.gpu_batch != "auto" and self.gpu_batch < 1:
-            raise UsageError(f"--gpu-batch {self.gpu_batch}: give a number of runs of at least 1, or auto (gpu_batch=)")
-        others = {
-            f"--executor {self.executor}": self.executor != "local",
-            f"-j {self.jobs}": bool(self.jobs),
-            f"--gpu-share {self.gpu_share}": self.gpu_share > 1,
-            "--cuda-graph on": self.cuda_graph == "on",
-        }
-        for option, is_given in others.items():
-            if is_given:
-                raise UsageError(
-                    f"--gpu-batch trains its runs in this process and without CUDA graphs: leave {option} out"
-                )

@@ -53,7 +53,6 @@ class SweepPlan:
         estimates: by run key, the estimates of all pending runs; None if nothing was estimated.
         at_once: number of runs that train at the same time.
         budget: seconds within which runs start; None for no limit.
-        groups: the selected runs by the groups that train together on a GPU; empty without `gpu_batch`.
         machine: the memory of the machine in bytes; None where the runs train on others.
     """
 
@@ -62,7 +61,6 @@ class SweepPlan:
     estimates: Mapping[str, Estimate] | None
     at_once: int
     budget: float | None
-    groups: Sequence[Sequence[PlannedRun]] = ()
     machine: int | None = None
 
     @cached_property
@@ -89,7 +87,7 @@ def make_plan(
         selected = [run for run in planned if run.is_pending]
     else:
         selected = within(planned, estimates, budget, at_once)
-    return SweepPlan(list(planned), selected, estimates, at_once, budget, machine=machine)
+    return SweepPlan(list(planned), selected, estimates, at_once, budget, machine)
 
 
 def _totals(estimates: Collection[Estimate], at_once: int, machine: int | None) -> Totals:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -18,7 +18,6 @@ from orthobench.errors import UsageError
 from orthobench.execution.budget import Budget, by_priority
 from orthobench.execution.display import Display, JobsDisplay
 from orthobench.execution.estimate import Estimate, Estimator, profile_job
-from orthobench.execution.groups import GroupExecutor, group_size, make_groups
 from orthobench.execution.job import Ending, Executor, Job, Outcome, SinkFactory, train_job
 from orthobench.execution.options import ExecutionOptions
 from orthobench.execution.planner import SweepPlan, make_plan
@@ -122,10 +121,7 @@ class Session:
         estimates = self._estimates(by_priority(planned)) if needs_estimates else None
         self.seconds = {key: entry.seconds for key, entry in (estimates or {}).items()}
         machine = psutil.virtual_memory().total if self.cluster is None else None
-        sweep_plan = make_plan(planned, estimates, budget, self.at_once, machine)
-        if self.options.gpu_batch is None:
-            return sweep_plan
-        return replace(sweep_plan, groups=make_groups(sweep_plan.selected, lambda run: run.config, self._group_size))
+        return make_plan(planned, estimates, budget, self.at_once, machine)
 
     def sweep(
         self,
@@ -255,7 +251,7 @@ class Session:
 
     def outcomes(self, jobs: Sequence[Job], at_once: int | None = None) -> Iterator[Outcome]:
         """Yield the outcomes of jobs as they end."""
-        in_process = self.cluster is None and self.options.jobs == 0 and self.options.gpu_batch is None
+        in_process = self.cluster is None and self.options.jobs == 0
         with self.display.open_jobs(len(jobs), in_process) as display, self.open_store.waiting(self.stop):
             executor = self._executor(display, at_once)
             for outcome in executor.run(jobs, lambda: not self.is_over_budget()):
@@ -274,8 +270,6 @@ class Session:
             return SlurmExecutor(self.cluster, store, self.seconds, open_sink, self.stop, display.print_line)
         if self.cluster is not None:
             return RayExecutor(self.cluster, store, open_sink, self.stop, display.print_line)
-        if options.gpu_batch is not None:
-            return GroupExecutor(self._group_size, open_sink, self.stop, store)
         if options.jobs == 0:
             return SerialExecutor(open_sink, self.stop, store)
         cores = torch.get_num_threads()
@@ -294,10 +288,6 @@ class Session:
                 yield Tee(shown, logs.sink(job.spec.key))
 
         return open_both
-
-    def _group_size(self, config: RunConfig) -> int:
-        assert self.options.gpu_batch is not None
-        return group_size(config, self.options.gpu_batch, self.device)
 
     @property
     def _weights_place(self) -> str:

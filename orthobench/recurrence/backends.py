@@ -19,7 +19,7 @@ _default = AUTO
 
 
 class _Record(threading.local):
-    """The record of this thread's calls: runs that train together have a thread each."""
+    """The record of this thread's calls."""
 
     def __init__(self) -> None:
         self.used: set[str] = set()

@@ -1,12 +1,8 @@
-"""The autograd function of every operation that has kernels: a forward and a hand-written backward pass.
-
-In a meeting (`meeting`) of runs, the passes of kernels that take runs are run for several runs at once. A traced
-backward pass runs alone.
-"""
+"""The autograd function of every operation that has kernels: a forward and a hand-written backward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -17,7 +13,6 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from orthobench.recurrence import meeting
 from orthobench.recurrence.call import Call, Convolution, Projection, Result, State
 
 
@@ -93,7 +88,7 @@ class Tape:
     def last(self, index: int = 0) -> Tensor:
         """Return the gradient by one state at the last step alone, `[B, n]`, as `final` has it."""
         final = self.final[index]
-        return torch.zeros_like(self.states[index].select(-3, 0)) if final is None else final
+        return torch.zeros_like(self.states[index][0]) if final is None else final
 
     def all_steps(self) -> Tensor:
         """Return the gradient by the first state at every step, `[T, B, n]`, for kernels that read no other form."""
@@ -122,10 +117,6 @@ class Kernel(Protocol):
 
     A kernel with a true attribute `forgets_states` returns the outputs in place of the states at every step. What it
     saves begins with the final state.
-
-    A kernel with a true attribute `takes_runs` also takes tensors with a leading dimension: `[runs, T, B, n]`, a weight
-    `[runs, n, n]`, and so on. Each run's results are those that it has alone, up to `run_tolerance` (see
-    `meeting.Pass`; 0 where it is missing).
 
     A kernel with a true attribute `reads` makes `Arguments.reading`, and its backward pass takes `Tape.reading`. The
     parameters' gradients then have "output_weight", dL/dV or None, where the kernel did not make it.
@@ -164,7 +155,7 @@ def run(kernel: type[Kernel], call: Call) -> Result:
         form = (kernel, parameters, tuple(vectors), norms, len(state), reading)
         outputs, *final = _KernelFunction.apply(*form, *tensors)
         return outputs, tuple(final)
-    states, saved = _forward(kernel, x, Arguments(weight, tuple(state), parameters | vectors), False)
+    states, saved = kernel.forward(x, Arguments(weight, tuple(state), parameters | vectors), False)
     return states[0], _final(kernel, states, saved)
 
 
@@ -176,7 +167,7 @@ def source(outputs: Tensor) -> Any:
 
 def may_read(kernel: type[Kernel], names: Container[str], norms: tuple[Tensor, ...]) -> bool:
     """Return whether a kernel's passes can make an output map, of parameters with these names and a trace's norms."""
-    return getattr(kernel, "reads", False) and "input_weight" in names and not norms and not meeting.is_on()
+    return getattr(kernel, "reads", False) and "input_weight" in names and not norms
 
 
 def _reading(
@@ -199,78 +190,6 @@ def _forgets(kernel: type[Kernel]) -> bool:
     return getattr(kernel, "forgets_states", False)
 
 
-def _forward(
-    kernel: type[Kernel], x: Tensor, arguments: Arguments, keep: bool
-) -> tuple[State, tuple[Tensor | None, ...]]:
-    """Run the forward pass: in a meeting together with those of other runs, if the kernel takes runs."""
-    if not (meeting.is_on() and getattr(kernel, "takes_runs", False)):
-        return kernel.forward(x, arguments, keep)
-    form, tensors = _parts(arguments)
-    width = len(arguments.state)
-
-    def run(tensors: meeting.Tensors) -> meeting.Tensors:
-        x, *others = tensors
-        assert x is not None
-        states, saved = kernel.forward(x, _arguments(form, others), keep)
-        return *states, *saved
-
-    results = _meet(kernel, ("forward", keep, form), (x, *tensors), run)
-    return tuple(each for each in results[:width] if each is not None), tuple(results[width:])
-
-
-def _backward(kernel: type[Kernel], arguments: Arguments, tape: Tape) -> Gradients:
-    """Run the backward pass: in a meeting together with those of other runs, if the kernel takes runs."""
-    if tape.norms or not (meeting.is_on() and getattr(kernel, "takes_runs", False)):
-        return kernel.backward(arguments, tape)
-    form, tensors = _parts(arguments)
-    width, length, names = len(tape.states), len(tensors), form[1]
-
-    def run(tensors: meeting.Tensors) -> meeting.Tensors:
-        others, states, rest = tensors[:length], tensors[length : length + width], tensors[length + width :]
-        common = Tape(
-            states=tuple(each for each in states if each is not None),
-            saved=tuple(rest[1 + width :]),
-            gradient=rest[0],
-            final=tuple(rest[1 : 1 + width]),
-            norms=(),
-            needs_weight=tape.needs_weight,
-        )
-        result = kernel.backward(_arguments(form, others), common)
-        return result.x, result.weight, *result.state, *(result.parameters.get(name) for name in names)
-
-    parts = (*tensors, *tape.states, tape.gradient, *tape.final, *tape.saved)
-    dx, dweight, *others = _meet(kernel, ("backward", tape.needs_weight, form), parts, run)
-    state = tuple(each for each in others[:width] if each is not None)
-    return Gradients(dx, dweight, state, dict(zip(names, others[width:], strict=True)))
-
-
-_Form = tuple[int, tuple[str, ...], tuple[tuple[str, Any], ...]]
-"""The number of states, the names of the parameters that are tensors, and the other parameters."""
-
-
-def _parts(arguments: Arguments) -> tuple[_Form, tuple[Tensor, ...]]:
-    """Return the form of a kernel's arguments, and their tensors."""
-    vectors = {name: value for name, value in arguments.parameters.items() if isinstance(value, Tensor)}
-    others = tuple((name, value) for name, value in arguments.parameters.items() if name not in vectors)
-    return (len(arguments.state), tuple(vectors), others), (arguments.weight, *arguments.state, *vectors.values())
-
-
-def _arguments(form: _Form, tensors: meeting.Tensors) -> Arguments:
-    """Return the arguments of a form that have these tensors."""
-    width, names, others = form
-    weight, *rest = (tensor for tensor in tensors if tensor is not None)
-    return Arguments(weight, tuple(rest[:width]), {**dict(others), **dict(zip(names, rest[width:], strict=True))})
-
-
-def _meet(
-    kernel: type[Kernel],
-    form: tuple[Any, ...],
-    tensors: meeting.Tensors,
-    run: Callable[[meeting.Tensors], meeting.Tensors],
-) -> meeting.Tensors:
-    return meeting.run(meeting.Pass((kernel, *form), tensors, run, getattr(kernel, "run_tolerance", 0.0)))
-
-
 class _KernelFunction(Function):
     @staticmethod
     def forward(
@@ -287,7 +206,7 @@ class _KernelFunction(Function):
     ) -> tuple[Tensor, ...]:
         """Run the kernel. `tensors` are the state's `width` tensors, then the parameters called `names`."""
         state, vectors = tensors[:width], dict(zip(names, tensors[width:], strict=True))
-        states, saved = _forward(kernel, x, Arguments(weight, state, {**parameters, **vectors}, reading), True)
+        states, saved = kernel.forward(x, Arguments(weight, state, {**parameters, **vectors}, reading), True)
         ctx.kernel, ctx.names, ctx.norms, ctx.width, ctx.reading = kernel, names, norms, width, reading
         ctx.parameters = {name: value for name, value in parameters.items() if name not in vectors}
         # x is not needed again: kept alive it would be the largest tensor of a training step.
@@ -316,6 +235,6 @@ class _KernelFunction(Function):
             needs_inputs=ctx.needs_input_grad[6],
         )
         parameters = ctx.parameters | dict(zip(names, vectors, strict=True))
-        result = _backward(ctx.kernel, Arguments(weight, tuple(state), parameters), tape)
+        result = ctx.kernel.backward(Arguments(weight, tuple(state), parameters), tape)
         by_name = (result.parameters.get(name) for name in names)
         return *(None,) * 6, result.x, result.weight, *result.state, *by_name

@@ -40,7 +40,6 @@ def train(
     checkpoint_every: float = 30.0,
     backend: BackendName = "auto",
     cuda_graph: GraphMode = "auto",
-    gpu_batch: int = 1,
     on_divergence: OnDivergence = "stop",
     tags: Sequence[str] = (),
     keeper: WeightsKeeper | None = None,
@@ -53,7 +52,6 @@ def train(
         checkpoint_every: seconds between checkpoints; more where saving takes over a hundredth of the time.
         backend: the kernels of the recurrence.
         cuda_graph: whether the training step runs as a CUDA graph; "auto" where device and model allow it.
-        gpu_batch: number of runs that train together in this process, for the record of a run on CUDA.
         on_divergence: "stop" ends a diverged run; "continue" trains for as long as its weights are finite.
         tags: names added to the run's own; they do not change its key.
         keeper: keeps the run's weights at its end; None keeps nothing.
@@ -74,7 +72,7 @@ def train(
         forget_used()
         trainer, checkpoint = resume(config, store, checkpoints, device)
         trainer.use_graph(cuda_graph)
-        database = DatabaseSink(store, device, config.sources, tags, trainer.graph is not None, gpu_batch)
+        database = DatabaseSink(store, device, config.sources, tags, trainer.graph is not None)
         trainer.state.segments.append((trainer.rows_end if checkpoint else 0, database.segment_token))
         schedule = CheckpointSchedule(checkpoint_every)
         loop = TrainingLoop(trainer, [database, *sinks], checkpoints, schedule, should_stop, on_divergence, keeper)

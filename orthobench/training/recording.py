@@ -25,7 +25,6 @@ class DatabaseSink(EventSink):
         sources: the source code of the run's plugins.
         tags: names added to those that the run has.
         cuda_graph: whether the training step runs as a CUDA graph, for the record of a run on CUDA.
-        gpu_batch: number of runs that share this process and their time with this one, itself included.
 
     Attributes:
         segment_token: identifies the segment of the run in this process.
@@ -38,9 +37,8 @@ class DatabaseSink(EventSink):
         sources: Sequence[Sources] = (),
         tags: Sequence[str] = (),
         cuda_graph: bool = False,
-        gpu_batch: int = 1,
     ) -> None:
-        self.cuda_graph, self.gpu_batch = cuda_graph, gpu_batch
+        self.cuda_graph = cuda_graph
         self.store, self.device, self.sources, self.tags = store, device, sources, tags
         self.segment_token = uuid4().hex
         self.run: Run | None = None
@@ -56,8 +54,6 @@ class DatabaseSink(EventSink):
         facts = self._facts = environment.describe(self.device, [sources.facts() for sources in self.sources])
         if self.device.type == "cuda":
             facts["cuda_graph"] = self.cuda_graph
-        if self.gpu_batch > 1:
-            facts["gpu_batch"] = self.gpu_batch
         files = {digest: content for sources in self.sources for digest, content in sources.by_hash().items()}
         self.run = self.store.start(start.columns(), environment.digest(facts), facts, self.tags, files)
 

@@ -47,7 +47,6 @@ OPTIONS_WRONG: dict[str, list[Any]] = {
     "cuda_graph": ["yes", True],
     "executor": ["", 3, "locl"],
     "gpu_share": [0, 1.5, "2", True],
-    "gpu_batch": [0, 1.5, "all", True],
     "threads": [0, 1.5, "2"],
     "slurm": [3, [3]],
     "group_minutes": ["60", 0, True],

@@ -129,18 +129,9 @@ class _Kernels:
         return OnGrid()
 
 
-def labelling() -> contextlib.AbstractContextManager[None]:
-    """Label new tensors on "cuda" in this thread."""
-    return _Labelling()
-
-
 @contextlib.contextmanager
-def cuda_of_labels(in_this_thread: bool = True) -> Iterator[None]:
-    """Inside, "cuda" is a device of labelled tensors, and the back end's kernels are interpreted.
-
-    Args:
-        in_this_thread: label the tensors of this thread; another thread has to call `labelling` itself.
-    """
+def cuda_of_labels() -> Iterator[None]:
+    """Inside, "cuda" is a device of labelled tensors, and the back end's kernels are interpreted."""
     torch._C._ensureCUDADeviceGuardSet()
     from orthobench.recurrence.cuda import triton_row, triton_step
 
@@ -163,6 +154,5 @@ def cuda_of_labels(in_this_thread: bool = True) -> Iterator[None]:
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         torch.__future__.set_overwrite_module_params_on_conversion(True)
         stack.callback(torch.__future__.set_overwrite_module_params_on_conversion, overwrites)
-        if in_this_thread:
-            stack.enter_context(_Labelling())
+        stack.enter_context(_Labelling())
         yield

@@ -1,17 +1,13 @@
 """Four training steps on "cuda" give the CPU's numbers: kernels, factorisations and optimisers as a GPU has them."""
 
-import contextlib
-from functools import partial
-
 import pytest
 import torch
 from orthobench.tasks.adding import Adding
 from support.interpreter import INTERPRETED, ON_GPU, run_interpreted
-from support.labelled import bare, cuda_of_labels, labelling, reads
+from support.labelled import bare, cuda_of_labels, reads
 
 from orthobench.plugins import Catalog
 from orthobench.recurrence.backends import forget_used, last_used
-from orthobench.recurrence.meeting import Meeting
 from orthobench.spec import resolve
 from orthobench.training.trainer import Trainer
 
@@ -66,32 +62,6 @@ def test_four_steps(model, settings):
     assert losses == pytest.approx(expected_losses, rel=1e-5)
     for name, value in parameters.items():
         torch.testing.assert_close(value.cpu(), expected[name], rtol=1e-4, atol=2e-5, msg=lambda m, n=name: f"{n}: {m}")
-
-
-def parameters_after(model: str, settings: dict[str, str], device: torch.device, seed: int) -> dict[str, torch.Tensor]:
-    """The parameters after the steps of one seed."""
-    with contextlib.nullcontext() if ON_GPU else labelling():
-        config = resolve(Catalog(()), "adding", model, TINY | settings, seed=seed)
-        trainer = Trainer(config, Adding(config.task_settings, seed, device), device)
-        for _ in range(STEPS):
-            trainer.advance()
-        return {name: bare(value.detach()).clone() for name, value in trainer.model.named_parameters()}
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not (ON_GPU or INTERPRETED), reason="no GPU: covered by test_in_the_interpreter")
-@pytest.mark.parametrize(("model", "n"), [("scornn", 20), ("scurnn", 10), ("lstm", 10), ("antisymmetric_gated", 258)])
-def test_runs_that_train_together_have_the_bits_of_runs_alone(model, n):
-    settings = {"hidden_size": str(n)}
-    device = torch.device("cuda", 0)
-    with contextlib.nullcontext() if ON_GPU else cuda_of_labels(in_this_thread=False):
-        alone = [parameters_after(model, settings, device, seed) for seed in range(2)]
-        meeting = Meeting()
-        together = dict(meeting.run([partial(parameters_after, model, settings, device, seed) for seed in range(2)]))
-    assert meeting.launches == 2 * STEPS
-    for seed, expected in enumerate(alone):
-        for name, value in expected.items():
-            torch.testing.assert_close(together[seed][name], value, rtol=0, atol=0)
 
 
 @pytest.mark.slow

@@ -91,40 +91,6 @@ def check_graph(model: str, step: dict[str, object]) -> None:
     assert step["launches"] <= 10, model
 
 
-GROUP = """
-import json, sys
-sys.path.insert(0, "tests")
-from functools import partial
-import torch
-from support.cuda_stub import steps
-from orthobench.plugins import Catalog
-from orthobench.recurrence.meeting import Meeting
-from orthobench.spec import resolve
-from orthobench.training.devices import make_trainer
-
-steps.runtime.stub_on_wait(steps.on_wait)
-task, model, settings = json.loads(sys.argv[1])
-
-def train(seed):
-    trainer = make_trainer(resolve(Catalog(()), task, model, settings, "paper", seed), torch.device("cuda", 0))
-    for step in range(6):
-        if step == 3 and seed == 0:  # the others have at most to end their third step
-            steps.reset()
-        trainer.advance()
-
-list(Meeting().run([partial(train, seed) for seed in range(4)]))
-print(json.dumps({name: count / 3 for name, count in steps.counts().items()} | {"callers": steps.callers}))
-"""
-
-
-@pytest.mark.parametrize("model", ["scornn", "lstm", "gru"])
-def test_four_runs_that_train_together_launch_as_often_as_one(model, cuda_stub_environment):
-    """No step waits, beside the first one, which compares the common launch with those of the runs."""
-    step = json.loads(child(cuda_stub_environment, "-c", GROUP, json.dumps(["adding", model, TINY])))
-    assert step["triton"] == STEP_KERNELS.get(model, 2)
-    assert (step["waits"], step["from_host"]) == (0, 0), step["callers"]
-
-
 def test_every_optimiser_clipping_and_a_falling_learning_rate_fit_in_the_graph(cuda_stub_environment):
     names = [name for name in get_args(OptimizerName) if not name.startswith("cayley")]  # the defaults of other models
     course = TINY | {"clip_norm": "1.0", "clip_value": "0.5", "epochs": "3", "learning_rate_decay": "0.5"}

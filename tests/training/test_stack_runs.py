@@ -1,4 +1,4 @@
-"""Runs of stacks with dropout and batch statistics: resumed, in a group, recorded, kept, loaded, exported, matched."""
+"""Runs of stacks with dropout and batch statistics: resumed, recorded, kept, loaded, exported, matched."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ import torch
 
 import orthobench as ob
 from orthobench.errors import UsageError
-from orthobench.execution.groups import GroupExecutor
-from orthobench.execution.job import Job
-from orthobench.execution.serial import SerialExecutor
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import open_store
@@ -62,34 +59,6 @@ def test_a_resumed_run_ends_with_the_numbers_of_an_uncut_one(config: RunConfig, 
     """Dropout goes on in its stream of random numbers, and the statistics are in the checkpoint."""
     (tmp_path / "cut").mkdir()
     assert rows_of(tmp_path / "cut", config, stops=(3, 6)) == rows_of(tmp_path, config)
-
-
-def test_a_group_has_the_numbers_of_the_runs_alone(config: RunConfig, tmp_path: Path) -> None:
-    def stored(folder: Path, executor: Any) -> dict[int, list[Any]]:
-        folder.mkdir()
-        configs = [config.with_seed(seed) for seed in range(3)]
-        jobs = [
-            Job(each.spec, str(each.spec.seed), str(folder / "r.db"), str(folder / "c"), config=each)
-            for each in configs
-        ]
-        list(executor.run(jobs))
-        with open_store(str(folder / "r.db")) as store:
-            return {
-                run.seed: [(row.split, row.name, row.iteration, row.value) for row in store.metrics([run.id])]
-                for run in store.runs()
-            }
-
-    together = stored(tmp_path / "group", GroupExecutor(lambda _: 3, lambda _: Sink(), lambda: False))
-    assert together == stored(tmp_path / "alone", SerialExecutor(lambda _: Sink(), lambda: False))
-    assert len(together) == 3
-
-
-class Sink(EventSink):
-    def __enter__(self) -> Sink:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 def test_kept_weights_have_the_statistics_and_test_without_dropout(tiny: dict[str, str], tmp_path: Path) -> None:

@@ -156,8 +156,6 @@ def _cell(parameters: Mapping[str, Any]) -> _Cell:
 
 
 class _Recurrence:
-    takes_runs = True
-
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         cell, weight, (h0,) = _cell(arguments.parameters), arguments.weight, arguments.state

@@ -25,8 +25,6 @@ from orthobench.recurrence.kernels import Arguments, Gradients, Tape
 
 
 class LSTM:
-    takes_runs = True
-
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         weight, (h0, c0) = arguments.weight, arguments.state
@@ -149,7 +147,6 @@ class _ResetBefore:
 
 
 class GRU(GruForms):
-    """Both forms, also for several runs."""
+    """Both forms."""
 
-    takes_runs = True
     reset_after, reset_before = _ResetAfter, _ResetBefore

@@ -67,8 +67,6 @@ def _launch(name: str, h0: Tensor, macros: dict[str, int], *arguments: Tensor | 
 class Row:
     """The kernel of `recurrence`."""
 
-    takes_runs = True
-
     @staticmethod
     def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
         activation, step_size = arguments.parameters["activation"], arguments.parameters["step_size"]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from orthobench.recurrence import comparison, meeting, operations, reference
+from orthobench.recurrence import comparison, operations, reference
 from orthobench.recurrence.activations import IDENTITY, MODRELU, TANH, Activation
 from orthobench.recurrence.call import Call, Result
 from orthobench.recurrence.operation import Operation
@@ -105,8 +105,7 @@ def measure(run: Run, call: Call, form: Form) -> Outcome:
         RuntimeError: the kernels cannot be compiled, launched, or the device lacks memory.
     """
     n, batch, device = features(call), min(call.x.shape[1], MAX_BATCH), call.x.device
-    # Apart: the other runs of a meeting may wait for this verdict.
-    with torch.inference_mode(False), torch.enable_grad(), meeting.apart():
+    with torch.inference_mode(False), torch.enable_grad():
         if form.details == ("norm",):
             return _drift(run, n, batch, device)
         return _agreement(run, call.operation, call.parameters, n, batch, device)
