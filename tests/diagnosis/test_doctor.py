@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from orthobench import api
 from orthobench.cli import app
 from orthobench.diagnosis import Finding, Level, kernels, machine, storage
-from orthobench.errors import UsageError
 from orthobench.recurrence.cpu import build, native
 from orthobench.recurrence.cuda import backend as cuda
 from orthobench.recurrence.cuda import verdicts
@@ -240,10 +239,3 @@ def test_extras_are_those_of_the_package() -> None:
         extra: set(names) for extra, names in packages.items()
     }
     assert machine.EXTRAS.keys() == machine.USES.keys()
-
-
-def test_a_gpu_report_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    result = CliRunner().invoke(app, ["doctor", "--gpu-report", "report.jsonl"])
-    assert isinstance(result.exception, UsageError)
-    assert not Path("report.jsonl").exists()
