@@ -139,7 +139,7 @@ def test_a_gpu_and_its_kernels(fake_gpu: Callable[..., None]) -> None:
     assert {finding.text for finding in tests} == {"passed, largest error 2.0e-07"}
     subjects = [finding.subject for finding in tests]
     assert len(set(subjects)) == len(subjects) > 20
-    assert "GPU 0: recurrence norm, n <= 192, triton" in subjects
+    assert "GPU 0: recurrence norm, n <= 192" in subjects
 
 
 def test_a_kernel_that_failed_needs_action_and_a_retest_measures_again(fake_gpu: Callable[..., None]) -> None:

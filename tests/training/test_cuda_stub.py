@@ -19,7 +19,8 @@ T = 6
 TINY = {"sequence_length": str(T), "train_size": "80", "test_size": "10", "batch_size": "10", "hidden_size": "8"}
 PYTORCH = {"cornn", "goru", "ind_rnn", "lem", "lipschitz_rnn", "slstm"}  # without Triton kernels
 STEP_KERNELS = {"lstm": 2 * T, "gru": 4 * T}  # Triton launches of a training step; 2 for those of one launch a sequence
-NVRTC = {"lru", "linoss", "min_gru", "min_lstm", "urnn", "eurnn", "exprnn", "dtriv", "nnrnn", "scurnn", "mamba"}
+# Torch compiles some of its own kernels at run time, which the stub counts among Triton's launches.
+TORCH = {"lru", "linoss", "min_gru", "min_lstm", "urnn", "eurnn", "exprnn", "dtriv", "nnrnn", "scurnn", "mamba"}
 CHUNKS = {"deltanet", "deltaproduct", "gated_deltanet", "mlstm"}  # in torch's operations, without Triton kernels
 LAUNCHES = {"cornn": 200, "goru": 400, "lem": 340, "dtriv": 240, "nnrnn": 220}  # at most, of CUDA's own kernels
 LAUNCHES |= {"slstm": 460, "mamba": 240}
@@ -63,7 +64,7 @@ def check_waits(model: str, step: dict[str, object]) -> None:
 
 def check_eager(model: str, step: dict[str, object]) -> None:
     assert step["backends"] == ["reference" if model in PYTORCH else "cuda"], model
-    if model not in PYTORCH | NVRTC | CHUNKS:
+    if model not in PYTORCH | TORCH | CHUNKS:
         assert step["triton"] == STEP_KERNELS.get(model, 2), model
     assert step["launches"] <= LAUNCHES.get(model, MOST), model
 
@@ -90,44 +91,6 @@ def test_without_a_compiler_the_recurrence_runs_in_pytorch_with_the_reason(cuda_
     (step,) = counts(cuda_stub_environment, jobs, CC="/bin/false", TRITON_CACHE_DIR=str(tmp_path))
     assert step["backends"] == ["reference"]
     assert "compiler" in str(step["problem"])
-
-
-def test_kernels_in_cuda_cpp_have_one_launch_a_pass_and_wait_for_nothing(cuda_stub_environment):
-    """The stub's NVRTC compiles nothing."""
-    code = """
-import ctypes, json, torch
-from orthobench.recurrence import MODRELU, gru, lstm, recurrence
-from orthobench.recurrence.cuda import nvrtc, nvrtc_cluster, nvrtc_row
-nvrtc.library = lambda: ctypes.CDLL(None)
-runtime, driver = ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")
-runtime.stub_count.restype = driver.stub_triton_launches.restype = ctypes.c_long
-def counts():
-    values = driver.stub_triton_launches(), runtime.stub_count(1), runtime.stub_count(3)
-    driver.stub_triton_reset(); runtime.stub_reset()
-    return values
-results = {}
-for kernel, operation, n, parameters in (
-    (nvrtc_row, recurrence, 170, (MODRELU,)), (nvrtc_cluster, recurrence, 360, (MODRELU,)),
-    (nvrtc_cluster, lstm, 128, ()), (nvrtc_cluster, gru, 128, ()), (nvrtc_cluster, gru, 128, (None, True)),
-):
-    x = torch.zeros(4, 50, operation.gates * n, device="cuda", requires_grad=True)
-    weight = torch.zeros(operation.rows * n, n, device="cuda", requires_grad=True)
-    state = tuple(torch.zeros(50, n, device="cuda") for _ in operation.states)
-    call = operation.call(x, weight, state, None, *parameters)
-    assert kernel.serves(call)
-    gradient = torch.zeros(4, 50, n, device="cuda")
-    for repeat in range(2):
-        counts()
-        outputs, _ = kernel.run(call)
-        forward = counts()
-        torch.autograd.grad(outputs, (x, weight), gradient)
-        results[f"{operation.name} {n} {len(parameters)}"] = [forward, counts()]
-print(json.dumps(results))
-"""
-    results = json.loads(cuda_stub.run(cuda_stub_environment, "-c", code))
-    assert len(results) == 5
-    for name, (forward, backward) in results.items():
-        assert (forward, backward) == ([1, 0, 0], [1, 0, 0]), name
 
 
 BENCH = """
