@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from orthobench.api.analysis import CheckResult, check
     from orthobench.api.citing import cite
-    from orthobench.api.diagnosis import doctor, gpu_report
+    from orthobench.api.diagnosis import doctor
     from orthobench.api.papers import SmallResult, StudyResult, reproduce, reproduce_file, reproduce_small, study
     from orthobench.api.reports import compare, report
     from orthobench.api.results import Results, open_results, repair
@@ -54,7 +54,6 @@ __all__ = [
     "doctor",
     "evaluate",
     "export",
-    "gpu_report",
     "load_model",
     "open_results",
     "publish",
@@ -74,7 +73,7 @@ __all__ = [
 NAMES = {
     "api.analysis": ("CheckResult", "check"),
     "api.citing": ("cite",),
-    "api.diagnosis": ("doctor", "gpu_report"),
+    "api.diagnosis": ("doctor",),
     "api.papers": ("SmallResult", "StudyResult", "reproduce", "reproduce_file", "reproduce_small", "study"),
     "api.reports": ("compare", "report"),
     "api.results": ("Results", "open_results", "repair"),

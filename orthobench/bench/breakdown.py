@@ -12,7 +12,7 @@ import torch
 from orthobench.bench.implementations import LSTM, ScoRNN, TrainingStep
 from orthobench.bench.measure import interleave, summarise
 from orthobench.bench.shapes import Shape
-from orthobench.bench.suite import PEAK, MultiplyAdd, Plan, flushed_denormals, timing
+from orthobench.bench.suite import PEAK, MultiplyAdd, Plan, timing
 from orthobench.errors import UsageError
 from orthobench.recurrence.cpu import native
 from orthobench.recurrence.stopwatch import BACKWARD, FORWARD, PROJECTION, READOUT, WEIGHT_GRADIENT, part, record
@@ -75,8 +75,7 @@ def measure_breakdown(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
         raise UsageError("--breakdown times the CPU kernels: add --device cpu")
     if reason := native.missing():
         raise UsageError(f"--breakdown times the CPU kernels: {reason}")
-    with flushed_denormals():
-        return {**plan.facts(), "shapes": [_breakdown(plan.size(shape), plan) for shape in shapes]}
+    return plan.results(lambda: [_breakdown(plan.size(shape), plan) for shape in shapes])
 
 
 def _breakdown(shape: Shape, plan: Plan) -> dict[str, Any]:

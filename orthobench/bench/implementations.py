@@ -15,7 +15,6 @@ from torch.nn.functional import linear, mse_loss
 from orthobench.bench.constraints import Constraint, cayley
 from orthobench.bench.shapes import Shape
 from orthobench.recurrence import MODRELU, Projection, cross_entropy, lstm, read, reading, recurrence, use_backend
-from orthobench.recurrence.cuda.launch import MAX_ROW_FEATURES
 from orthobench.training.optimizers import make_optimizer
 
 SEED = 0
@@ -233,7 +232,7 @@ def implementations(shape: Shape, device: torch.device) -> dict[str, Callable[[]
 
     makers: dict[str, Callable[[], Step]] = {EAGER: lambda: TrainingStep(eager(shape, device))}
     makers |= {backend: partial(by_backend, backend) for backend in backends}
-    if device.type == "cuda" and (shape.hidden > MAX_ROW_FEATURES or shape.cell == "lstm"):
+    if device.type == "cuda":  # where training records its steps as a graph
         makers["cuda, graph"] = lambda: GraphedStep(TrainingStep(network(shape, device, "cuda")))
     if shape.cell == "scornn":
         makers["nn.RNN"] = lambda: TrainingStep(TorchRNN(shape, device))

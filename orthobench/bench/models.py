@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from orthobench.bench.implementations import SEED
 from orthobench.bench.measure import interleave, ratio
-from orthobench.bench.suite import Plan, flushed_denormals, timing
+from orthobench.bench.suite import Plan, timing
 from orthobench.model import Model, Signature
 from orthobench.task import Batch
 from orthobench.training.optimizers import make_optimizer
@@ -95,12 +95,15 @@ def measure_models(models: Mapping[str, type[Model]], plan: Plan) -> dict[str, A
     """
     common = [(name, COMMON) for name in models]
     printed = {(row.model, row.hidden_size): row.minutes for row in TABLE_3 if row.model in models}
-    with flushed_denormals():
+
+    def measure() -> list[dict[str, Any]]:
         equal = _compare("equal size", common, models, plan)
         table = _compare("table 3", [*printed], models, plan)
-    for row in table["rows"]:
-        row["printed"] = printed.get((row["model"], row["hidden_size"]))
-    return {**plan.facts(), "shapes": [equal, table]}
+        for row in table["rows"]:
+            row["printed"] = printed.get((row["model"], row["hidden_size"]))
+        return [equal, table]
+
+    return plan.results(measure)
 
 
 def _compare(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from orthobench.bench.measure import SHORTEST, Clock, Sample, SystemClock, inter
 from orthobench.bench.memory import peak_of_step
 from orthobench.bench.shapes import SHAPES, Shape
 from orthobench.errors import UsageError
+from orthobench.recurrence.backends import forget_used, last_self_tests
 from orthobench.recurrence.cpu import native, threads
 
 SGEMM = "sgemm"
@@ -46,17 +47,24 @@ class Plan:
     def size(self, shape: Shape) -> Shape:
         return shape.small() if self.quick else shape
 
-    def facts(self) -> dict[str, Any]:
-        """Return facts that the environment's record lacks."""
-        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-        return {
+    def results(self, measure: Callable[[], Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+        """Measure the groups of rows, and return them with facts that the environment's record lacks.
+
+        `self_tests` has the GPU and the verdicts on the kernels that were timed, as in a run's environment; None
+        without such kernels.
+        """
+        forget_used()
+        facts = {
             "device": self.device.type,
             "rounds": self.rounds,
             "quick": self.quick,
             "threads": torch.get_num_threads(),
             "wait_policy": os.environ.get("OMP_WAIT_POLICY"),
-            "load_average": load,
+            "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         }
+        with flushed_denormals():
+            shapes = measure()
+        return {**facts, "self_tests": last_self_tests(), "shapes": shapes}
 
 
 class MatrixProduct:
@@ -126,8 +134,7 @@ def measure_recurrences(shapes: Iterable[Shape], plan: Plan) -> dict[str, Any]:
     has that rate as a fraction of the sgemm's, and the speed relative to the eager loop (`ratio`). `left_out` has the
     reason why an implementation is missing; `peak_memory` is in bytes.
     """
-    with flushed_denormals():
-        return {**plan.facts(), "shapes": [_recurrences(plan.size(shape), plan) for shape in shapes]}
+    return plan.results(lambda: [_recurrences(plan.size(shape), plan) for shape in shapes])
 
 
 def measure_constraints(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
@@ -139,8 +146,7 @@ def measure_constraints(shapes: Sequence[Shape], plan: Plan) -> dict[str, Any]:
     for shape in shapes:
         if shape.cell != "scornn":
             raise UsageError(f"{shape.name} has no constrained matrix: --constraints takes shapes of scoRNN's")
-    with flushed_denormals():
-        return {**plan.facts(), "shapes": [_constraints(plan.size(shape), plan) for shape in shapes]}
+    return plan.results(lambda: [_constraints(plan.size(shape), plan) for shape in shapes])
 
 
 @contextmanager
@@ -166,6 +172,8 @@ def _recurrences(shape: Shape, plan: Plan) -> dict[str, Any]:
     for name, make in implementations(shape, plan.device).items():
         try:
             step = make()
+            if plan.device.type == "cuda":  # whose kernels may fail at their first launch
+                step()
         except (ValueError, RuntimeError) as error:
             left_out[name] = str(error).partition("\n")[0]
             continue

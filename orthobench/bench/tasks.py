@@ -8,7 +8,7 @@ from orthobench import seeds
 from orthobench.bench.implementations import SEED
 from orthobench.bench.measure import interleave, ratio
 from orthobench.bench.models import ModelStep
-from orthobench.bench.suite import Plan, flushed_denormals, timing
+from orthobench.bench.suite import Plan, timing
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
@@ -41,19 +41,22 @@ def measure_tasks(catalog: Catalog, plan: Plan) -> dict[str, Any]:
 
     `left_out` has the reason why a task is missing, for example absent data.
     """
+    return plan.results(lambda: [_measure_all(catalog, plan)])
+
+
+def _measure_all(catalog: Catalog, plan: Plan) -> dict[str, Any]:
     rows, left_out = [], {}
-    with flushed_denormals():
-        for entry in catalog:
-            if entry.kind != "task":
-                continue
-            for overrides in VARIATIONS.get(entry.name, ({},)):
-                name = " ".join([entry.name, *(f"{key}={value}" for key, value in overrides.items())])
-                plan.tell(name)
-                try:
-                    rows.append({"task": name, **_measure(catalog, entry.name, overrides, plan)})
-                except UsageError as error:
-                    left_out[name] = str(error)
-    return {**plan.facts(), "shapes": [{"shape": {"name": f"beside {MODEL}"}, "rows": rows, "left_out": left_out}]}
+    for entry in catalog:
+        if entry.kind != "task":
+            continue
+        for overrides in VARIATIONS.get(entry.name, ({},)):
+            name = " ".join([entry.name, *(f"{key}={value}" for key, value in overrides.items())])
+            plan.tell(name)
+            try:
+                rows.append({"task": name, **_measure(catalog, entry.name, overrides, plan)})
+            except UsageError as error:
+                left_out[name] = str(error)
+    return {"shape": {"name": f"beside {MODEL}"}, "rows": rows, "left_out": left_out}
 
 
 def _measure(catalog: Catalog, task_name: str, overrides: dict[str, str], plan: Plan) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,15 +10,6 @@ from orthobench.cli.options import DEFAULT_DATABASE, Database, DataFolder, Json
 
 
 def command(
-    gpu_report: Annotated[
-        Path | None,
-        typer.Option(
-            "--gpu-report",
-            metavar="FILE",
-            help="Measure the GPU instead, row by row into this file of JSON lines; a cut report is continued.",
-        ),
-    ] = None,
-    minutes: Annotated[float, typer.Option("--minutes", min=0, help="The time of --gpu-report.")] = 10.0,
     retest: Annotated[bool, typer.Option("--retest", help="Compare all kernels with the reference again.")] = False,
     db: Database = DEFAULT_DATABASE,
     data_dir: DataFolder = None,
@@ -35,9 +25,6 @@ def command(
     from orthobench import api
     from orthobench.cli import records
 
-    if gpu_report is not None:
-        _measure(gpu_report, minutes, json)
-        return
     diagnosis = api.doctor(db, data_folder=data_dir, retest=retest)
     if json:
         records.print_json(diagnosis.as_json())
@@ -58,18 +45,3 @@ def command(
     else:
         typer.echo("nothing needs action")
     raise typer.Exit(diagnosis.exit_code)
-
-
-def _measure(file: Path, minutes: float, json: bool) -> None:
-    """Measure the GPU and print each row as it comes."""
-    from orthobench import api
-    from orthobench.cli import records
-    from orthobench.diagnosis.gpu_report import line
-
-    missing = api.gpu_report(file, minutes=minutes, on_row=lambda row: None if json else typer.echo(line(row)))
-    if json:
-        records.print_json({"file": str(file), "missing": missing})
-    elif missing:
-        typer.echo(f"{missing} rows are missing in {file}: the same command continues")
-    else:
-        typer.echo(f"{file} is complete")

@@ -88,17 +88,16 @@ def _cuda_self_tests(section: str, device: torch.device, retest: bool) -> Iterat
     for call in self_test.examples(device):
         if cuda.unsupported(call) is not None:
             continue
-        for name, run in cuda.runs(call).items():
-            for form in self_test.forms(call, name):
-                if form in seen:
-                    continue
-                seen.add(form)
-                try:
-                    verdict = verdicts.judge(call, form, run, retest)
-                except RuntimeError as error:  # the context is broken, or memory is full
-                    yield Finding(section, f"{where}: {form}", str(error), Level.ACTION, "run orthobench doctor again")
-                    return
-                yield _finding(section, where, verdict)
+        for form in self_test.forms(call):
+            if form in seen:
+                continue
+            seen.add(form)
+            try:
+                verdict = verdicts.judge(call, form, cuda.run, retest)
+            except RuntimeError as error:  # the context is broken, or memory is full
+                yield Finding(section, f"{where}: {form}", str(error), Level.ACTION, "run orthobench doctor again")
+                return
+            yield _finding(section, where, verdict)
 
 
 def _finding(section: str, where: str, verdict: Verdict) -> Finding:
@@ -106,5 +105,5 @@ def _finding(section: str, where: str, verdict: Verdict) -> Finding:
     if verdict.passed:
         worst = max(verdict.errors.values(), default=0.0)
         return Finding(section, subject, f"passed, largest error {worst:.1e}")
-    fix = "other kernels or PyTorch serve in its place, more slowly; update the driver, then orthobench doctor --retest"
+    fix = "PyTorch serves in its place, more slowly; update the driver, then orthobench doctor --retest"
     return Finding(section, subject, f"failed: {verdict.reason}", Level.ACTION, fix)

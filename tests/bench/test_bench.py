@@ -17,8 +17,10 @@ from orthobench.bench.shapes import SHAPES, Shape, select
 from orthobench.bench.suite import MultiplyAdd, Plan, measure_recurrences
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
-from orthobench.recurrence import stopwatch
+from orthobench.recurrence import backends, stopwatch
 from orthobench.recurrence.cpu import native
+from orthobench.recurrence.cuda import verdicts
+from orthobench.recurrence.cuda.verdicts import Verdict
 from orthobench.store import open_store
 
 
@@ -99,6 +101,23 @@ def test_the_timed_step_is_the_step(shape):
 def test_nothing_is_timed_outside_a_record(monkeypatch):
     monkeypatch.setattr(stopwatch.time, "perf_counter", pytest.fail)
     implementations(SHAPES["adding-200"].small(), torch.device("cpu"))["cpu"]()()
+
+
+def test_the_results_have_the_verdicts_on_the_kernels_that_were_timed(monkeypatch):
+    monkeypatch.setattr(verdicts, "machine", lambda device: {"device": "a fake GPU", "driver": "580.65.06"})
+    plan, passed = Plan(torch.device("cpu")), Verdict("recurrence tanh", torch.device("cuda", 0), 20, 5)
+
+    def measure():
+        backends.record_self_test(passed.form, passed)
+        return [{"rows": []}]
+
+    results = plan.results(measure)
+    assert results["self_tests"] == {
+        "device": "a fake GPU",
+        "driver": "580.65.06",
+        "tests": {"recurrence tanh": "passed"},
+    }
+    assert plan.results(list)["self_tests"] is None, "those of an earlier benchmark are not in the next"
 
 
 def test_constraints(orthobench):

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 from orthobench import api
 from orthobench.cli import app
 from orthobench.diagnosis import Finding, Level, kernels, machine, storage
-from orthobench.errors import UsageError
 from orthobench.recurrence.cpu import build, native
 from orthobench.recurrence.cuda import backend as cuda
 from orthobench.recurrence.cuda import verdicts
@@ -140,7 +139,7 @@ def test_a_gpu_and_its_kernels(fake_gpu: Callable[..., None]) -> None:
     assert {finding.text for finding in tests} == {"passed, largest error 2.0e-07"}
     subjects = [finding.subject for finding in tests]
     assert len(set(subjects)) == len(subjects) > 20
-    assert "GPU 0: recurrence norm, n <= 192, triton" in subjects
+    assert "GPU 0: recurrence norm, n <= 192" in subjects
 
 
 def test_a_kernel_that_failed_needs_action_and_a_retest_measures_again(fake_gpu: Callable[..., None]) -> None:
@@ -240,10 +239,3 @@ def test_extras_are_those_of_the_package() -> None:
         extra: set(names) for extra, names in packages.items()
     }
     assert machine.EXTRAS.keys() == machine.USES.keys()
-
-
-def test_a_gpu_report_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    result = CliRunner().invoke(app, ["doctor", "--gpu-report", "report.jsonl"])
-    assert isinstance(result.exception, UsageError)
-    assert not Path("report.jsonl").exists()

@@ -48,7 +48,7 @@ def example(operation: Any = recurrence, n: int = 20, batch: int = 5, *parameter
 
 
 def failure(call: Call, run: Callable[[Call], Result]) -> str | None:
-    return verdicts.failure(call, run, "triton")
+    return verdicts.failure(call, run)
 
 
 def scaled(factor: float) -> Callable[[Call], Result]:
@@ -134,7 +134,7 @@ def test_a_norm_that_shrinks_fails_although_values_agree() -> None:
 
 
 def test_the_drift_of_float32_passes_and_is_measured_against_powers_of_w() -> None:
-    (_, norm) = self_test.forms(example(), "triton")
+    (_, norm) = self_test.forms(example())
     assert self_test.measure(GOOD, example(n=120), norm).errors["norm"] < 1e-5
     lost = self_test.measure(scaled(1 - 1e-6), example(n=120), norm).errors["norm"]
     assert lost == pytest.approx(1e-3, rel=0.02)
@@ -142,7 +142,7 @@ def test_the_drift_of_float32_passes_and_is_measured_against_powers_of_w() -> No
 
 def test_a_device_that_computes_nothing_agrees_with_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tensor, "__matmul__", lambda a, b: a.new_zeros(a.shape[0], b.shape[1]))
-    (form, _) = self_test.forms(example(), "triton")
+    (form, _) = self_test.forms(example())
     assert "computes nothing" in str(self_test.measure(GOOD, example(), form).reason)
 
 
@@ -157,9 +157,9 @@ def test_not_a_number_fails() -> None:
 def test_a_verdict_is_kept_and_the_next_process_does_not_test(tmp_path: Path) -> None:
     assert failure(example(), GOOD) is None
     records = stored(tmp_path)
-    assert set(records) == {"recurrence tanh, n <= 64, triton", "recurrence norm, n <= 64, triton"}
+    assert set(records) == {"recurrence tanh, n <= 64", "recurrence norm, n <= 64"}
     assert {record["verdict"] for record in records.values()} == {"passed"}
-    assert records["recurrence tanh, n <= 64, triton"]["errors"]["gradient of W"] < 1e-6
+    assert records["recurrence tanh, n <= 64"]["errors"]["gradient of W"] < 1e-6
     verdicts._known.clear()  # as in another process
 
     def forbidden(call: Call) -> Result:
@@ -180,7 +180,7 @@ def test_another_driver_device_or_code_tests_again(fact: str, monkeypatch: pytes
 def test_a_damaged_file_of_verdicts_tests_again(tmp_path: Path) -> None:
     failure(example(), GOOD)
     (file,) = (tmp_path / "self-tests").glob("*.json")
-    for damage in ("", "[]", '{"tests": {"recurrence tanh, n <= 64, triton": {"verdict": "passed"}}}'):
+    for damage in ("", "[]", '{"tests": {"recurrence tanh, n <= 64": {"verdict": "passed"}}}'):
         file.write_text(damage)
         verdicts._known.clear()
         assert failure(example(), wrong_gradient) is not None
@@ -232,7 +232,7 @@ def test_kernels_that_end_their_process_twice_are_not_tried_again(tmp_path: Path
     for _ in range(2):
         with pytest.raises(SystemExit):
             failure(example(), dies)
-    assert stored(tmp_path)["recurrence tanh, n <= 64, triton"] == {"verdict": "testing", "attempts": 2}
+    assert stored(tmp_path)["recurrence tanh, n <= 64"] == {"verdict": "testing", "attempts": 2}
     assert "ended its process 2 times" in str(failure(example(), GOOD))
 
 
@@ -243,7 +243,7 @@ def test_the_switch_trusts_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_example_is_of_another_form() -> None:
     calls = self_test.examples(torch.device("cpu"))
-    forms = [self_test.forms(call, "triton")[0] for call in calls]
+    forms = [self_test.forms(call)[0] for call in calls]
     assert len(set(forms)) == len(forms)
     assert {form.operation for form in forms} == {"recurrence", "gated_recurrence", "lstm", "gru"}
     assert {form.size_class for form in forms if "modrelu" in form.details} == {64, 128, 192, 256, 512, None}
@@ -264,7 +264,7 @@ def test_auto_falls_back_with_one_warning(monkeypatch: pytest.MonkeyPatch, caplo
         for _ in range(3):
             assert dispatch.choose(on_gpu()) == "reference"
     (message,) = [record.message for record in caplog.records]
-    assert "the CUDA kernels of recurrence tanh, n <= 64, triton, failed their self-test: is wrong by 1" in message
+    assert "the CUDA kernels of recurrence tanh, n <= 64, failed their self-test: is wrong by 1" in message
     assert "back end reference" in message
 
 
@@ -277,8 +277,8 @@ def test_what_passes_serves_and_is_recorded(monkeypatch: pytest.MonkeyPatch) -> 
     assert record is not None
     assert {name: record[name] for name in MACHINE} == MACHINE
     assert record["tests"] == {
-        "recurrence identity, n <= 64, nvrtc": "passed",
-        "recurrence norm, n <= 64, nvrtc": "passed",
+        "recurrence identity, n <= 64": "passed",
+        "recurrence norm, n <= 64": "passed",
     }
     backends.forget_used()
     assert backends.last_self_tests() is None
@@ -286,7 +286,7 @@ def test_what_passes_serves_and_is_recorded(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_back_end_that_was_asked_for_says_why_it_does_not_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
-    monkeypatch.setattr(cuda, "run_triton", wrong_gradient)
+    monkeypatch.setattr(cuda, "run", wrong_gradient)
     arguments = torch.zeros(3, 2, 4), torch.eye(4), (torch.zeros(2, 4),)
     with use_backend("cuda"), pytest.raises(BackendError, match=r"failed their self-test: differs .* gradient of W"):
         recurrence(*arguments)
@@ -294,6 +294,6 @@ def test_the_back_end_that_was_asked_for_says_why_it_does_not_serve(monkeypatch:
 
 def test_asking_for_the_back_end_tests_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda, "unsupported", lambda call: None)
-    monkeypatch.setattr(cuda, "run_triton", wrong_gradient)
+    monkeypatch.setattr(cuda, "run", wrong_gradient)
     with use_backend("cuda"):
         assert recurrence.chosen_backend(torch.zeros(1, 1, 4), torch.eye(4)) == "cuda"

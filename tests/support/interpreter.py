@@ -1,14 +1,12 @@
 """Run tests of the CUDA kernels in Triton's interpreter, which must be chosen before Triton is imported."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from support import cuda_stub
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 ON_GPU = torch.cuda.is_available() and not INTERPRETED
@@ -27,12 +25,5 @@ def run_interpreted(file: str, marker: str, environment: Mapping[str, str] = os.
     # NumPy stands for the GPU there. It warns of overflow and NaN where a GPU does not, and older interpreters use
     # what it deprecates.
     ignored = [f"-Wignore::{warning}" for warning in ("RuntimeWarning", "DeprecationWarning")]
-    child = subprocess.run(
-        [sys.executable, "-m", "pytest", file, "-m", marker, "-p", "no:cacheprovider", *ignored],
-        env={**environment, "TRITON_INTERPRET": "1"},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert child.returncode == 0, child.stdout[-8000:] + child.stderr[-2000:]
+    arguments = ("-m", "pytest", file, "-m", marker, "-p", "no:cacheprovider", *ignored)
+    cuda_stub.run({**environment, "TRITON_INTERPRET": "1"}, *arguments)

@@ -1,11 +1,9 @@
 """Steps on sequences of several lengths and on symbols: no wait for a GPU, on a CUDA runtime without one."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from support import cuda_stub
 
 pytest.importorskip("triton")
 
@@ -39,12 +37,7 @@ for readout in ("last_valid", "mean", "positions", "all"):
 
 
 def test_every_readout_and_the_embedding_fit_in_a_graph(cuda_stub_environment):
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", CODE], env=cuda_stub_environment, cwd=root, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    results = [json.loads(line) for line in done.stdout.splitlines()]
+    results = [json.loads(line) for line in cuda_stub.run(cuda_stub_environment, "-c", CODE).splitlines()]
     assert len(results) == 16
     for readout, more, mode, counts, callers in results:
         assert (counts["waits"], counts["from_host"]) == (0, 0), (readout, more, callers)

@@ -1,8 +1,6 @@
 """Training steps on a CUDA runtime without a GPU: launches counted, waits for the device caught."""
 
 import json
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import get_args
@@ -10,6 +8,7 @@ from typing import get_args
 import pytest
 from support import cuda_stub
 
+from orthobench.bench.shapes import SHAPES
 from orthobench.model import OptimizerName
 from orthobench.plugins import Catalog
 
@@ -20,7 +19,8 @@ T = 6
 TINY = {"sequence_length": str(T), "train_size": "80", "test_size": "10", "batch_size": "10", "hidden_size": "8"}
 PYTORCH = {"cornn", "goru", "ind_rnn", "lem", "lipschitz_rnn", "slstm"}  # without Triton kernels
 STEP_KERNELS = {"lstm": 2 * T, "gru": 4 * T}  # Triton launches of a training step; 2 for those of one launch a sequence
-NVRTC = {"lru", "linoss", "min_gru", "min_lstm", "urnn", "eurnn", "exprnn", "dtriv", "nnrnn", "scurnn", "mamba"}
+# Torch compiles some of its own kernels at run time, which the stub counts among Triton's launches.
+TORCH = {"lru", "linoss", "min_gru", "min_lstm", "urnn", "eurnn", "exprnn", "dtriv", "nnrnn", "scurnn", "mamba"}
 CHUNKS = {"deltanet", "deltaproduct", "gated_deltanet", "mlstm"}  # in torch's operations, without Triton kernels
 LAUNCHES = {"cornn": 200, "goru": 400, "lem": 340, "dtriv": 240, "nnrnn": 220}  # at most, of CUDA's own kernels
 LAUNCHES |= {"slstm": 460, "mamba": 240}
@@ -28,22 +28,8 @@ LAUNCHES |= dict.fromkeys(CHUNKS, 330)  # those of one chunk, and of the short c
 MOST = 180  # launches of the other models
 
 
-def child(environment: dict[str, str], *arguments: object, **more: str) -> str:
-    """The output of Python in the stub's environment."""
-    done = subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env=environment | more,
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
-    return done.stdout
-
-
 def counts(environment: dict[str, str], jobs: list[list[object]], **more: str) -> list[dict[str, object]]:
-    return [json.loads(line) for line in child(environment, STEPS, json.dumps(jobs), **more).splitlines()]
+    return [json.loads(line) for line in cuda_stub.run(environment | more, STEPS, json.dumps(jobs)).splitlines()]
 
 
 @cache
@@ -78,7 +64,7 @@ def check_waits(model: str, step: dict[str, object]) -> None:
 
 def check_eager(model: str, step: dict[str, object]) -> None:
     assert step["backends"] == ["reference" if model in PYTORCH else "cuda"], model
-    if model not in PYTORCH | NVRTC | CHUNKS:
+    if model not in PYTORCH | TORCH | CHUNKS:
         assert step["triton"] == STEP_KERNELS.get(model, 2), model
     assert step["launches"] <= LAUNCHES.get(model, MOST), model
 
@@ -107,51 +93,48 @@ def test_without_a_compiler_the_recurrence_runs_in_pytorch_with_the_reason(cuda_
     assert "compiler" in str(step["problem"])
 
 
-def test_kernels_in_cuda_cpp_have_one_launch_a_pass_and_wait_for_nothing(cuda_stub_environment):
-    """The stub's NVRTC compiles nothing."""
-    code = """
-import ctypes, json, os, torch
-from orthobench.recurrence import MODRELU, gru, lstm, recurrence
-from orthobench.recurrence.cuda import nvrtc, nvrtc_cluster, nvrtc_row
-nvrtc.library = lambda: ctypes.CDLL(None)
-runtime, driver = ctypes.CDLL(None), ctypes.CDLL("libcuda.so.1")
-runtime.stub_count.restype = driver.stub_triton_launches.restype = ctypes.c_long
-def counts():
-    values = driver.stub_triton_launches(), runtime.stub_count(1), runtime.stub_count(3)
-    driver.stub_triton_reset(); runtime.stub_reset()
-    return values
-results = {}
-for kernel, operation, n, parameters in (
-    (nvrtc_row, recurrence, 170, (MODRELU,)), (nvrtc_cluster, recurrence, 360, (MODRELU,)),
-    (nvrtc_cluster, lstm, 128, ()), (nvrtc_cluster, gru, 128, ()), (nvrtc_cluster, gru, 128, (None, True)),
-):
-    x = torch.zeros(4, 50, operation.gates * n, device="cuda", requires_grad=True)
-    weight = torch.zeros(operation.rows * n, n, device="cuda", requires_grad=True)
-    state = tuple(torch.zeros(50, n, device="cuda") for _ in operation.states)
-    call = operation.call(x, weight, state, None, *parameters)
-    assert kernel.serves(call)
-    gradient = torch.zeros(4, 50, n, device="cuda")
-    for repeat in range(2):
-        counts()
-        outputs, _ = kernel.run(call)
-        forward = counts()
-        torch.autograd.grad(outputs, (x, weight), gradient)
-        results[f"{operation.name} {n} {len(parameters)}"] = [forward, counts()]
-print(json.dumps(results), flush=True)
-os._exit(0)  # before the end of autograd's thread of the device
+BENCH = """
+import os, sys
+os.chdir(sys.argv.pop(1))
+sys.argv[1:] = ["bench", "--quick", "--rounds", "1", "--device", "cuda", "--json", *sys.argv[1:]]
+from orthobench.cli import main
+main()
 """
-    results = json.loads(child(cuda_stub_environment, "-c", code))
-    assert len(results) == 5
-    for name, (forward, backward) in results.items():
-        assert (forward, backward) == ([1, 0, 0], [1, 0, 0]), name
 
 
-def test_the_benchmark_reaches_its_end(cuda_stub_environment, tmp_path):
-    program = "from orthobench.cli import main; main()"
-    code = f"import os, sys; os.chdir({str(tmp_path)!r}); sys.argv[1:] = ['bench', '--quick', '--device', 'cuda']"
-    output = child(cuda_stub_environment, "-c", f"{code}; {program}", COLUMNS="120")
-    assert "cuda, graph" in output
-    assert "toy sizes" in output
+def bench(environment: dict[str, str], folder: Path, *options: str, before: str = "") -> list[dict[str, object]]:
+    """The groups of rows of a benchmark on the stub."""
+    printed = json.loads(cuda_stub.run(environment, "-c", before + BENCH, folder, *options))
+    assert printed["environment"]["accelerator"]
+    assert printed["quick"]
+    return list(printed["shapes"])
+
+
+def test_the_benchmark_of_recurrences_times_kernels_and_graphs(cuda_stub_environment, tmp_path):
+    shapes = bench(cuda_stub_environment, tmp_path)
+    assert len(shapes) == len(SHAPES)
+    for shape in shapes:
+        rows = {row["implementation"]: row for row in shape["rows"]}
+        assert {"eager loop", "reference", "cuda", "cuda, graph"} <= rows.keys(), shape["left_out"]
+        assert all(row["seconds"] > 0 for row in rows.values())
+
+
+def test_a_kernel_that_does_not_launch_costs_no_other_row(cuda_stub_environment, tmp_path):
+    before = """
+from orthobench.recurrence.cuda import backend
+def forward(*arguments):
+    raise RuntimeError("CUDA error: no kernel image is available")
+backend.KERNELS["recurrence"].forward = forward
+"""
+    (shape,) = bench(cuda_stub_environment, tmp_path, "--shape", "mnist-170", before=before)
+    assert {row["implementation"] for row in shape["rows"]} == {"sgemm", "eager loop", "reference"}
+    assert shape["left_out"]["cuda"] == shape["left_out"]["cuda, graph"] == "CUDA error: no kernel image is available"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", ["--models", "--constraints"])
+def test_the_other_benchmarks_reach_their_end(option, cuda_stub_environment, tmp_path):
+    assert all(shape["rows"] for shape in bench(cuda_stub_environment, tmp_path, option))
 
 
 def test_the_process_that_checks_the_options_opens_no_context(cuda_stub_environment):
@@ -163,7 +146,7 @@ for name in ("auto", "cuda", "reference"):
 runtime = ctypes.CDLL(None)
 print(pick_device("auto"), runtime.stub_count(0), runtime.stub_count(4))
 """
-    assert child(cuda_stub_environment, "-c", code).split() == ["cuda", "0", "0"]
+    assert cuda_stub.run(cuda_stub_environment, "-c", code).split() == ["cuda", "0", "0"]
 
 
 def test_the_stub_counts_what_waits(cuda_stub_environment):
@@ -174,6 +157,12 @@ runtime.stub_reset()
 x.sum().item(); (x @ x); x.copy_(torch.ones(3))
 print(*(runtime.stub_count(i) for i in (1, 2, 3)))
 """
-    waited, library, from_host = child(cuda_stub_environment, "-c", code).split()
+    waited, library, from_host = cuda_stub.run(cuda_stub_environment, "-c", code).split()
     assert int(waited) >= 2  # of the number, and of memory that is not pinned
     assert (library, from_host) == ("1", "1")
+
+
+@pytest.mark.parametrize("code", ["raise ValueError('a fault')", "raise SystemExit(3)", "assert False"])
+def test_a_program_that_fails_on_the_stub_fails_its_test(code, cuda_stub_environment):
+    with pytest.raises(AssertionError):
+        cuda_stub.run(cuda_stub_environment, "-c", code)

@@ -326,7 +326,7 @@ def source_hash() -> str:
     digest = hashlib.sha256()
     folder = Path(__file__).parents[1]
     for file in sorted(folder.rglob("*")):
-        if file.suffix in (".c", ".cu", ".cuh", ".h", ".py"):
+        if file.suffix in (".c", ".h", ".py"):
             digest.update(f"{file.relative_to(folder).as_posix()}\0".encode() + file.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 

@@ -1,10 +1,9 @@
 """The CUDA back end: kernels in float32 with a hand-written backward pass.
 
-Up to 192 features the plain recurrence has a kernel in CUDA C++ (`nvrtc_row`). On devices with clusters of blocks
-`nvrtc_cluster` has it up to 512 features, and LSTM and GRU up to 256. Each serves where it passed its self-test, else
-Triton's kernels do. Of these, up to 256 features the whole time loop of `recurrence` and `gated_recurrence` is one
-launch (`triton_row`). Above, and for LSTM and GRU, each step is one launch (`triton_step`). A CUDA graph should capture
-these together with the rest of a training step. Weight gradients are one product over all steps afterwards.
+Up to 256 features, the whole time loop of `recurrence` and `gated_recurrence` is one launch of Triton's (`triton_row`).
+Above, and for LSTM and GRU, each step is one launch (`triton_step`). A CUDA graph should capture these together with
+the rest of a training step. Weight gradients are one product over all steps afterwards. The other operations run in
+PyTorch's operations, many steps at once.
 
 Importing this module needs neither Triton nor a GPU; `unsupported` returns what a call lacks.
 """
@@ -22,11 +21,10 @@ from torch import Tensor
 from orthobench.recurrence import kernels
 from orthobench.recurrence.activations import Activation, Kind
 from orthobench.recurrence.call import Call, Result
-from orthobench.recurrence.cuda import delta_chunks, gated, launch, mlstm_chunks, nvrtc_cluster, nvrtc_row, verdicts
+from orthobench.recurrence.cuda import delta_chunks, gated, launch, mlstm_chunks, verdicts
 from orthobench.recurrence.cuda.diagonal import Diagonal
 from orthobench.recurrence.cuda.pieces import Minimal, Oscillators
 from orthobench.recurrence.cuda.selective_pieces import SelectiveScan
-from orthobench.recurrence.cuda.self_test import Run
 from orthobench.recurrence.kernels import Arguments, Gradients, Kernel, Tape
 
 _GATED = "gated"
@@ -34,8 +32,6 @@ _IN_CHUNKS = {"delta_rule": delta_chunks.run, "mlstm": mlstm_chunks.run}
 """Operations of torch's, a chunk of steps at once, which autograd differentiates."""
 _IN_TORCH: tuple[type[Kernel], ...] = (Diagonal, Minimal, Oscillators, SelectiveScan)
 """Kernels of torch's operations, which need no Triton and no self-test."""
-TRITON = "triton"
-"""The name of Triton's kernels in the verdicts of their self-tests."""
 
 
 def unsupported(call: Call) -> str | None:
@@ -82,33 +78,13 @@ def unusable(call: Call) -> str | None:
     """
     if call.operation.name in _IN_CHUNKS or KERNELS[call.operation.name] in _IN_TORCH or not call.state:
         return None
-    reason = None
-    for name, kernel in runs(call).items():
-        reason = verdicts.failure(call, kernel, name)
-        if reason is None:
-            break
-    return reason
-
-
-def runs(call: Call) -> dict[str, Run]:
-    """Return the kernels that can serve a supported call, by name, in the order of preference: see `self_test.Form`."""
-    cpp = (nvrtc_row, nvrtc_cluster) if verdicts.are_on() else ()
-    return {**{kernel.NAME: kernel.run for kernel in cpp if kernel.serves(call)}, TRITON: run_triton}
+    return verdicts.failure(call, run)
 
 
 def run(call: Call) -> Result:
-    """Run all steps by the first kernel that passed its self-test, or by Triton's; some operations by PyTorch's."""
+    """Run all steps, by Triton's kernels or by PyTorch's."""
     if call.operation.name in _IN_CHUNKS:
         return _IN_CHUNKS[call.operation.name](call)
-    if call.x.is_cuda and KERNELS[call.operation.name] not in _IN_TORCH:
-        for name, kernel in runs(call).items():
-            if name == TRITON or verdicts.failure(call, kernel, name) is None:
-                return kernel(call)
-    return run_triton(call)
-
-
-def run_triton(call: Call) -> Result:
-    """Run all steps by Triton's kernels."""
     # Triton launches on the current device.
     with torch.cuda.device(call.x.device) if call.x.is_cuda else contextlib.nullcontext():
         return kernels.run(KERNELS[call.operation.name], call)

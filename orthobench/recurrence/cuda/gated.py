@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from orthobench.recurrence.cuda.launch import (
-    GruForms,
     first_gradient,
     loss_gradient,
     of_each_run,
@@ -146,7 +145,17 @@ class _ResetBefore:
         return Gradients(dx, dw, (first_gradient(dx[..., : 2 * n], weight[..., : 2 * n, :], carry),))
 
 
-class GRU(GruForms):
-    """Both forms."""
+class GRU:
+    """Both forms: with the reset gate after the product, and before it."""
 
-    reset_after, reset_before = _ResetAfter, _ResetBefore
+    @staticmethod
+    def forward(x: Tensor, arguments: Arguments, keep: bool) -> Any:
+        return _form(arguments).forward(x, arguments)
+
+    @staticmethod
+    def backward(arguments: Arguments, tape: Tape) -> Gradients:
+        return _form(arguments).backward(arguments, tape)
+
+
+def _form(arguments: Arguments) -> type[_ResetAfter] | type[_ResetBefore]:
+    return _ResetAfter if arguments.parameters["reset_after"] else _ResetBefore

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orthobench.recurrence.kernels import Arguments, Gradients, Tape
+from orthobench.recurrence.kernels import Tape
 
 MAX_ROW_FEATURES = 256
 REGISTER_FILE, MAX_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
@@ -108,7 +108,7 @@ def _first_line(error: Exception) -> str:
 
 
 def processors(device: torch.device) -> int:
-    """Return the number of multiprocessors; of an H100 where Triton's interpreter or an emulation takes its place."""
+    """Return the number of multiprocessors; of an H100 where Triton's interpreter takes its place."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 132
 
 
@@ -171,25 +171,3 @@ def record(norms: Tensor | None, total: Tensor) -> None:
     """Fill norms `[T, B]`, if any, from the total derivatives `[T, B, n]`."""
     if norms is not None:
         torch.linalg.vector_norm(total, dim=-1, out=norms)
-
-
-class GruForms:
-    """The kernels of `gru`: each subclass names those with the reset gate after the product, and before it."""
-
-    reset_after: type[Any]
-    reset_before: type[Any]
-
-    @classmethod
-    def forward(cls, x: Tensor, arguments: Arguments, keep: bool) -> Any:
-        """Run the forward pass of the call's form."""
-        return cls._form(arguments).forward(x, arguments)
-
-    @classmethod
-    def backward(cls, arguments: Arguments, tape: Tape) -> Gradients:
-        """Run the backward pass of the call's form."""
-        gradients: Gradients = cls._form(arguments).backward(arguments, tape)
-        return gradients
-
-    @classmethod
-    def _form(cls, arguments: Arguments) -> type[Any]:
-        return cls.reset_after if arguments.parameters["reset_after"] else cls.reset_before

@@ -43,17 +43,15 @@ class Form:
         operation: the operation's name.
         details: words that name the kernel's variant, such as the activation's kind.
         size_class: the largest number of features of the class; None for the class without a limit.
-        kernels: the kernels that are tested, such as "triton".
     """
 
     operation: str
     details: tuple[str, ...]
     size_class: int | None
-    kernels: str
 
     def __str__(self) -> str:
         limit = f"n > {CLASSES[-1]}" if self.size_class is None else f"n <= {self.size_class}"
-        return f"{' '.join((self.operation, *self.details))}, {limit}, {self.kernels}"
+        return f"{' '.join((self.operation, *self.details))}, {limit}"
 
 
 @dataclass(frozen=True)
@@ -69,18 +67,13 @@ def size_class(features: int) -> int | None:
     return next((limit for limit in CLASSES if features <= limit), None)
 
 
-def forms(call: Call, kernels: str) -> tuple[Form, ...]:
+def forms(call: Call) -> tuple[Form, ...]:
     """Return the forms that a call needs: its own, and for `recurrence` that of the norm's drift."""
     limit = size_class(features(call))
-    own = Form(call.operation.name, _details(call.parameters), limit, kernels)
+    own = Form(call.operation.name, _details(call.parameters), limit)
     if call.operation is not operations.recurrence:
         return (own,)
-    return own, drift_form(limit, kernels)
-
-
-def drift_form(limit: int | None, kernels: str) -> Form:
-    """Return the form that stands for the drift of the norm."""
-    return Form("recurrence", ("norm",), limit, kernels)
+    return own, Form("recurrence", ("norm",), limit)
 
 
 def features(call: Call) -> int:

@@ -30,7 +30,7 @@ from orthobench.recurrence.cuda import self_test
 from orthobench.recurrence.cuda.self_test import Form, Run
 
 SWITCH = "ORTHOBENCH_SELF_TEST"
-"""The environment variable that switches the tests off when it is "off"; then Triton's kernels serve untested."""
+"""The environment variable that switches the tests off when it is "off"; then the kernels serve untested."""
 _ATTEMPTS = 2  # tests that may end with the death of their process
 
 _logger = logging.getLogger("orthobench.recurrence")
@@ -177,12 +177,11 @@ def are_on() -> bool:
     return os.environ.get(SWITCH) != "off"
 
 
-def failure(call: Call, run: Run, kernels: str) -> str | None:
+def failure(call: Call, run: Run) -> str | None:
     """Return why the kernels of a call are not trusted on its device, or None. The first call of a form tests it.
 
     Args:
         run: runs a call by the kernels.
-        kernels: the name of the kernels.
 
     Raises:
         RuntimeError: the kernels broke the device's context, so this process cannot go on.
@@ -191,7 +190,7 @@ def failure(call: Call, run: Run, kernels: str) -> str | None:
     if not are_on():
         return None
     device = call.x.device
-    for form in self_test.forms(call, kernels):
+    for form in self_test.forms(call):
         verdict = _known.get((form, device))
         if verdict is None:
             if call.x.is_cuda and torch.cuda.is_current_stream_capturing():

@@ -4,6 +4,8 @@ import importlib.util
 import os
 import re
 import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,20 @@ def build(folder: Path) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "0",
         "ORTHOBENCH_SELF_TEST": "off",  # the stub computes nothing
     }
+
+
+def run(environment: Mapping[str, str], *arguments: object) -> str:
+    """Run Python with these arguments in the stub's environment, as `child.py` does, and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, HERE / "child.py", *map(str, arguments)],
+        env=environment,
+        cwd=HERE.parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-6000:]
+    return done.stdout
 
 
 def _imported_symbols() -> set[str]:
