@@ -37,7 +37,7 @@ paper = "helfrich2018"
 figure = "2"
 models = ["lstm"]
 where = {{ sequence_length = 200 }}
-settings = {{ sequence_length = 10, n = 8, train_size = 40, test_size = 20, batch_size = 10, epochs = {epochs}, evaluate_every = 2 }}
+settings = {{ sequence_length = 10, n = 8, train_size = 40, test_size = 20, batch_size = 10, epochs = {epochs} }}
 seeds = {seeds}
 """
 PATIENCE = 120.0
@@ -51,7 +51,7 @@ def places(tmp_path):
 
 
 def make(folder: Path, epochs: int = 3, seeds: int = 2):
-    folder.mkdir(exist_ok=True)
+    (folder / "measured").mkdir(parents=True, exist_ok=True)
     (folder / "list.toml").write_text(LIST.format(epochs=epochs, seeds=seeds))
     return measure.Places(folder / "list.toml", folder / "results.db", folder / "measured", folder / "kept")
 
@@ -166,7 +166,6 @@ def test_a_more_advanced_checkpoint_of_a_clone_replaces_the_own_one(places, tmp_
 
 
 def test_a_process_with_an_earlier_number_is_not_taken_for_the_runs(places):
-    places.folder.mkdir()
     places.process.write_text(f'{{"pid": {os.getpid()}, "created": 1.0}}')
     assert measure.running(places) is None
     created = psutil.Process().create_time()
@@ -183,7 +182,7 @@ def test_the_status_names_the_next_runs(places, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "no runs train; start: make measure"
     assert lines[1].startswith(f"interrupted: {first.spec.key} adding lstm")
-    assert "epoch 1.50 of 3, 6 of 12 iterations" in lines[1]
+    assert "epoch 1.00 of 3, 4 of 12 iterations" in lines[1]
     assert lines[2].startswith(f"next: {second.spec.key}")
     assert "1 interrupted, 1 missing" in lines[3]
 
