@@ -118,7 +118,7 @@ def test_a_whole_run_takes_the_settings_of_the_best_trial(write, ends, rate):
     file = write(TRIALS)
     keys = [run.spec.key for run, _ in runs_in(file, CATALOG)]
     records = {key: ended(key, *end) for key, end in zip(keys, ends, strict=False)}
-    whole = runs_in(file, CATALOG, lambda asked: [records[key] for key in asked if key in records])[2:]
+    whole = runs_in(file, CATALOG, lambda known: [records[key] for key in known if key in records])[2:]
     assert [(run.spec.settings["learning_rate"], run.spec.settings["max_iterations"]) for run, _ in whole] == (
         [] if rate is None else [(rate, None)]
     )
