@@ -151,7 +151,8 @@ def test_checkpoints_beyond_the_limit_stay_in_the_working_folder(files, capsys):
 
 def test_a_more_advanced_checkpoint_of_a_clone_replaces_the_own_one(files, tmp_path):
     first, _ = configs(files)
-    train_for(files, first, files.database, iterations=3)
+    train_for(files, first, files.database, iterations=5)
+    assert files.working(first.spec.key).exists()
     clone = make(tmp_path / "clone")
     train_for(clone, first, clone.database, iterations=9)
     measure.fold(clone, 10**7)
