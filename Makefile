@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := demo
 
-.PHONY: demo docs install readme test test-all mutants faults reproduce-quick reproduce check lint bench clean
+.PHONY: demo docs install readme test test-all mutants faults reproduce-quick reproduce measure measure-stop \
+    measure-status account check lint bench clean
 
 install: $(INSTALLED)
 
@@ -47,28 +48,35 @@ reproduce-quick: $(INSTALLED)
 	mkdir -p $(DEMO)
 	cd $(DEMO) && $(abspath $(BIN))/orthobench reproduce --small --db reproduction.db
 
-# What the papers ran, at their scale: first the runs that decide most claims, then all others; weeks on two cores. Each
-# run is made once, so that it may be stopped and asked for again at any time. `reports/checkpoints` has those of runs that
-# were cut off. HOURS limits the first part.
-SEEDS := 1
-HOURS :=
-REFERENCE := --db results.db
-reproduce: $(INSTALLED)
-	if [ -d reports/checkpoints ]; then mkdir -p results.db.checkpoints; cp -rn reports/checkpoints/. results.db.checkpoints; fi
-	-$(BIN)/orthobench reproduce --file checks/reproduction.toml $(REFERENCE) $(if $(HOURS),--budget $(HOURS)h)
-	$(if $(HOURS),,$(MAKE) reproduce-all)
+# The runs that decide most, those of checks/reproduction.toml, in the background: one per core, at the lowest priority.
+# measure-stop ends them, folds their results into results.db, and keeps checkpoints that measure goes on from.
+measure: $(INSTALLED)
+	@$(BIN)/python checks/measure.py start
+
+measure-stop: $(INSTALLED)
+	@$(BIN)/python checks/measure.py stop
+
+measure-status: $(INSTALLED)
+	@$(BIN)/python checks/measure.py status
+
+# The account and the page of results.db, and the README's table.
+account: $(INSTALLED)
 	$(BIN)/orthobench report --html -o reports/reference.html --account reports/REPRODUCTION.md $(REFERENCE)
 	$(BIN)/orthobench report --format reproduction $(REFERENCE)
 	$(MAKE) readme
 
-.PHONY: reproduce-all
-reproduce-all: $(INSTALLED)
+# All that the papers ran, at their scale, in the foreground; weeks on two cores. Each run trains once, so it may be
+# stopped and asked for again at any time.
+SEEDS := 1
+REFERENCE := --db results.db
+reproduce: $(INSTALLED)
 	-for study in gradient-norms toy-dynamics heat-maps orthogonality time sizes jacobians; do \
 	  $(BIN)/orthobench study $$study --seeds $(SEEDS) $(REFERENCE); done
 	-$(BIN)/orthobench sweep timit --models scornn,lstm,enrnn,full_urnn -s dataset=timit_sample --seeds $(SEEDS) $(REFERENCE)
 	-for paper in helfrich2018 helfrich2020 chang2019 lezcano2019 kerg2019 vorontsov2017 wisdom2016 rusch2021cornn \
 	    rusch2022lem helfrich2017; do \
 	  $(BIN)/orthobench reproduce $$paper --seeds $(SEEDS) $(REFERENCE); done
+	$(MAKE) account
 
 check: $(INSTALLED)
 	$(BIN)/orthobench check

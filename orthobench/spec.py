@@ -82,6 +82,7 @@ class RunConfig:
         sources: the source code of the run's task, model and probes, of those that are not built in.
         plugin_files: all plugin files of the user, with which another process resolves the run again.
         preset: the preset of the command that asked for the run; no part of the spec.
+        tags: names that the list of runs gives this one; no part of the spec.
     """
 
     spec: RunSpec
@@ -94,6 +95,7 @@ class RunConfig:
     sources: tuple[Sources, ...] = ()
     plugin_files: tuple[Sources, ...] = ()
     preset: Preset = "paper"
+    tags: tuple[str, ...] = ()
 
     def with_seed(self, seed: int) -> RunConfig:
         return replace(self, spec=self.spec.with_seed(seed))

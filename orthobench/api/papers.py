@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ from orthobench.planning.plan import SweepRun, with_seeds
 from orthobench.plugins import Catalog
 from orthobench.settings import Preset, text
 from orthobench.spec import resolve
+from orthobench.store import Run, open_store
+from orthobench.store.default import named_or_default
+from orthobench.store.open import DatabaseNotFoundError
 from orthobench.store.overwrite import refuse_other_kinds
 
 if TYPE_CHECKING:
@@ -78,13 +82,33 @@ def reproduce_file(
 ) -> SweepResult:
     """Train the papers' runs that a TOML file lists, in its order.
 
+    Entries that take the settings of the best trial train once their trials have results.
+
     Raises:
         UsageError: the file is invalid, or as for `reproduce`.
         StorageError: the database cannot be written.
         Stopped: the user pressed Ctrl-C; the same call resumes the runs.
     """
     options = with_jobs(options, jobs)
-    return train(runs_in(path, Catalog(options.plugins)), db, options, dry_run, display)
+    catalog, location = Catalog(options.plugins), named_or_default(db, writes=True)
+    runs = runs_in(path, catalog, partial(_records, location))
+    while True:
+        result = train(runs, location, options, dry_run, display)
+        planned = {run.key for run in result.plan.runs}
+        if dry_run or result.not_started:
+            return result
+        runs = runs_in(path, catalog, partial(_records, location))
+        if planned.issuperset(run.config.spec.key for run in runs):
+            return result
+
+
+def _records(location: str, keys: Sequence[str]) -> list[Run]:
+    """Return the records of the runs with these keys; none without a database."""
+    try:
+        with open_store(location) as store:
+            return store.runs(keys=keys)
+    except DatabaseNotFoundError:
+        return []
 
 
 @dataclass(frozen=True)

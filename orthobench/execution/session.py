@@ -142,7 +142,7 @@ class Session:
             Stopped: the user stopped the session.
         """
         if not dry_run:
-            self.open_store.tag([config.spec.key for config, _ in runs], self.options.tags)
+            self._tag([config for config, _ in runs])
         sweep_plan = self.plan(runs, estimate)
         if sizes:
             self.display.on_sizes(sizes)
@@ -220,7 +220,7 @@ class Session:
             cuda_graph=options.cuda_graph,
             checkpoint_every=options.checkpoint_every,
             on_divergence=options.on_divergence,
-            tags=tuple(options.tags),
+            tags=self._tags(config),
             keep_weights=options.keep_weights,
             weights=options.weights,
             config=config,
@@ -288,6 +288,18 @@ class Session:
                 yield Tee(shown, logs.sink(job.spec.key))
 
         return open_both
+
+    def _tags(self, config: RunConfig) -> tuple[str, ...]:
+        """Return the tags of a run: the options', and its own."""
+        return tuple(dict.fromkeys((*self.options.tags, *config.tags)))
+
+    def _tag(self, configs: Sequence[RunConfig]) -> None:
+        """Tag the runs that the database has already."""
+        by_tags: dict[tuple[str, ...], list[str]] = {}
+        for config in configs:
+            by_tags.setdefault(self._tags(config), []).append(config.spec.key)
+        for tags, keys in by_tags.items():
+            self.open_store.tag(keys, tags)
 
     @property
     def _weights_place(self) -> str:

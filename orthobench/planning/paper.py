@@ -144,31 +144,37 @@ def variant_keys(catalog: Catalog) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def resolve_experiments(
-    catalog: Catalog, experiments: Sequence[Experiment], seeds: Sequence[int], scale: float = 1.0
+    catalog: Catalog,
+    experiments: Sequence[Experiment],
+    seeds: Sequence[int],
+    scale: float = 1.0,
+    settings: Mapping[str, Any] | None = None,
 ) -> list[SweepRun]:
     """Return the runs of these experiments, seed by seed; each once.
 
     Args:
         scale: factor on the settings `SCALED`. The result is recorded in each run's settings, so a scaled run is
             another variant and never the paper's.
+        settings: settings in place of the experiments' own, which also give another variant.
 
     Raises:
         UsageError: the scale is not in (0, 1], or an experiment needs an unknown plugin or setting.
     """
     if not 0 < scale <= 1:
         raise UsageError(f"--scale {scale:g} should be above 0 and at most 1")
+    own = {SHORT_NAMES.get(name, name): value for name, value in (settings or {}).items()}
     first: dict[str, SweepRun] = {}
     for experiment in experiments:
-        config = resolve(catalog, experiment.task, experiment.model, {}, seed=seeds[0], experiment=experiment)
-        smaller = _smaller(config, scale)
-        if smaller:
-            config = resolve(catalog, experiment.task, experiment.model, smaller, seed=seeds[0], experiment=experiment)
-        names = dict.fromkeys(("sequence_length", "hidden_size", *experiment.task_settings, *smaller))
-        settings = config.spec.settings
+        config = resolve(catalog, experiment.task, experiment.model, own, seed=seeds[0], experiment=experiment)
+        changed = own | _smaller(config, scale)
+        if changed != own:
+            config = resolve(catalog, experiment.task, experiment.model, changed, seed=seeds[0], experiment=experiment)
+        names = dict.fromkeys(("sequence_length", "hidden_size", *experiment.task_settings, *changed))
+        resolved = config.spec.settings
         distinguishing = {
-            name: str(settings[name])
+            name: str(resolved[name])
             for name in names
-            if name in settings and (name not in experiment.shared or name in smaller)
+            if name in resolved and (name not in experiment.shared or name in changed)
         }
         first.setdefault(config.spec.key, SweepRun(config, distinguishing))
     return with_seeds(_told_apart(list(first.values())), seeds)

@@ -6,15 +6,31 @@ figure = "1"
 models = ["scornn", "full_urnn"]
 where = { sequence_length = 1000 }
 seeds = 5
+
+[[runs]] # a trial: other settings than the paper's
+paper = "helfrich2018"
+figure = "2"
+models = ["lstm"]
+settings = { learning_rate = 1e-2, max_iterations = 2000 }
+tags = ["rates"]
+
+[[runs]] # the paper's length, with the settings of the best trial
+paper = "helfrich2018"
+figure = "2"
+models = ["lstm"]
+best_of = "rates"
+settings = { max_iterations = "none" }
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import find_paper
@@ -22,7 +38,10 @@ from orthobench.planning import MAX_SEEDS
 from orthobench.planning.paper import resolve_experiments, restrict
 from orthobench.planning.plan import SweepRun
 from orthobench.plugins import Catalog
-from orthobench.settings import read_toml
+from orthobench.settings import check_tag, read_toml
+from orthobench.store import Run, Status
+
+_logger = logging.getLogger(__name__)
 
 EXPECTED = {
     "paper": 'the key of a paper, such as "helfrich2018"',
@@ -30,9 +49,15 @@ EXPECTED = {
     "figure": 'the number of a figure, such as "1"',
     "models": 'a list of models, such as ["scornn", "lstm"]',
     "where": "settings with a value each, such as { sequence_length = 1000 }",
+    "settings": "settings with a value each, such as { learning_rate = 1e-3 }",
+    "tags": 'a list of names for the runs, such as ["tried"]',
+    "best_of": "a tag of earlier entries",
     "seeds": f"a number of seeds from 1 to {MAX_SEEDS}",
 }
 Name = Annotated[str, Field(min_length=1)]
+Values = dict[Name, str | bool | int | float]
+Find = Callable[[Sequence[str]], Sequence[Run]]
+"""Returns the records of the runs with these keys, of those that a database has."""
 
 
 class PaperRuns(BaseModel):
@@ -44,46 +69,93 @@ class PaperRuns(BaseModel):
     table: Name | None = Field(None, description="restrict to this table")
     figure: Name | None = Field(None, description="restrict to this figure")
     models: list[Name] | None = Field(None, min_length=1, description="restrict to these models")
-    where: dict[Name, str | bool | int | float] = Field({}, description="restrict to runs with these settings")
+    where: Values = Field({}, description="restrict to runs with these settings")
+    settings: Values = Field({}, description="settings in place of the paper's: the runs are then not the paper's")
+    tags: list[Annotated[str, AfterValidator(check_tag)]] = Field([], description="names for the runs")
+    best_of: Name | None = Field(None, description="take the settings of the best of the earlier entries with this tag")
     seeds: int = Field(1, ge=1, le=MAX_SEEDS, description="how many seeds: 0, 1, 2, ...")
 
-    def resolve(self, catalog: Catalog) -> list[SweepRun]:
+    def resolve(self, catalog: Catalog, chosen: Mapping[str, Any] | None = None) -> list[SweepRun]:
         """Return the runs, seed by seed.
+
+        Args:
+            chosen: the settings of the best trial.
 
         Raises:
             UsageError: the paper has no such table, figure, model or setting.
         """
         experiments = restrict(find_paper(self.paper), self.table, self.figure, self.models, self.where)
-        return resolve_experiments(catalog, experiments, range(self.seeds))
+        settings = {**(chosen or {}), **self.settings}
+        runs = resolve_experiments(catalog, experiments, range(self.seeds), settings=settings)
+        return [SweepRun(replace(config, tags=tuple(self.tags)), shown) for config, shown in runs]
 
 
-def runs_in(path: Path, catalog: Catalog) -> list[SweepRun]:
+def runs_in(path: Path, catalog: Catalog, find: Find = lambda keys: ()) -> list[SweepRun]:
     """Return the runs of a file in its order, each once.
+
+    An entry that takes the settings of the best trial has no runs before all its trials have a result.
+
+    Args:
+        find: finds the results of trials.
 
     Raises:
         UsageError: the file cannot be read, is no TOML, or has an invalid entry; the line names the entry.
     """
     runs: dict[str, SweepRun] = {}
+    trials: dict[str, list[tuple[Values, list[str]]]] = {}  # by tag: settings, and the keys of their runs
     for number, entry in enumerate(_entries(path), 1):
         try:
-            for run in entry.resolve(catalog):
-                runs.setdefault(run.config.spec.key, run)
+            chosen = None
+            if entry.best_of is not None:
+                if entry.best_of not in trials:
+                    raise unknown("tag of earlier entries", entry.best_of, trials)
+                chosen = _best(trials[entry.best_of], find)
+                if chosen is None:
+                    _logger.info("entry %d of %s waits for its trials %s", number, path, entry.best_of)
+                    continue
+            resolved = entry.resolve(catalog, chosen)
         except UsageError as error:
             raise UsageError(f"{path}, entry {number}: {error}") from error
+        for run in resolved:
+            runs.setdefault(run.config.spec.key, run)
+        for tag in entry.tags:
+            trials.setdefault(tag, []).append((entry.settings, [run.config.spec.key for run in resolved]))
     return list(runs.values())
 
 
-def _entries(path: Path) -> Iterator[PaperRuns]:
+def _best(trials: Sequence[tuple[Values, Sequence[str]]], find: Find) -> Values | None:
+    """Return the settings whose runs have the best mean of their best values; None while a run has no result.
+
+    Raises:
+        UsageError: all trials have diverged without a value.
+    """
+    scores: list[tuple[float, Values]] = []
+    for settings, keys in trials:
+        results = [run for run in find(keys) if Status(run.status).is_final]
+        if len(results) < len(keys):
+            return None
+        values = [run.best_value for run in results if run.best_value is not None]
+        if values and len(values) == len(results):
+            mean = sum(values) / len(values)
+            scores.append((results[0].main_metric.sign * mean, settings))
+    if not scores:
+        raise UsageError("no trial has a value: choose other settings for the trials")
+    return min(scores, key=lambda score: score[0])[1]
+
+
+def _entries(path: Path) -> list[PaperRuns]:
     content: dict[str, Any] = read_toml(path)
     entries = content.pop("runs", None)
     if content or not isinstance(entries, list) or not entries:
         raise UsageError(f"{path} should be a list of [[runs]], each with a paper and what to train of it")
+    checked = []
     for number, entry in enumerate(entries, 1):
         for key in entry:
             if key not in PaperRuns.model_fields:
                 raise unknown(f"key in entry {number} of {path}", key, PaperRuns.model_fields)
         try:
-            yield PaperRuns(**entry)
+            checked.append(PaperRuns(**entry))
         except ValidationError as error:
             key = str(error.errors()[0]["loc"][0])
             raise UsageError(f"{path}, entry {number}: {key} should be {EXPECTED[key]}") from error
+    return checked

@@ -10,7 +10,7 @@ Other rows of a run, such as its tags, are added. A merge is one transaction, an
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,9 +29,10 @@ from orthobench.store.location import sqlite_file
 from orthobench.store.open import HEAD, make_engine, open_store, reach, schema
 from orthobench.store.result import Status
 from orthobench.store.store import Store
-from orthobench.store.tables import Base, Run
+from orthobench.store.tables import Base, Benchmark, Run
 
 RUN = Base.metadata.tables[Run.__tablename__]
+BENCHMARK = Base.metadata.tables[Benchmark.__tablename__]
 BATCH = 1000
 
 
@@ -123,11 +124,17 @@ def _check_tables(location: str) -> None:
         engine.dispose()
 
 
-def merge(source: Store, target: Store, is_locked: Callable[[str], bool] = lambda key: False) -> Merged:
+def merge(
+    source: Store,
+    target: Store,
+    is_locked: Callable[[str], bool] = lambda key: False,
+    keys: Collection[str] | None = None,
+) -> Merged:
     """Merge the rows of a source database into a target database.
 
     Args:
         is_locked: whether a process trains the target's run of this key, which then stays unchanged.
+        keys: merge these runs alone, and no benchmarks; None merges everything.
     """
     merged = Merged()
     with _snapshot(source.engine) as source_connection, target.engine.connect() as connection:
@@ -137,7 +144,11 @@ def merge(source: Store, target: Store, is_locked: Callable[[str], bool] = lambd
             copied: set[int] = set()  # the source's runs whose measured rows are copied
             for table in Base.metadata.sorted_tables:
                 if table is RUN:
-                    ids[table.name], copied = _merge_runs(source_connection, target_connection, ids, is_locked, merged)
+                    ids[table.name], copied = _merge_runs(
+                        source_connection, target_connection, ids, is_locked, merged, keys
+                    )
+                elif keys is not None and table is BENCHMARK:
+                    continue
                 elif _is_measured(table):
                     merged.rows[table.name] = _copy_measured(table, source_connection, target_connection, ids, copied)
                 else:
@@ -162,6 +173,7 @@ def _merge_runs(
     ids: Mapping[str, Mapping[int, int]],
     is_locked: Callable[[str], bool],
     merged: Merged,
+    keys: Collection[str] | None,
 ) -> tuple[dict[int, int], set[int]]:
     """Merge the runs; return the target's id of each source run, and the source runs to copy measured rows of.
 
@@ -174,7 +186,10 @@ def _merge_runs(
     run_ids: dict[int, int] = {}
     copied: set[int] = set()
     for row in source.execute(select(RUN).order_by(RUN.c.id)).mappings().all():
-        key, values = as_name(row["key"]), _translated(RUN, row, ids)
+        key = as_name(row["key"])
+        if keys is not None and key not in keys:
+            continue
+        values = _translated(RUN, row, ids)
         if values["status"] == Status.RUNNING:
             values["status"] = Status.INTERRUPTED  # its process is not on this machine
         existing = existing_runs.get(key)
@@ -230,6 +245,8 @@ def _add_missing(
     row_ids: dict[int, int] = {}
     count = 0
     for row in source.execute(select(table)).mappings():
+        if any(row[name] not in ids[other] for name, other in _references(table).items()):
+            continue  # of a run that is not merged
         values = _translated(table, row, ids)
         identity = _identity(table, values)
         if identity not in target_ids:

@@ -11,6 +11,7 @@ from orthobench.papers import find_paper
 from orthobench.planning.paper import resolve_experiments, restrict
 from orthobench.planning.paper_file import runs_in
 from orthobench.plugins import Catalog
+from orthobench.store import Run
 
 CATALOG = Catalog()
 SHIPPED = Path(__file__).parents[2] / "checks/reproduction.toml"
@@ -53,10 +54,80 @@ def test_the_runs_are_the_papers(write):
     assert [run.spec.key for run, _ in runs_in(file, CATALOG)] == [run.spec.key for run, _ in paper]
 
 
-def test_the_shipped_list_is_valid_and_begins_with_copying():
-    runs = [run.spec for run, _ in runs_in(SHIPPED, CATALOG)]
-    assert len({spec.key for spec in runs}) == len(runs) > 50
-    assert (runs[0].task, runs[0].model, runs[0].task_settings["sequence_length"]) == ("copying", "scornn", 2000)
+def test_the_shipped_list_is_valid_and_begins_with_xor():
+    specs = [run.spec for run, _ in runs_in(SHIPPED, CATALOG)]
+    assert len({spec.key for spec in specs}) == len(specs) == 91
+    assert (specs[0].task, specs[0].model) == ("xor_stream", "lstm")
+    large = [
+        spec for spec in specs if spec.model in ("urnn", "full_urnn", "lstm") and spec.settings["hidden_size"] > 350
+    ]
+    assert large == []
+
+
+TRIALS = """
+[[runs]]
+paper = "helfrich2018"
+figure = "2"
+models = ["lstm"]
+where = { sequence_length = 200 }
+settings = { learning_rate = 1e-2, max_iterations = 50 }
+tags = ["tried", "rates"]
+
+[[runs]]
+paper = "helfrich2018"
+figure = "2"
+models = ["lstm"]
+where = { sequence_length = 200 }
+settings = { learning_rate = 3e-3, max_iterations = 50 }
+tags = ["tried", "rates"]
+
+[[runs]]
+paper = "helfrich2018"
+figure = "2"
+models = ["lstm"]
+where = { sequence_length = 200 }
+best_of = "rates"
+settings = { max_iterations = "none" }
+"""
+
+
+def ended(key: str, status: str, value: float | None) -> Run:
+    return Run(key=key, status=status, best_value=value, metric="mse", goal="min", metrics=None)
+
+
+def test_a_trial_has_its_settings_and_tags(write):
+    trials = [run for run, _ in runs_in(write(TRIALS), CATALOG)]
+    rates = [run.spec.settings["learning_rate"] for run in trials]
+    assert rates == [1e-2, 3e-3]
+    assert {run.spec.settings["max_iterations"] for run in trials} == {50}
+    assert {run.tags for run in trials} == {("tried", "rates")}
+
+
+@pytest.mark.parametrize(
+    ("ends", "rate"),
+    [
+        ([], None),
+        ([("finished", 0.1)], None),
+        ([("finished", 0.1), ("interrupted", 0.01)], None),
+        ([("finished", 0.1), ("finished", 0.2)], 1e-2),
+        ([("finished", 0.2), ("finished", 0.1)], 3e-3),
+        ([("diverged", None), ("finished", 0.1)], 3e-3),
+    ],
+)
+def test_a_whole_run_takes_the_settings_of_the_best_trial(write, ends, rate):
+    file = write(TRIALS)
+    keys = [run.spec.key for run, _ in runs_in(file, CATALOG)]
+    records = {key: ended(key, *end) for key, end in zip(keys, ends, strict=False)}
+    whole = runs_in(file, CATALOG, lambda known: [records[key] for key in known if key in records])[2:]
+    assert [(run.spec.settings["learning_rate"], run.spec.settings["max_iterations"]) for run, _ in whole] == (
+        [] if rate is None else [(rate, None)]
+    )
+
+
+def test_trials_of_which_none_has_a_value_are_refused(write):
+    file = write(TRIALS)
+    with pytest.raises(UsageError, match="entry 3: no trial has a value"):
+        runs_in(file, CATALOG, lambda keys: [ended(key, "diverged", None) for key in keys])
 
 
 @pytest.mark.parametrize(
@@ -73,6 +144,10 @@ def test_the_shipped_list_is_valid_and_begins_with_copying():
         ("[[runs]]\npaper = 'helfrich2018'\nmodels = []", "entry 1: models should be a list of models"),
         ("[[runs]]\npaper = 'helfrich2018'\nwhere = { n = [1] }", "entry 1: where should be settings"),
         ("[[runs]]\npaper = 'helfrich2018'\nfigure = '1'\ntable = '1'", "a table or a figure, one at a time"),
+        ("[[runs]]\npaper = 'helfrich2018'\nsettings = { n = [1] }", "entry 1: settings should be settings"),
+        ("[[runs]]\npaper = 'helfrich2018'\nfigure = '2'\nsettings = { rate = 1 }", "unknown setting 'rate'"),
+        ("[[runs]]\npaper = 'helfrich2018'\ntags = ['a,b']", "entry 1: tags should be a list of names"),
+        ("[[runs]]\npaper = 'helfrich2018'\nbest_of = 'x'", "entry 1: unknown tag of earlier entries 'x'"),
         ("[[runs]\n", "is not TOML"),
     ],
 )
