@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
 import subprocess
@@ -178,6 +180,16 @@ class Outcome:
     err: str
 
 
+def call_here(patch: pytest.MonkeyPatch, arguments: Sequence[str]) -> int:
+    """Run the command line in this process and return its exit code."""
+    from orthobench.cli import main
+
+    patch.setattr(sys, "argv", ["orthobench", *arguments])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    return stop.value.code or 0
+
+
 @pytest.fixture
 def orthobench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """A function that runs the command line and its training runs in this process, in an empty folder."""
@@ -185,16 +197,56 @@ def orthobench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setenv("ORTHOBENCH_JOBS", "0")
 
     def call(*arguments: str) -> Outcome:
-        from orthobench.cli import main
-
-        monkeypatch.setattr(sys, "argv", ["orthobench", *arguments])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main()
+        code = call_here(monkeypatch, arguments)
         captured = capsys.readouterr()
-        return Outcome(stop.value.code or 0, captured.out, captured.err)
+        return Outcome(code, captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A function from commands, and texts of files that they read, to a folder that has what they leave behind.
+
+    The first call runs the commands; all others with the same arguments return the same folder, for tests to copy.
+    """
+    folders: dict[tuple[object, ...], Path] = {}
+
+    def prepare(*commands: Sequence[str], **files: str) -> Path:
+        key = (*map(tuple, commands), *files.items())
+        if key not in folders:
+            folder = tmp_path_factory.mktemp("prepared")
+            for name, text in files.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(text)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(folder)
+                patch.setenv("ORTHOBENCH_JOBS", "0")
+                for command in commands:
+                    output = io.StringIO()
+                    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                        code = call_here(patch, command)
+                    assert code == 0, output.getvalue()
+            torch.set_flush_denormal(False)
+            folders[key] = folder
+        return folders[key]
+
+    return prepare
+
+
+@pytest.fixture
+def after(orthobench, prepared: Callable[..., Path], tmp_path: Path):
+    """A function that copies what commands leave behind to the test's folder, and returns `orthobench`.
+
+    The commands are those of `prepared`: they run once for all tests that give the same.
+    """
+
+    def copy(*commands: Sequence[str], **files: str):
+        shutil.copytree(prepared(*commands, **files), tmp_path, dirs_exist_ok=True)
+        return orthobench
+
+    return copy
 
 
 @pytest.fixture
