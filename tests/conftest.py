@@ -13,6 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 import torch
+from support.command import call_here
 from support.postgres import Server, binaries
 from support.selection import (  # noqa: F401
     pytest_addoption,
@@ -178,16 +179,6 @@ class Outcome:
     code: int
     out: str
     err: str
-
-
-def call_here(patch: pytest.MonkeyPatch, arguments: Sequence[str]) -> int:
-    """Run the command line in this process and return its exit code."""
-    from orthobench.cli import main
-
-    patch.setattr(sys, "argv", ["orthobench", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    return stop.value.code or 0
 
 
 @pytest.fixture
