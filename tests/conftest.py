@@ -108,20 +108,28 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def small_data(data_folder: Path) -> Path:
-    """The data folder with small data sets: images, text and speech."""
+@pytest.fixture(scope="session")
+def _small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from support.data import write_cifar10, write_mnist, write_ptb
     from support.speech import write_timit_sample
 
     from orthobench.data import dataset
 
-    write_mnist(data_folder / "mnist")
-    write_mnist(data_folder / "fashion_mnist")
-    write_cifar10(data_folder / "cifar10")
-    write_ptb(data_folder / "ptb")
-    dataset("timit_sample").import_files(write_timit_sample(data_folder.parent / "nltk"))
-    return data_folder
+    folder = tmp_path_factory.mktemp("small") / "data"
+    write_mnist(folder / "mnist")
+    write_mnist(folder / "fashion_mnist")
+    write_cifar10(folder / "cifar10")
+    write_ptb(folder / "ptb")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ORTHOBENCH_DATA", str(folder))
+        dataset("timit_sample").import_files(write_timit_sample(folder.parent / "nltk"))
+    return folder
+
+
+@pytest.fixture
+def small_data(data_folder: Path, _small_data: Path) -> Path:
+    """The data folder with small data sets: images, text and speech."""
+    return shutil.copytree(_small_data, data_folder, dirs_exist_ok=True)
 
 
 @pytest.fixture(scope="module")
