@@ -13,7 +13,7 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -194,7 +194,7 @@ def _built_in(kind: PluginKind) -> Iterator[Plugin]:
         )
 
 
-def _installed(kind: PluginKind, points: EntryPoints) -> Iterator[Plugin]:
+def _installed(kind: PluginKind, points: Any) -> Iterator[Plugin]:  # EntryPoints, from Python 3.12 on
     for point in points.select(group=f"orthobench.{kind}s"):
         distribution = point.dist.name if point.dist else point.value
         yield Plugin(
