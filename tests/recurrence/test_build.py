@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.scripts import script
 
 from orthobench.diagnosis import Level
 from orthobench.diagnosis import kernels as diagnosis
@@ -76,36 +77,6 @@ def outcome(process: subprocess.Popen[str]) -> Outcome:
     return Outcome(output.splitlines(), errors.splitlines())
 
 
-QUICK = """
-for argument do
-    shift
-    case $argument in
-        -m*=native) continue ;;
-        *.c) source=$argument ;;
-    esac
-    [ "$last" != -o ] || out=$argument
-    set -- "$@" "$argument"
-    last=$argument
-done
-[ "$source" ] || exec cc "$@" -O0
-known={objects}/$(cat "$source" "$(dirname "$source")"/*.h | sha256sum | cut -c1-64)
-[ ! -f "$known" ] || exec cp "$known" "$out"
-cc "$@" -O0 || exit
-cp "$out" "$known.$$"
-mv "$known.$$" "$known"
-"""
-
-
-@pytest.fixture(scope="module")
-def quick_compiler(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The compiler without its optimisations, which take most of its time.
-
-    It remembers the object of each text, because most tests here compile all files, and some for three processors.
-    """
-    folder = tmp_path_factory.mktemp("compiler")
-    return script(folder / "quickcc", QUICK.format(objects=folder))
-
-
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory, quick_compiler: str) -> tuple[Path, Outcome]:
     """A cache folder after one process, and the outcome of that process."""
@@ -131,12 +102,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def only_object(cache: Path) -> Path:
     (shared_object,) = (cache / "recurrence").glob("*.so")
     return shared_object
-
-
-def script(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n", encoding="latin-1")
-    path.chmod(0o755)
-    return str(path)
 
 
 # ---------------------------------------------------------------------- one build

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 import pytest
 import typer.main
 
-made = functools.cache(typer.main.get_command)
-"""typer makes the command line anew at each call, which takes 30 ms; it changes no more once all is imported."""
+command_line = functools.cache(typer.main.get_command)
+"""typer builds the command line anew at each call, which takes 30 ms; it does not change once all is imported."""
 
 
 def call_here(patch: pytest.MonkeyPatch, arguments: Sequence[str]) -> int:
     """Run the command line in this process and return its exit code."""
     from orthobench.cli import main
 
-    patch.setattr(typer.main, "get_command", made)
+    patch.setattr(typer.main, "get_command", command_line)
     patch.setattr(sys, "argv", ["orthobench", *arguments])
     with pytest.raises(SystemExit) as stop:
         main()
