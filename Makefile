@@ -30,7 +30,7 @@ readme: $(INSTALLED)
 
 # OPTIONS are pytest's, for example OPTIONS=--strict-skips.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n auto $(OPTIONS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(OPTIONS)
 
 test-all: $(INSTALLED)
 	$(BIN)/python -m pytest -m '' --whole-grids $(OPTIONS)

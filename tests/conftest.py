@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import shutil
 import subprocess
@@ -11,6 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 import torch
+from support.command import call_here
 from support.postgres import Server, binaries
 from support.selection import (  # noqa: F401
     pytest_addoption,
@@ -105,20 +108,28 @@ def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture
-def small_data(data_folder: Path) -> Path:
-    """The data folder with small data sets: images, text and speech."""
+@pytest.fixture(scope="session")
+def _small_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from support.data import write_cifar10, write_mnist, write_ptb
     from support.speech import write_timit_sample
 
     from orthobench.data import dataset
 
-    write_mnist(data_folder / "mnist")
-    write_mnist(data_folder / "fashion_mnist")
-    write_cifar10(data_folder / "cifar10")
-    write_ptb(data_folder / "ptb")
-    dataset("timit_sample").import_files(write_timit_sample(data_folder.parent / "nltk"))
-    return data_folder
+    folder = tmp_path_factory.mktemp("small") / "data"
+    write_mnist(folder / "mnist")
+    write_mnist(folder / "fashion_mnist")
+    write_cifar10(folder / "cifar10")
+    write_ptb(folder / "ptb")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ORTHOBENCH_DATA", str(folder))
+        dataset("timit_sample").import_files(write_timit_sample(folder.parent / "nltk"))
+    return folder
+
+
+@pytest.fixture
+def small_data(data_folder: Path, _small_data: Path) -> Path:
+    """The data folder with small data sets: images, text and speech."""
+    return shutil.copytree(_small_data, data_folder, dirs_exist_ok=True)
 
 
 @pytest.fixture(scope="module")
@@ -185,16 +196,56 @@ def orthobench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setenv("ORTHOBENCH_JOBS", "0")
 
     def call(*arguments: str) -> Outcome:
-        from orthobench.cli import main
-
-        monkeypatch.setattr(sys, "argv", ["orthobench", *arguments])
         capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main()
+        code = call_here(monkeypatch, arguments)
         captured = capsys.readouterr()
-        return Outcome(stop.value.code or 0, captured.out, captured.err)
+        return Outcome(code, captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A function from commands, and texts of files that they read, to a folder that has what they leave behind.
+
+    The first call runs the commands; all others with the same arguments return the same folder, for tests to copy.
+    """
+    folders: dict[tuple[object, ...], Path] = {}
+
+    def prepare(*commands: Sequence[str], **files: str) -> Path:
+        key = (*map(tuple, commands), *files.items())
+        if key not in folders:
+            folder = tmp_path_factory.mktemp("prepared")
+            for name, text in files.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(text)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.chdir(folder)
+                patch.setenv("ORTHOBENCH_JOBS", "0")
+                for command in commands:
+                    output = io.StringIO()
+                    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                        code = call_here(patch, command)
+                    assert code == 0, output.getvalue()
+            torch.set_flush_denormal(False)
+            folders[key] = folder
+        return folders[key]
+
+    return prepare
+
+
+@pytest.fixture
+def after(orthobench, prepared: Callable[..., Path], tmp_path: Path):
+    """A function that copies what commands leave behind to the test's folder, and returns `orthobench`.
+
+    The commands are those of `prepared`: they run once for all tests that give the same.
+    """
+
+    def copy(*commands: Sequence[str], **files: str):
+        shutil.copytree(prepared(*commands, **files), tmp_path, dirs_exist_ok=True)
+        return orthobench
+
+    return copy
 
 
 @pytest.fixture

@@ -296,7 +296,7 @@ def test_a_task_without_its_data_is_not_checked(orthobench, monkeypatch, tmp_pat
     monkeypatch.setenv("ORTHOBENCH_DATA", str(tmp_path / "none"))
     mnist = Catalog().find("task", "mnist")
     monkeypatch.setattr("orthobench.plugins.catalog._built_in", lambda kind: iter([mnist] if kind == "task" else []))
-    monkeypatch.setattr("orthobench.plugins.catalog._installed", lambda kind: iter(()))
+    monkeypatch.setattr("orthobench.plugins.catalog._installed", lambda kind, points: iter(()))
     checked = orthobench("plugins", "--check")
     assert checked.code == 0
     assert "not checked: mnist is not here: orthobench data get mnist" in " ".join(checked.out.split())

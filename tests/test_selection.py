@@ -44,7 +44,7 @@ def run(tmp_path: Path):
         (tmp_path / "test_here.py").write_text("\n".join(lines))
         (tmp_path / "pytest.ini").write_text("\n    ".join(["[pytest]\nmarkers = grid\nallowed_skips =", *allowed]))
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "support.selection", "-rA", *options]
-        environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+        environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
         return done.stdout + done.stderr
 

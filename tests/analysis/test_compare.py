@@ -119,9 +119,8 @@ def test_holm_as_in_a_worked_example():
 
 
 @pytest.fixture
-def swept(orthobench, tiny_options):
-    assert orthobench("sweep", "adding", "--models", "rnn,lstm", "--seeds", "3", *tiny_options).code == 0
-    return orthobench
+def swept(after, tiny_options):
+    return after(("sweep", "adding", "--models", "rnn,lstm", "--seeds", "3", *tiny_options))
 
 
 def finals(swept, model):

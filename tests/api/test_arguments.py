@@ -147,8 +147,9 @@ def test_the_nearest_choice_is_named():
 
 
 @pytest.mark.parametrize("seed", [1, 1.0, np.int64(1), np.uint8(1), np.float64(1.0), np.array([1])[0]], ids=repr)
-def test_a_whole_number_of_any_type_is_a_seed(seed):
-    assert ob.sweep("adding", "rnn", seeds=[seed], settings=TINY, dry_run=True).plan.runs[0].config.spec.seed == 1
+def test_a_whole_number_of_any_type_is_a_seed(seed, tmp_path):
+    trained = ob.sweep("adding", "rnn", db=tmp_path / "r.db", seeds=[seed], settings=TINY, jobs=0)
+    assert trained.plan.runs[0].config.spec.seed == 1
 
 
 def test_numpy_seeds_train_the_runs_of_pythons(tmp_path):

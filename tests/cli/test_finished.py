@@ -67,8 +67,8 @@ def resolve_nothing(*_: object, **__: object) -> None:
         ["run", "adding", "lstm", *RUN[3:]],
     ],
 )
-def test_another_command_is_resolved(words, orthobench, monkeypatch):
-    assert orthobench(*RUN).code == 0
+def test_another_command_is_resolved(words, after, orthobench, monkeypatch):
+    after(RUN)
     monkeypatch.setattr("orthobench.api.run", resolve_nothing)
     assert orthobench(*RUN).code == 0
     assert orthobench(*words).err == "error: it is resolved\n"
@@ -85,28 +85,28 @@ def test_another_command_is_resolved(words, orthobench, monkeypatch):
         ["--cuda-graph", "on"],
     ],
 )
-def test_another_sweep_is_resolved(more, orthobench, monkeypatch):
-    assert orthobench(*SWEEP).code == 0
+def test_another_sweep_is_resolved(more, after, orthobench, monkeypatch):
+    after(SWEEP)
     monkeypatch.setattr("orthobench.api.sweep", resolve_nothing)
     assert orthobench(*SWEEP).code == 0
     assert orthobench(*SWEEP, *more).err == "error: it is resolved\n"
 
 
-def test_more_seeds_are_resolved(orthobench, monkeypatch):
-    assert orthobench(*SWEEP).code == 0
+def test_more_seeds_are_resolved(after, orthobench, monkeypatch):
+    after(SWEEP)
     monkeypatch.setattr("orthobench.api.sweep", resolve_nothing)
     assert orthobench(*("3" if word == "2" else word for word in SWEEP)).err == "error: it is resolved\n"
 
 
-def test_other_code_resolves_the_command_again(orthobench, monkeypatch):
-    assert orthobench(*RUN).code == 0
+def test_other_code_resolves_the_command_again(after, orthobench, monkeypatch):
+    after(RUN)
     monkeypatch.setattr(requests, "code_hash", lambda: "other code")
     monkeypatch.setattr("orthobench.api.run", resolve_nothing)
     assert orthobench(*RUN).err == "error: it is resolved\n"
 
 
-def test_an_unfinished_run_is_no_result(orthobench, tmp_path):
-    assert orthobench(*RUN).code == 0
+def test_an_unfinished_run_is_no_result(after, orthobench, tmp_path):
+    after(RUN)
     with closing(sqlite3.connect(tmp_path / "results.db")) as connection, connection:
         ((request, seed),) = connection.execute("SELECT request, seed FROM run")
         assert stored_results(str(tmp_path / "results.db"), [request]).keys() == {(request, seed)}
@@ -114,8 +114,8 @@ def test_an_unfinished_run_is_no_result(orthobench, tmp_path):
     assert stored_results(str(tmp_path / "results.db"), [request]) == {}
 
 
-def test_a_stored_result_has_the_values_of_the_run(orthobench, tmp_path):
-    assert orthobench(*RUN).code == 0
+def test_a_stored_result_has_the_values_of_the_run(after, orthobench, tmp_path):
+    after(RUN)
     with open_store(str(tmp_path / "results.db")) as store:
         (run,) = store.runs()
     ((_, result),) = stored_results(str(tmp_path / "results.db"), [run.request]).items()
@@ -123,8 +123,8 @@ def test_a_stored_result_has_the_values_of_the_run(orthobench, tmp_path):
     assert {name: getattr(result, name) for name in names} == {name: getattr(run, name) for name in names}
 
 
-def test_a_kept_request_does_not_change_the_time_of_the_run(orthobench, tmp_path):
-    assert orthobench(*RUN).code == 0
+def test_a_kept_request_does_not_change_the_time_of_the_run(after, orthobench, tmp_path):
+    after(RUN)
     with open_store(str(tmp_path / "results.db")) as store:
         (before,) = store.runs()
         store.keep_requests({before.key: "another"})

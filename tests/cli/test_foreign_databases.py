@@ -75,9 +75,18 @@ def world(tmp_path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("status", ["running", "finished"])
+@pytest.mark.parametrize(
+    ("status", "keys"),
+    [
+        ("running", HOSTILE_KEYS[::2]),
+        ("finished", HOSTILE_KEYS[1::2]),
+        pytest.param("running", HOSTILE_KEYS[1::2], marks=pytest.mark.slow),
+        pytest.param("finished", HOSTILE_KEYS[::2], marks=pytest.mark.slow),
+    ],
+    ids=["running", "finished", "running-others", "finished-others"],
+)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_no_key_leads_out_of_the_database(orthobench, world, command, status):
+def test_no_key_leads_out_of_the_database(orthobench, world, command, status, keys):
     """Neither a lock, nor a folder, nor an event file of the user is touched, whatever the key."""
     shutil.copytree(world / "lk", world / "origin")
     words = COMMANDS[command]
@@ -85,7 +94,7 @@ def test_no_key_leads_out_of_the_database(orthobench, world, command, status):
         words = (*words, "--db", "lk/s.db")
     elif command == "merge":
         words = (*words, "--db", "out/mine.db")
-    for pattern in HOSTILE_KEYS:
+    for pattern in keys:
         key = pattern.format(root=world)
         shutil.rmtree(world / "lk")
         shutil.copytree(world / "origin", world / "lk")

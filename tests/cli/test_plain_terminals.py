@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.command import call_here
 
 from orthobench.store import open_store
 
@@ -32,26 +34,41 @@ TABLES = {
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory) -> Path:
+def results(prepared) -> Path:
     """A folder with the runs of a sweep, which have a tag that is not ASCII."""
-    folder = tmp_path_factory.mktemp("plain")
-    command = [sys.executable, "-m", "orthobench", *SWEEP, "-j", "0"]
-    subprocess.run(command, cwd=folder, capture_output=True, check=True)
+    folder = prepared(SWEEP)
     with open_store(str(folder / "results.db")) as store:
         store.tag([run.key for run in store.runs()], ["näme"])
     return folder
 
 
+def check(table: str, code: int, output: bytes, errors: bytes) -> None:
+    printed = output.decode("ascii")
+    assert code == 0, errors
+    assert "\x1b" not in printed
+    assert "Traceback" not in errors.decode("ascii")
+    assert [text for text in TABLES[table][1] if text not in printed] == [], printed
+
+
 @pytest.mark.parametrize("table", TABLES)
-def test_a_table_is_readable_in_ascii_on_a_plain_terminal(table, results):
-    words, expected = TABLES[table]
+def test_a_table_is_readable_in_ascii_on_a_plain_terminal(table, results, monkeypatch):
+    """With streams as Python opens them in this environment; the next test has the environment alone."""
     with open_store(str(results / "results.db")) as store:
         key = store.runs()[0].key
-    command = [sys.executable, "-m", "orthobench", *(key if word == "KEY" else word for word in words)]
-    environment = os.environ | PLAIN | {"ORTHOBENCH_DATA": str(results / "data")}
-    done = subprocess.run(command, cwd=results, env=environment, capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-    printed = done.stdout.decode("ascii")
-    assert "\x1b" not in printed
-    assert "Traceback" not in done.stderr.decode("ascii")
-    assert [text for text in expected if text not in printed] == [], printed
+    words = [key if word == "KEY" else word for word in TABLES[table][0]]
+    for name, value in (PLAIN | {"ORTHOBENCH_DATA": str(results / "data"), "ORTHOBENCH_JOBS": "0"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(results)
+    streams = [io.TextIOWrapper(io.BytesIO(), "ascii", handling) for handling in ("strict", "backslashreplace")]
+    for name, stream in zip(("stdout", "stderr"), streams, strict=True):
+        monkeypatch.setattr(sys, name, stream)
+    code = call_here(monkeypatch, words)
+    for stream in streams:
+        stream.flush()
+    check(table, code, *(stream.buffer.getvalue() for stream in streams))
+
+
+def test_a_program_gets_its_encoding_and_terminal_from_the_environment(results):
+    command = [sys.executable, "-m", "orthobench", *TABLES["ls"][0]]
+    done = subprocess.run(command, cwd=results, env=os.environ | PLAIN, capture_output=True, check=False)
+    check("ls", done.returncode, done.stdout, done.stderr)

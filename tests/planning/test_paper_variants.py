@@ -44,10 +44,11 @@ def test_a_process_without_torch_knows_the_variants_and_keeps_them(tmp_path, exp
     some = dict(list(expected.items())[:2])
     file.write_text(json.dumps({**content, "variants": some}), "utf-8")
     assert ask(tmp_path) == some  # of the same code: taken as they are
-    for broken in (json.dumps({"code": "other code", "variants": some}), "[]", "{}", "no JSON", ""):
+    for broken in ("[]", "{}", "no JSON", "", json.dumps({"code": "other code", "variants": some})):
         file.write_text(broken, "utf-8")
-        assert ask(tmp_path) == expected
-        assert json.loads(file.read_text("utf-8")) == content
+        assert paper_variants._read(file) is None
+    assert ask(tmp_path) == expected
+    assert json.loads(file.read_text("utf-8")) == content
 
 
 def test_without_a_cache_folder_they_are_resolved(tmp_path, expected):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from support.definition import cast
+from support.scripts import script
 from torch import Tensor
 
 from orthobench.recurrence import IDENTITY, RELU, TANH, Activation, GradientTrace, Kind, operations, reference
@@ -345,3 +346,33 @@ def _library(*flags: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "kernels", lambda: library)
         yield
+
+
+QUICK = """
+for argument do
+    shift
+    case $argument in
+        -m*=native) continue ;;
+        *.c) source=$argument ;;
+    esac
+    [ "$last" != -o ] || out=$argument
+    set -- "$@" "$argument"
+    last=$argument
+done
+[ "$source" ] || exec cc "$@" -O0
+known={objects}/$(cat "$source" "$(dirname "$source")"/*.h | sha256sum | cut -c1-64)
+[ ! -f "$known" ] || exec cp "$known" "$out"
+cc "$@" -O0 || exit
+cp "$out" "$known.$$"
+mv "$known.$$" "$known"
+"""
+
+
+@pytest.fixture(scope="session")
+def quick_compiler(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The compiler without its optimisations, which take most of its time.
+
+    It remembers the object of each text, because most tests here compile all files, and some for three processors.
+    """
+    folder = tmp_path_factory.mktemp("compiler")
+    return script(folder / "quickcc", QUICK.format(objects=folder))

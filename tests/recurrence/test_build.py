@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.scripts import script
 
 from orthobench.diagnosis import Level
 from orthobench.diagnosis import kernels as diagnosis
@@ -77,12 +78,6 @@ def outcome(process: subprocess.Popen[str]) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def quick_compiler(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The compiler without its optimisations, which take most of its time."""
-    return script(tmp_path_factory.mktemp("compiler") / "quickcc", 'exec cc "$@" -O0')
-
-
-@pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory, quick_compiler: str) -> tuple[Path, Outcome]:
     """A cache folder after one process, and the outcome of that process."""
     folder = tmp_path_factory.mktemp("filled")
@@ -107,12 +102,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def only_object(cache: Path) -> Path:
     (shared_object,) = (cache / "recurrence").glob("*.so")
     return shared_object
-
-
-def script(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n", encoding="latin-1")
-    path.chmod(0o755)
-    return str(path)
 
 
 # ---------------------------------------------------------------------- one build
@@ -274,8 +263,11 @@ def test_compilers_that_fail_leave_nothing_behind(
     assert {path.suffix for path in cache.rglob("*") if path.is_file()} == {".lock"}
 
 
-def test_a_compiler_that_speaks_latin_1(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", script(tmp_path / "fakecc", 'echo "Übersetzer"; echo "Übersetzer" >&2; cc "$@"'))
+def test_a_compiler_that_speaks_latin_1(
+    cache: Path, tmp_path: Path, quick_compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f'echo "Übersetzer"; echo "Übersetzer" >&2; {quick_compiler} "$@"'
+    monkeypatch.setenv("CC", script(tmp_path / "fakecc", text))
     assert native._declared(build.build().library).vector_length() > 0
     assert only_object(cache)
 
@@ -490,9 +482,9 @@ def outcome_of(program: str, cache: Path, **environment: str) -> tuple[list[str]
     ],
 )
 def test_a_file_that_does_not_compile_takes_only_its_own_operations(
-    file: str, names: list[str], tmp_path: Path
+    file: str, names: list[str], tmp_path: Path, quick_compiler: str
 ) -> None:
-    compiler = broken_compiler(tmp_path, file)
+    compiler = broken_compiler(quick_compiler, tmp_path, file)
     for _ in range(2):  # built, and from the cache
         lines, log = outcome_of(BROKEN, tmp_path / "cache", CC=compiler)
         assert lines[0] == str(names)
@@ -506,8 +498,10 @@ def test_a_file_that_does_not_compile_takes_only_its_own_operations(
 
 @pytest.mark.parametrize("file", ["dense.c", "weight_sums.c"])
 @pytest.mark.usefixtures("cache")
-def test_a_file_that_all_need_leaves_no_kernels(file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CC", broken_compiler(tmp_path, file))
+def test_a_file_that_all_need_leaves_no_kernels(
+    file: str, tmp_path: Path, quick_compiler: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", broken_compiler(quick_compiler, tmp_path, file))
     with pytest.raises(build.BuildError, match=rf"{file} does not compile: {file}:1:.*error"):
         native.load()
 
@@ -520,11 +514,11 @@ for argument in "$@"; do
     case $argument in */cpu/*.c) argument={folder}/$(basename "$argument");; esac
     set -- "$@" "$argument"
 done
-exec cc "$@" -O0
+exec {compiler} "$@"
 """
 
 
-def patched_compiler(folder: Path, old: str, new: str) -> str:
+def patched_compiler(compiler: str, folder: Path, old: str, new: str) -> str:
     """A compiler that reads `new` for `old` in all sources."""
     sources = folder / "patched"
     sources.mkdir()
@@ -532,20 +526,20 @@ def patched_compiler(folder: Path, old: str, new: str) -> str:
     assert any(old in text for text in texts.values())
     for file, text in texts.items():
         (sources / file.name).write_text(text.replace(old, new))
-    return script(folder / "fakecc", OTHER_SOURCES.format(folder=sources))
+    return script(folder / "fakecc", OTHER_SOURCES.format(folder=sources, compiler=compiler))
 
 
-def broken_compiler(folder: Path, file: str) -> str:
+def broken_compiler(compiler: str, folder: Path, file: str) -> str:
     """A compiler that finds an error in one file."""
-    compiler = patched_compiler(folder, "#include", "#include")
+    broken = patched_compiler(compiler, folder, "#include", "#include")
     source = folder / "patched" / file
     source.write_text("int error = ;\n" + source.read_text())
-    return compiler
+    return broken
 
 
-def test_kernels_that_disagree_are_not_used(tmp_path: Path, filled: tuple[Path, Outcome]) -> None:
+def test_kernels_that_disagree_are_not_used(tmp_path: Path, quick_compiler: str, filled: tuple[Path, Outcome]) -> None:
     """A sigmoid that is one percent off: the LSTM's kernels are wrong, the plain recurrence's are not."""
-    compiler = patched_compiler(tmp_path, "1.0f + exponential(-x)", "1.01f + exponential(-x)")
+    compiler = patched_compiler(quick_compiler, tmp_path, "1.0f + exponential(-x)", "1.01f + exponential(-x)")
     cache = tmp_path / "cache"
     for builds in (1, 0):
         result = outcome(start(cache, CC=compiler))

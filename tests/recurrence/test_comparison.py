@@ -18,10 +18,11 @@ INDEPENDENT = {"diagonal_recurrence", "independent_recurrence", "min_gru", "min_
 """Operations of independent units, whose weights are numbers and no matrix."""
 
 
-@pytest.mark.parametrize("name", sorted(cpu.KERNELS))
-@pytest.mark.parametrize("part", ["output", "weight", "x", "state"])
-def test_the_comparison_sees_each_value_and_gradient(name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = cpu.KERNELS[name]
+PARTS = ["output", "weight", "x", "state"]
+
+
+def plant(kernel: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a kernel return a wrong output, or a wrong gradient of its weight, its inputs or its state."""
     forward, backward = kernel.forward, kernel.backward
 
     def wrong_forward(x: torch.Tensor, arguments: Any, keep: bool) -> Any:
@@ -42,6 +43,23 @@ def test_the_comparison_sees_each_value_and_gradient(name: str, part: str, monke
 
     monkeypatch.setattr(kernel, "forward", staticmethod(wrong_forward))
     monkeypatch.setattr(kernel, "backward", staticmethod(wrong_backward))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_comparison_sees_each_value_and_gradient(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All kernels are wrong at once, so that one round of comparisons tells of each."""
+    for kernel in set(cpu.KERNELS.values()):
+        plant(kernel, part, monkeypatch)
+    failed = {name for name, agrees in comparison.comparisons().items() if not agrees()}
+    assert failed == cpu.KERNELS.keys() | ({"readout"} if part != "x" else set())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(cpu.KERNELS))
+@pytest.mark.parametrize("part", PARTS)
+def test_a_wrong_kernel_fails_no_other_comparison(name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = cpu.KERNELS[name]
+    plant(kernel, part, monkeypatch)
     failed = {key for key, agrees in comparison.comparisons().items() if not agrees()}
     readers = {"readout"} if getattr(kernel, "reads", False) and part != "x" else set()
     assert failed == {key for key, each in cpu.KERNELS.items() if each is kernel} | readers

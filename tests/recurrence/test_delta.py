@@ -244,9 +244,7 @@ def are_close(actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance:
         assert float((actual[name].double() - value).norm()) <= tolerance * scale, name
 
 
-@in_c
-@settings(max_examples=60, deadline=None)
-@given(
+convolutions = given(
     inputs=st.sampled_from([0, 1, 2, 8]),
     taps=st.sampled_from([2, 4, 7, 8]),
     steps=st.sampled_from([1, 2, 3, 8, 16, 17, 65, 70]),
@@ -259,11 +257,28 @@ def are_close(actual: dict[str, Tensor], expected: dict[str, Tensor], tolerance:
     reads=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_the_kernel_makes_the_convolution(inputs: int, taps: int, **sizes: Any) -> None:
-    """In value and in every gradient, whole groups and a rest, sequences shorter than the convolution too."""
+
+
+def check_convolution(inputs: int, taps: int, **sizes: Any) -> None:
+    """Compare every value and gradient: whole groups and a rest, sequences shorter than the convolution too."""
     sizes |= {"epsilon": 1e-3}
     expected = convolved(reference.run, torch.float64, sizes, inputs, taps)
     are_close(convolved(cpu.run, torch.float32, sizes, inputs, taps), expected, 2e-5)
+
+
+@in_c
+@settings(max_examples=25, deadline=None)
+@convolutions
+def test_the_kernel_makes_the_convolution(**sizes: Any) -> None:
+    check_convolution(**sizes)
+
+
+@in_c
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@convolutions
+def test_the_kernel_makes_the_convolution_of_many_sizes(**sizes: Any) -> None:
+    check_convolution(**sizes)
 
 
 USUAL = [

@@ -167,8 +167,8 @@ def test_without_a_compiler_the_reference_serves_and_a_warning_says_so(caplog: p
 
 
 @pytest.mark.usefixtures("_no_compiler")
-def test_the_build_is_announced(caplog: pytest.LogCaptureFixture, monkeypatch: Any) -> None:
-    monkeypatch.delenv("CC")
+def test_the_build_is_announced(caplog: pytest.LogCaptureFixture, quick_compiler: str, monkeypatch: Any) -> None:
+    monkeypatch.setenv("CC", quick_compiler)
     with caplog.at_level(logging.INFO, "orthobench.recurrence"):
         if reason := native.missing():
             pytest.skip(reason)

@@ -29,20 +29,16 @@ def database(tmp_path):
 
 
 @pytest.fixture
-def page(orthobench, tiny_options, tmp_path) -> Path:
+def page(after, tiny_options, tmp_path) -> Path:
     """The report of a small sweep: two models, two seeds, two conditions."""
-    assert orthobench("sweep", "adding", "--models", "scornn,lstm", "--seeds", "2", *tiny_options).code == 0
-    assert orthobench("run", "copying", "rnn", *tiny_options).code == 0
-    outcome = orthobench("report", "--html")
-    assert outcome.code == 0
-    path = Path(outcome.out.strip())
-    assert path == tmp_path / "reports" / "report.html"
-    return path
+    sweep = ("sweep", "adding", "--models", "scornn,lstm", "--seeds", "2", *tiny_options)
+    after(sweep, ("run", "copying", "rnn", *tiny_options), ("report", "--html"))
+    return tmp_path / "reports" / "report.html"
 
 
 @pytest.fixture
-def hostile_page(orthobench, tiny_options, tmp_path) -> Path:
-    orthobench("run", "adding", "rnn", *tiny_options)
+def hostile_page(after, tiny_options, tmp_path) -> Path:
+    orthobench = after(("run", "adding", "rnn", *tiny_options))
     with open_store(str(tmp_path / "results.db")) as store:
         run = store.runs()[0]
         spec = run.spec | {"task_settings": run.spec["task_settings"] | {"marker_layout": HOSTILE}}

@@ -340,9 +340,9 @@ def test_the_data_table_has_the_points(browser, tools):
     assert len(tools.find_elements("css selector", "details tbody tr")) == 13
 
 
-def test_commands_are_quoted_for_a_shell(browser, orthobench, tiny_options, tmp_path):
+def test_commands_are_quoted_for_a_shell(browser, after, tiny_options, tmp_path):
     """The shell reads the command back as the words that the page means, whatever is in a value."""
-    assert orthobench("run", "adding", "rnn", *tiny_options).code == 0
+    orthobench = after(("run", "adding", "rnn", *tiny_options))
     with open_store(str(tmp_path / "results.db")) as store:
         run = store.runs()[0]
         spec = run.spec | {"task_settings": run.spec["task_settings"] | {"marker_layout": HOSTILE}}

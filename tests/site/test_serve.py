@@ -28,10 +28,18 @@ def database(tmp_path):
 
 
 @pytest.fixture
-def server(database, monkeypatch):
+def renewed(database, monkeypatch):
+    """A server of this test alone, which renders each change at once."""
     monkeypatch.setattr(serving, "CHECK_SECONDS", 0.0)
     monkeypatch.setattr(serving, "RENDER_SHARE", 1e9)
     with served(database) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server for all tests that change nothing."""
+    with served(make_database(tmp_path_factory.mktemp("served"))) as opened:
         yield opened
 
 
@@ -59,15 +67,15 @@ def test_the_page_is_served_and_its_news_lack_the_library(server):
     assert (head.status, body, head.getheader("Content-Length")) == (200, b"", str(len(page)))
 
 
-def test_a_change_of_the_database_changes_the_news(server, database):
-    answer, _ = ask(server, path="/news")
+def test_a_change_of_the_database_changes_the_news(renewed, database):
+    answer, _ = ask(renewed, path="/news")
     tag = answer.getheader("ETag")
-    unchanged, body = ask(server, path="/news", If_None_Match=tag)
+    unchanged, body = ask(renewed, path="/news", If_None_Match=tag)
     assert (unchanged.status, body) == (304, b"")
     with open_store(database) as store:
         (run,) = store.runs()
         store.log(run.id, [MetricRow("test", "mse", 11, 44, 0.05)], [], {"iterations": 44})
-    changed, body = ask(server, path="/news", If_None_Match=tag)
+    changed, body = ask(renewed, path="/news", If_None_Match=tag)
     assert changed.status == 200
     assert changed.getheader("ETag") != tag
     assert body
@@ -130,7 +138,9 @@ def test_a_missing_database_is_one_line(orthobench, tmp_path):
     assert not (tmp_path / "missing.db").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGHUP))]
+)
 def test_a_signal_ends_the_server_cleanly(database, tmp_path, number):
     command = [sys.executable, "-m", "orthobench", "serve", "--db", database, "--port", "0"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

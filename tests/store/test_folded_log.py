@@ -52,7 +52,7 @@ def finished_in(file: Path) -> set[str]:
         return {key for (key,) in connection.execute("SELECT key FROM run WHERE status = 'finished'")}
 
 
-@pytest.mark.parametrize("jobs", [0, 2])
+@pytest.mark.parametrize("jobs", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_each_finished_run_of_a_sweep_is_in_a_copy(tmp_path, monkeypatch, jobs):
     monkeypatch.setattr(serving, "CHECK_SECONDS", 0.0)
     file = tmp_path / "r.db"

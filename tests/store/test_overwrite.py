@@ -63,6 +63,18 @@ def test_a_device_and_a_file_for_a_folder_are_refused(tmp_path):
 
 
 BASELINE = '[[run]]\ntask = "adding"\nmodel = "rnn"\nsettings = { epochs = 1 }\n'
+
+
+@pytest.fixture(scope="module")
+def upgraded(tmp_path_factory) -> Path:
+    """A database of an earlier version after its upgrade."""
+    database = tmp_path_factory.mktemp("upgraded") / "results.db"
+    shutil.copy(Path(__file__).with_name("schema_0004.db"), database)
+    with open_store(str(database), create=True):
+        pass
+    return database
+
+
 COMMANDS = [
     ("report", "--html", "-o"),
     ("report", "--format", "csv", "-o"),
@@ -81,10 +93,8 @@ COMMANDS = [
 
 @pytest.mark.parametrize("target", ["results.db", "notes.py"])
 @pytest.mark.parametrize("command", COMMANDS, ids=[" ".join(command) for command in COMMANDS])
-def test_no_command_replaces_a_database_or_a_program(orthobench, tmp_path, command, target):
-    database = tmp_path / "results.db"
-    shutil.copy(Path(__file__).with_name("schema_0004.db"), database)
-    assert orthobench("db", "upgrade").code == 0
+def test_no_command_replaces_a_database_or_a_program(orthobench, upgraded, tmp_path, command, target):
+    shutil.copy(upgraded, tmp_path / "results.db")
     (tmp_path / "notes.py").write_text("# my work of years\n")
     (tmp_path / "base.toml").write_text(BASELINE)
     before = (tmp_path / target).read_bytes()
