@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from support.paper_runs import TRIAL
+
 from orthobench.api import ExecutionOptions, reproduce_file
 from orthobench.store import open_store
 
-TRIAL = """
-[[runs]]
-paper = "helfrich2018"
-figure = "2"
-models = ["lstm"]
-where = { sequence_length = 200 }
-"""
 SIZES = "sequence_length = 10, hidden_size = 8, train_size = 40, test_size = 20, batch_size = 10, evaluate_every = 2"
 
 

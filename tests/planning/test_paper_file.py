@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.paper_runs import TRIAL
 
 from orthobench.errors import UsageError
 from orthobench.papers import find_paper
@@ -64,30 +65,13 @@ def test_the_shipped_list_is_valid_and_begins_with_xor():
     assert large == []
 
 
-TRIALS = """
-[[runs]]
-paper = "helfrich2018"
-figure = "2"
-models = ["lstm"]
-where = { sequence_length = 200 }
-settings = { learning_rate = 1e-2, max_iterations = 50 }
+TRIALS = f"""
+{TRIAL}settings = {{ learning_rate = 1e-2, max_iterations = 50 }}
 tags = ["tried", "rates"]
-
-[[runs]]
-paper = "helfrich2018"
-figure = "2"
-models = ["lstm"]
-where = { sequence_length = 200 }
-settings = { learning_rate = 3e-3, max_iterations = 50 }
+{TRIAL}settings = {{ learning_rate = 3e-3, max_iterations = 50 }}
 tags = ["tried", "rates"]
-
-[[runs]]
-paper = "helfrich2018"
-figure = "2"
-models = ["lstm"]
-where = { sequence_length = 200 }
-best_of = "rates"
-settings = { max_iterations = "none" }
+{TRIAL}best_of = "rates"
+settings = {{ max_iterations = "none" }}
 """
 
 
