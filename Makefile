@@ -85,6 +85,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python checks/prose.py
 
 bench: $(INSTALLED)
 	mkdir -p $(DEMO)

@@ -1,8 +1,8 @@
 """Measure in the background: train the runs of checks/reproduction.toml, and fold their results into results.db.
 
-python checks/measure.py start     begin or go on, at the lowest priority, and return
-python checks/measure.py status    what runs, how far, and what is next
-python checks/measure.py stop      end it within 20 seconds, and fold the results in
+    python checks/measure.py start     begin or go on, at the lowest priority, and return
+    python checks/measure.py status    what runs, how far, and what is next
+    python checks/measure.py stop      end it within 20 seconds, and fold the results in
 
 The runs train into a database of their own in measured/, which git ignores: results.db may change meanwhile. `stop`
 merges the runs of the list into results.db, and keeps checkpoints of unfinished ones in reports/checkpoints. `start`

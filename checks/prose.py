@@ -1,0 +1,59 @@
+"""List the sentences of more than 35 words in documents and docstrings."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+MAX_WORDS = 35
+CODE = ("orthobench", "models", "tasks", "checks", "website", "benchmarks", "tests")
+DOCUMENTS = ("*.md", "docs/*.md", "benchmarks/*.md")
+# Lists of arguments, equations, code and tables are no sentences.
+NO_SENTENCE = re.compile(r"\s*([\w, ]+:|[*|-]|>>>)\s|    ")
+
+
+def sentences(text: str, sections: str = r"\n\s*(?:Args|Raises|Returns|Attributes|Yields):\n") -> Iterator[str]:
+    """Yield the sentences of a docstring or a comment."""
+    for paragraph in re.split(rf"\n\s*\n|{sections}", text):
+        plain = " ".join(line for line in paragraph.splitlines() if not NO_SENTENCE.match(line))
+        yield from re.split(r"(?<=[.;:!?])\s+(?=[A-Z`\"])", plain)
+
+
+def document(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the sentences of a Markdown text with their lines; code, tables, headings and HTML are left out."""
+    text = re.sub(r"(?ms)^```.*?^```$", lambda match: "\n" * match[0].count("\n"), text)
+    line = 1
+    for block in re.split(r"(\n\s*\n|\n(?=\s*(?:[*-]|\d+\.) ))", text):
+        if block.strip() and not re.match(r"    |\||#|!|<", block.lstrip("\n")):
+            plain = re.sub(r"`[^`]*`", "code", " ".join(block.split()).replace("**", ""))
+            yield from ((line, sentence) for sentence in re.split(r"(?<=[.;:!?])\s+", plain))
+        line += block.count("\n")
+
+
+def python(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the sentences of a file's docstrings with the lines where their definitions begin."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            for sentence in sentences(ast.get_docstring(node) or ""):
+                yield getattr(node, "lineno", 1), sentence
+
+
+def long_sentences(root: Path) -> Iterator[str]:
+    """Yield a line for each sentence that is too long: its file, its line, its length and its first words."""
+    readers = {".md": document, ".py": python}
+    paths = [path for pattern in DOCUMENTS for path in root.glob(pattern)]
+    paths += [path for folder in CODE for path in (root / folder).rglob("*.py")]
+    for path in sorted(set(paths)):
+        for line, sentence in readers[path.suffix](path.read_text("utf-8")):
+            words = [word for word in sentence.split() if re.search(r"\w", word)]
+            if len(words) > MAX_WORDS:
+                yield f"{path.relative_to(root)}:{line}: {len(words)} words: {' '.join(words[:8])} ..."
+
+
+if __name__ == "__main__":
+    problems = list(long_sentences(Path(__file__).parent.parent))
+    print(*problems, sep="\n", end="\n" if problems else "")
+    sys.exit(bool(problems))

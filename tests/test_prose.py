@@ -1,0 +1,26 @@
+"""The check of `make lint` finds long sentences where people write them."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+long_sentences = runpy.run_path(str(Path(__file__).parent.parent / "checks" / "prose.py"))["long_sentences"]
+LONG = " ".join(["Words"] + ["follow"] * 35)
+
+
+def test_long_sentences_of_documents_and_docstrings_are_listed(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "README.md").write_text(f"# Title\n\nShort.\n\n* An item. {LONG}.\n")
+    (tmp_path / "models" / "cell.py").write_text(
+        f'"""Short."""\n\n\ndef step():\n    """Compute.\n\n    {LONG}.\n    """\n'
+    )
+    assert [line.partition(" words")[0] for line in long_sentences(tmp_path)] == [
+        "README.md:5: 36",
+        "models/cell.py:4: 36",
+    ]
+
+
+def test_code_and_tables_are_not_checked(tmp_path):
+    (tmp_path / "README.md").write_text(f"```\n{LONG}\n```\n\n| {LONG} |\n\n    {LONG}\n")
+    assert list(long_sentences(tmp_path)) == []
