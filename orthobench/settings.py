@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
-from orthobench.errors import UsageError
+from orthobench.errors import UsageError, unknown
 
 Preset = Literal["paper", "quick"]
 """The paper's settings, or a small version for a minute or two."""
@@ -154,6 +154,17 @@ def merged_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
     return {**spec["task_settings"], **spec["model_settings"], **spec["training"]}
 
 
+_NOTATIONS = {"lr": "learning_rate", "T": "sequence_length", "bs": "batch_size", "wd": "weight_decay"}
+"""Settings by other programs' notation, for the hint of an error."""
+
+
+def unknown_setting(kind: str, name: str, known: Collection[str]) -> UsageError:
+    """Return the error for an unknown setting, with the nearest known names, also by other programs' notation."""
+    if (meant := _NOTATIONS.get(name)) in known:
+        return UsageError(f"unknown {kind} '{name}': did you mean {meant}?")
+    return unknown(kind, name, known)
+
+
 def is_none(value: Any) -> bool:
     """Return whether a value is None, or text that stands for it."""
     return value is None or (isinstance(value, str) and value.lower() in _NONE)
@@ -240,23 +251,6 @@ def read_toml(file: Path, named: str = "") -> dict[str, Any]:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # also of a number of thousands of digits, and of deep nesting
         raise UsageError(f"{name} is not TOML: {error}") from error
-
-
-def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
-    """Read `key=value` texts.
-
-    Raises:
-        UsageError: a text has no key, no value or no equals sign, or a key occurs twice.
-    """
-    values: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = (part.strip() for part in text.partition("="))
-        if not (key and equals and value):
-            raise UsageError(f"'{text}' is not a setting: write key=value, for example hidden_size=170")
-        if key in values:
-            raise UsageError(f"{key} is given twice ({values[key]} and {value}): give it once")
-        values[key] = value
-    return values
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from orthobench.errors import UsageError, unknown
+from orthobench.assignments import given_twice
+from orthobench.errors import UsageError
 from orthobench.model import Model, ModelSettings
 from orthobench.papers import Experiment, experiments
 from orthobench.plugins import Catalog, Plugin, Sources
 from orthobench.probe import Probe
-from orthobench.settings import SHORT_NAMES, Preset, Settings, merged_settings, run_names, same
+from orthobench.settings import SHORT_NAMES, Preset, Settings, merged_settings, run_names, same, unknown_setting
 from orthobench.task import Task, TrainingSettings
 
 
@@ -230,10 +231,6 @@ def _version(number: int, plugin: Plugin) -> str:
     return str(number) if sources is None else f"{number}+{sources.revision}"
 
 
-_NOTATIONS = {"lr": "learning_rate", "T": "sequence_length", "bs": "batch_size", "wd": "weight_decay"}
-"""Settings by other programs' notation, for the hint of an error."""
-
-
 def _full_names(overrides: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
     """Return overrides under the settings' names in place of the papers' symbols.
 
@@ -246,11 +243,9 @@ def _full_names(overrides: Mapping[str, Any], known: set[str]) -> dict[str, Any]
         if full not in known:
             if name == "seed":
                 raise UsageError("the seed is no setting: give --seed 3, or --seeds 3 for a sweep")
-            if (meant := _NOTATIONS.get(name)) in known:
-                raise UsageError(f"unknown setting '{name}': did you mean {meant}?")
-            raise unknown("setting", name, known)
+            raise unknown_setting("setting", name, known)
         if full in named:
-            raise UsageError(f"{full} is given twice ({named[full]} and {value}): give it once")
+            raise given_twice(full, named[full], value)
         named[full] = value
     return named
 

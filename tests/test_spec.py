@@ -1,10 +1,11 @@
 import pytest
 from pydantic import Field
 
+from orthobench.assignments import parse_assignments
 from orthobench.errors import UsageError
 from orthobench.papers import experiments, papers
 from orthobench.plugins import Catalog
-from orthobench.settings import Settings, parse_assignments
+from orthobench.settings import Settings
 from orthobench.spec import resolve
 
 CATALOG = Catalog()
@@ -123,7 +124,7 @@ def test_bad_settings_are_told_in_one_line(overrides, message):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        *(([text], f"'{text}' is not a setting: write key=value") for text in ("hidden_size", "=3", "a=", "")),
+        *(([text], f"'{text}' is not a setting: write KEY=VALUE") for text in ("hidden_size", "=3", "a=", "")),
         (["a=1", "a=2"], r"a is given twice \(1 and 2\)"),
     ],
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from orthobench.analysis.selection import Conditions, describe, parse_conditions, select_runs
+from orthobench.analysis.selection import select_runs
 from orthobench.analysis.statistics import (
     ENOUGH_PAIRS,
     Comparison,
@@ -22,6 +22,7 @@ from orthobench.analysis.statistics import (
     median,
 )
 from orthobench.analysis.variants import backends, settings_of
+from orthobench.assignments import Conditions, describe, parse_conditions
 from orthobench.errors import UsageError
 from orthobench.store import Run, Status, Store
 

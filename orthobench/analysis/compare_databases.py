@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from orthobench.analysis.compare import Contrast, Selection, Value, adjusted, contrast, values_of
-from orthobench.analysis.selection import Conditions, NoMatchError, select_runs
+from orthobench.analysis.selection import select_runs
 from orthobench.analysis.variants import settings_of
+from orthobench.assignments import Conditions, NoMatchError
 from orthobench.errors import UsageError
 from orthobench.settings import text
 from orthobench.store import Run, Store

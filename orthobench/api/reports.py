@@ -80,7 +80,7 @@ def report(
         UsageError: no run meets the conditions, the database, paper, table or figure is unknown, or a file cannot be
             written.
     """
-    from orthobench.analysis.selection import make_conditions
+    from orthobench.assignments import make_conditions
     from orthobench.planning.paper_variants import paper_variants
     from orthobench.reporting import Scope, write_report
 
@@ -125,7 +125,7 @@ def compare(
             runs cannot be paired.
     """
     from orthobench.analysis.compare import contrasts
-    from orthobench.analysis.selection import make_conditions
+    from orthobench.assignments import make_conditions
 
     with _opened(results) as opened:
         shared = make_conditions(where, **conditions)

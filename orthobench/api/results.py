@@ -138,7 +138,8 @@ class Results:
         """
         import pandas as pd
 
-        from orthobench.analysis.selection import NoMatchError, make_conditions, select_runs
+        from orthobench.analysis.selection import select_runs
+        from orthobench.assignments import NoMatchError, make_conditions
 
         columns = {"task": task, "model": model, "status": status, "seed": seed, "tag": tag}
         conditions = make_conditions(where, **columns, **settings)
@@ -292,7 +293,8 @@ class Results:
         Raises:
             UsageError: a condition or a kind is unknown.
         """
-        from orthobench.analysis.selection import NoMatchError, make_conditions, select_runs
+        from orthobench.analysis.selection import select_runs
+        from orthobench.assignments import NoMatchError, make_conditions
 
         for kind in kinds or ():
             if kind not in KINDS:

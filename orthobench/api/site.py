@@ -35,7 +35,7 @@ def publish(
             files that no earlier call made.
         StorageError: a file cannot be written.
     """
-    from orthobench.analysis.selection import make_conditions
+    from orthobench.assignments import make_conditions
     from orthobench.planning.paper_variants import paper_variants
     from orthobench.reporting.html import make_page
     from orthobench.reporting.scope import Scope
@@ -72,7 +72,7 @@ def serve(
     Raises:
         UsageError: there is no such database, a condition is malformed, or the port is in use.
     """
-    from orthobench.analysis.selection import make_conditions
+    from orthobench.assignments import make_conditions
     from orthobench.planning.paper_variants import paper_variants
     from orthobench.reporting.html import make_page
     from orthobench.reporting.scope import Scope

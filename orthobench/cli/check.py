@@ -66,7 +66,8 @@ def command(
     Exit code 0: as good or better; 1: worse; 2: wrong usage; 3: could not be measured or decided.
     """
     from orthobench import api
-    from orthobench.analysis.selection import narrow
+    from orthobench.analysis.selection import possible_values
+    from orthobench.assignments import narrow
     from orthobench.cli import records
     from orthobench.cli.display import resumable
     from orthobench.errors import UsageError
@@ -88,7 +89,9 @@ def command(
             refuse_other_kinds(file, kind)
     runs = read_baseline(baseline).select(only or ())
     if selected:
-        runs = narrow(runs, selected, lambda run: run.settings | run.model_dump(include=COLUMNS))
+        runs = narrow(
+            runs, selected, lambda run: run.settings | run.model_dump(include=COLUMNS), possible=possible_values
+        )
     options = api.ExecutionOptions(device=device, backend=backend, plugins=tuple(plugin or ()), data_folder=data_dir)
     with resumable(hint="; the same command resumes" if db else "") as display:
         result = api.check(

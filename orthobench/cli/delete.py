@@ -28,8 +28,9 @@ def command(
     Weights elsewhere than beside the database stay, unless --weights-at names their place.
     A SQLite database is copied before; `orthobench ls --help` explains the filters.
     """
-    from orthobench.analysis.selection import NoMatchError, select_runs
+    from orthobench.analysis.selection import select_runs
     from orthobench.api import open_results
+    from orthobench.assignments import NoMatchError
     from orthobench.cli import records
     from orthobench.errors import UsageError
     from orthobench.training.locks import status_in

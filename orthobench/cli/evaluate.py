@@ -43,8 +43,9 @@ def command(
     -s and --seed choose other data of the run's task, such as longer sequences.
     """
     from orthobench import api
+    from orthobench.assignments import parse_assignments
     from orthobench.cli import records
-    from orthobench.settings import parse_assignments, text
+    from orthobench.settings import text
 
     result = api.evaluate(
         run,

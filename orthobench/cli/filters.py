@@ -13,7 +13,7 @@ import typer
 from orthobench.cli import completion
 
 if TYPE_CHECKING:
-    from orthobench.analysis.selection import Conditions
+    from orthobench.assignments import Conditions
 
 SHORT_FORMS = {
     "task": ("NAME", "Restrict to this task"),
@@ -42,7 +42,7 @@ class Filters:
         Raises:
             UsageError: a text is not a condition, or two conditions have the same key.
         """
-        from orthobench.analysis.selection import make_conditions
+        from orthobench.assignments import make_conditions
 
         return make_conditions(self.where, **self.columns, **columns)
 

@@ -28,8 +28,9 @@ def command(
     rho. Values that are separated by commas are alternatives: --where model=scornn,lstm. A run must meet all
     conditions. A run has the preset of the command that last started it; preset=none selects runs without one.
     """
-    from orthobench.analysis.selection import NoMatchError, select_runs
+    from orthobench.analysis.selection import select_runs
     from orthobench.analysis.variants import differing_settings
+    from orthobench.assignments import NoMatchError
     from orthobench.cli import records
     from orthobench.errors import without_passwords
     from orthobench.store import open_store

@@ -58,7 +58,7 @@ def command(
         typer.Option(
             "--where",
             metavar="KEY=VALUE",
-            help="Restrict to runs with this setting or task; commas separate alternative values; may be repeated.",
+            help="Restrict to runs with this task or setting, such as n=170 or n=128,170; may be repeated.",
         ),
     ] = None,
     scale: Annotated[
@@ -110,12 +110,12 @@ def command(
 
     from orthobench import api
     from orthobench.analysis.variants import variants
+    from orthobench.assignments import parse_conditions
     from orthobench.cli.display import report_sweep, resumable
     from orthobench.cli.options import split_names
     from orthobench.cli.summaries import print_summary
     from orthobench.errors import UsageError
     from orthobench.execution.budget import parse_duration
-    from orthobench.settings import parse_assignments
 
     restricted = table or figure or models or where or scale != 1
     if small and restricted:
@@ -162,7 +162,7 @@ def command(
                 table=table,
                 figure=figure,
                 models=split_names(models) if models else None,
-                where=parse_assignments(where or ()),
+                where=parse_conditions(where or ()),
                 scale=scale,
                 seeds=seeds or 1,
                 db=db,

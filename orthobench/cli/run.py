@@ -70,7 +70,7 @@ def command(
     """
     check_names(task, [model], plugin)
 
-    from orthobench.settings import parse_assignments
+    from orthobench.assignments import parse_assignments
 
     settings = parse_assignments([*(set_ or ()), *([] if epochs is None else [f"epochs={epochs}"])])
     if asks_for_results_alone(context, "task", "model", "set_", "preset", "seed", "epochs", "db"):

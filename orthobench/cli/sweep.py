@@ -114,7 +114,7 @@ def command(
     names = split_names(models) if models else []
     check_names(task, names, plugin)
 
-    from orthobench.settings import parse_assignments
+    from orthobench.assignments import parse_assignments
 
     axes, settings = parse_assignments(grid or ()), parse_assignments(set_ or ())
     known = ("task", "models", "grid", "set_", "seeds", "preset", "db", *(() if jobs else ("jobs",)))

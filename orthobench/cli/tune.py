@@ -106,10 +106,10 @@ def command(
     check_names(task, names, plugin)
 
     from orthobench import api
+    from orthobench.assignments import parse_assignments
     from orthobench.cli.display import TerminalDisplay, print_trials, report_failures, resumable
     from orthobench.errors import UsageError
     from orthobench.execution.budget import parse_duration
-    from orthobench.settings import parse_assignments
 
     if task is None or not models:
         raise UsageError("say what to run: a task and --models scornn,lstm")

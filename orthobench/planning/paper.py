@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orthobench.assignments import make_conditions, narrow
 from orthobench.errors import UsageError, unknown
 from orthobench.papers import Artifact, Experiment, Paper, find_study, papers
 from orthobench.planning.plan import SweepRun, with_seeds
 from orthobench.plugins import Catalog
-from orthobench.settings import SHORT_NAMES, same, text
+from orthobench.settings import SHORT_NAMES, text
 from orthobench.spec import RunConfig, resolve
 
 SCALED = ("epochs", "max_iterations", "sequence_length", "train_size", "test_size")
@@ -48,6 +49,9 @@ def restrict(
 ) -> list[Experiment]:
     """Return the experiments of a paper, or those of a table or figure with these models and settings.
 
+    Args:
+        where: values or lists of alternatives by setting; `task` and `model` count as settings.
+
     Raises:
         UsageError: the paper has no such table, figure, model or setting, or both a table and a figure are named.
     """
@@ -56,7 +60,7 @@ def restrict(
     experiments = select_experiments(paper, *(("table", table) if table else ("figure", figure)))
     if models is not None:
         experiments = with_models(experiments, models)
-    return with_settings(experiments, where or {})
+    return narrow(experiments, make_conditions(**(where or {})), _described, noun="experiment")
 
 
 def with_models(experiments: Sequence[Experiment], models: Sequence[str]) -> list[Experiment]:
@@ -72,38 +76,8 @@ def with_models(experiments: Sequence[Experiment], models: Sequence[str]) -> lis
     return [experiment for experiment in experiments if experiment.model in models]
 
 
-def with_settings(experiments: Sequence[Experiment], conditions: Mapping[str, Any]) -> list[Experiment]:
-    """Return the experiments with these settings; `task` counts as a setting.
-
-    Args:
-        conditions: values by name. Texts with commas are alternatives, as for `orthobench ls --where`.
-
-    Raises:
-        UsageError: no experiment has a setting of this name, or this value of it.
-    """
-    selected = list(experiments)
-    for symbol, value in conditions.items():
-        name = SHORT_NAMES.get(symbol, symbol)
-        candidates = [experiment for experiment in selected if name in _described(experiment)]
-        if not candidates:
-            raise unknown("setting of these experiments", name, set().union(*map(_described, selected)))
-        described = [_described(experiment)[name] for experiment in candidates]
-        whole = any(same(known, value) for known in described)  # a value may itself have a comma
-        alternatives = value.split(",") if isinstance(value, str) and not whole else [value]
-        for alternative in alternatives:
-            if not any(same(known, alternative) for known in described):
-                values = ", ".join(dict.fromkeys(map(text, described)))
-                raise UsageError(f"none of these experiments has {name}={alternative}; they have {values}")
-        selected = [
-            experiment
-            for experiment, known in zip(candidates, described, strict=True)
-            if any(same(known, alternative) for alternative in alternatives)
-        ]
-    return selected
-
-
 def _described(experiment: Experiment) -> dict[str, Any]:
-    return {"task": experiment.task} | experiment.settings
+    return {"task": experiment.task, "model": experiment.model} | experiment.settings
 
 
 def built_in_models(catalog: Catalog) -> list[str]:

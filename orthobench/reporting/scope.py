@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from orthobench.analysis.paper_tables import Cell, PaperTable
-from orthobench.analysis.selection import COLUMNS, Conditions, meets, select_runs
+from orthobench.analysis.selection import COLUMNS, select_runs
+from orthobench.assignments import Conditions, meets
 from orthobench.errors import UsageError
 from orthobench.papers import Experiment
 from orthobench.reporting.pages import ArtifactView, PaperView

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orthobench.analysis.selection import NoMatchError, describe, narrow, parse_conditions, select_runs
+from orthobench.analysis.selection import select_runs
+from orthobench.assignments import NoMatchError, describe, narrow, parse_conditions
 from orthobench.errors import UsageError
 from orthobench.store import Run
 
@@ -108,8 +109,8 @@ def test_the_status_can_be_computed():
         (["model="], "'model=' is not a condition"),
         (["=lstm"], "'=lstm' is not a condition"),
         (["model=lstm,"], "is not a condition"),
-        (["model=lstm", "model=gru"], "two conditions on model: write the alternatives as model=A,B"),
-        (["n=1,hidden_size=2"], "two conditions on hidden_size"),
+        (["model=lstm", "model=gru"], "model is given twice (lstm and gru): write alternatives as model=lstm,gru"),
+        (["n=1,hidden_size=2"], "hidden_size is given twice (1 and 2): write alternatives as hidden_size=1,2"),
         (["modle=lstm"], "unknown column or setting 'modle': did you mean model"),
         (["hidden_sise=3"], "unknown column or setting 'hidden_sise': did you mean hidden_size?"),
         (["model=lsmt"], "unknown model 'lsmt': did you mean lstm"),

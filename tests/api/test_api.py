@@ -305,7 +305,7 @@ def test_runs_are_selected_by_the_conditions_of_the_command_line(results, orthob
         with pytest.raises(ob.UsageError) as error:
             results.runs([where])
         assert refused.err == f"error: {error.value}\n"
-    with pytest.raises(ob.UsageError, match="two conditions on model"):
+    with pytest.raises(ob.UsageError, match="model is given twice"):
         results.runs(["model=rnn"], model="lstm")
 
 

@@ -12,9 +12,9 @@ import sys
 
 import pytest
 
+from orthobench.assignments import parse_assignments
 from orthobench.cli.show import reproduce
 from orthobench.plugins import Catalog
-from orthobench.settings import parse_assignments
 from orthobench.spec import resolve
 
 HEAVY = {"torch", "pandas", "plotly", "sqlalchemy", "alembic", "numpy", "scipy", "pydantic"}

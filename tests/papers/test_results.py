@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from orthobench.analysis.dynamics import COMPUTATIONS
 from orthobench.analysis.paper_tables import make_table
+from orthobench.assignments import parse_assignments
 from orthobench.errors import UsageError
 from orthobench.model import ModelSettings
 from orthobench.papers import Claim, Experiment, Paper, Printed, find_paper, find_study, papers
 from orthobench.papers.sizes import Size, sizes
 from orthobench.plugins import Catalog
-from orthobench.settings import parse_assignments
 from orthobench.spec import resolve
 from orthobench.task import TrainingSettings
 

@@ -12,7 +12,7 @@ from support.databases import RunDatabase, experiment, paper
 from support.pages import block
 
 from orthobench.analysis.conditions import collect
-from orthobench.analysis.selection import parse_conditions
+from orthobench.assignments import parse_conditions
 from orthobench.errors import UsageError
 from orthobench.papers import Printed
 from orthobench.reporting.scope import Scope
