@@ -62,6 +62,22 @@ class DamagedError(StorageError):
     """A database is damaged: the user restores a backup, and the same command goes on from there."""
 
 
+def installation(extra: str) -> str:
+    """Return the command that installs the packages of an extra of `pyproject.toml`."""
+    return f"pip install -e '.[{extra}]' in the checkout"
+
+
+def needs_extra(user: str, packages: str, extra: str) -> UsageError:
+    """Return the error for a feature whose packages are not installed, with the command that installs them.
+
+    Args:
+        user: the feature, such as "speech" or "executor=ray".
+        packages: what it needs.
+        extra: the extra of `pyproject.toml` with these packages.
+    """
+    return UsageError(f"{user} needs {packages}: {installation(extra)}")
+
+
 def unknown(kind: str, word: str, known: Iterable[str]) -> UsageError:
     """Return the error for an unknown name, with the nearest known names, or all of them."""
     names = sorted(known)

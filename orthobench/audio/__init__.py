@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from orthobench.errors import UsageError
+from orthobench.errors import needs_extra
 
 PACKAGES = ("librosa", "pesq", "pystoi", "soundfile")
 """The packages of the [audio] extra. Only functions import them, so the rest of the harness runs without them."""
@@ -18,7 +18,7 @@ def require_audio() -> None:
     """
     missing = [name for name in PACKAGES if not _is_installed(name)]
     if missing:
-        raise UsageError(f"speech needs {', '.join(missing)}: pip install -e '.[audio]' in the checkout")
+        raise needs_extra("speech", ", ".join(missing), "audio")
 
 
 def _is_installed(name: str) -> bool:

@@ -16,6 +16,7 @@ import torch
 
 from orthobench import environment
 from orthobench.diagnosis.findings import Finding, Level
+from orthobench.errors import installation
 from orthobench.recurrence.cpu import build
 from orthobench.recurrence.cuda import verdicts
 from orthobench.version import __version__
@@ -64,7 +65,7 @@ def versions() -> Iterator[Finding]:
         missing = [name for name in packages if importlib.util.find_spec(name) is None]
         if missing:
             text = f"without {', '.join(missing)}, which {USES[extra]} needs"
-            yield Finding(section, f"extra {extra}", text, Level.NOTE, f"pip install -e '.[{extra}]' in the checkout")
+            yield Finding(section, f"extra {extra}", text, Level.NOTE, installation(extra))
 
 
 def devices() -> Iterator[Finding]:

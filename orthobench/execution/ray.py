@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from orthobench.errors import OrthobenchError, UsageError, one_line, without_passwords
+from orthobench.errors import OrthobenchError, UsageError, needs_extra, one_line, without_passwords
 from orthobench.execution.cluster import LOCK_GRACE, WatchedJob, check_shared, show
 from orthobench.store.location import is_server
 
@@ -70,7 +70,7 @@ class RayCluster:
         try:
             import ray
         except ImportError as error:
-            raise UsageError("--executor ray (executor=) needs Ray: pip install -e '.[ray]' in the checkout") from error
+            raise needs_extra("--executor ray (executor=)", "Ray", "ray") from error
         try:
             ray.init(address, logging_level=logging.WARNING, log_to_driver=False)
         except (ConnectionError, ValueError, RuntimeError) as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from orthobench.errors import UsageError
+from orthobench.errors import UsageError, needs_extra
 from orthobench.execution.cluster import check_shared
 from orthobench.execution.slurm_settings import SlurmSettings
 from orthobench.execution.slurm_task import Group
@@ -71,7 +71,7 @@ class SlurmCluster:
         try:
             import submitit
         except ImportError as error:
-            raise UsageError("--executor slurm (executor=) needs submitit: pip install 'orthobench[slurm]'") from error
+            raise needs_extra("--executor slurm (executor=)", "submitit", "slurm") from error
         for program in ("sbatch", "squeue", "scancel", "srun"):
             if shutil.which(program) is None:
                 raise UsageError(

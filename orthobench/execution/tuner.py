@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from orthobench import environment
-from orthobench.errors import UsageError
+from orthobench.errors import needs_extra
 from orthobench.execution.job import Job
 from orthobench.execution.session import Session
 from orthobench.planning.plan import SweepRun
@@ -26,7 +26,7 @@ def check_optuna() -> None:
     try:
         import optuna  # noqa: F401
     except ImportError as error:
-        raise UsageError("a search needs optuna: pip install -e '.[search]' in the checkout") from error
+        raise needs_extra("a search", "optuna", "search") from error
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from orthobench.analysis.conditions import Condition
-from orthobench.errors import UsageError
+from orthobench.errors import UsageError, installation
 from orthobench.reporting.figure_record import Figure
 from orthobench.reporting.figures import learning_curves
 from orthobench.reporting.length_figures import over_length
@@ -212,6 +212,4 @@ def _draw(jobs: Sequence[dict[str, Any]], folder: Path) -> None:
         raise UsageError(f"figures in {folder} cannot be written: {error}") from error
     except (ImportError, ValueError, RuntimeError) as error:
         first = (str(error).strip().splitlines() or ["?"])[0]
-        raise UsageError(
-            f"figures need Kaleido and Chromium: pip install -e '.[figures]' in the checkout ({first})"
-        ) from error
+        raise UsageError(f"figures need Kaleido and Chromium: {installation('figures')} ({first})") from error

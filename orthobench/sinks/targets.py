@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from orthobench.errors import UsageError, unknown, without_passwords
+from orthobench.errors import UsageError, needs_extra, unknown, without_passwords
 from orthobench.store.overwrite import refuse_file
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def parse_target(text: str) -> Target:
         raise UsageError(f"'{text}' names no folder: write {name}:DIR, or {name} alone")
     kind = name
     if find_spec(kind) is None:
-        raise UsageError(f"{kind} needs a package that is not installed: pip install 'orthobench[{kind}]'")
+        raise needs_extra(kind, "a package that is not installed", kind)
     if not location:
         location = (os.environ.get("MLFLOW_TRACKING_URI") if kind == "mlflow" else None) or DEFAULT_LOCATIONS[kind]
     elif kind == "mlflow" and ":" not in location:

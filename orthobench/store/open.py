@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, inspect, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from orthobench.errors import OrthobenchError, UsageError, shell_command
+from orthobench.errors import OrthobenchError, UsageError, installation, shell_command
 from orthobench.store.atomic import storage_error
 from orthobench.store.backup import back_up
 from orthobench.store.connect import connect, is_read_only, uri_of
@@ -164,7 +164,7 @@ def make_engine(location: str, *, create: bool = False) -> Engine:
     try:
         engine = create_engine(url, json_deserializer=loads, **arguments)
     except ImportError as error:
-        fix = "pip install -e '.[postgresql]' in the checkout" if server else "use SQLite or PostgreSQL"
+        fix = installation("postgresql") if server else "use SQLite or PostgreSQL"
         raise UsageError(f"database {location} needs a driver that is not installed: {fix}") from error
     except ArgumentError as error:  # such as ?port=none
         raise UsageError(f"database {location} cannot be opened: {reason(error)}") from error

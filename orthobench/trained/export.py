@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from orthobench.errors import UsageError
+from orthobench.errors import UsageError, needs_extra
 from orthobench.model import Model
 from orthobench.store.atomic import replacing, storage_error
 from orthobench.store.overwrite import refuse_other_kinds
@@ -114,9 +114,7 @@ def _check_onnx() -> None:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise UsageError(
-            f"ONNX needs a package that is not installed ({error.name}): pip install 'orthobench[onnx]'"
-        ) from error
+        raise needs_extra("ONNX", f"a package that is not installed ({error.name})", "onnx") from error
 
 
 def _onnx(program: Program, inputs: Tensor, facts: str) -> bytes:

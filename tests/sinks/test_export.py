@@ -96,7 +96,7 @@ def test_a_missing_package_is_named_with_its_extra(orthobench, monkeypatch, tmp_
     monkeypatch.setattr("orthobench.sinks.targets.find_spec", lambda name: None)
     done = orthobench("run", "adding", "rnn", "--log-to", "wandb")
     assert (done.code, done.out) == (2, "")
-    assert done.err == "error: wandb needs a package that is not installed: pip install 'orthobench[wandb]'\n"
+    assert done.err == "error: wandb needs a package that is not installed: pip install -e '.[wandb]' in the checkout\n"
     assert not (tmp_path / "results.db").exists()
 
 

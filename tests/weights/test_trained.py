@@ -276,7 +276,7 @@ def test_an_onnx_file_computes_the_same(database, tiny, tmp_path):
 def test_a_missing_package_is_one_line(database, tiny, tmp_path, monkeypatch):
     run = train(database, tiny, "rnn")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(UsageError, match=r"pip install 'orthobench\[onnx\]'"):
+    with pytest.raises(UsageError, match=r"pip install -e '\.\[onnx\]'"):
         ob.export(run, tmp_path / "m.onnx", "onnx", db=database)
     assert not (tmp_path / "m.onnx").exists()
 
