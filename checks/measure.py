@@ -109,9 +109,12 @@ def main() -> int:
             stop(files, round(options.limit * 1e6))
         else:
             status(files)
+        sys.stdout.flush()
     except OrthobenchError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # of a reader such as head; the interpreter flushes once more at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
@@ -151,6 +154,7 @@ def start(files: Files, jobs: int, checkpoint_every: float) -> None:
 def train(files: Files, jobs: int, checkpoint_every: float) -> None:
     """Become the process that trains, at the lowest priority and with a thread for each run."""
     os.nice(19)
+    set_group_priority("self", 19)
     with suppress(OSError, AttributeError):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     with suppress(OSError, AttributeError, psutil.Error):
@@ -251,6 +255,17 @@ def raise_priority(process: psutil.Process) -> None:
         for thread in process.threads():
             os.sched_setscheduler(thread.id, os.SCHED_OTHER, os.sched_param(0))
             os.setpriority(os.PRIO_PROCESS, thread.id, 0)
+    set_group_priority(process.pid, 0)
+
+
+def set_group_priority(process: int | str, nice: int) -> None:
+    """Set the niceness of a process's session, where the system has one.
+
+    Linux shares the cores among sessions first (`man 7 sched`, autogroup), so the niceness of a process alone counts
+    only within its own session.
+    """
+    with suppress(OSError):
+        Path(f"/proc/{process}/autogroup").write_text(str(nice))
 
 
 def fold(files: Files, limit: int) -> None:

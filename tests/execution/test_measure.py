@@ -40,8 +40,8 @@ where = {{ sequence_length = 200 }}
 settings = {{ sequence_length = 10, n = 8, train_size = 40, test_size = 20, batch_size = 10, epochs = {epochs} }}
 seeds = {seeds}
 """
-PATIENCE = 120.0
-"""Seconds after which something that should happen has not."""
+PATIENCE = 600.0
+"""Seconds after which something should have happened, even at the lowest priority on a busy machine."""
 
 
 @pytest.fixture
@@ -235,6 +235,8 @@ def test_the_whole_cycle_with_a_kill(command, tmp_path):
     wait_for(lambda: all(files.working(key).exists() for key in keys))
     process = measure.running(files)
     assert process.nice() == 19
+    group = Path(f"/proc/{process.pid}/autogroup")
+    assert not group.exists() or group.read_text().endswith("nice 19\n")
     shown = command("status").stdout
     assert shown.count("now: ") == 2
 
