@@ -26,7 +26,7 @@ CITATION = ROOT / "CITATION.cff"
 def wheel(tmp_path_factory) -> Path:
     folder, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
     for name in ("orthobench", "models", "tasks"):  # built from a copy: setuptools leaves its work in the source
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "docs", source / "docs")
     for path in (*ROOT.glob("*.md"), *(ROOT / name for name in ("pyproject.toml", "MANIFEST.in", "LICENSE"))):
         shutil.copy(path, source)
@@ -160,3 +160,12 @@ def test_the_minimum_versions_are_those_that_are_tested():
         assert [str(bound) for bound in requirement.specifier] == [f">={pinned[requirement.name]}"], requirement
     tools = {"pytest", "hypothesis"}
     assert set(pinned) == {Requirement(line).name for line in claimed} | tools
+
+
+def test_static_tools_find_the_class_of_a_model(tmp_path):
+    """`orthobench.models` and `orthobench.tasks` are links in the package, which mypy and editors follow."""
+    asking = tmp_path / "asking.py"
+    asking.write_text("from orthobench.models.scornn import ScoRNN\n\nreveal_type(ScoRNN)\n")
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "--cache-dir", str(tmp_path), str(asking)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert "-> orthobench.models.scornn.ScoRNN" in done.stdout, done.stdout + done.stderr

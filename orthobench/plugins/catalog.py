@@ -178,8 +178,8 @@ def _built_in(kind: PluginKind) -> Iterator[Plugin]:
         package = importlib.import_module(f"orthobench.{kind}s")
     except ModuleNotFoundError as error:
         raise UsageError(
-            "the built-in tasks and models are not beside this copy of orthobench: run `pip install -e .` in the "
-            "checkout, or leave its folder"
+            f"this checkout has no orthobench/{kind}s, a symbolic link: let git create links "
+            "(`git config core.symlinks true`, then `git checkout .`)"
         ) from error
     for module in pkgutil.iter_modules(package.__path__):
         if module.name.startswith("_"):  # a base class beside the plugins

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from orthobench.models.lstm import LSTM
-from orthobench.tasks import copying
 
 from orthobench.matrices import cayley
+from orthobench.models.lstm import LSTM
 from orthobench.task import Batch
+from orthobench.tasks import copying
 from orthobench.training.trainer import Trainer
 
 BASELINE = Path(__file__).parents[2] / "checks" / "baseline.toml"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from orthobench.tasks.adding import Adding, AddingSettings
 from scipy.optimize import linear_sum_assignment
 from support.models import make
 
@@ -16,6 +15,7 @@ from orthobench.probes.heat_map import HeatMap
 from orthobench.probes.jacobian import Jacobian, eigenvalues, spread
 from orthobench.probes.orthogonality import Orthogonality, orthogonality
 from orthobench.task import Batch
+from orthobench.tasks.adding import Adding, AddingSettings
 
 T, B, M = 4, 2, 2
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from orthobench.tasks.adding import Adding, AddingSettings
 
 from orthobench.model import Signature
 from orthobench.plugins import Catalog
@@ -13,6 +12,7 @@ from orthobench.probes.gradient_norm_of_mean import MOST_STATES, GradientNormOfM
 from orthobench.probes.orthogonality import Orthogonality, orthogonality
 from orthobench.recurrence import GradientTrace
 from orthobench.recurrence.backends import forget_used, last_used
+from orthobench.tasks.adding import Adding, AddingSettings
 
 
 def context(model_name: str) -> ProbeContext:

@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from orthobench.tasks.adding import Adding, AddingSettings
 
 CPU = torch.device("cpu")

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 import torch
-from orthobench.tasks.cifar10 import CIFAR10, CIFAR10Settings
 from scipy import stats
 from support.data import images
 
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
+from orthobench.tasks.cifar10 import CIFAR10, CIFAR10Settings
 
 CPU = torch.device("cpu")
 

@@ -2,6 +2,7 @@ import math
 
 import pytest
 import torch
+
 from orthobench.tasks.copying import Copying, CopyingSettings
 
 CPU = torch.device("cpu")

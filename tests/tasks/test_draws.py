@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from orthobench.tasks._draws import CHANNELS, OFFSETS, Draws
 
 from orthobench import seeds
+from orthobench.tasks._draws import CHANNELS, OFFSETS, Draws
 
 
 def splitmix64(state: int) -> int:

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from orthobench.tasks.fitzhugh_nagumo import FitzHughNagumo, FitzHughNagumoSettings
 from scipy.integrate import solve_ivp
 
 from orthobench import load_model
 from orthobench.store import open_store
+from orthobench.tasks.fitzhugh_nagumo import FitzHughNagumo, FitzHughNagumoSettings
 
 CPU = torch.device("cpu")
 SMALL = {"train_size": 6, "validation_size": 4, "test_size": 5}

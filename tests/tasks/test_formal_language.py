@@ -11,14 +11,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orthobench.tasks._draws import Draws
-from orthobench.tasks._expressions import MINUS, PLUS, TIMES, value_distributions
-from orthobench.tasks._languages import BracketedArithmetic, CycleNavigation, EvenPairs, ModularArithmetic, Parity
-from orthobench.tasks.formal_language import PROTOCOLS, FormalLanguage, FormalLanguageSettings
 
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve, resolve_again
+from orthobench.tasks._draws import Draws
+from orthobench.tasks._expressions import MINUS, PLUS, TIMES, value_distributions
+from orthobench.tasks._languages import BracketedArithmetic, CycleNavigation, EvenPairs, ModularArithmetic, Parity
+from orthobench.tasks.formal_language import PROTOCOLS, FormalLanguage, FormalLanguageSettings
 
 CPU = torch.device("cpu")
 ARITHMETIC = "01234+-*()="

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from orthobench.tasks.mnist import MNIST, MNISTSettings, permutation
 from support.data import images, labels
 
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
+from orthobench.tasks.mnist import MNIST, MNISTSettings, permutation
 
 CPU = torch.device("cpu")
 SMALL = {"validation_size": 20, "train_size": 90, "test_size": 50}

@@ -10,9 +10,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orthobench.tasks.mqar import IGNORED, MQAR, MQARSettings
 
 from orthobench.errors import UsageError
+from orthobench.tasks.mqar import IGNORED, MQAR, MQARSettings
 
 CPU = torch.device("cpu")
 TRAINED = {(64, 4): 100_000, (128, 8): 20_000, (256, 16): 20_000, (256, 32): 20_000, (256, 64): 20_000}

@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 import torch
-from orthobench.tasks.ptb import PTB, PTBSettings, Text
 
 from orthobench.errors import UsageError
+from orthobench.tasks.ptb import PTB, PTBSettings, Text
 from orthobench.testing import problems
 
 CPU = torch.device("cpu")

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from orthobench.tasks._runge_kutta import integrate
 from scipy.integrate import solve_ivp
+
+from orthobench.tasks._runge_kutta import integrate
 
 TIMES = np.linspace(0, 12, 97)
 STARTS = np.array([[2.0, -0.5, 0.1, 1.5, 0.0], [0.0, 3.0, -0.2, 0.7, 0.0]])

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import soundfile
 import torch
-from orthobench.tasks.timit import Timit, TimitSettings
 from support.speech import speech, write_speech, write_timit_sample
 
 from orthobench.audio.files import read
@@ -19,6 +18,7 @@ from orthobench.audio.spectra import log_magnitude, stft
 from orthobench.data import dataset, use_data_folder
 from orthobench.data.timit import speech_folder
 from orthobench.store import open_store
+from orthobench.tasks.timit import Timit, TimitSettings
 from orthobench.testing import problems
 
 CPU = torch.device("cpu")

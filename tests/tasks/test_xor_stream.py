@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+
 from orthobench.tasks.xor_stream import XORStream, XORStreamSettings, encode_bits, encode_events, streams
 
 CPU = torch.device("cpu")

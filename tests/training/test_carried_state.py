@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from orthobench.tasks.ptb import PTB
 from torch import nn
 
 from orthobench.errors import UsageError
@@ -15,6 +14,7 @@ from orthobench.plugins import Catalog
 from orthobench.seeds import generator
 from orthobench.spec import resolve
 from orthobench.store import open_store
+from orthobench.tasks.ptb import PTB
 from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train

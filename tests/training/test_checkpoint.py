@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from orthobench.models.lstm import LSTM
 
 from orthobench.errors import StorageError, UsageError
+from orthobench.models.lstm import LSTM
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store

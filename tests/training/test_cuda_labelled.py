@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from orthobench.tasks.adding import Adding
 from support.interpreter import INTERPRETED, ON_GPU, run_interpreted
 from support.labelled import bare, cuda_of_labels, reads
 
 from orthobench.plugins import Catalog
 from orthobench.recurrence.backends import forget_used, last_used
 from orthobench.spec import resolve
+from orthobench.tasks.adding import Adding
 from orthobench.training.trainer import Trainer
 
 STEPS = 4

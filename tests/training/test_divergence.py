@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from orthobench.models.rnn import RNN
-from orthobench.tasks.adding import Adding
 
 from orthobench.errors import UsageError
+from orthobench.models.rnn import RNN
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Status, open_store
+from orthobench.tasks.adding import Adding
 from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.lifecycle import OutOfMemory, train
 from orthobench.training.loop import Interrupted

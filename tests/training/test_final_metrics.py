@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from orthobench.tasks.adding import Adding
 from safetensors.torch import load_file
 
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import Status, open_store
+from orthobench.tasks.adding import Adding
 from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.events import EventSink
 from orthobench.training.lifecycle import train

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from orthobench.tasks.adding import Adding
-from orthobench.tasks.ptb import PTB
 from support.lengths import Positions, RunningSums, Sums
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,6 +24,8 @@ from orthobench.plugins import Catalog
 from orthobench.recurrence import use_backend
 from orthobench.recurrence.cpu import native
 from orthobench.spec import RunConfig, resolve
+from orthobench.tasks.adding import Adding
+from orthobench.tasks.ptb import PTB
 from orthobench.training.graph import WARM_UP, StepGraph
 from orthobench.training.optimizers import set_capturable
 from orthobench.training.trainer import Trainer

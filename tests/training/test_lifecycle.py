@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from orthobench.models.lstm import LSTM
 from support.sweeps import iterations, slow_model, wait_for
 
 from orthobench.errors import RunLockedError, StorageError, UsageError
+from orthobench.models.lstm import LSTM
 from orthobench.plugins import Catalog
 from orthobench.spec import RunConfig, resolve
 from orthobench.store import Status, Store, open_store

@@ -7,7 +7,6 @@ import warnings
 
 import pytest
 import torch
-from orthobench.tasks.adding import Adding
 from support.trained import CPU, train_in
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
@@ -15,6 +14,7 @@ from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.task import TrainingSettings
+from orthobench.tasks.adding import Adding
 from orthobench.training.schedule import learning_rate, warmup_iterations
 from orthobench.training.trainer import Trainer
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from orthobench.tasks.adding import Adding
 
 from orthobench.plugins import Catalog
 from orthobench.recurrence.cpu import workspace
 from orthobench.spec import resolve
+from orthobench.tasks.adding import Adding
 from orthobench.training.evaluation import Evaluator
 from orthobench.training.trainer import Trainer
 

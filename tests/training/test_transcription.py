@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from orthobench.tasks.adding import Adding
 
 from orthobench import seeds
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
+from orthobench.tasks.adding import Adding
 
 CPU = torch.device("cpu")
 NAMES = ("input_weight", "recurrent_weight", "bias", "output_weight", "output_bias")

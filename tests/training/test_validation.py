@@ -6,14 +6,14 @@ import math
 
 import pytest
 import torch
-from orthobench.tasks.adding import Adding, AddingSplit
-from orthobench.tasks.cifar10 import CIFAR10
 
 from orthobench import seeds
 from orthobench.errors import UsageError
 from orthobench.plugins import Catalog
 from orthobench.spec import resolve
 from orthobench.store import open_store
+from orthobench.tasks.adding import Adding, AddingSplit
+from orthobench.tasks.cifar10 import CIFAR10
 from orthobench.training.checkpoint import CheckpointFolder
 from orthobench.training.evaluation import Evaluator
 from orthobench.training.lifecycle import train
