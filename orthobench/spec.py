@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from orthobench.arguments import Preset
 from orthobench.errors import UsageError, unknown
 from orthobench.model import Model, ModelSettings
 from orthobench.papers import Experiment, experiments
 from orthobench.plugins import Catalog, Plugin, Sources
 from orthobench.probe import Probe
-from orthobench.settings import SHORT_NAMES, Preset, Settings, merged_settings, run_names, same
+from orthobench.settings import SHORT_NAMES, Settings, merged_settings, run_names, same
 from orthobench.task import Task, TrainingSettings
 
 

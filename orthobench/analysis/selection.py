@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 from orthobench.analysis.variants import settings_of
+from orthobench.arguments import Preset
 from orthobench.errors import UsageError, unknown
 from orthobench.plugins import Catalog, PluginKind
-from orthobench.settings import SHORT_NAMES, Preset, same, text
+from orthobench.settings import SHORT_NAMES, same, text
 from orthobench.store import Run, Status
 
 COLUMNS = ("task", "model", "seed", "preset", "status", "device", "backend", "tag", "key", "variant", "condition")
