@@ -134,7 +134,7 @@ def location(value: Any) -> str:
     raise ValueError
 
 
-def place(value: Any) -> str:
+def named_location(value: Any) -> str:
     """Return a path or URL as text that is not empty."""
     if location(value).strip():
         return location(value)
@@ -143,7 +143,7 @@ def place(value: Any) -> str:
 
 def path(value: Any) -> Path:
     """Return a path that is not empty."""
-    return Path(place(value))
+    return Path(named_location(value))
 
 
 def paths(value: Any) -> tuple[Path, ...]:
@@ -173,7 +173,7 @@ SOME_SECONDS = (seconds, "a number of seconds of at least 0")
 SOME_TEXTS = (words, "a text, or a list of texts")
 SOME_FILES = (paths, "a Python file, or a list of them")
 A_FOLDER = (path, "a folder")
-A_PLACE = (place, "a folder or a URL")
+A_PLACE = (named_location, "a folder or a URL")
 
 
 def read(name: str, value: Any, kind: Kind) -> Any:

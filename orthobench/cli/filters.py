@@ -58,10 +58,10 @@ def filtered(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]
     """
     selected = names or tuple(SHORT_FORMS)
 
-    def read(given: dict[str, Any]) -> Filters:
-        texts = {name: given[f"filter_{name}"] for name in selected}
+    def read(values: dict[str, Any]) -> Filters:
+        texts = {name: values[f"filter_{name}"] for name in selected}
         columns = {name: ",".join(alternatives) if alternatives else None for name, alternatives in texts.items()}
-        return Filters(columns, given["filter_where"] or ())
+        return Filters(columns, values["filter_where"] or ())
 
     return with_parameters("filters", _options(selected), read)
 

@@ -146,10 +146,10 @@ def with_options(record: type[RunOptions], *names: str) -> Callable[[Callable[..
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
     parameters = [parameter(name) for name in names or names_of(record)]
-    return with_parameters("options", parameters, lambda given: _read(record, given))
+    return with_parameters("options", parameters, lambda values: _read(record, values))
 
 
-def _read(record: type[RunOptions], given: Mapping[str, Any]) -> RunOptions:
+def _read(record: type[RunOptions], texts: Mapping[str, Any]) -> RunOptions:
     """Return the record of the values that the command line was given.
 
     Raises:
@@ -157,7 +157,7 @@ def _read(record: type[RunOptions], given: Mapping[str, Any]) -> RunOptions:
     """
     from orthobench.errors import UsageError
 
-    values = {name: value for name, value in given.items() if value is not None}
+    values = {name: value for name, value in texts.items() if value is not None}
     for name, value in values.items():
         option = OPTIONS[name][1]
         if option.parse is not None:

@@ -45,7 +45,7 @@ class SlurmCluster:
     def __init__(self, database: str, options: SweepOptions) -> None:
         """Check that SLURM would accept the runs, and that its machines can share the database and the checkpoints.
 
-        A task has as many CPUs as a run has threads if the options of sbatch name no other number. The device "auto"
+        The CPUs of a task are the threads of a run, unless the options of sbatch name a number. The device "auto"
         takes a GPU if they ask for one.
 
         Raises:
@@ -165,7 +165,7 @@ class SlurmCluster:
         tasks, size = [], self._largest_array()
         folder = self.options.data_folder
 
-        def there(job: Job) -> Job:
+        def on_node(job: Job) -> Job:
             """Return the job as a node trains it."""
             options = replace(job.options, device=self.device, data_folder=folder and folder.absolute())
             return replace(job, options=options)
@@ -173,7 +173,7 @@ class SlurmCluster:
         for start in range(0, len(groups), size):
             calls = [
                 Group(
-                    tuple(map(there, group)),
+                    tuple(map(on_node, group)),
                     self.threads,
                     self.options.gpu_share,
                     resumed,
